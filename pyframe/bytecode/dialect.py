@@ -1,0 +1,400 @@
+"""The translation driver shared by all versions: a `Dialect` is the table of what one version does differently.
+
+Decoding walks the real instructions once; `decoders` maps a real op to a function that emits its canonical
+form, and every op in `plain` passes through with its argument resolved by the canonical row's kind.  Encoding
+walks the canonical instructions; an encoder may look ahead and consume several.
+"""
+
+from __future__ import annotations
+
+import opcode
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .codec import Raw, RawAssembler, jump_target, read
+from .flow import definitely_bound, max_stack_depth
+from .isa import (
+    BINARY_OPERATORS,
+    COMPARE_OPERATORS,
+    OPS,
+    ArgKind,
+    CanonicalCode,
+    Instr,
+    Label,
+    Position,
+    TryRegion,
+)
+
+DecodeFn = Callable[["Decoder", Raw], None]
+EncodeFn = Callable[["Encoder", int], int]  # index of the instruction -> number of canonical items consumed
+
+_INTRINSICS = {
+    ArgKind.INTRINSIC_1: list(getattr(opcode, "_intrinsic_1_descs", ())),
+    ArgKind.INTRINSIC_2: list(getattr(opcode, "_intrinsic_2_descs", ())),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRule:
+    """How a real op becomes canonical, and every canonical op that it can become."""
+
+    run: DecodeFn
+    produces: frozenset[str]
+
+
+@dataclass(slots=True)
+class Dialect:
+    """What one CPython version does differently from the canonical form."""
+
+    version: tuple[int, int]
+    plain: frozenset[str]
+    decoders: dict[str, DecodeRule]
+    encoders: dict[str, EncodeFn]
+    dropped: frozenset[str]  # real ops without canonical form
+    checks_unbound: bool  # LOAD_FAST itself raises UnboundLocalError
+    finish_decode: Callable[[Decoder], None] | None = None
+    internal: frozenset[str] = field(default=frozenset())  # ops that never stand in a compiled code object
+
+    def __post_init__(self) -> None:
+        for op in self.plain:
+            if op not in OPS:
+                raise ImportError(f"{self.version}: plain op {op} has no canonical row")
+        for name, rule in self.decoders.items():
+            missing = rule.produces - OPS.keys()
+            if missing:
+                raise ImportError(f"{self.version}: {name} produces unknown {sorted(missing)}")
+        for name in self.encoders:
+            if name not in OPS:
+                raise ImportError(f"{self.version}: encoder for unknown {name}")
+        clash = self.plain & self.decoders.keys() | self.plain & self.dropped
+        if clash:
+            raise ImportError(f"{self.version}: {sorted(clash)} declared twice")
+
+    def canonical_ops(self) -> frozenset[str]:
+        """Every op that decoding can produce."""
+        produced = set(self.plain)
+        for rule in self.decoders.values():
+            produced |= rule.produces
+        return frozenset(produced)
+
+    def undeclared(self) -> set[str]:
+        """Real ops of the running version that this table forgets (must be empty)."""
+        known = self.plain | self.decoders.keys() | self.dropped | self.internal
+        return {
+            name
+            for name, number in opcode.opmap.items()
+            if number < 256 and name not in known and not name.startswith(("INSTRUMENTED_", "<"))
+        }
+
+
+def rule(run: DecodeFn, *produces: str) -> DecodeRule:
+    return DecodeRule(run, frozenset(produces))
+
+
+def renamed(to: str) -> DecodeRule:
+    """A real op that is another canonical op with the same argument."""
+    return DecodeRule(lambda decoder, raw: decoder.plain(raw, to), frozenset((to,)))
+
+
+def split(first: str, second: str) -> DecodeRule:
+    """A super-instruction on two locals, four bits of argument each."""
+
+    def run(decoder: Decoder, raw: Raw) -> None:
+        decoder.local(first, raw.arg >> 4, raw.pos)
+        decoder.local(second, raw.arg & 15, raw.pos)
+
+    return DecodeRule(run, frozenset((first, second)))
+
+
+def slot_names(code: types.CodeType | CanonicalCode, prefix: str) -> list[str]:
+    """Names of the frame's slots: locals, then cells that are not locals, then free variables."""
+    varnames = getattr(code, f"{prefix}varnames")
+    names = list(varnames)
+    known = set(varnames)
+    names += [name for name in getattr(code, f"{prefix}cellvars") if name not in known]
+    names += getattr(code, f"{prefix}freevars")
+    return names
+
+
+class Decoder:
+    """One code object on its way to canonical form."""
+
+    def __init__(self, code: types.CodeType, dialect: Dialect) -> None:
+        self.code = code
+        self.dialect = dialect
+        self.raws, self.table = read(code)
+        self.index = 0
+        self.out: list[Instr | Label] = []
+        self.slots = slot_names(code, "co_")
+        self.nlocals = len(code.co_varnames)
+        self.cellvars = frozenset(code.co_cellvars)
+        self.ambiguous = self.cellvars & frozenset(code.co_freevars)
+        self.labels: dict[int, Label] = {}
+        self.closure_loads: set[tuple[int, int]] | None = None  # filled on demand from 3.13
+
+    def label_at(self, offset: int) -> Label:
+        label = self.labels.get(offset)
+        if label is None:
+            label = self.labels[offset] = Label(f"L{offset}")
+        return label
+
+    def emit(self, op: str, arg: Any, pos: Position) -> None:
+        self.out.append(Instr(op, arg, pos))
+
+    def local(self, op: str, slot: int, pos: Position) -> None:
+        self.out.append(Instr(op, self.slots[slot], pos))
+
+    def plain(self, raw: Raw, op: str) -> None:
+        """Emit `op` with the argument resolved by the kind of its row."""
+        kind = OPS[op].kind
+        arg: Any = raw.arg
+        if kind is ArgKind.NONE:
+            arg = None
+        elif kind is ArgKind.CONST:
+            arg = self.code.co_consts[arg]
+        elif kind is ArgKind.NAME:
+            arg = self.code.co_names[arg]
+        elif kind is ArgKind.LOCAL or kind is ArgKind.CELL:
+            arg = self.slots[arg]
+        elif kind is ArgKind.LABEL:
+            arg = self.label_at(jump_target(raw))
+        elif kind is ArgKind.BINARY:
+            arg = BINARY_OPERATORS[arg]
+        elif kind is ArgKind.INTRINSIC_1 or kind is ArgKind.INTRINSIC_2:
+            arg = _INTRINSICS[kind][arg]
+        elif kind is not ArgKind.INT:
+            raise AssertionError(f"{op} needs its own decoder")
+        self.out.append(Instr(op, arg, raw.pos))
+
+    def next_raw(self, ahead: int = 1) -> Raw | None:
+        index = self.index + ahead
+        return self.raws[index] if index < len(self.raws) else None
+
+    def run(self) -> CanonicalCode:
+        """Decode everything."""
+        for raw in self.raws:
+            if raw.op in _REAL_JUMPS:
+                self.label_at(jump_target(raw))
+        for entry in self.table:
+            for offset in (entry.start, entry.end, entry.target):
+                self.label_at(offset)
+        labels, raws, out = self.labels, self.raws, self.out
+        dialect = self.dialect
+        plain, decoders, dropped = dialect.plain, dialect.decoders, dialect.dropped
+        while self.index < len(raws):
+            raw = raws[self.index]
+            if raw.offset in labels:
+                out.append(labels[raw.offset])
+            op = raw.op
+            if op in plain:
+                self.plain(raw, op)
+            elif op in decoders:
+                decoders[op].run(self, raw)
+            elif op not in dropped:
+                raise ValueError(f"unknown instruction {op} in {self.code.co_qualname}")
+            self.index += 1
+        end = raws[-1].end if raws else 0
+        if end in labels:
+            out.append(labels[end])
+        return self._result()
+
+    def _result(self) -> CanonicalCode:
+        code = self.code
+        regions = [
+            TryRegion(self.labels[e.start], self.labels[e.end], self.labels[e.target], e.depth, e.lasti)
+            for e in self.table
+        ]
+        consts = code.co_consts
+        cc = CanonicalCode(
+            instrs=self.out,
+            regions=regions,
+            argcount=code.co_argcount,
+            posonlyargcount=code.co_posonlyargcount,
+            kwonlyargcount=code.co_kwonlyargcount,
+            varnames=code.co_varnames,
+            cellvars=code.co_cellvars,
+            freevars=code.co_freevars,
+            flags=code.co_flags,
+            name=code.co_name,
+            qualname=code.co_qualname,
+            filename=code.co_filename,
+            firstlineno=code.co_firstlineno,
+            docstring=consts[0] if consts and isinstance(consts[0], str) else None,
+        )
+        if self.dialect.finish_decode is not None:
+            self.dialect.finish_decode(self)
+        return cc
+
+
+_REAL_JUMPS = frozenset(opcode.opname[number] for number in opcode.hasjrel if number < 256)
+
+
+class Encoder:
+    """A canonical code on its way to a code object."""
+
+    def __init__(self, cc: CanonicalCode, dialect: Dialect) -> None:
+        self.cc = cc
+        self.dialect = dialect
+        self.items = cc.instrs
+        self.asm = RawAssembler()
+        self.consts: list[Any] = [cc.docstring]
+        self._const_index: dict[Any, int] = {} if cc.docstring is None else {id(cc.docstring): 0}
+        self._names: dict[str, int] = {}
+        slots = slot_names(cc, "")
+        first_free = len(slots) - len(cc.freevars)
+        self._local_slot: dict[str, int] = {}
+        for index, name in enumerate(slots):
+            self._local_slot.setdefault(name, index)
+        # A name that is both a cell and free: CPython's compiler means the free one (see Decoder.ambiguous).
+        self._cell_slot = {name: self._local_slot[name] for name in cc.cellvars}
+        self._cell_slot.update((name, first_free + index) for index, name in enumerate(cc.freevars))
+        self.place = {item: index for index, item in enumerate(self.items) if isinstance(item, Label)}
+        self.targets = {item.arg for item in self.items if isinstance(item, Instr) and OPS[item.op].jump}
+        self.targets.update(region.handler for region in cc.regions)
+        self.bound = set() if dialect.checks_unbound else definitely_bound(cc)
+
+    def put(self, op: str, arg: int | Label, pos: Position) -> None:
+        self.asm.put(op, arg, pos)
+
+    def const(self, value: Any) -> int:
+        index = self._const_index.get(id(value))
+        if index is None:
+            index = self._const_index[id(value)] = len(self.consts)
+            self.consts.append(value)
+        return index
+
+    def name(self, name: str) -> int:
+        return self._names.setdefault(name, len(self._names))
+
+    def local_slot(self, name: str) -> int:
+        return self._local_slot[name]
+
+    def cell_slot(self, name: str) -> int:
+        return self._cell_slot[name]
+
+    def at(self, index: int, op: str, arg: Any = ...) -> Instr | None:
+        """The item at `index` if it is instruction `op` (with argument `arg`), else None."""
+        if index >= len(self.items):
+            return None
+        item = self.items[index]
+        if isinstance(item, Instr) and item.op == op and (arg is ... or item.arg == arg):
+            return item
+        return None
+
+    def before(self, index: int) -> Instr | None:
+        """The instruction that always runs right before the one at `index`, if there is one."""
+        index -= 1
+        while index >= 0:
+            item = self.items[index]
+            if isinstance(item, Instr):
+                return None if OPS[item.op].terminator else item
+            if item in self.targets:
+                return None
+            index -= 1
+        return None
+
+    def is_backward(self, index: int, target: Label) -> bool:
+        return self.place[target] <= index
+
+    def plain(self, instr: Instr) -> None:
+        """Write `instr` as the op of the same name."""
+        kind = OPS[instr.op].kind
+        arg: Any = instr.arg
+        if kind is ArgKind.NONE:
+            arg = 0
+        elif kind is ArgKind.CONST:
+            arg = self.const(arg)
+        elif kind is ArgKind.NAME:
+            arg = self.name(arg)
+        elif kind is ArgKind.LOCAL:
+            arg = self._local_slot[arg]
+        elif kind is ArgKind.CELL:
+            arg = self._cell_slot[arg]
+        elif kind is ArgKind.BINARY:
+            arg = BINARY_OPERATORS.index(arg)
+        elif kind is ArgKind.COMPARE:
+            arg = COMPARE_OPERATORS.index(arg)
+        elif kind is ArgKind.INTRINSIC_1 or kind is ArgKind.INTRINSIC_2:
+            arg = _INTRINSICS[kind].index(arg)
+        self.asm.put(instr.op, arg, instr.pos)
+
+    def run(self) -> types.CodeType:
+        """Write everything; ValueError for an op that this version cannot express."""
+        items, encoders, asm = self.items, self.dialect.encoders, self.asm
+        index = 0
+        while index < len(items):
+            item = items[index]
+            if isinstance(item, Label):
+                asm.label(item)
+                index += 1
+                continue
+            encode = encoders.get(item.op)
+            if encode is not None:
+                index += encode(self, index)
+            elif item.op in opcode.opmap:
+                self.plain(item)
+                index += 1
+            else:
+                raise ValueError(f"{item.op} cannot be written on {self.dialect.version}")
+        # One slot of slack: real forms of FOR_ITER and SEND differ from the canonical ones by one.
+        stacksize = max_stack_depth(self.cc) + 1
+        return asm.finish(self.cc, tuple(self.consts), tuple(self._names), stacksize)
+
+
+# Encoders used by several versions.
+
+
+def encode_load_fast_checked(encoder: Encoder, index: int) -> int:
+    """From 3.12: LOAD_FAST must not meet an unbound slot."""
+    instr = encoder.items[index]
+    op = "LOAD_FAST" if instr in encoder.bound else "LOAD_FAST_CHECK"
+    encoder.put(op, encoder.local_slot(instr.arg), instr.pos)
+    return 1
+
+
+def encode_jump(encoder: Encoder, index: int) -> int:
+    instr = encoder.items[index]
+    op = "JUMP_BACKWARD" if encoder.is_backward(index, instr.arg) else "JUMP_FORWARD"
+    encoder.put(op, instr.arg, instr.pos)
+    return 1
+
+
+def encode_jump_no_interrupt(encoder: Encoder, index: int) -> int:
+    instr = encoder.items[index]
+    backward = encoder.is_backward(index, instr.arg)
+    encoder.put("JUMP_BACKWARD_NO_INTERRUPT" if backward else "JUMP_FORWARD", instr.arg, instr.pos)
+    return 1
+
+
+OPPOSITE = {
+    "POP_JUMP_IF_TRUE": "POP_JUMP_IF_FALSE",
+    "POP_JUMP_IF_FALSE": "POP_JUMP_IF_TRUE",
+    "POP_JUMP_IF_NONE": "POP_JUMP_IF_NOT_NONE",
+    "POP_JUMP_IF_NOT_NONE": "POP_JUMP_IF_NONE",
+}
+
+
+def put_forward_only(encoder: Encoder, index: int) -> None:
+    """From 3.12 conditional jumps go forward only; a backward one becomes the opposite test over a JUMP."""
+    instr = encoder.items[index]
+    if not encoder.is_backward(index, instr.arg):
+        encoder.put(instr.op, instr.arg, instr.pos)
+        return
+    over = Label("over")
+    encoder.put(OPPOSITE[instr.op], over, instr.pos)
+    encoder.put("JUMP_BACKWARD", instr.arg, instr.pos)
+    encoder.asm.label(over)
+
+
+def encode_super_attr(encoder: Encoder, index: int) -> int:
+    instr = encoder.items[index]
+    name, is_method, is_two_arg = instr.arg
+    encoder.put(instr.op, encoder.name(name) << 2 | is_two_arg << 1 | is_method, instr.pos)
+    return 1
+
+
+def decode_super_attr(decoder: Decoder, raw: Raw) -> None:
+    arg = (decoder.code.co_names[raw.arg >> 2], bool(raw.arg & 1), bool(raw.arg & 2))
+    decoder.emit("LOAD_SUPER_ATTR", arg, raw.pos)

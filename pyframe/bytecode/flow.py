@@ -1,0 +1,230 @@
+"""Control flow over canonical code: reachability, stack depth, liveness and definite binding of locals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .isa import OPS, CanonicalCode, Instr, Label, TryRegion
+
+_READS = frozenset(("LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "MAKE_CELL"))
+_WRITES = frozenset(("STORE_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"))
+
+
+@dataclass(slots=True)
+class FlowGraph:
+    """Instruction-level flow: indices are ordinals among the real instructions."""
+
+    instrs: list[Instr]
+    place: dict[Label, int]  # ordinal of the instruction that follows the label
+    region: list[TryRegion | None]  # the innermost region of each instruction
+
+    def normal_successors(self, index: int) -> Iterator[tuple[int, bool]]:
+        """(successor, reached by the jump) without exceptions."""
+        instr = self.instrs[index]
+        row = OPS[instr.op]
+        if row.jump:
+            yield self.place[instr.arg], True
+        if not row.terminator and (not row.jump or row.conditional):
+            yield index + 1, False
+
+    def handler(self, index: int) -> TryRegion | None:
+        """The region that catches what the instruction raises, if it can raise."""
+        region = self.region[index]
+        return region if region is not None and OPS[self.instrs[index].op].may_raise else None
+
+
+def build_flow(cc: CanonicalCode) -> FlowGraph:
+    """Index labels and regions; KeyError for a region or jump whose label is not in the code."""
+    instrs: list[Instr] = []
+    place: dict[Label, int] = {}
+    for item in cc.instrs:
+        if isinstance(item, Label):
+            place[item] = len(instrs)
+        else:
+            instrs.append(item)
+    region: list[TryRegion | None] = [None] * len(instrs)
+    for candidate in reversed(cc.regions):  # outer ones first, painted over by inner ones
+        for index in range(place[candidate.start], place[candidate.end]):
+            region[index] = candidate
+    return FlowGraph(instrs, place, region)
+
+
+def reachable(cc: CanonicalCode, start: int = 0, flow: FlowGraph | None = None) -> set[int]:
+    """Ordinals of instructions that can run when control enters at ordinal `start`."""
+    flow = flow or build_flow(cc)
+    seen: set[int] = set()
+    todo = [start]
+    while todo:
+        index = todo.pop()
+        if index in seen or index >= len(flow.instrs):
+            continue
+        seen.add(index)
+        todo.extend(successor for successor, _ in flow.normal_successors(index))
+        region = flow.handler(index)
+        if region is not None:
+            todo.append(flow.place[region.handler])
+    return seen
+
+
+class StackConflict(ValueError):
+    """Two paths reach one instruction with different stack depths, or one pops too much."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+def stack_depths(cc: CanonicalCode, flow: FlowGraph | None = None) -> list[int | None]:
+    """Stack depth before each instruction (None where unreachable); StackConflict if inconsistent."""
+    return _depths_and_maximum(flow or build_flow(cc))[0]
+
+
+def max_stack_depth(cc: CanonicalCode) -> int:
+    """The deepest stack that any reachable instruction needs, itself included."""
+    return max(1, _depths_and_maximum(build_flow(cc))[1])
+
+
+def _depths_and_maximum(flow: FlowGraph) -> tuple[list[int | None], int]:
+    depths: list[int | None] = [None] * len(flow.instrs)
+    maximum = 0
+    todo: list[int] = []
+    place = flow.place
+
+    def reach(index: int, depth: int, origin: int) -> None:
+        if index >= len(depths):
+            raise StackConflict("control runs off the end", origin)
+        known = depths[index]
+        if known is None:
+            depths[index] = depth
+            todo.append(index)
+        elif known != depth:
+            raise StackConflict(f"stack depth {known} from one path, {depth} from another", index)
+
+    if depths:
+        reach(0, 0, 0)
+    seen_regions: set[int] = set()
+    while todo:
+        index = todo.pop()
+        instr = flow.instrs[index]
+        row = OPS[instr.op]
+        depth = depths[index]
+        assert depth is not None
+        base = depth - row.pops(instr.arg)
+        if base < 0:
+            raise StackConflict(f"{instr.op} pops {row.pops(instr.arg)} of {depth} slots", index)
+        after = base + row.pushes(instr.arg)
+        maximum = max(maximum, depth, after)
+        if row.jump:
+            assert row.jump_pushes is not None
+            reach(place[instr.arg], base + row.jump_pushes(instr.arg), index)
+        if not row.terminator and (not row.jump or row.conditional):
+            reach(index + 1, after, index)
+        region = flow.region[index]
+        if region is None or not row.may_raise:
+            continue
+        if depth < region.depth:
+            raise StackConflict(f"handler keeps {region.depth} slots of {depth}", index)
+        if id(region) not in seen_regions:
+            seen_regions.add(id(region))
+            entry = region.depth + region.lasti + 1
+            maximum = max(maximum, entry)
+            reach(place[region.handler], entry, index)
+    return depths, maximum
+
+
+def live_locals(cc: CanonicalCode, instr: Instr | int, flow: FlowGraph | None = None) -> frozenset[str]:
+    """Names of local slots whose value may still be read when `instr` (or its ordinal) is about to run.
+
+    Cells and free variables are not locals here.  Reads through `locals()` or a debugger are not seen.
+    """
+    flow = flow or build_flow(cc)
+    if isinstance(instr, int):
+        index = instr
+    else:
+        index = next(i for i, item in enumerate(flow.instrs) if item is instr)
+    return liveness(flow)[index]
+
+
+def liveness(flow: FlowGraph) -> list[frozenset[str]]:
+    """Live local slots before each instruction."""
+    count = len(flow.instrs)
+    live: list[frozenset[str]] = [frozenset()] * (count + 1)
+    preds: list[list[int]] = [[] for _ in range(count + 1)]
+    for index in range(count):
+        for successor, _ in flow.normal_successors(index):
+            preds[successor].append(index)
+        region = flow.handler(index)
+        if region is not None:
+            preds[flow.place[region.handler]].append(index)
+    todo = list(range(count))
+    pending = set(todo)
+    while todo:
+        index = todo.pop()
+        pending.discard(index)
+        instr = flow.instrs[index]
+        after: frozenset[str] = frozenset()
+        for successor, _ in flow.normal_successors(index):
+            after |= live[successor]
+        if instr.op in _WRITES:
+            after -= {instr.arg}
+        if instr.op in _READS:
+            after |= {instr.arg}
+        region = flow.handler(index)
+        if region is not None:  # an exception leaves the slots as they were
+            after |= live[flow.place[region.handler]]
+        if after != live[index]:
+            live[index] = after
+            for pred in preds[index]:
+                if pred not in pending:
+                    pending.add(pred)
+                    todo.append(pred)
+    return live[:count]
+
+
+def definitely_bound(cc: CanonicalCode) -> set[Instr]:
+    """The LOAD_FAST instructions whose slot is bound on every path (so that no check is needed).
+
+    A slot that LOAD_FAST_AND_CLEAR touches anywhere counts as unbound: the store that restores it may store NULL.
+    """
+    flow = build_flow(cc)
+    nargs = cc.argcount + cc.kwonlyargcount + bool(cc.flags & 0x04) + bool(cc.flags & 0x08)
+    unsafe = {instr.arg for instr in flow.instrs if instr.op == "LOAD_FAST_AND_CLEAR"}
+    universe = {name for name in cc.varnames if name not in unsafe}
+    bit = {name: 1 << index for index, name in enumerate(cc.varnames) if name in universe}
+    count = len(flow.instrs)
+    full = -1
+    state = [full] * (count + 1)
+    entry = 0
+    for name in cc.varnames[:nargs]:
+        entry |= bit.get(name, 0)
+    if not count:
+        return set()
+    state[0] = entry
+    todo = [0]
+    visited = [False] * count
+    while todo:
+        index = todo.pop()
+        visited[index] = True
+        instr = flow.instrs[index]
+        before = state[index]
+        after = before
+        if instr.op == "STORE_FAST":
+            after |= bit.get(instr.arg, 0)
+        elif instr.op == "DELETE_FAST":
+            after &= ~bit.get(instr.arg, 0)
+        edges = [(successor, after) for successor, _ in flow.normal_successors(index)]
+        region = flow.handler(index)
+        if region is not None:
+            edges.append((flow.place[region.handler], before & after))
+        for successor, bits in edges:
+            merged = state[successor] & bits
+            if successor < count and (merged != state[successor] or not visited[successor]):
+                state[successor] = merged
+                visited[successor] = True
+                todo.append(successor)
+    return {
+        instr
+        for index, instr in enumerate(flow.instrs)
+        if instr.op == "LOAD_FAST" and visited[index] and state[index] & bit.get(instr.arg, 0)
+    }

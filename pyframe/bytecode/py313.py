@@ -1,0 +1,270 @@
+"""CPython 3.13: nearest to the canonical form; super-instructions, TO_BOOL, LOAD_FAST doubling as LOAD_CLOSURE."""
+
+from __future__ import annotations
+
+import types
+
+from .codec import Raw
+from .dialect import (
+    OPPOSITE,
+    DecodeRule,
+    Decoder,
+    Dialect,
+    EncodeFn,
+    Encoder,
+    decode_super_attr,
+    encode_jump,
+    encode_jump_no_interrupt,
+    encode_load_fast_checked,
+    encode_super_attr,
+    put_forward_only,
+    renamed,
+    rule,
+    split,
+)
+from .isa import COMPARE_OPERATORS, FLAG_CLOSURE, Instr
+from .py312 import (
+    decode_load_attr,
+    decode_make_cell,
+    decode_return_const,
+    encode_load_attr,
+)
+
+PLAIN = frozenset(
+    """
+    BEFORE_ASYNC_WITH BEFORE_WITH BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP
+    BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TUPLE CALL CALL_FUNCTION_EX CALL_INTRINSIC_1 CALL_INTRINSIC_2 CALL_KW
+    CHECK_EG_MATCH CHECK_EXC_MATCH CLEANUP_THROW CONVERT_VALUE COPY COPY_FREE_VARS DELETE_ATTR DELETE_DEREF
+    DELETE_FAST DELETE_GLOBAL DELETE_NAME DELETE_SUBSCR DICT_MERGE DICT_UPDATE END_ASYNC_FOR END_SEND FOR_ITER
+    FORMAT_SIMPLE FORMAT_WITH_SPEC GET_AITER GET_ANEXT GET_AWAITABLE GET_ITER GET_LEN GET_YIELD_FROM_ITER
+    IMPORT_FROM IMPORT_NAME IS_OP JUMP_BACKWARD_NO_INTERRUPT LIST_APPEND LIST_EXTEND LOAD_ASSERTION_ERROR
+    LOAD_BUILD_CLASS LOAD_CONST LOAD_DEREF LOAD_FAST_AND_CLEAR LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS
+    LOAD_LOCALS LOAD_NAME MAP_ADD MATCH_CLASS MATCH_KEYS MATCH_MAPPING MATCH_SEQUENCE POP_EXCEPT
+    POP_JUMP_IF_FALSE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PUSH_EXC_INFO PUSH_NULL
+    RAISE_VARARGS RERAISE RESUME RETURN_GENERATOR RETURN_VALUE SEND SETUP_ANNOTATIONS SET_ADD
+    SET_FUNCTION_ATTRIBUTE SET_UPDATE STORE_ATTR STORE_DEREF STORE_FAST STORE_GLOBAL STORE_NAME STORE_SLICE
+    STORE_SUBSCR SWAP TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNPACK_EX UNPACK_SEQUENCE WITH_EXCEPT_START
+    YIELD_VALUE CONTAINS_OP
+    """.split()
+)
+
+_COMPARE_TO_BOOL = 16
+_LOAD_LOCAL = frozenset(("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_CLOSURE"))
+_LOAD_LOCAL_PAIR = frozenset(("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"))
+
+
+def _cell_slots(decoder: Decoder) -> range | set[int]:
+    first_free = len(decoder.slots) - len(decoder.code.co_freevars)
+    return {
+        slot for slot, name in enumerate(decoder.slots) if slot >= first_free or name in decoder.cellvars
+    }
+
+
+def _find_closure_loads(decoder: Decoder) -> set[tuple[int, int]]:
+    """(instruction index, which half) of every load that the compiler wrote as LOAD_CLOSURE.
+
+    3.13 writes both as LOAD_FAST.  A load of a cell's slot is a closure load when it ends up in the closure tuple
+    of a function (the run of loads before `BUILD_TUPLE n; LOAD_CONST <code>`) or in a class namespace
+    (`__class__`, `__classdict__`).  What remains is a comprehension variable that shares a cell's slot.
+    """
+    raws = decoder.raws
+    loads: list[tuple[int, int]] = []  # of the current run
+    slots: list[int] = []
+    cells = _cell_slots(decoder)
+    found: set[tuple[int, int]] = set()
+    for index, raw in enumerate(raws):
+        if raw.op in _LOAD_LOCAL:
+            loads.append((index, 0))
+            slots.append(raw.arg)
+            continue
+        if raw.op in _LOAD_LOCAL_PAIR:
+            loads += ((index, 0), (index, 1))
+            slots += (raw.arg >> 4, raw.arg & 15)
+            continue
+        if raw.op == "STORE_FAST_LOAD_FAST":
+            loads, slots = [(index, 1)], [raw.arg & 15]
+            continue
+        if loads and raw.op == "BUILD_TUPLE" and index + 1 < len(raws):
+            after = raws[index + 1]
+            is_code = after.op == "LOAD_CONST" and isinstance(
+                decoder.code.co_consts[after.arg], types.CodeType
+            )
+            if is_code and raw.arg <= len(loads) and all(slot in cells for slot in slots[-raw.arg :]):
+                found.update(loads[-raw.arg :])
+        elif loads and decoder.slots[slots[-1]] in ("__class__", "__classdict__") and slots[-1] in cells:
+            found.add(loads[-1])
+        loads, slots = [], []
+    return found
+
+
+class _ClosureLoads:
+    """Per-decoder cache of `_find_closure_loads`, only computed for code that has cells at all."""
+
+    @staticmethod
+    def of(decoder: Decoder) -> set[tuple[int, int]]:
+        if decoder.closure_loads is None:
+            has_cells = decoder.cellvars or decoder.code.co_freevars
+            decoder.closure_loads = _find_closure_loads(decoder) if has_cells else set()
+        return decoder.closure_loads
+
+
+def _emit_load(decoder: Decoder, raw: Raw, slot: int, half: int) -> None:
+    is_closure = (decoder.index, half) in _ClosureLoads.of(decoder)
+    decoder.local("LOAD_CLOSURE" if is_closure else "LOAD_FAST", slot, raw.pos)
+
+
+def decode_load_fast(decoder: Decoder, raw: Raw) -> None:
+    _emit_load(decoder, raw, raw.arg, 0)
+
+
+def decode_load_fast_pair(decoder: Decoder, raw: Raw) -> None:
+    _emit_load(decoder, raw, raw.arg >> 4, 0)
+    _emit_load(decoder, raw, raw.arg & 15, 1)
+
+
+def _decode_store_load(decoder: Decoder, raw: Raw) -> None:
+    decoder.local("STORE_FAST", raw.arg >> 4, raw.pos)
+    _emit_load(decoder, raw, raw.arg & 15, 1)
+
+
+def _decode_compare(decoder: Decoder, raw: Raw) -> None:
+    decoder.emit("COMPARE_OP", COMPARE_OPERATORS[raw.arg >> 5], raw.pos)
+    if raw.arg & _COMPARE_TO_BOOL:
+        decoder.emit("TO_BOOL", None, raw.pos)
+
+
+def _decode_load_global(decoder: Decoder, raw: Raw) -> None:
+    decoder.emit("LOAD_GLOBAL", decoder.code.co_names[raw.arg >> 1], raw.pos)
+    if raw.arg & 1:
+        decoder.emit("PUSH_NULL", None, raw.pos)
+
+
+def _decode_end_for(decoder: Decoder, raw: Raw) -> None:
+    """END_FOR and the POP_TOP that drops the iterator are one canonical END_FOR."""
+    after = decoder.next_raw()
+    if after is None or after.op != "POP_TOP" or after.offset in decoder.labels:
+        raise ValueError(f"END_FOR without its POP_TOP in {decoder.code.co_qualname}")
+    decoder.emit("END_FOR", None, raw.pos)
+    decoder.index += 1
+
+
+def _decode_make_function(decoder: Decoder, raw: Raw) -> None:
+    decoder.emit("MAKE_FUNCTION", 0, raw.pos)
+
+
+_GIVES_BOOL = frozenset(
+    ("TO_BOOL", "UNARY_NOT", "IS_OP", "CONTAINS_OP", "CHECK_EXC_MATCH", "MATCH_MAPPING", "MATCH_SEQUENCE")
+)
+
+
+def gives_bool(instr: Instr | None) -> bool:
+    """Whether the top of the stack is surely a bool after `instr`."""
+    if instr is None:
+        return False
+    return instr.op in _GIVES_BOOL or (instr.op == "LOAD_CONST" and isinstance(instr.arg, bool))
+
+
+def encode_conditional(encoder: Encoder, index: int) -> int:
+    instr = encoder.items[index]
+    if instr.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE") and not gives_bool(encoder.before(index)):
+        encoder.put("TO_BOOL", 0, instr.pos)
+    put_forward_only(encoder, index)
+    return 1
+
+
+def encode_unary_not(encoder: Encoder, index: int) -> int:
+    instr = encoder.items[index]
+    if not gives_bool(encoder.before(index)):
+        encoder.put("TO_BOOL", 0, instr.pos)
+    encoder.put("UNARY_NOT", 0, instr.pos)
+    return 1
+
+
+_COMPARE_MASKS = (2, 2 | 8, 8, 1 | 2 | 4, 4, 4 | 8)
+
+
+def encode_compare(encoder: Encoder, index: int) -> int:
+    instr = encoder.items[index]
+    number = COMPARE_OPERATORS.index(instr.arg)
+    to_bool = encoder.at(index + 1, "TO_BOOL")
+    fold = to_bool is not None and to_bool.pos == instr.pos
+    encoder.put("COMPARE_OP", number << 5 | _COMPARE_MASKS[number] | _COMPARE_TO_BOOL * fold, instr.pos)
+    return 2 if fold else 1
+
+
+def encode_load_global(encoder: Encoder, index: int) -> int:
+    instr = encoder.items[index]
+    null = encoder.at(index + 1, "PUSH_NULL")
+    fold = null is not None and null.pos == instr.pos
+    encoder.put("LOAD_GLOBAL", encoder.name(instr.arg) << 1 | fold, instr.pos)
+    return 2 if fold else 1
+
+
+def encode_load_closure(encoder: Encoder, index: int) -> int:
+    instr = encoder.items[index]
+    encoder.put("LOAD_FAST", encoder.cell_slot(instr.arg), instr.pos)
+    return 1
+
+
+def encode_make_function(encoder: Encoder, index: int) -> int:
+    """The 3.11 form (flags) becomes one SET_FUNCTION_ATTRIBUTE for each flag, from the top of the stack down."""
+    instr = encoder.items[index]
+    encoder.put("MAKE_FUNCTION", 0, instr.pos)
+    flag = FLAG_CLOSURE
+    while flag:
+        if instr.arg & flag:
+            encoder.put("SET_FUNCTION_ATTRIBUTE", flag, instr.pos)
+        flag >>= 1
+    return 1
+
+
+def _encode_end_for(encoder: Encoder, index: int) -> int:
+    pos = encoder.items[index].pos
+    encoder.put("END_FOR", 0, pos)
+    encoder.put("POP_TOP", 0, pos)
+    return 1
+
+
+DECODERS: dict[str, DecodeRule] = {
+    "COMPARE_OP": rule(_decode_compare, "COMPARE_OP", "TO_BOOL"),
+    "JUMP_BACKWARD": renamed("JUMP"),
+    "JUMP_FORWARD": renamed("JUMP"),
+    "LOAD_ATTR": rule(decode_load_attr, "LOAD_ATTR", "LOAD_METHOD"),
+    "LOAD_FAST": rule(decode_load_fast, "LOAD_FAST", "LOAD_CLOSURE"),
+    "LOAD_FAST_CHECK": renamed("LOAD_FAST"),
+    "LOAD_FAST_LOAD_FAST": rule(decode_load_fast_pair, "LOAD_FAST", "LOAD_CLOSURE"),
+    "LOAD_GLOBAL": rule(_decode_load_global, "LOAD_GLOBAL", "PUSH_NULL"),
+    "LOAD_SUPER_ATTR": rule(decode_super_attr, "LOAD_SUPER_ATTR"),
+    "MAKE_CELL": rule(decode_make_cell, "MAKE_CELL"),
+    "MAKE_FUNCTION": rule(_decode_make_function, "MAKE_FUNCTION"),
+    "STORE_FAST_LOAD_FAST": rule(_decode_store_load, "STORE_FAST", "LOAD_FAST", "LOAD_CLOSURE"),
+    "STORE_FAST_STORE_FAST": split("STORE_FAST", "STORE_FAST"),
+}
+ENCODERS: dict[str, EncodeFn] = {
+    **dict.fromkeys(OPPOSITE, encode_conditional),
+    "COMPARE_OP": encode_compare,
+    "JUMP": encode_jump,
+    "JUMP_BACKWARD_NO_INTERRUPT": encode_jump_no_interrupt,
+    "LOAD_ATTR": encode_load_attr,
+    "LOAD_CLOSURE": encode_load_closure,
+    "LOAD_FAST": encode_load_fast_checked,
+    "LOAD_GLOBAL": encode_load_global,
+    "LOAD_METHOD": encode_load_attr,
+    "LOAD_SUPER_ATTR": encode_super_attr,
+    "MAKE_FUNCTION": encode_make_function,
+    "UNARY_NOT": encode_unary_not,
+}
+
+DIALECT = Dialect(
+    version=(3, 13),
+    plain=PLAIN,
+    decoders={
+        **DECODERS,
+        "END_FOR": rule(_decode_end_for, "END_FOR"),
+        "RETURN_CONST": rule(decode_return_const, "LOAD_CONST", "RETURN_VALUE"),
+    },
+    encoders={**ENCODERS, "END_FOR": _encode_end_for},
+    dropped=frozenset(("CACHE", "EXTENDED_ARG", "NOP")),
+    internal=frozenset(("ENTER_EXECUTOR", "EXIT_INIT_CHECK", "INTERPRETER_EXIT", "RESERVED")),
+    checks_unbound=False,
+)
