@@ -40,7 +40,9 @@ def _running_dialect() -> Dialect:
     dialect = _DIALECTS.get(sys.version_info[:2])
     if dialect is None:
         supported = ", ".join(f"{major}.{minor}" for major, minor in SUPPORTED_VERSIONS)
-        raise ImportError(f"CPython {sys.version_info[0]}.{sys.version_info[1]} is not supported (have {supported})")
+        raise ImportError(
+            f"CPython {sys.version_info[0]}.{sys.version_info[1]} is not supported (have {supported})"
+        )
     forgotten = dialect.undeclared()
     if forgotten:
         raise ImportError(f"bytecode table of {dialect.version} lacks {sorted(forgotten)}")

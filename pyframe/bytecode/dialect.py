@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import opcode
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +89,11 @@ class Dialect:
         }
 
 
+def opset(names: str) -> frozenset[str]:
+    """A set of op names written as one text."""
+    return frozenset(names.split())
+
+
 def rule(run: DecodeFn, *produces: str) -> DecodeRule:
     return DecodeRule(run, frozenset(produces))
 
@@ -108,13 +113,28 @@ def split(first: str, second: str) -> DecodeRule:
     return DecodeRule(run, frozenset((first, second)))
 
 
-def slot_names(code: types.CodeType | CanonicalCode, prefix: str) -> list[str]:
+# Marks the cell of a name that is both a cell and free in one code object (`class C: __class__ = 1` in a method).
+OWN_CELL = "@cell"
+
+
+def _distinct_names(code: types.CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """`co_varnames` and `co_cellvars`, renamed where a cell would share its name with a free variable."""
+    both = set(code.co_cellvars).intersection(code.co_freevars)
+    if not both:
+        return code.co_varnames, code.co_cellvars
+    varnames, cellvars = (
+        tuple(name + OWN_CELL if name in both else name for name in names)
+        for names in (code.co_varnames, code.co_cellvars)
+    )
+    return varnames, cellvars
+
+
+def slot_names(varnames: Iterable[str], cellvars: Iterable[str], freevars: Iterable[str]) -> list[str]:
     """Names of the frame's slots: locals, then cells that are not locals, then free variables."""
-    varnames = getattr(code, f"{prefix}varnames")
     names = list(varnames)
-    known = set(varnames)
-    names += [name for name in getattr(code, f"{prefix}cellvars") if name not in known]
-    names += getattr(code, f"{prefix}freevars")
+    known = set(names)
+    names += [name for name in cellvars if name not in known]
+    names += freevars
     return names
 
 
@@ -127,10 +147,9 @@ class Decoder:
         self.raws, self.table = read(code)
         self.index = 0
         self.out: list[Instr | Label] = []
-        self.slots = slot_names(code, "co_")
-        self.nlocals = len(code.co_varnames)
-        self.cellvars = frozenset(code.co_cellvars)
-        self.ambiguous = self.cellvars & frozenset(code.co_freevars)
+        self.varnames, cellvars = _distinct_names(code)
+        self.slots = slot_names(self.varnames, cellvars, code.co_freevars)
+        self.cellvars = cellvars
         self.labels: dict[int, Label] = {}
         self.closure_loads: set[tuple[int, int]] | None = None  # filled on demand from 3.13
 
@@ -213,8 +232,8 @@ class Decoder:
             argcount=code.co_argcount,
             posonlyargcount=code.co_posonlyargcount,
             kwonlyargcount=code.co_kwonlyargcount,
-            varnames=code.co_varnames,
-            cellvars=code.co_cellvars,
+            varnames=self.varnames,
+            cellvars=self.cellvars,
             freevars=code.co_freevars,
             flags=code.co_flags,
             name=code.co_name,
@@ -242,12 +261,11 @@ class Encoder:
         self.consts: list[Any] = [cc.docstring]
         self._const_index: dict[Any, int] = {} if cc.docstring is None else {id(cc.docstring): 0}
         self._names: dict[str, int] = {}
-        slots = slot_names(cc, "")
+        slots = slot_names(cc.varnames, cc.cellvars, cc.freevars)
         first_free = len(slots) - len(cc.freevars)
         self._local_slot: dict[str, int] = {}
         for index, name in enumerate(slots):
             self._local_slot.setdefault(name, index)
-        # A name that is both a cell and free: CPython's compiler means the free one (see Decoder.ambiguous).
         self._cell_slot = {name: self._local_slot[name] for name in cc.cellvars}
         self._cell_slot.update((name, first_free + index) for index, name in enumerate(cc.freevars))
         self.place = {item: index for index, item in enumerate(self.items) if isinstance(item, Label)}

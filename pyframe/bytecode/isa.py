@@ -139,7 +139,7 @@ def _same(arg: int) -> int:
 
 
 def _popcount(arg: int) -> int:
-    return bin(arg).count("1")
+    return arg.bit_count()
 
 
 def _fill_table() -> None:

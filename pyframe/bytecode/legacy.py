@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .codec import Raw
-from .dialect import DecodeRule, Decoder, EncodeFn, Encoder, rule
+from .dialect import Decoder, DecodeRule, EncodeFn, Encoder, rule
 
 _HAS_SPEC = 4
 

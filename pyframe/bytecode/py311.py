@@ -9,6 +9,7 @@ from .dialect import (
     Encoder,
     encode_jump,
     encode_jump_no_interrupt,
+    opset,
     renamed,
     rule,
 )
@@ -16,7 +17,7 @@ from .isa import COMPARE_OPERATORS, OPS, Instr, Label
 from .legacy import ENCODERS as LEGACY_ENCODERS
 from .legacy import LEGACY_RULES
 
-PLAIN = frozenset(
+PLAIN = opset(
     """
     BEFORE_ASYNC_WITH BEFORE_WITH BINARY_OP BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SET
     BUILD_SLICE BUILD_STRING BUILD_TUPLE CALL_FUNCTION_EX CHECK_EG_MATCH CHECK_EXC_MATCH CONTAINS_OP COPY
@@ -28,7 +29,7 @@ PLAIN = frozenset(
     PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_GENERATOR RETURN_VALUE SETUP_ANNOTATIONS SET_ADD
     SET_UPDATE STORE_ATTR STORE_DEREF STORE_FAST STORE_GLOBAL STORE_NAME STORE_SUBSCR SWAP UNARY_INVERT
     UNARY_NEGATIVE UNARY_NOT UNPACK_EX UNPACK_SEQUENCE WITH_EXCEPT_START YIELD_VALUE
-    """.split()
+    """
 )
 
 _STATEMENT_INTRINSICS = {"IMPORT_STAR": "INTRINSIC_IMPORT_STAR", "PRINT_EXPR": "INTRINSIC_PRINT"}
@@ -173,9 +174,15 @@ DIALECT = Dialect(
     plain=PLAIN,
     decoders={
         **LEGACY_RULES,
-        **{f"POP_JUMP_{way}_IF_{test}": renamed(f"POP_JUMP_IF_{test}")
-           for way in ("FORWARD", "BACKWARD") for test in _TESTS},
-        **{op: rule(_decode_statement_intrinsic, "CALL_INTRINSIC_1", "POP_TOP") for op in _STATEMENT_INTRINSICS},
+        **{
+            f"POP_JUMP_{way}_IF_{test}": renamed(f"POP_JUMP_IF_{test}")
+            for way in ("FORWARD", "BACKWARD")
+            for test in _TESTS
+        },
+        **{
+            op: rule(_decode_statement_intrinsic, "CALL_INTRINSIC_1", "POP_TOP")
+            for op in _STATEMENT_INTRINSICS
+        },
         **{op: rule(_decode_value_intrinsic, "CALL_INTRINSIC_1") for op in _VALUE_INTRINSICS},
         "COMPARE_OP": rule(_decode_compare, "COMPARE_OP"),
         "FOR_ITER": rule(_decode_with_landing, "FOR_ITER", "END_FOR", "JUMP"),

@@ -13,6 +13,7 @@ from .dialect import (
     encode_jump_no_interrupt,
     encode_load_fast_checked,
     encode_super_attr,
+    opset,
     put_forward_only,
     renamed,
     rule,
@@ -21,7 +22,7 @@ from .isa import COMPARE_OPERATORS
 from .legacy import ENCODERS as LEGACY_ENCODERS
 from .legacy import LEGACY_RULES
 
-PLAIN = frozenset(
+PLAIN = opset(
     """
     BEFORE_ASYNC_WITH BEFORE_WITH BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP
     BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TUPLE CALL_FUNCTION_EX CALL_INTRINSIC_1 CALL_INTRINSIC_2
@@ -30,12 +31,12 @@ PLAIN = frozenset(
     FOR_ITER GET_AITER GET_ANEXT GET_AWAITABLE GET_ITER GET_LEN GET_YIELD_FROM_ITER IMPORT_FROM IMPORT_NAME IS_OP
     JUMP_BACKWARD_NO_INTERRUPT LIST_APPEND LIST_EXTEND LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS LOAD_CLOSURE
     LOAD_CONST LOAD_DEREF LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS
-    LOAD_LOCALS LOAD_NAME MAKE_FUNCTION MAP_ADD MATCH_CLASS MATCH_KEYS MATCH_MAPPING
+    LOAD_LOCALS LOAD_NAME MAKE_CELL MAKE_FUNCTION MAP_ADD MATCH_CLASS MATCH_KEYS MATCH_MAPPING
     MATCH_SEQUENCE POP_EXCEPT POP_JUMP_IF_FALSE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP
     PUSH_EXC_INFO PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_GENERATOR RETURN_VALUE SEND SETUP_ANNOTATIONS
     SET_ADD SET_UPDATE STORE_ATTR STORE_DEREF STORE_FAST STORE_GLOBAL STORE_NAME STORE_SLICE STORE_SUBSCR SWAP
     UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNPACK_EX UNPACK_SEQUENCE WITH_EXCEPT_START YIELD_VALUE
-    """.split()
+    """
 )
 
 
@@ -47,15 +48,6 @@ def decode_load_attr(decoder: Decoder, raw: Raw) -> None:
     """The low bit asks for a method and its self."""
     op = "LOAD_METHOD" if raw.arg & 1 else "LOAD_ATTR"
     decoder.emit(op, decoder.code.co_names[raw.arg >> 1], raw.pos)
-
-
-def decode_make_cell(decoder: Decoder, raw: Raw) -> None:
-    """Where a name is both a cell and free, the compiler uses the free slot only: drop the other's cell."""
-    if decoder.slots[raw.arg] in decoder.ambiguous and raw.arg < len(decoder.slots) - len(
-        decoder.code.co_freevars
-    ):
-        return
-    decoder.plain(raw, "MAKE_CELL")
 
 
 def decode_return_const(decoder: Decoder, raw: Raw) -> None:
@@ -96,7 +88,6 @@ DIALECT = Dialect(
         "LOAD_ATTR": rule(decode_load_attr, "LOAD_ATTR", "LOAD_METHOD"),
         "LOAD_FAST_CHECK": renamed("LOAD_FAST"),
         "LOAD_SUPER_ATTR": rule(decode_super_attr, "LOAD_SUPER_ATTR"),
-        "MAKE_CELL": rule(decode_make_cell, "MAKE_CELL"),
         "RETURN_CONST": rule(decode_return_const, "LOAD_CONST", "RETURN_VALUE"),
     },
     encoders={

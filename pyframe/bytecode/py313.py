@@ -7,8 +7,9 @@ import types
 from .codec import Raw
 from .dialect import (
     OPPOSITE,
-    DecodeRule,
+    OWN_CELL,
     Decoder,
+    DecodeRule,
     Dialect,
     EncodeFn,
     Encoder,
@@ -17,6 +18,7 @@ from .dialect import (
     encode_jump_no_interrupt,
     encode_load_fast_checked,
     encode_super_attr,
+    opset,
     put_forward_only,
     renamed,
     rule,
@@ -25,12 +27,11 @@ from .dialect import (
 from .isa import COMPARE_OPERATORS, FLAG_CLOSURE, Instr
 from .py312 import (
     decode_load_attr,
-    decode_make_cell,
     decode_return_const,
     encode_load_attr,
 )
 
-PLAIN = frozenset(
+PLAIN = opset(
     """
     BEFORE_ASYNC_WITH BEFORE_WITH BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP
     BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TUPLE CALL CALL_FUNCTION_EX CALL_INTRINSIC_1 CALL_INTRINSIC_2 CALL_KW
@@ -39,25 +40,25 @@ PLAIN = frozenset(
     FORMAT_SIMPLE FORMAT_WITH_SPEC GET_AITER GET_ANEXT GET_AWAITABLE GET_ITER GET_LEN GET_YIELD_FROM_ITER
     IMPORT_FROM IMPORT_NAME IS_OP JUMP_BACKWARD_NO_INTERRUPT LIST_APPEND LIST_EXTEND LOAD_ASSERTION_ERROR
     LOAD_BUILD_CLASS LOAD_CONST LOAD_DEREF LOAD_FAST_AND_CLEAR LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS
-    LOAD_LOCALS LOAD_NAME MAP_ADD MATCH_CLASS MATCH_KEYS MATCH_MAPPING MATCH_SEQUENCE POP_EXCEPT
+    LOAD_LOCALS LOAD_NAME MAKE_CELL MAP_ADD MATCH_CLASS MATCH_KEYS MATCH_MAPPING MATCH_SEQUENCE POP_EXCEPT
     POP_JUMP_IF_FALSE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PUSH_EXC_INFO PUSH_NULL
     RAISE_VARARGS RERAISE RESUME RETURN_GENERATOR RETURN_VALUE SEND SETUP_ANNOTATIONS SET_ADD
     SET_FUNCTION_ATTRIBUTE SET_UPDATE STORE_ATTR STORE_DEREF STORE_FAST STORE_GLOBAL STORE_NAME STORE_SLICE
     STORE_SUBSCR SWAP TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNPACK_EX UNPACK_SEQUENCE WITH_EXCEPT_START
     YIELD_VALUE CONTAINS_OP
-    """.split()
+    """
 )
 
 _COMPARE_TO_BOOL = 16
+_CLASS_CELLS = ("__class__", "__classdict__")
 _LOAD_LOCAL = frozenset(("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_CLOSURE"))
 _LOAD_LOCAL_PAIR = frozenset(("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"))
 
 
-def _cell_slots(decoder: Decoder) -> range | set[int]:
+def _cell_slots(decoder: Decoder) -> set[int]:
     first_free = len(decoder.slots) - len(decoder.code.co_freevars)
-    return {
-        slot for slot, name in enumerate(decoder.slots) if slot >= first_free or name in decoder.cellvars
-    }
+    own = frozenset(decoder.cellvars)
+    return {slot for slot, name in enumerate(decoder.slots) if slot >= first_free or name in own}
 
 
 def _find_closure_loads(decoder: Decoder) -> set[tuple[int, int]]:
@@ -91,25 +92,17 @@ def _find_closure_loads(decoder: Decoder) -> set[tuple[int, int]]:
             )
             if is_code and raw.arg <= len(loads) and all(slot in cells for slot in slots[-raw.arg :]):
                 found.update(loads[-raw.arg :])
-        elif loads and decoder.slots[slots[-1]] in ("__class__", "__classdict__") and slots[-1] in cells:
+        elif loads and decoder.slots[slots[-1]].removesuffix(OWN_CELL) in _CLASS_CELLS and slots[-1] in cells:
             found.add(loads[-1])
         loads, slots = [], []
     return found
 
 
-class _ClosureLoads:
-    """Per-decoder cache of `_find_closure_loads`, only computed for code that has cells at all."""
-
-    @staticmethod
-    def of(decoder: Decoder) -> set[tuple[int, int]]:
-        if decoder.closure_loads is None:
-            has_cells = decoder.cellvars or decoder.code.co_freevars
-            decoder.closure_loads = _find_closure_loads(decoder) if has_cells else set()
-        return decoder.closure_loads
-
-
 def _emit_load(decoder: Decoder, raw: Raw, slot: int, half: int) -> None:
-    is_closure = (decoder.index, half) in _ClosureLoads.of(decoder)
+    if decoder.closure_loads is None:
+        has_cells = decoder.cellvars or decoder.code.co_freevars
+        decoder.closure_loads = _find_closure_loads(decoder) if has_cells else set()
+    is_closure = (decoder.index, half) in decoder.closure_loads
     decoder.local("LOAD_CLOSURE" if is_closure else "LOAD_FAST", slot, raw.pos)
 
 
@@ -235,7 +228,6 @@ DECODERS: dict[str, DecodeRule] = {
     "LOAD_FAST_LOAD_FAST": rule(decode_load_fast_pair, "LOAD_FAST", "LOAD_CLOSURE"),
     "LOAD_GLOBAL": rule(_decode_load_global, "LOAD_GLOBAL", "PUSH_NULL"),
     "LOAD_SUPER_ATTR": rule(decode_super_attr, "LOAD_SUPER_ATTR"),
-    "MAKE_CELL": rule(decode_make_cell, "MAKE_CELL"),
     "MAKE_FUNCTION": rule(_decode_make_function, "MAKE_FUNCTION"),
     "STORE_FAST_LOAD_FAST": rule(_decode_store_load, "STORE_FAST", "LOAD_FAST", "LOAD_CLOSURE"),
     "STORE_FAST_STORE_FAST": split("STORE_FAST", "STORE_FAST"),

@@ -20,7 +20,9 @@ class VerifyError(ValueError):
     """Malformed canonical code; the message shows the neighbourhood."""
 
 
-def format_instrs(cc: CanonicalCode, around: int | None = None, depths: list[int | None] | None = None) -> str:
+def format_instrs(
+    cc: CanonicalCode, around: int | None = None, depths: list[int | None] | None = None
+) -> str:
     """A listing: ordinal, depth if given, op, argument; `around` marks one ordinal and shows its neighbours."""
     lines = []
     index = -1
@@ -106,7 +108,11 @@ def _check_regions(cc: CanonicalCode, flow: FlowGraph) -> None:
             apart = end <= other_start or other_end <= start
             inside = other_start <= start and end <= other_end
             if not apart and not inside:
-                _fail(cc, f"region {start}..{end} is neither inside nor apart from {other_start}..{other_end}", start)
+                _fail(
+                    cc,
+                    f"region {start}..{end} is neither inside nor apart from {other_start}..{other_end}",
+                    start,
+                )
 
 
 def verify(cc: CanonicalCode) -> None:
