@@ -294,20 +294,20 @@ class Encoder:
 
     def at(self, index: int, op: str, arg: Any = ...) -> Instr | None:
         """The item at `index` if it is instruction `op` (with argument `arg`), else None."""
-        if index >= len(self.items):
+        if not 0 <= index < len(self.items):
             return None
         item = self.items[index]
         if isinstance(item, Instr) and item.op == op and (arg is ... or item.arg == arg):
             return item
         return None
 
-    def before(self, index: int) -> Instr | None:
-        """The instruction that always runs right before the one at `index`, if there is one."""
+    def before(self, index: int) -> int | None:
+        """Index of the instruction that always runs right before the one at `index`, if there is one."""
         index -= 1
         while index >= 0:
             item = self.items[index]
             if isinstance(item, Instr):
-                return None if OPS[item.op].terminator else item
+                return None if OPS[item.op].terminator else index
             if item in self.targets:
                 return None
             index -= 1

@@ -1,4 +1,8 @@
-"""Control flow over canonical code: reachability, stack depth, liveness and definite binding of locals."""
+"""Control flow over canonical code: reachability, stack depth, liveness and definite binding of locals.
+
+Every instruction inside a region counts as able to reach its handler, `may_raise` or not: any of them can run out
+of memory, and a handler that analysis forgot would be pruned away or entered with a wrong stack.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +32,6 @@ class FlowGraph:
         if not row.terminator and (not row.jump or row.conditional):
             yield index + 1, False
 
-    def handler(self, index: int) -> TryRegion | None:
-        """The region that catches what the instruction raises, if it can raise."""
-        region = self.region[index]
-        return region if region is not None and OPS[self.instrs[index].op].may_raise else None
-
 
 def build_flow(cc: CanonicalCode) -> FlowGraph:
     """Index labels and regions; KeyError for a region or jump whose label is not in the code."""
@@ -61,7 +60,7 @@ def reachable(cc: CanonicalCode, start: int = 0, flow: FlowGraph | None = None) 
             continue
         seen.add(index)
         todo.extend(successor for successor, _ in flow.normal_successors(index))
-        region = flow.handler(index)
+        region = flow.region[index]
         if region is not None:
             todo.append(flow.place[region.handler])
     return seen
@@ -121,7 +120,7 @@ def _depths_and_maximum(flow: FlowGraph) -> tuple[list[int | None], int]:
         if not row.terminator and (not row.jump or row.conditional):
             reach(index + 1, after, index)
         region = flow.region[index]
-        if region is None or not row.may_raise:
+        if region is None:
             continue
         if depth < region.depth:
             raise StackConflict(f"handler keeps {region.depth} slots of {depth}", index)
@@ -154,7 +153,7 @@ def liveness(flow: FlowGraph) -> list[frozenset[str]]:
     for index in range(count):
         for successor, _ in flow.normal_successors(index):
             preds[successor].append(index)
-        region = flow.handler(index)
+        region = flow.region[index]
         if region is not None:
             preds[flow.place[region.handler]].append(index)
     todo = list(range(count))
@@ -170,7 +169,7 @@ def liveness(flow: FlowGraph) -> list[frozenset[str]]:
             after -= {instr.arg}
         if instr.op in _READS:
             after |= {instr.arg}
-        region = flow.handler(index)
+        region = flow.region[index]
         if region is not None:  # an exception leaves the slots as they were
             after |= live[flow.place[region.handler]]
         if after != live[index]:
@@ -214,7 +213,7 @@ def definitely_bound(cc: CanonicalCode) -> set[Instr]:
         elif instr.op == "DELETE_FAST":
             after &= ~bit.get(instr.arg, 0)
         edges = [(successor, after) for successor, _ in flow.normal_successors(index)]
-        region = flow.handler(index)
+        region = flow.region[index]
         if region is not None:
             edges.append((flow.place[region.handler], before & after))
         for successor, bits in edges:

@@ -150,16 +150,23 @@ _GIVES_BOOL = frozenset(
 )
 
 
-def gives_bool(instr: Instr | None) -> bool:
-    """Whether the top of the stack is surely a bool after `instr`."""
-    if instr is None:
+def gives_bool(encoder: Encoder, index: int) -> bool:
+    """Whether the top of the stack is surely a bool when the instruction at `index` runs."""
+    at = encoder.before(index)
+    if at is None:
         return False
-    return instr.op in _GIVES_BOOL or (instr.op == "LOAD_CONST" and isinstance(instr.arg, bool))
+    before = encoder.items[at]
+    if before.op == "LOAD_CONST":
+        return isinstance(before.arg, bool)
+    if before.op == "COMPARE_OP":  # `case [a, b]` compares the length with a constant: two ints
+        number = encoder.at(at - 1, "LOAD_CONST")
+        return number is not None and isinstance(number.arg, int) and encoder.at(at - 2, "GET_LEN") is not None
+    return before.op in _GIVES_BOOL
 
 
 def encode_conditional(encoder: Encoder, index: int) -> int:
     instr = encoder.items[index]
-    if instr.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE") and not gives_bool(encoder.before(index)):
+    if instr.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE") and not gives_bool(encoder, index):
         encoder.put("TO_BOOL", 0, instr.pos)
     put_forward_only(encoder, index)
     return 1
@@ -167,7 +174,7 @@ def encode_conditional(encoder: Encoder, index: int) -> int:
 
 def encode_unary_not(encoder: Encoder, index: int) -> int:
     instr = encoder.items[index]
-    if not gives_bool(encoder.before(index)):
+    if not gives_bool(encoder, index):
         encoder.put("TO_BOOL", 0, instr.pos)
     encoder.put("UNARY_NOT", 0, instr.pos)
     return 1

@@ -1,0 +1,309 @@
+"""`Assembler`: builds the code object that replaces a transformed frame.
+
+The new code takes the original frame's fast-local arguments as plain positional parameters (`*args` and
+`**kwargs` arrive as the tuple and the dict that they are in the frame) and the original's closure.  Live objects,
+such as compiled graphs, are constants of the code.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from pyframe.bytecode import (
+    OPS,
+    CanonicalCode,
+    Instr,
+    Label,
+    Position,
+    TryRegion,
+    call_sequence,
+    canonicalize,
+    materialize,
+    verify,
+)
+from pyframe.bytecode.flow import build_flow, reachable
+from pyframe.bytecode.isa import FLAG_CLOSURE, NO_POSITION
+
+from .resume import (
+    CO_NESTED,
+    CO_NEWLOCALS,
+    CO_OPTIMIZED,
+    CO_VARARGS,
+    CO_VARKEYWORDS,
+    copy_body,
+    drop_empty_regions,
+)
+
+
+def frame_arguments(cc: CanonicalCode) -> tuple[str, ...]:
+    """Names of the fast locals that a call of `cc` binds: positional, keyword-only, then *args and **kwargs."""
+    count = cc.argcount + cc.kwonlyargcount
+    count += bool(cc.flags & CO_VARARGS) + bool(cc.flags & CO_VARKEYWORDS)
+    return cc.varnames[:count]
+
+
+class Assembler:
+    """Appends instructions in order; methods that emit return None unless they say otherwise.
+
+    `position` is given to each instruction that is emitted without one: set it to the user's line.
+    """
+
+    def __init__(self, original: CanonicalCode | types.CodeType) -> None:
+        self.original = canonicalize(original) if isinstance(original, types.CodeType) else original
+        self.params = frame_arguments(self.original)
+        self.position: Position = NO_POSITION
+        self._instrs: list[Instr | Label] = []
+        self._regions: list[TryRegion] = []
+        self._tail: list[Instr | Label] = []  # embedded originals, after the straight code
+        self._tail_regions: list[TryRegion] = []
+        self._locals: dict[str, None] = dict.fromkeys((*self.original.varnames, *self.original.cellvars))
+        self._cells: dict[str, None] = {}
+        self._temps = 0
+
+    # Single instructions
+
+    def append(self, *instrs: Instr | Label) -> None:
+        """Append raw instructions; those without a position get the current one."""
+        for item in instrs:
+            if isinstance(item, Instr) and item.pos is NO_POSITION:
+                item.pos = self.position
+            self._instrs.append(item)
+
+    def emit(self, op: str, arg: Any = None) -> None:
+        self.append(Instr(op, arg))
+
+    def load_const(self, value: Any) -> None:
+        self.emit("LOAD_CONST", value)
+
+    def fresh_temp(self) -> str:
+        """A local name that nothing else uses."""
+        while True:
+            name = f"__tmp_{self._temps}"
+            self._temps += 1
+            if name not in self._locals:
+                self._locals[name] = None
+                return name
+
+    def load_fast(self, name: str) -> None:
+        self._locals.setdefault(name)
+        self.emit("LOAD_FAST", name)
+
+    def store_fast(self, name: str | None = None) -> str:
+        """Pop into local `name` (default: a fresh one); returns the name."""
+        name = name if name is not None else self.fresh_temp()
+        self._locals.setdefault(name)
+        self.emit("STORE_FAST", name)
+        return name
+
+    def delete_fast(self, name: str) -> None:
+        self.emit("DELETE_FAST", name)
+
+    def make_cell(self, name: str) -> None:
+        """Make local `name` a cell of the new frame (with its argument's value, if it is one) from the start."""
+        if name in self.original.freevars:
+            raise ValueError(f"{name!r} is already a free variable")
+        self._cells.setdefault(name)
+
+    def load_closure(self, name: str) -> None:
+        """Push the cell of a free variable, or of a name given to `make_cell`."""
+        self._need_cell(name)
+        self.emit("LOAD_CLOSURE", name)
+
+    def load_deref(self, name: str) -> None:
+        self._need_cell(name)
+        self.emit("LOAD_DEREF", name)
+
+    def store_deref(self, name: str) -> None:
+        self._need_cell(name)
+        self.emit("STORE_DEREF", name)
+
+    def _need_cell(self, name: str) -> None:
+        if name not in self._cells and name not in self.original.freevars:
+            raise ValueError(f"{name!r} is neither a free variable nor made a cell")
+
+    def load_global(self, name: str) -> None:
+        self.emit("LOAD_GLOBAL", name)
+
+    def load_attr(self, name: str) -> None:
+        self.emit("LOAD_ATTR", name)
+
+    def store_attr(self, name: str) -> None:
+        """Stack: value, object."""
+        self.emit("STORE_ATTR", name)
+
+    def load_item(self, key: Any) -> None:
+        """Replace the container on top by its item at a constant key."""
+        self.load_const(key)
+        self.emit("BINARY_SUBSCR")
+
+    def pop_top(self) -> None:
+        self.emit("POP_TOP")
+
+    def discard_null(self) -> None:
+        """Pop a slot that may hold NULL (POP_TOP must not meet one)."""
+        self.store_fast()
+
+    def build_tuple(self, count: int) -> None:
+        self.emit("BUILD_TUPLE", count)
+
+    def build_list(self, count: int) -> None:
+        self.emit("BUILD_LIST", count)
+
+    def build_dict(self, count: int) -> None:
+        """Stack: `count` pairs key, value."""
+        self.emit("BUILD_MAP", count)
+
+    def unpack(self, count: int) -> None:
+        """Unpack the sequence on top; its first item ends up on top."""
+        self.emit("UNPACK_SEQUENCE", count)
+
+    def return_value(self) -> None:
+        self.emit("RETURN_VALUE")
+
+    # Control flow
+
+    def label(self, label: Label) -> None:
+        """Place `label` here."""
+        self._instrs.append(label)
+
+    def jump(self, label: Label, test: str = "JUMP") -> None:
+        """Jump to `label`; `test` may be one of the POP_JUMP_IF_... ops."""
+        if not OPS[test].jump:
+            raise ValueError(f"{test} is not a jump")
+        self.emit(test, label)
+
+    def region(self, start: Label, end: Label, handler: Label, depth: int, lasti: bool = False) -> None:
+        """Add a try region; inner regions first."""
+        self._regions.append(TryRegion(start, end, handler, depth, lasti))
+
+    # Calls and functions
+
+    def collect(self, emit: Callable[[], None]) -> list[Instr]:
+        """The instructions that `emit()` would have appended, for `call`; labels are refused."""
+        saved, self._instrs = self._instrs, []
+        try:
+            emit()
+            taken = self._instrs
+        finally:
+            self._instrs = saved
+        instrs = [item for item in taken if isinstance(item, Instr)]
+        if len(instrs) != len(taken):
+            raise ValueError("a label inside an expression")
+        return instrs
+
+    def call(
+        self, load_callable: list[Instr], load_args: list[Instr], n: int, kwnames: tuple[str, ...] = ()
+    ) -> None:
+        """Call with `n` arguments that `load_args` pushes, the last `len(kwnames)` of them by keyword."""
+        self.append(*call_sequence(load_callable, load_args, n, kwnames))
+
+    def call_object(self, function: Any, *args: str) -> None:
+        """Call a live object with locals as arguments."""
+        self.call([Instr("LOAD_CONST", function)], [Instr("LOAD_FAST", name) for name in args], len(args))
+
+    def function_instrs(self, code: types.CodeType) -> list[Instr]:
+        """Instructions that push a function made from `code`, its closure taken from cells of this frame."""
+        for name in code.co_freevars:
+            self._need_cell(name)
+        if not code.co_freevars:
+            return [Instr("LOAD_CONST", code), Instr("MAKE_FUNCTION", 0)]
+        return [
+            *(Instr("LOAD_CLOSURE", name) for name in code.co_freevars),
+            Instr("BUILD_TUPLE", len(code.co_freevars)),
+            Instr("LOAD_CONST", code),
+            Instr("MAKE_FUNCTION", FLAG_CLOSURE),
+        ]
+
+    def make_function_with_closure(self, code: types.CodeType) -> None:
+        self.append(*self.function_instrs(code))
+
+    # The original body
+
+    def embed_original(
+        self,
+        at: int | Instr,
+        tail_label: Label,
+        jump_label: Label | None = None,
+        cc: CanonicalCode | None = None,
+    ) -> Label:
+        """Add a copy of instruction `at` that runs inside the original's try regions; returns its label.
+
+        Jump there with the original's stack and locals in place.  If the instruction completes, control goes to
+        `tail_label`, outside every region, with its results on the stack (to `jump_label` if it jumps).  If it
+        raises inside a region, the original's handlers and all that follows them run, as copied, to the end of
+        the function: the caller has made sure that this frame's locals and cells are those of the original.
+        """
+        cc = cc or self.original
+        instrs = cc.real_instrs()
+        index = at if isinstance(at, int) else next(i for i, item in enumerate(instrs) if item is at)
+        instr = instrs[index].copy()
+        row = OPS[instr.op]
+        if row.jump:
+            if jump_label is None:
+                raise ValueError(f"{instr.op} can jump: give jump_label")
+            instr.arg = jump_label
+        flow = build_flow(cc)
+        region = flow.region[index]
+        entry, end = Label(f"embedded{index}"), Label(f"embedded{index}.end")
+        self._tail += (entry, instr, end)
+        if not row.terminator:
+            self._tail.append(Instr("JUMP", tail_label, instr.pos))
+        if region is None:
+            return entry
+        kept = reachable(cc, flow.place[region.handler], flow)
+        body, regions, entries = copy_body(cc, kept)
+        handler = entries[flow.place[region.handler]]
+        self._tail_regions.append(TryRegion(entry, end, handler, region.depth, region.lasti))
+        self._tail += body
+        self._tail_regions += regions
+        for name in cc.cellvars:
+            if name not in self.original.freevars:
+                self.make_cell(name)
+        for name in cc.varnames:
+            self._locals.setdefault(name)
+        return entry
+
+    # The result
+
+    def to_canonical(self, name: str | None = None) -> CanonicalCode:
+        """The finished canonical code, not yet verified."""
+        original = self.original
+        cells = tuple(self._cells)
+        prologue: list[Instr | Label] = [Instr("MAKE_CELL", cell) for cell in cells]
+        if original.freevars:
+            prologue.append(Instr("COPY_FREE_VARS", len(original.freevars)))
+        start = Position(original.firstlineno)
+        prologue.append(Instr("RESUME", 0, start))
+        mentioned = {
+            item.arg
+            for item in (*self._instrs, *self._tail)
+            if isinstance(item, Instr) and OPS[item.op].kind.value == "local"
+        }
+        plain = [
+            local
+            for local in self._locals
+            if local not in self.params and local not in cells and local in mentioned
+        ]
+        cc = CanonicalCode(
+            instrs=[*prologue, *self._instrs, *self._tail],
+            regions=[*self._regions, *self._tail_regions],
+            argcount=len(self.params),
+            varnames=(*self.params, *plain),
+            cellvars=cells,
+            freevars=original.freevars,
+            flags=CO_OPTIMIZED | CO_NEWLOCALS | (CO_NESTED if original.freevars else 0),
+            name=name or original.name,
+            qualname=name or original.qualname,
+            filename=original.filename,
+            firstlineno=original.firstlineno,
+        )
+        drop_empty_regions(cc)
+        return cc
+
+    def finish(self, name: str | None = None) -> types.CodeType:
+        """Verify and materialize; VerifyError says what is malformed. Default name: the original's."""
+        cc = self.to_canonical(name)
+        verify(cc)
+        return materialize(cc)

@@ -1,0 +1,173 @@
+"""Resume functions: continue a frame in the middle, in code generated from the original code object.
+
+After a graph break the rest of a frame runs as a call of a resume function: its parameters are the stack slots
+and the live locals at the break, its free variables are the original's cells and free variables, and its body is
+the original body, entered by a jump.  Regions, loops and positions are the original's, so tracebacks, `try` and
+`with` keep working, and a later break in the same body resumes from the resume function in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from dataclasses import dataclass
+
+from pyframe.bytecode import (
+    CanonicalCode,
+    Instr,
+    Label,
+    TryRegion,
+    canonicalize,
+    materialize,
+    verify,
+)
+from pyframe.bytecode.flow import build_flow, reachable, stack_depths
+
+CO_OPTIMIZED, CO_NEWLOCALS, CO_VARARGS, CO_VARKEYWORDS, CO_NESTED = 0x01, 0x02, 0x04, 0x08, 0x10
+CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
+CO_HAS_DOCSTRING = 0x4000000  # from 3.13
+_SUSPENDING = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+_NOT_INHERITED = CO_VARARGS | CO_VARKEYWORDS | CO_HAS_DOCSTRING
+_SUFFIX = re.compile(r"__resume_\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeKey:
+    """All that a resume function depends on: two breaks with equal keys share one.
+
+    `at` is the ordinal of the instruction to run next among the real instructions of `canonicalize(code)`;
+    `stack_nulls` says, bottom first, which stack slots hold NULL; `live` names the locals that are passed.
+    """
+
+    code: types.CodeType
+    at: int
+    stack_nulls: tuple[bool, ...]
+    live: tuple[str, ...]
+
+
+def stack_parameter(slot: int) -> str:
+    """The parameter that carries stack slot `slot` (0 is the bottom)."""
+    return f"__stack_{slot}"
+
+
+def copy_body(
+    cc: CanonicalCode, kept: set[int] | None = None
+) -> tuple[list[Instr | Label], list[TryRegion], dict[int, Label]]:
+    """A copy of instructions and regions with labels of its own, and a label before each kept instruction.
+
+    `kept` holds ordinals of real instructions to keep (default all).  Every path out of a kept instruction must
+    lead to kept instructions; regions shrink to what remains.
+    """
+    fresh: dict[Label, Label] = {item: Label(item.name) for item in cc.instrs if isinstance(item, Label)}
+    entries: dict[int, Label] = {}
+    body: list[Instr | Label] = []
+    index = -1
+    for item in cc.instrs:
+        if isinstance(item, Label):
+            body.append(fresh[item])
+            continue
+        index += 1
+        if kept is not None and index not in kept:
+            continue
+        entries[index] = Label(f"i{index}")
+        arg = fresh.get(item.arg, item.arg) if isinstance(item.arg, Label) else item.arg
+        body += (entries[index], Instr(item.op, arg, item.pos))
+    regions = [
+        TryRegion(fresh[r.start], fresh[r.end], fresh[r.handler], r.depth, r.lasti) for r in cc.regions
+    ]
+    return body, regions, entries
+
+
+def drop_empty_regions(cc: CanonicalCode) -> None:
+    """Remove regions that cover nothing and labels that nothing uses."""
+    place = build_flow(cc).place
+    cc.regions = [region for region in cc.regions if place[region.start] < place[region.end]]
+    used = {item.arg for item in cc.instrs if isinstance(item, Instr) and isinstance(item.arg, Label)}
+    for region in cc.regions:
+        used.update((region.start, region.end, region.handler))
+    cc.instrs = [item for item in cc.instrs if isinstance(item, Instr) or item in used]
+
+
+def _check(key: ResumeKey, cc: CanonicalCode) -> None:
+    where = f"{cc.qualname}, instruction {key.at}"
+    if cc.flags & _SUSPENDING:
+        raise ValueError(f"{where}: generators and coroutines cannot be resumed")
+    depths = stack_depths(cc)
+    if not 0 <= key.at < len(depths) or depths[key.at] is None:
+        raise ValueError(f"{where}: no reachable instruction there")
+    if depths[key.at] != len(key.stack_nulls):
+        raise ValueError(f"{where}: stack depth is {depths[key.at]}, not {len(key.stack_nulls)}")
+    slots = set(cc.varnames)
+    shared = slots.intersection(cc.cellvars)
+    for name in key.live:
+        if name not in slots or name in shared:
+            kind = "a cell" if name in shared else "not a local"
+            raise ValueError(f"{where}: {name!r} is {kind} and cannot be passed as a live local")
+    if len(set(key.live)) != len(key.live):
+        raise ValueError(f"{where}: a live local is listed twice")
+
+
+def make_resume(
+    code: types.CodeType,
+    at: int,
+    stack_depth: int,
+    stack_nulls: tuple[bool, ...],
+    live: tuple[str, ...],
+) -> types.CodeType:
+    """Code that continues `code` with instruction `at` (an ordinal, see ResumeKey).
+
+    Positional parameters: one for each stack slot that is not NULL, bottom first, then one for each name in
+    `live`; locals not in `live` start unbound.  Free variables: `code.co_cellvars + code.co_freevars`, in this
+    order; the caller passes the frame's own cells.  Stack slots mean the state in which `at` runs: results of the
+    breaking instruction included.
+
+    Raises ValueError for generators and coroutines, an unreachable target, a stack of another depth, or a live
+    name that is no plain local (inside an inlined comprehension whose variable hides a cell).
+    """
+    if stack_depth != len(stack_nulls):
+        raise ValueError(f"{len(stack_nulls)} null flags for {stack_depth} stack slots")
+    return make_resume_for(ResumeKey(code, at, tuple(stack_nulls), tuple(live)))
+
+
+def make_resume_for(key: ResumeKey) -> types.CodeType:
+    """`make_resume` by key."""
+    cc = canonicalize(key.code)
+    _check(key, cc)
+    params = [stack_parameter(slot) for slot, null in enumerate(key.stack_nulls) if not null]
+    freevars = cc.cellvars + cc.freevars
+    body, regions, entries = copy_body(cc, reachable(cc, key.at))
+    prologue: list[Instr | Label] = []
+    if freevars:
+        prologue.append(Instr("COPY_FREE_VARS", len(freevars)))
+    target = cc.real_instrs()[key.at]
+    # The user's line is current from the start: profilers and tracebacks never see the seam.
+    prologue.append(Instr("RESUME", 0, target.pos._replace(col=None, end_col=None, end_lineno=None)))
+    for slot, null in enumerate(key.stack_nulls):
+        if null:
+            prologue.append(Instr("PUSH_NULL"))
+        else:  # moved, not copied: a parameter must not keep a value alive longer than the stack would
+            name = stack_parameter(slot)
+            prologue += (Instr("LOAD_FAST", name), Instr("DELETE_FAST", name))
+    prologue.append(Instr("JUMP", entries[key.at]))
+    kept_names = {item.arg for item in body if isinstance(item, Instr) and isinstance(item.arg, str)}
+    locals_ = [
+        name
+        for name in cc.varnames
+        if name not in key.live and name not in cc.cellvars and name in kept_names and name not in params
+    ]
+    suffix = f"__resume_{key.at}"
+    resumed = CanonicalCode(
+        instrs=prologue + body,
+        regions=regions,
+        argcount=len(params) + len(key.live),
+        varnames=(*params, *key.live, *locals_),
+        freevars=freevars,
+        flags=(cc.flags & ~_NOT_INHERITED) | CO_OPTIMIZED | CO_NEWLOCALS | (CO_NESTED if freevars else 0),
+        name=_SUFFIX.sub("", cc.name) + suffix,
+        qualname=_SUFFIX.sub("", cc.qualname) + suffix,
+        filename=cc.filename,
+        firstlineno=cc.firstlineno,
+    )
+    drop_empty_regions(resumed)
+    verify(resumed)
+    return materialize(resumed)
