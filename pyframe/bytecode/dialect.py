@@ -10,7 +10,7 @@ from __future__ import annotations
 import opcode
 import types
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .codec import Raw, RawAssembler, jump_target, read
@@ -54,6 +54,11 @@ class Dialect:
     encoders: dict[str, EncodeFn]
     dropped: frozenset[str]  # real ops without canonical form
     checks_unbound: bool  # LOAD_FAST itself raises UnboundLocalError
+    # From 3.13, when an inlined Python call fails, the interpreter looks for the handler of the code unit *before*
+    # the calling instruction. The compiler never starts a region at such an instruction; resume functions do.
+    pads_region_edges: bool = False
+    # Ops that must be reached from their FOR_ITER or SEND only, see separate_landings.
+    landings: frozenset[str] = frozenset(("END_FOR",))
     finish_decode: Callable[[Decoder], None] | None = None
     internal: frozenset[str] = field(default=frozenset())  # ops that never stand in a compiled code object
 
@@ -250,13 +255,57 @@ class Decoder:
 _REAL_JUMPS = frozenset(opcode.opname[number] for number in opcode.hasjrel if number < 256)
 
 
+_LANDINGS = {"END_FOR": ("FOR_ITER", ("POP_TOP", None)), "END_SEND": ("SEND", ("SWAP", 2), ("POP_TOP", None))}
+
+
+def separate_landings(items: list[Instr | Label], landings: frozenset[str]) -> list[Instr | Label]:
+    """Lead every path to one of `landings`, other than from its FOR_ITER or SEND, around it.
+
+    The real instructions do part of the work in the jump, so that the other paths (a resume function that starts
+    there) need the work spelled out.  Returns `items` itself if there is nothing to do.
+    """
+    if not any(isinstance(item, Instr) and item.op in landings for item in items):
+        return items
+    users: dict[Label, set[str]] = {}
+    for item in items:
+        if isinstance(item, Instr) and OPS[item.op].jump:
+            users.setdefault(item.arg, set()).add(item.op)
+    result: list[Instr | Label] = []
+    falls_through = True
+    for item in items:
+        result.append(item)
+        if isinstance(item, Label):
+            continue
+        if item.op in landings:
+            origin, *spelled = _LANDINGS[item.op]
+            at = len(result) - 1
+            while at and isinstance(result[at - 1], Label):
+                at -= 1
+            labels = result[at:-1]
+            direct = [label for label in labels if origin in users.get(label, ())]
+            others = [label for label in labels if users.get(label, set()) - {origin}]
+            if falls_through or others:
+                after = Label("landed")
+                del result[at:]
+                result += [label for label in labels if label not in direct]
+                result += [Instr(op, arg, item.pos) for op, arg in spelled]
+                if direct:
+                    result += [Instr("JUMP", after, item.pos), *direct, item]
+                result.append(after)
+        falls_through = not OPS[item.op].terminator
+    return result
+
+
 class Encoder:
     """A canonical code on its way to a code object."""
 
     def __init__(self, cc: CanonicalCode, dialect: Dialect) -> None:
+        items = separate_landings(cc.instrs, dialect.landings)
+        if items is not cc.instrs:
+            cc = replace(cc, instrs=items)
         self.cc = cc
         self.dialect = dialect
-        self.items = cc.instrs
+        self.items = items
         self.asm = RawAssembler()
         self.consts: list[Any] = [cc.docstring]
         self._const_index: dict[Any, int] = {} if cc.docstring is None else {id(cc.docstring): 0}
@@ -272,6 +321,9 @@ class Encoder:
         self.targets = {item.arg for item in self.items if isinstance(item, Instr) and OPS[item.op].jump}
         self.targets.update(region.handler for region in cc.regions)
         self.bound = set() if dialect.checks_unbound else definitely_bound(cc)
+        self.edges: set[Label] = set()
+        if dialect.pads_region_edges:
+            self.edges = {label for region in cc.regions for label in (region.start, region.end)}
 
     def put(self, op: str, arg: int | Label, pos: Position) -> None:
         self.asm.put(op, arg, pos)
@@ -342,12 +394,17 @@ class Encoder:
         """Write everything; ValueError for an op that this version cannot express."""
         items, encoders, asm = self.items, self.dialect.encoders, self.asm
         index = 0
+        at_edge = False
         while index < len(items):
             item = items[index]
             if isinstance(item, Label):
                 asm.label(item)
                 index += 1
+                at_edge = at_edge or item in self.edges
                 continue
+            if at_edge and OPS[item.op].may_raise and item.op not in _LANDINGS:
+                self.put("NOP", 0, item.pos)
+            at_edge = False
             encode = encoders.get(item.op)
             if encode is not None:
                 index += encode(self, index)

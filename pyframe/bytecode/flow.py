@@ -142,11 +142,11 @@ def live_locals(cc: CanonicalCode, instr: Instr | int, flow: FlowGraph | None = 
         index = instr
     else:
         index = next(i for i, item in enumerate(flow.instrs) if item is instr)
-    return liveness(flow)[index]
+    return liveness(flow, frozenset(cc.cellvars) | frozenset(cc.freevars))[index]
 
 
-def liveness(flow: FlowGraph) -> list[frozenset[str]]:
-    """Live local slots before each instruction."""
+def liveness(flow: FlowGraph, cells: frozenset[str]) -> list[frozenset[str]]:
+    """Live local slots before each instruction; setting the cell of a name in `cells` aside reads no local."""
     count = len(flow.instrs)
     live: list[frozenset[str]] = [frozenset()] * (count + 1)
     preds: list[list[int]] = [[] for _ in range(count + 1)]
@@ -167,7 +167,7 @@ def liveness(flow: FlowGraph) -> list[frozenset[str]]:
             after |= live[successor]
         if instr.op in _WRITES:
             after -= {instr.arg}
-        if instr.op in _READS:
+        if instr.op in _READS and (instr.op != "LOAD_FAST_AND_CLEAR" or instr.arg not in cells):
             after |= {instr.arg}
         region = flow.region[index]
         if region is not None:  # an exception leaves the slots as they were
@@ -227,3 +227,57 @@ def definitely_bound(cc: CanonicalCode) -> set[Instr]:
         for index, instr in enumerate(flow.instrs)
         if instr.op == "LOAD_FAST" and visited[index] and state[index] & bit.get(instr.arg, 0)
     }
+
+
+def displaced_cells(cc: CanonicalCode, flow: FlowGraph | None = None) -> list[frozenset[str]]:
+    """Cells whose slot does not hold them, before each instruction.
+
+    An inlined comprehension (3.12 and later) whose variable shares its name with a cell keeps that cell on the
+    stack, from LOAD_FAST_AND_CLEAR to the STORE_FAST that puts it back.  A comprehension variable that is a cell
+    itself fills the slot again (MAKE_CELL).
+    """
+    flow = flow or build_flow(cc)
+    count = len(flow.instrs)
+    cells = frozenset(cc.cellvars) | frozenset(cc.freevars)
+    hidden = {i.arg for i in flow.instrs if i.op == "LOAD_FAST_AND_CLEAR" and i.arg in cells}
+    if not hidden:
+        return [frozenset()] * count
+    depths = stack_depths(cc, flow)
+    saved: list[dict[str, tuple[int, bool]] | None] = [
+        None
+    ] * count  # name -> (stack slot, slot is a cell again)
+    saved[0] = {}
+    todo = [0]
+    while todo:
+        index = todo.pop()
+        state, depth = saved[index], depths[index]
+        assert state is not None and depth is not None
+        after = _move_saved(flow.instrs[index], state, depth, hidden)
+        edges = [(successor, after) for successor, _ in flow.normal_successors(index)]
+        region = flow.region[index]
+        if region is not None:
+            kept = {name: entry for name, entry in state.items() if entry[0] < region.depth}
+            edges.append((flow.place[region.handler], kept))
+        for successor, reached in edges:
+            if saved[successor] is None:
+                saved[successor] = reached
+                todo.append(successor)
+    return [frozenset(name for name, (_, is_cell) in (state or {}).items() if not is_cell) for state in saved]
+
+
+def _move_saved(
+    instr: Instr, state: dict[str, tuple[int, bool]], depth: int, hidden: set[str]
+) -> dict[str, tuple[int, bool]]:
+    """Where the saved cells are after `instr`."""
+    after = dict(state)
+    if instr.op == "SWAP":
+        top, other = depth - 1, depth - instr.arg
+        exchange = {top: other, other: top}
+        after = {name: (exchange.get(slot, slot), is_cell) for name, (slot, is_cell) in after.items()}
+    elif instr.op == "LOAD_FAST_AND_CLEAR" and instr.arg in hidden and instr.arg not in after:
+        after[instr.arg] = (depth, False)
+    elif instr.op == "MAKE_CELL" and instr.arg in after:
+        after[instr.arg] = (after[instr.arg][0], True)
+    elif instr.op == "STORE_FAST" and after.get(instr.arg, (-1,))[0] == depth - 1:
+        del after[instr.arg]
+    return after

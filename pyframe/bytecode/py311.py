@@ -209,5 +209,6 @@ DIALECT = Dialect(
     },
     dropped=frozenset(("CACHE", "EXTENDED_ARG", "NOP", "PRECALL")),
     checks_unbound=True,
+    landings=frozenset(_LANDING.values()),
     finish_decode=_insert_landings,
 )

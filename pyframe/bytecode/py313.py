@@ -24,7 +24,7 @@ from .dialect import (
     rule,
     split,
 )
-from .isa import COMPARE_OPERATORS, FLAG_CLOSURE, Instr
+from .isa import COMPARE_OPERATORS, FLAG_CLOSURE
 from .py312 import (
     decode_load_attr,
     decode_return_const,
@@ -160,7 +160,9 @@ def gives_bool(encoder: Encoder, index: int) -> bool:
         return isinstance(before.arg, bool)
     if before.op == "COMPARE_OP":  # `case [a, b]` compares the length with a constant: two ints
         number = encoder.at(at - 1, "LOAD_CONST")
-        return number is not None and isinstance(number.arg, int) and encoder.at(at - 2, "GET_LEN") is not None
+        return (
+            number is not None and isinstance(number.arg, int) and encoder.at(at - 2, "GET_LEN") is not None
+        )
     return before.op in _GIVES_BOOL
 
 
@@ -266,4 +268,5 @@ DIALECT = Dialect(
     dropped=frozenset(("CACHE", "EXTENDED_ARG", "NOP")),
     internal=frozenset(("ENTER_EXECUTOR", "EXIT_INIT_CHECK", "INTERPRETER_EXIT", "RESERVED")),
     checks_unbound=False,
+    pads_region_edges=True,
 )

@@ -122,4 +122,5 @@ DIALECT = Dialect(
     dropped=frozenset(("CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "ANNOTATIONS_PLACEHOLDER")),
     internal=frozenset(("ENTER_EXECUTOR", "EXIT_INIT_CHECK", "INTERPRETER_EXIT", "RESERVED")),
     checks_unbound=False,
+    pads_region_edges=True,
 )

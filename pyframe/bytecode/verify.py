@@ -115,6 +115,20 @@ def _check_regions(cc: CanonicalCode, flow: FlowGraph) -> None:
                 )
 
 
+_LANDING = {"FOR_ITER": "END_FOR", "SEND": "END_SEND"}
+
+
+def _check_landings(cc: CanonicalCode, flow: FlowGraph) -> None:
+    """The real FOR_ITER and SEND include what END_FOR and END_SEND do: nothing may come between."""
+    for index, instr in enumerate(flow.instrs):
+        landing = _LANDING.get(instr.op)
+        if landing is None:
+            continue
+        target = flow.place[instr.arg]
+        if target >= len(flow.instrs) or flow.instrs[target].op != landing:
+            _fail(cc, f"{instr.op} must lead to {landing}", index)
+
+
 def verify(cc: CanonicalCode) -> None:
     """Raise VerifyError unless labels, names, regions and stack depths of `cc` are consistent."""
     nargs = cc.argcount + cc.kwonlyargcount + bool(cc.flags & 0x04) + bool(cc.flags & 0x08)
@@ -127,6 +141,7 @@ def verify(cc: CanonicalCode) -> None:
     if not flow.instrs:
         _fail(cc, "no instructions")
     _check_regions(cc, flow)
+    _check_landings(cc, flow)
     try:
         stack_depths(cc, flow)
     except StackConflict as conflict:

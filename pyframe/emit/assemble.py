@@ -13,6 +13,7 @@ from typing import Any
 
 from pyframe.bytecode import (
     OPS,
+    ArgKind,
     CanonicalCode,
     Instr,
     Label,
@@ -34,6 +35,7 @@ from .resume import (
     CO_VARKEYWORDS,
     copy_body,
     drop_empty_regions,
+    keyword_names,
 )
 
 
@@ -42,6 +44,11 @@ def frame_arguments(cc: CanonicalCode) -> tuple[str, ...]:
     count = cc.argcount + cc.kwonlyargcount
     count += bool(cc.flags & CO_VARARGS) + bool(cc.flags & CO_VARKEYWORDS)
     return cc.varnames[:count]
+
+
+def is_local_op(item: Instr | Label) -> bool:
+    """Whether `item` names a local slot."""
+    return isinstance(item, Instr) and item.op in OPS and OPS[item.op].kind is ArgKind.LOCAL
 
 
 class Assembler:
@@ -247,7 +254,12 @@ class Assembler:
         flow = build_flow(cc)
         region = flow.region[index]
         entry, end = Label(f"embedded{index}"), Label(f"embedded{index}.end")
-        self._tail += (entry, instr, end)
+        self._tail.append(entry)
+        if (
+            instr.op == "CALL_KW"
+        ):  # up to 3.12 the names are part of the instruction: load them again, right here
+            self._tail += (Instr("POP_TOP"), Instr("LOAD_CONST", keyword_names(instrs, index)))
+        self._tail += (instr, end)
         if not row.terminator:
             self._tail.append(Instr("JUMP", tail_label, instr.pos))
         if region is None:
@@ -276,11 +288,7 @@ class Assembler:
             prologue.append(Instr("COPY_FREE_VARS", len(original.freevars)))
         start = Position(original.firstlineno)
         prologue.append(Instr("RESUME", 0, start))
-        mentioned = {
-            item.arg
-            for item in (*self._instrs, *self._tail)
-            if isinstance(item, Instr) and OPS[item.op].kind.value == "local"
-        }
+        mentioned = {item.arg for item in (*self._instrs, *self._tail) if is_local_op(item)}
         plain = [
             local
             for local in self._locals

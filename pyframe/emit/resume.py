@@ -21,7 +21,7 @@ from pyframe.bytecode import (
     materialize,
     verify,
 )
-from pyframe.bytecode.flow import build_flow, reachable, stack_depths
+from pyframe.bytecode.flow import build_flow, displaced_cells, reachable, stack_depths
 
 CO_OPTIMIZED, CO_NEWLOCALS, CO_VARARGS, CO_VARKEYWORDS, CO_NESTED = 0x01, 0x02, 0x04, 0x08, 0x10
 CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
@@ -45,9 +45,12 @@ class ResumeKey:
     live: tuple[str, ...]
 
 
-def stack_parameter(slot: int) -> str:
+def stack_parameter(slot: int, live: tuple[str, ...] = ()) -> str:
     """The parameter that carries stack slot `slot` (0 is the bottom)."""
-    return f"__stack_{slot}"
+    name = f"__stack_{slot}"
+    while name in live:  # a break in the prologue of a resume function
+        name = f"_{name}"
+    return name
 
 
 def copy_body(
@@ -88,6 +91,14 @@ def drop_empty_regions(cc: CanonicalCode) -> None:
     cc.instrs = [item for item in cc.instrs if isinstance(item, Instr) or item in used]
 
 
+def keyword_names(instrs: list[Instr], index: int) -> tuple[str, ...]:
+    """The names that the CALL_KW at ordinal `index` gets from the LOAD_CONST in front of it."""
+    load = instrs[index - 1]
+    if load.op != "LOAD_CONST":
+        raise ValueError(f"CALL_KW at {index} does not follow the LOAD_CONST of its names")
+    return load.arg
+
+
 def _check(key: ResumeKey, cc: CanonicalCode) -> None:
     where = f"{cc.qualname}, instruction {key.at}"
     if cc.flags & _SUSPENDING:
@@ -97,6 +108,9 @@ def _check(key: ResumeKey, cc: CanonicalCode) -> None:
         raise ValueError(f"{where}: no reachable instruction there")
     if depths[key.at] != len(key.stack_nulls):
         raise ValueError(f"{where}: stack depth is {depths[key.at]}, not {len(key.stack_nulls)}")
+    hidden = displaced_cells(cc)[key.at]
+    if hidden:
+        raise ValueError(f"{where}: a comprehension variable hides a cell: {', '.join(sorted(hidden))}")
     slots = set(cc.varnames)
     shared = slots.intersection(cc.cellvars)
     for name in key.live:
@@ -121,8 +135,8 @@ def make_resume(
     order; the caller passes the frame's own cells.  Stack slots mean the state in which `at` runs: results of the
     breaking instruction included.
 
-    Raises ValueError for generators and coroutines, an unreachable target, a stack of another depth, or a live
-    name that is no plain local (inside an inlined comprehension whose variable hides a cell).
+    Raises ValueError for generators and coroutines, an unreachable target, a stack of another depth, a live name
+    that is no plain local, and inside an inlined comprehension whose variable hides a cell of the same name.
     """
     if stack_depth != len(stack_nulls):
         raise ValueError(f"{len(stack_nulls)} null flags for {stack_depth} stack slots")
@@ -133,22 +147,29 @@ def make_resume_for(key: ResumeKey) -> types.CodeType:
     """`make_resume` by key."""
     cc = canonicalize(key.code)
     _check(key, cc)
-    params = [stack_parameter(slot) for slot, null in enumerate(key.stack_nulls) if not null]
+    names = [stack_parameter(slot, key.live) for slot in range(len(key.stack_nulls))]
+    params = [name for name, null in zip(names, key.stack_nulls, strict=True) if not null]
     freevars = cc.cellvars + cc.freevars
-    body, regions, entries = copy_body(cc, reachable(cc, key.at))
+    target = cc.real_instrs()[key.at]
+    # Up to 3.12 the names of a CALL_KW are part of it: drop them from the stack and enter at their LOAD_CONST.
+    has_names = target.op == "CALL_KW"
+    entry = key.at - has_names
+    if has_names:
+        keyword_names(cc.real_instrs(), key.at)
+    body, regions, entries = copy_body(cc, reachable(cc, entry))
     prologue: list[Instr | Label] = []
     if freevars:
         prologue.append(Instr("COPY_FREE_VARS", len(freevars)))
-    target = cc.real_instrs()[key.at]
     # The user's line is current from the start: profilers and tracebacks never see the seam.
     prologue.append(Instr("RESUME", 0, target.pos._replace(col=None, end_col=None, end_lineno=None)))
-    for slot, null in enumerate(key.stack_nulls):
+    for name, null in zip(names, key.stack_nulls, strict=True):
         if null:
             prologue.append(Instr("PUSH_NULL"))
         else:  # moved, not copied: a parameter must not keep a value alive longer than the stack would
-            name = stack_parameter(slot)
             prologue += (Instr("LOAD_FAST", name), Instr("DELETE_FAST", name))
-    prologue.append(Instr("JUMP", entries[key.at]))
+    if has_names:
+        prologue.append(Instr("POP_TOP"))
+    prologue.append(Instr("JUMP", entries[entry]))
     kept_names = {item.arg for item in body if isinstance(item, Instr) and isinstance(item.arg, str)}
     locals_ = [
         name
