@@ -1,4 +1,4 @@
-"""Raw code units of the running version: `read` decodes a code object, `Assembler` writes one.
+"""Raw code units of the running version: `read` decodes a code object, `RawAssembler` writes one.
 
 Nothing here knows what an instruction means: numbers, caches, EXTENDED_ARG, jump distances and the two tables
 only.  The tables of the running version come from the standard `opcode` module.
@@ -19,7 +19,9 @@ HAVE_ARGUMENT = opcode.HAVE_ARGUMENT
 
 
 def _cache_table() -> list[int]:
-    entries: Any = opcode._inline_cache_entries  # a list by number up to 3.12, a dict by name from 3.13
+    entries: Any = vars(opcode)[
+        "_inline_cache_entries"
+    ]  # a list by number up to 3.12, a dict by name from 3.13
     if isinstance(entries, dict):
         table = [0] * 256
         for name, count in entries.items():
@@ -80,12 +82,16 @@ class _Unit:
 
     def __init__(self, number: int, arg: int | Label, pos: Position, backward: bool) -> None:
         self.number = number
-        self.target = arg if isinstance(arg, Label) else None
-        self.arg = 0 if self.target is not None else arg
+        self.target: Label | None = None
+        self.arg = 0
+        if isinstance(arg, Label):
+            self.target = arg
+        else:
+            self.arg = arg
         self.pos = pos
         self.backward = backward
         self.caches = CACHES[number]
-        self.words = 1 if self.arg < 256 else 2 if self.arg < 65536 else 3 if self.arg < 1 << 24 else 4
+        self.words = _words(self.arg)
         self.offset = 0
 
 
@@ -139,11 +145,11 @@ class RawAssembler:
             return []
         starts = [unit.offset for unit in units]
         owner: list[TryRegion | None] = [None] * len(units)
-        for region in reversed(regions):
-            first = bisect_right(starts, places[region.start] - 1)
-            last = bisect_right(starts, places[region.end] - 1)
+        for candidate in reversed(regions):
+            first = bisect_right(starts, places[candidate.start] - 1)
+            last = bisect_right(starts, places[candidate.end] - 1)
             for index in range(first, last):
-                owner[index] = region
+                owner[index] = candidate
         entries: list[ExceptionEntry] = []
         index = 0
         while index < len(units):

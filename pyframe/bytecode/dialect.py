@@ -28,7 +28,8 @@ from .isa import (
 )
 
 DecodeFn = Callable[["Decoder", Raw], None]
-EncodeFn = Callable[["Encoder", int], int]  # index of the instruction -> number of canonical items consumed
+# The instruction and its index -> how many canonical items were consumed.
+EncodeFn = Callable[["Encoder", Instr, int], int]
 
 _INTRINSICS = {
     ArgKind.INTRINSIC_1: list(getattr(opcode, "_intrinsic_1_descs", ())),
@@ -255,7 +256,11 @@ class Decoder:
 _REAL_JUMPS = frozenset(opcode.opname[number] for number in opcode.hasjrel if number < 256)
 
 
-_LANDINGS = {"END_FOR": ("FOR_ITER", ("POP_TOP", None)), "END_SEND": ("SEND", ("SWAP", 2), ("POP_TOP", None))}
+# Landing op -> who jumps to it, and what it does spelled out.
+_LANDINGS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
+    "END_FOR": ("FOR_ITER", (("POP_TOP", None),)),
+    "END_SEND": ("SEND", (("SWAP", 2), ("POP_TOP", None))),
+}
 
 
 def separate_landings(items: list[Instr | Label], landings: frozenset[str]) -> list[Instr | Label]:
@@ -277,11 +282,11 @@ def separate_landings(items: list[Instr | Label], landings: frozenset[str]) -> l
         if isinstance(item, Label):
             continue
         if item.op in landings:
-            origin, *spelled = _LANDINGS[item.op]
+            origin, spelled = _LANDINGS[item.op]
             at = len(result) - 1
             while at and isinstance(result[at - 1], Label):
                 at -= 1
-            labels = result[at:-1]
+            labels = [label for label in result[at:-1] if isinstance(label, Label)]
             direct = [label for label in labels if origin in users.get(label, ())]
             others = [label for label in labels if users.get(label, set()) - {origin}]
             if falls_through or others:
@@ -407,7 +412,7 @@ class Encoder:
             at_edge = False
             encode = encoders.get(item.op)
             if encode is not None:
-                index += encode(self, index)
+                index += encode(self, item, index)
             elif item.op in opcode.opmap:
                 self.plain(item)
                 index += 1
@@ -421,23 +426,20 @@ class Encoder:
 # Encoders used by several versions.
 
 
-def encode_load_fast_checked(encoder: Encoder, index: int) -> int:
+def encode_load_fast_checked(encoder: Encoder, instr: Instr, index: int) -> int:
     """From 3.12: LOAD_FAST must not meet an unbound slot."""
-    instr = encoder.items[index]
     op = "LOAD_FAST" if instr in encoder.bound else "LOAD_FAST_CHECK"
     encoder.put(op, encoder.local_slot(instr.arg), instr.pos)
     return 1
 
 
-def encode_jump(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def encode_jump(encoder: Encoder, instr: Instr, index: int) -> int:
     op = "JUMP_BACKWARD" if encoder.is_backward(index, instr.arg) else "JUMP_FORWARD"
     encoder.put(op, instr.arg, instr.pos)
     return 1
 
 
-def encode_jump_no_interrupt(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def encode_jump_no_interrupt(encoder: Encoder, instr: Instr, index: int) -> int:
     backward = encoder.is_backward(index, instr.arg)
     encoder.put("JUMP_BACKWARD_NO_INTERRUPT" if backward else "JUMP_FORWARD", instr.arg, instr.pos)
     return 1
@@ -451,9 +453,8 @@ OPPOSITE = {
 }
 
 
-def put_forward_only(encoder: Encoder, index: int) -> None:
+def put_forward_only(encoder: Encoder, instr: Instr, index: int) -> None:
     """From 3.12 conditional jumps go forward only; a backward one becomes the opposite test over a JUMP."""
-    instr = encoder.items[index]
     if not encoder.is_backward(index, instr.arg):
         encoder.put(instr.op, instr.arg, instr.pos)
         return
@@ -463,8 +464,7 @@ def put_forward_only(encoder: Encoder, index: int) -> None:
     encoder.asm.label(over)
 
 
-def encode_super_attr(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def encode_super_attr(encoder: Encoder, instr: Instr, index: int) -> int:
     name, is_method, is_two_arg = instr.arg
     encoder.put(instr.op, encoder.name(name) << 2 | is_two_arg << 1 | is_method, instr.pos)
     return 1

@@ -104,7 +104,10 @@ OPS: dict[str, Op] = {}
 
 
 def _count(value: int | Count) -> Count:
-    return value if callable(value) else (lambda arg, constant=value: constant)
+    if callable(value):
+        return value
+    constant = value
+    return lambda arg: constant
 
 
 def _row(
@@ -263,6 +266,10 @@ _fill_table()
 if sys.version_info >= (3, 14):  # the exit function became a (function, self) pair on the stack
     del OPS["WITH_EXCEPT_START"]
     _row("WITH_EXCEPT_START", ArgKind.NONE, 5, 6)
+
+
+# What a jump of FOR_ITER or SEND must lead to: the real instructions do part of the landing's work in the jump.
+LANDING_OF = {"FOR_ITER": "END_FOR", "SEND": "END_SEND"}
 
 
 class Label:

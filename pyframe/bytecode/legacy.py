@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .codec import Raw
 from .dialect import Decoder, DecodeRule, EncodeFn, Encoder, rule
+from .isa import Instr
 
 _HAS_SPEC = 4
 
@@ -45,8 +46,7 @@ LEGACY_RULES: dict[str, DecodeRule] = {
 }
 
 
-def _encode_push_null(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_push_null(encoder: Encoder, instr: Instr, index: int) -> int:
     load = encoder.at(index + 1, "LOAD_GLOBAL")
     if load is None:
         encoder.put("PUSH_NULL", 0, instr.pos)
@@ -55,14 +55,12 @@ def _encode_push_null(encoder: Encoder, index: int) -> int:
     return 2
 
 
-def _encode_load_global(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_load_global(encoder: Encoder, instr: Instr, index: int) -> int:
     encoder.put("LOAD_GLOBAL", encoder.name(instr.arg) << 1, instr.pos)
     return 1
 
 
-def _encode_load_const(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_load_const(encoder: Encoder, instr: Instr, index: int) -> int:
     call = encoder.at(index + 1, "CALL_KW")
     if call is None:
         encoder.put("LOAD_CONST", encoder.const(instr.arg), instr.pos)
@@ -74,12 +72,11 @@ def _encode_load_const(encoder: Encoder, index: int) -> int:
     return 2
 
 
-def _encode_call_kw(encoder: Encoder, index: int) -> int:
+def _encode_call_kw(encoder: Encoder, instr: Instr, index: int) -> int:
     raise ValueError("CALL_KW needs its names from a LOAD_CONST right before it")
 
 
-def _encode_to_bool(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_to_bool(encoder: Encoder, instr: Instr, index: int) -> int:
     if any(encoder.at(index + 1, op) for op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT")):
         return 1  # these test truth by themselves here
     encoder.put("UNARY_NOT", 0, instr.pos)
@@ -87,9 +84,8 @@ def _encode_to_bool(encoder: Encoder, index: int) -> int:
     return 1
 
 
-def _encode_swap(encoder: Encoder, index: int) -> int:
+def _encode_swap(encoder: Encoder, instr: Instr, index: int) -> int:
     """`SWAP 2; CONVERT_VALUE c; SWAP 2; FORMAT_WITH_SPEC` is one FORMAT_VALUE."""
-    instr = encoder.items[index]
     convert = encoder.at(index + 1, "CONVERT_VALUE")
     back, last = encoder.at(index + 2, "SWAP", 2), encoder.at(index + 3, "FORMAT_WITH_SPEC")
     if instr.arg == 2 and convert is not None and back is not None and last is not None:
@@ -99,20 +95,19 @@ def _encode_swap(encoder: Encoder, index: int) -> int:
     return 1
 
 
-def _encode_convert_value(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_convert_value(encoder: Encoder, instr: Instr, index: int) -> int:
     last = encoder.at(index + 1, "FORMAT_SIMPLE")
     encoder.put("FORMAT_VALUE", instr.arg, (last or instr).pos)
     return 1 if last is None else 2
 
 
-def _encode_format_simple(encoder: Encoder, index: int) -> int:
-    encoder.put("FORMAT_VALUE", 0, encoder.items[index].pos)
+def _encode_format_simple(encoder: Encoder, instr: Instr, index: int) -> int:
+    encoder.put("FORMAT_VALUE", 0, instr.pos)
     return 1
 
 
-def _encode_format_with_spec(encoder: Encoder, index: int) -> int:
-    encoder.put("FORMAT_VALUE", _HAS_SPEC, encoder.items[index].pos)
+def _encode_format_with_spec(encoder: Encoder, instr: Instr, index: int) -> int:
+    encoder.put("FORMAT_VALUE", _HAS_SPEC, instr.pos)
     return 1
 
 

@@ -13,7 +13,7 @@ from .dialect import (
     renamed,
     rule,
 )
-from .isa import COMPARE_OPERATORS, OPS, Instr, Label
+from .isa import COMPARE_OPERATORS, LANDING_OF, OPS, Instr, Label
 from .legacy import ENCODERS as LEGACY_ENCODERS
 from .legacy import LEGACY_RULES
 
@@ -77,9 +77,6 @@ def _decode_with_landing(decoder: Decoder, raw: Raw) -> None:
     decoder.plain(raw, raw.op)  # _insert_landings adds the rest
 
 
-_LANDING = {"FOR_ITER": "END_FOR", "SEND": "END_SEND"}
-
-
 def _insert_landings(decoder: Decoder) -> None:
     """Give each FOR_ITER and SEND its own END_FOR or END_SEND, in front of where it jumped to.
 
@@ -89,7 +86,7 @@ def _insert_landings(decoder: Decoder) -> None:
     out = decoder.out
     landings: dict[Label, list[Instr]] = {}
     for item in out:
-        if isinstance(item, Instr) and item.op in _LANDING:
+        if isinstance(item, Instr) and item.op in LANDING_OF:
             landings.setdefault(item.arg, []).append(item)
     if not landings:
         return
@@ -103,7 +100,7 @@ def _insert_landings(decoder: Decoder) -> None:
             for number, user in enumerate(users):
                 landing = Label(f"{item.name}.end{number}")
                 user.arg = landing
-                result += (landing, Instr(_LANDING[user.op], None, user.pos))
+                result += (landing, Instr(LANDING_OF[user.op], None, user.pos))
                 if number + 1 < len(users):
                     result.append(Instr("JUMP", item, user.pos))
             result.append(item)
@@ -114,31 +111,28 @@ def _insert_landings(decoder: Decoder) -> None:
     out[:] = result
 
 
-def _encode_landing(encoder: Encoder, index: int) -> int:
+def _encode_landing(encoder: Encoder, instr: Instr, index: int) -> int:
     return 1  # the real FOR_ITER or SEND has popped already
 
 
-def _encode_conditional(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_conditional(encoder: Encoder, instr: Instr, index: int) -> int:
     direction = "BACKWARD" if encoder.is_backward(index, instr.arg) else "FORWARD"
     encoder.put(instr.op.replace("POP_JUMP_", f"POP_JUMP_{direction}_"), instr.arg, instr.pos)
     return 1
 
 
-def _encode_compare(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_compare(encoder: Encoder, instr: Instr, index: int) -> int:
     encoder.put("COMPARE_OP", COMPARE_OPERATORS.index(instr.arg), instr.pos)
     return 1
 
 
-def _encode_call(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_call(encoder: Encoder, instr: Instr, index: int) -> int:
     encoder.put("PRECALL", instr.arg, instr.pos)
     encoder.put("CALL", instr.arg, instr.pos)
     return 1
 
 
-def _encode_load_locals(encoder: Encoder, index: int) -> int:
+def _encode_load_locals(encoder: Encoder, instr: Instr, index: int) -> int:
     deref = encoder.at(index + 1, "LOAD_FROM_DICT_OR_DEREF")
     if deref is None:
         raise ValueError("3.11 has LOAD_LOCALS only before LOAD_FROM_DICT_OR_DEREF")
@@ -146,8 +140,7 @@ def _encode_load_locals(encoder: Encoder, index: int) -> int:
     return 2
 
 
-def _encode_intrinsic_1(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_intrinsic_1(encoder: Encoder, instr: Instr, index: int) -> int:
     if instr.arg in _STATEMENT_OF_INTRINSIC:
         if encoder.at(index + 1, "POP_TOP") is None:
             raise ValueError(f"3.11 has {instr.arg} only before POP_TOP")
@@ -159,8 +152,7 @@ def _encode_intrinsic_1(encoder: Encoder, index: int) -> int:
     return 1
 
 
-def _encode_intrinsic_2(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_intrinsic_2(encoder: Encoder, instr: Instr, index: int) -> int:
     if instr.arg != "INTRINSIC_PREP_RERAISE_STAR":
         raise ValueError(f"{instr.arg} cannot be written on 3.11")
     encoder.put("PREP_RERAISE_STAR", 0, instr.pos)
@@ -209,6 +201,6 @@ DIALECT = Dialect(
     },
     dropped=frozenset(("CACHE", "EXTENDED_ARG", "NOP", "PRECALL")),
     checks_unbound=True,
-    landings=frozenset(_LANDING.values()),
+    landings=frozenset(LANDING_OF.values()),
     finish_decode=_insert_landings,
 )

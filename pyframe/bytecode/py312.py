@@ -18,7 +18,7 @@ from .dialect import (
     renamed,
     rule,
 )
-from .isa import COMPARE_OPERATORS
+from .isa import COMPARE_OPERATORS, Instr
 from .legacy import ENCODERS as LEGACY_ENCODERS
 from .legacy import LEGACY_RULES
 
@@ -59,21 +59,19 @@ def decode_return_const(decoder: Decoder, raw: Raw) -> None:
 _COMPARE_MASKS = (2, 2 | 8, 8, 1 | 2 | 4, 4, 4 | 8)
 
 
-def _encode_compare(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_compare(encoder: Encoder, instr: Instr, index: int) -> int:
     number = COMPARE_OPERATORS.index(instr.arg)
     encoder.put("COMPARE_OP", number << 4 | _COMPARE_MASKS[number], instr.pos)
     return 1
 
 
-def encode_load_attr(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def encode_load_attr(encoder: Encoder, instr: Instr, index: int) -> int:
     encoder.put("LOAD_ATTR", encoder.name(instr.arg) << 1 | (instr.op == "LOAD_METHOD"), instr.pos)
     return 1
 
 
-def _encode_conditional(encoder: Encoder, index: int) -> int:
-    put_forward_only(encoder, index)
+def _encode_conditional(encoder: Encoder, instr: Instr, index: int) -> int:
+    put_forward_only(encoder, instr, index)
     return 1
 
 

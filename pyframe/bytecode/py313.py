@@ -24,7 +24,7 @@ from .dialect import (
     rule,
     split,
 )
-from .isa import COMPARE_OPERATORS, FLAG_CLOSURE
+from .isa import COMPARE_OPERATORS, FLAG_CLOSURE, Instr
 from .py312 import (
     decode_load_attr,
     decode_return_const,
@@ -156,6 +156,7 @@ def gives_bool(encoder: Encoder, index: int) -> bool:
     if at is None:
         return False
     before = encoder.items[at]
+    assert isinstance(before, Instr)
     if before.op == "LOAD_CONST":
         return isinstance(before.arg, bool)
     if before.op == "COMPARE_OP":  # `case [a, b]` compares the length with a constant: two ints
@@ -166,16 +167,14 @@ def gives_bool(encoder: Encoder, index: int) -> bool:
     return before.op in _GIVES_BOOL
 
 
-def encode_conditional(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def encode_conditional(encoder: Encoder, instr: Instr, index: int) -> int:
     if instr.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE") and not gives_bool(encoder, index):
         encoder.put("TO_BOOL", 0, instr.pos)
-    put_forward_only(encoder, index)
+    put_forward_only(encoder, instr, index)
     return 1
 
 
-def encode_unary_not(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def encode_unary_not(encoder: Encoder, instr: Instr, index: int) -> int:
     if not gives_bool(encoder, index):
         encoder.put("TO_BOOL", 0, instr.pos)
     encoder.put("UNARY_NOT", 0, instr.pos)
@@ -185,8 +184,7 @@ def encode_unary_not(encoder: Encoder, index: int) -> int:
 _COMPARE_MASKS = (2, 2 | 8, 8, 1 | 2 | 4, 4, 4 | 8)
 
 
-def encode_compare(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def encode_compare(encoder: Encoder, instr: Instr, index: int) -> int:
     number = COMPARE_OPERATORS.index(instr.arg)
     to_bool = encoder.at(index + 1, "TO_BOOL")
     fold = to_bool is not None and to_bool.pos == instr.pos
@@ -194,23 +192,20 @@ def encode_compare(encoder: Encoder, index: int) -> int:
     return 2 if fold else 1
 
 
-def encode_load_global(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def encode_load_global(encoder: Encoder, instr: Instr, index: int) -> int:
     null = encoder.at(index + 1, "PUSH_NULL")
     fold = null is not None and null.pos == instr.pos
     encoder.put("LOAD_GLOBAL", encoder.name(instr.arg) << 1 | fold, instr.pos)
     return 2 if fold else 1
 
 
-def encode_load_closure(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def encode_load_closure(encoder: Encoder, instr: Instr, index: int) -> int:
     encoder.put("LOAD_FAST", encoder.cell_slot(instr.arg), instr.pos)
     return 1
 
 
-def encode_make_function(encoder: Encoder, index: int) -> int:
+def encode_make_function(encoder: Encoder, instr: Instr, index: int) -> int:
     """The 3.11 form (flags) becomes one SET_FUNCTION_ATTRIBUTE for each flag, from the top of the stack down."""
-    instr = encoder.items[index]
     encoder.put("MAKE_FUNCTION", 0, instr.pos)
     flag = FLAG_CLOSURE
     while flag:
@@ -220,8 +215,8 @@ def encode_make_function(encoder: Encoder, index: int) -> int:
     return 1
 
 
-def _encode_end_for(encoder: Encoder, index: int) -> int:
-    pos = encoder.items[index].pos
+def _encode_end_for(encoder: Encoder, instr: Instr, index: int) -> int:
+    pos = instr.pos
     encoder.put("END_FOR", 0, pos)
     encoder.put("POP_TOP", 0, pos)
     return 1

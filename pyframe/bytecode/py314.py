@@ -21,8 +21,8 @@ def _decode_binary_op(decoder: Decoder, raw: Raw) -> None:
         decoder.plain(raw, "BINARY_OP")
 
 
-def _encode_binary_subscr(encoder: Encoder, index: int) -> int:
-    encoder.put("BINARY_OP", _SUBSCRIPT, encoder.items[index].pos)
+def _encode_binary_subscr(encoder: Encoder, instr: Instr, index: int) -> int:
+    encoder.put("BINARY_OP", _SUBSCRIPT, instr.pos)
     return 1
 
 
@@ -37,8 +37,8 @@ def _decode_common_constant(decoder: Decoder, raw: Raw) -> None:
         decoder.emit("LOAD_CONST", _COMMON_CONSTANTS[raw.arg], raw.pos)
 
 
-def _encode_assertion_error(encoder: Encoder, index: int) -> int:
-    encoder.put("LOAD_COMMON_CONSTANT", 0, encoder.items[index].pos)
+def _encode_assertion_error(encoder: Encoder, instr: Instr, index: int) -> int:
+    encoder.put("LOAD_COMMON_CONSTANT", 0, instr.pos)
     return 1
 
 
@@ -52,8 +52,7 @@ def _decode_call_function_ex(decoder: Decoder, raw: Raw) -> None:
         decoder.emit("CALL_FUNCTION_EX", 1, raw.pos)
 
 
-def _encode_call_function_ex(encoder: Encoder, index: int) -> int:
-    instr = encoder.items[index]
+def _encode_call_function_ex(encoder: Encoder, instr: Instr, index: int) -> int:
     if not instr.arg & 1:
         encoder.put("PUSH_NULL", 0, instr.pos)
     encoder.put("CALL_FUNCTION_EX", 0, instr.pos)
@@ -68,8 +67,8 @@ def _decode_end_for(decoder: Decoder, raw: Raw) -> None:
     decoder.index += 1
 
 
-def _encode_end_for(encoder: Encoder, index: int) -> int:
-    pos = encoder.items[index].pos
+def _encode_end_for(encoder: Encoder, instr: Instr, index: int) -> int:
+    pos = instr.pos
     encoder.put("END_FOR", 0, pos)
     encoder.put("POP_ITER", 0, pos)
     return 1
@@ -79,9 +78,9 @@ def _decode_end_async_for(decoder: Decoder, raw: Raw) -> None:
     decoder.emit("END_ASYNC_FOR", None, raw.pos)  # its jump distance serves monitoring only
 
 
-def _encode_conditional(encoder: Encoder, index: int) -> int:
-    consumed = encode_conditional(encoder, index)
-    encoder.put("NOT_TAKEN", 0, encoder.items[index].pos)  # where monitoring hooks the other branch
+def _encode_conditional(encoder: Encoder, instr: Instr, index: int) -> int:
+    consumed = encode_conditional(encoder, instr, index)
+    encoder.put("NOT_TAKEN", 0, instr.pos)  # where monitoring hooks the other branch
     return consumed
 
 

@@ -20,7 +20,7 @@ class ExceptionEntry(NamedTuple):
 
 def parse_exception_table(table: bytes) -> list[ExceptionEntry]:
     """Decode `co_exceptiontable`."""
-    entries = []
+    entries: list[ExceptionEntry] = []
     data = iter(table)
 
     def varint() -> int:

@@ -6,6 +6,7 @@ from .flow import FlowGraph, StackConflict, build_flow, stack_depths
 from .isa import (
     BINARY_OPERATORS,
     COMPARE_OPERATORS,
+    LANDING_OF,
     OPS,
     ArgKind,
     CanonicalCode,
@@ -115,13 +116,10 @@ def _check_regions(cc: CanonicalCode, flow: FlowGraph) -> None:
                 )
 
 
-_LANDING = {"FOR_ITER": "END_FOR", "SEND": "END_SEND"}
-
-
 def _check_landings(cc: CanonicalCode, flow: FlowGraph) -> None:
     """The real FOR_ITER and SEND include what END_FOR and END_SEND do: nothing may come between."""
     for index, instr in enumerate(flow.instrs):
-        landing = _LANDING.get(instr.op)
+        landing = LANDING_OF.get(instr.op)
         if landing is None:
             continue
         target = flow.place[instr.arg]

@@ -8,7 +8,7 @@ such as compiled graphs, are constants of the code.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyframe.bytecode import (
@@ -25,7 +25,7 @@ from pyframe.bytecode import (
     verify,
 )
 from pyframe.bytecode.flow import build_flow, reachable
-from pyframe.bytecode.isa import FLAG_CLOSURE, NO_POSITION
+from pyframe.bytecode.isa import FLAG_CLOSURE, LANDING_OF, NO_POSITION
 
 from .resume import (
     CO_NESTED,
@@ -46,9 +46,13 @@ def frame_arguments(cc: CanonicalCode) -> tuple[str, ...]:
     return cc.varnames[:count]
 
 
-def is_local_op(item: Instr | Label) -> bool:
-    """Whether `item` names a local slot."""
-    return isinstance(item, Instr) and item.op in OPS and OPS[item.op].kind is ArgKind.LOCAL
+def local_names(items: Iterable[Instr | Label]) -> set[str]:
+    """Names of the local slots that instructions read or write."""
+    return {
+        item.arg
+        for item in items
+        if isinstance(item, Instr) and item.op in OPS and OPS[item.op].kind is ArgKind.LOCAL
+    }
 
 
 class Assembler:
@@ -241,6 +245,9 @@ class Assembler:
         `tail_label`, outside every region, with its results on the stack (to `jump_label` if it jumps).  If it
         raises inside a region, the original's handlers and all that follows them run, as copied, to the end of
         the function: the caller has made sure that this frame's locals and cells are those of the original.
+
+        FOR_ITER and SEND come with their END_FOR or END_SEND: at `jump_label` the iterator (or receiver) is gone,
+        and the resume function continues behind the original's END_FOR.
         """
         cc = cc or self.original
         instrs = cc.real_instrs()
@@ -251,6 +258,9 @@ class Assembler:
             if jump_label is None:
                 raise ValueError(f"{instr.op} can jump: give jump_label")
             instr.arg = jump_label
+        landing = Label(f"embedded{index}.landing")
+        if instr.op in LANDING_OF:
+            instr.arg = landing
         flow = build_flow(cc)
         region = flow.region[index]
         entry, end = Label(f"embedded{index}"), Label(f"embedded{index}.end")
@@ -262,6 +272,12 @@ class Assembler:
         self._tail += (instr, end)
         if not row.terminator:
             self._tail.append(Instr("JUMP", tail_label, instr.pos))
+        if instr.op in LANDING_OF:
+            self._tail += (
+                landing,
+                Instr(LANDING_OF[instr.op], None, instr.pos),
+                Instr("JUMP", jump_label, instr.pos),
+            )
         if region is None:
             return entry
         kept = reachable(cc, flow.place[region.handler], flow)
@@ -288,7 +304,7 @@ class Assembler:
             prologue.append(Instr("COPY_FREE_VARS", len(original.freevars)))
         start = Position(original.firstlineno)
         prologue.append(Instr("RESUME", 0, start))
-        mentioned = {item.arg for item in (*self._instrs, *self._tail) if is_local_op(item)}
+        mentioned = local_names((*self._instrs, *self._tail))
         plain = [
             local
             for local in self._locals

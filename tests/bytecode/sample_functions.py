@@ -1,5 +1,6 @@
 """Small functions that cover the language; each is called with no argument and returns a comparable value."""
 
+# ruff: noqa: B018, B023, F821, PERF402, PLC3002, PLR0133, S102, SIM, UP031
 from __future__ import annotations
 
 import contextlib
@@ -337,7 +338,7 @@ def unbound_after_except():
     except ValueError as error:
         kept = str(error)
     try:
-        error  # noqa: B018, F821
+        error
     except UnboundLocalError as gone:
         return kept, type(gone).__name__
     return None

@@ -294,7 +294,7 @@ def resume_at_end_of_loop() -> None:
     def loop(n):
         out = []
         for i in n:
-            out.append(i)
+            out.append(i)  # noqa: PERF402
         return out, len(out)
 
     cc = canonicalize(loop.__code__)
@@ -335,6 +335,68 @@ def call_with_names() -> None:
     for x, expected in ((1, [("one", 1)]), (2, (2,))):
         assert types.FunctionType(code, {"KeyError": KeyError})(f, x, 1, ("key",)) == expected
         assert embedded(f, x) == (expected[0] if x == 1 else expected)
+
+
+def embedded_jumps() -> None:
+    """A conditional jump and a FOR_ITER inside `try` run for real; both ways out and the handler work."""
+
+    def original(flag, items):
+        try:
+            if flag:
+                return "true"
+            for item in items:
+                return item
+        except ZeroDivisionError:
+            return "caught"
+        return "nothing"
+
+    class Flag:
+        def __init__(self, value):
+            self.value = value
+
+        def __bool__(self):
+            return 1 // self.value > 1 if self.value is not None else False
+
+    def failing():
+        if failing:
+            raise ZeroDivisionError
+        yield 1
+
+    cc = canonicalize(original.__code__)
+    ops = [instr.op for instr in cc.real_instrs()]
+    jump_at = next(i for i, op in enumerate(ops) if op in ("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE"))
+    asm = Assembler(cc)
+    went, stayed = Label("went"), Label("stayed")
+    asm.load_fast("flag")
+    if ops[jump_at - 1] == "TO_BOOL":  # from 3.13 the test is its own instruction, and the one that can fail
+        asm.jump(asm.embed_original(jump_at - 1, stayed))
+    else:
+        asm.jump(asm.embed_original(jump_at, stayed, jump_label=went))
+    for label, value in ((stayed, "stayed"), (went, "went")):
+        asm.label(label)
+        asm.load_const(value)
+        asm.return_value()
+    test = types.FunctionType(asm.finish(), {"ZeroDivisionError": ZeroDivisionError})
+    assert test(Flag(0), ()) == "caught"
+    assert test(Flag(None), ()) in ("went", "stayed")
+
+    iter_at = ops.index("FOR_ITER")
+    asm = Assembler(cc)
+    item, end = Label("item"), Label("end")
+    asm.load_fast("items")
+    asm.emit("GET_ITER")
+    asm.jump(asm.embed_original(iter_at, item, jump_label=end))
+    asm.label(item)
+    asm.build_tuple(2)
+    asm.load_item(1)
+    asm.return_value()
+    asm.label(end)
+    asm.load_const("end")
+    asm.return_value()
+    loop = types.FunctionType(asm.finish(), {"ZeroDivisionError": ZeroDivisionError})
+    assert loop(0, [7]) == 7
+    assert loop(0, []) == "end"
+    assert loop(0, failing()) == "caught"
 
 
 def resume_refuses_nonsense() -> None:
@@ -378,6 +440,7 @@ for check in (
     assembler_refuses_nonsense,
     resume_at_end_of_loop,
     call_with_names,
+    embedded_jumps,
     resume_refuses_nonsense,
 ):
     cases[check.__name__] = check
