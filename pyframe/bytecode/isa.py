@@ -13,7 +13,8 @@ Calls
 * `b` is NULL: call `a(arg1 .. argn)`  (3.13 and later plain call);
 * neither:     call `a(b, arg1 .. argn)` (a method and its self).
 
-`CALL_KW n` is the same with a tuple of keyword names on top; `n` counts positional and keyword arguments.
+`CALL_KW n` is the same with a tuple of keyword names on top; `n` counts positional and keyword arguments.  It
+directly follows the `LOAD_CONST` of the names: up to 3.12 the two are one thing.
 `CALL_FUNCTION_EX f` consumes `[a, b, args_tuple]` and, if `f & 1`, a mapping on top; `a`, `b` as above, except
 that no self is ever passed: one of the two is NULL.  `LOAD_METHOD 'm'` replaces the object by such a pair.
 A plain callable is loaded as `PUSH_NULL; <load>` up to 3.12 and as `<load>; PUSH_NULL` from 3.13:

@@ -64,38 +64,53 @@ def _cell_slots(decoder: Decoder) -> set[int]:
 def _find_closure_loads(decoder: Decoder) -> set[tuple[int, int]]:
     """(instruction index, which half) of every load that the compiler wrote as LOAD_CLOSURE.
 
-    3.13 writes both as LOAD_FAST.  A load of a cell's slot is a closure load when it ends up in the closure tuple
-    of a function (the run of loads before `BUILD_TUPLE n; LOAD_CONST <code>`) or in a class namespace
-    (`__class__`, `__classdict__`).  What remains is a comprehension variable that shares a cell's slot.
+    3.13 writes both as LOAD_FAST.  A load of a cell's slot is a closure load, except in an inlined comprehension
+    whose variable borrows the slot (it was cleared by LOAD_FAST_AND_CLEAR): there it is one only when it ends up
+    in the closure tuple of a function (the run of loads before `BUILD_TUPLE n; LOAD_CONST <code>`) or in a class
+    namespace (`__class__`, `__classdict__`).
     """
-    raws = decoder.raws
-    loads: list[tuple[int, int]] = []  # of the current run
-    slots: list[int] = []
     cells = _cell_slots(decoder)
+    borrowed = {raw.arg for raw in decoder.raws if raw.op == "LOAD_FAST_AND_CLEAR"}
     found: set[tuple[int, int]] = set()
-    for index, raw in enumerate(raws):
-        if raw.op in _LOAD_LOCAL:
-            loads.append((index, 0))
-            slots.append(raw.arg)
-            continue
-        if raw.op in _LOAD_LOCAL_PAIR:
-            loads += ((index, 0), (index, 1))
-            slots += (raw.arg >> 4, raw.arg & 15)
+    run: list[tuple[int, int]] = []  # the loads right before the current instruction, and their slots
+    slots: list[int] = []
+    for index, raw in enumerate(decoder.raws):
+        loaded = _loaded_slots(raw)
+        if loaded is None:
+            if run and raw.op == "BUILD_TUPLE" and raw.arg <= len(run) and _loads_code(decoder, index + 1):
+                if cells.issuperset(slots[-raw.arg :]):
+                    found.update(run[-raw.arg :])
+            elif (
+                run and decoder.slots[slots[-1]].removesuffix(OWN_CELL) in _CLASS_CELLS and slots[-1] in cells
+            ):
+                found.add(run[-1])
+            run, slots = [], []
             continue
         if raw.op == "STORE_FAST_LOAD_FAST":
-            loads, slots = [(index, 1)], [raw.arg & 15]
-            continue
-        if loads and raw.op == "BUILD_TUPLE" and index + 1 < len(raws):
-            after = raws[index + 1]
-            is_code = after.op == "LOAD_CONST" and isinstance(
-                decoder.code.co_consts[after.arg], types.CodeType
-            )
-            if is_code and raw.arg <= len(loads) and all(slot in cells for slot in slots[-raw.arg :]):
-                found.update(loads[-raw.arg :])
-        elif loads and decoder.slots[slots[-1]].removesuffix(OWN_CELL) in _CLASS_CELLS and slots[-1] in cells:
-            found.add(loads[-1])
-        loads, slots = [], []
+            run, slots = [], []
+        for half, slot in loaded:
+            run.append((index, half))
+            slots.append(slot)
+            if slot in cells and slot not in borrowed:
+                found.add((index, half))
     return found
+
+
+def _loaded_slots(raw: Raw) -> tuple[tuple[int, int], ...] | None:
+    """(which half, slot) for an instruction that ends in loads of locals."""
+    if raw.op in _LOAD_LOCAL:
+        return ((0, raw.arg),)
+    if raw.op in _LOAD_LOCAL_PAIR:
+        return ((0, raw.arg >> 4), (1, raw.arg & 15))
+    if raw.op == "STORE_FAST_LOAD_FAST":
+        return ((1, raw.arg & 15),)
+    return None
+
+
+def _loads_code(decoder: Decoder, index: int) -> bool:
+    if index >= len(decoder.raws) or decoder.raws[index].op != "LOAD_CONST":
+        return False
+    return isinstance(decoder.code.co_consts[decoder.raws[index].arg], types.CodeType)
 
 
 def _emit_load(decoder: Decoder, raw: Raw, slot: int, half: int) -> None:

@@ -127,6 +127,20 @@ def _check_landings(cc: CanonicalCode, flow: FlowGraph) -> None:
             _fail(cc, f"{instr.op} must lead to {landing}", index)
 
 
+def _check_keyword_names(cc: CanonicalCode) -> None:
+    """Up to 3.12 the names of a CALL_KW are part of the real instruction."""
+    index = -1
+    before: Instr | Label | None = None
+    for item in cc.instrs:
+        if isinstance(item, Instr):
+            index += 1
+            if item.op == "CALL_KW" and not (
+                isinstance(before, Instr) and before.op == "LOAD_CONST" and isinstance(before.arg, tuple)
+            ):
+                _fail(cc, "CALL_KW must directly follow the LOAD_CONST of its names", index)
+        before = item
+
+
 def verify(cc: CanonicalCode) -> None:
     """Raise VerifyError unless labels, names, regions and stack depths of `cc` are consistent."""
     nargs = cc.argcount + cc.kwonlyargcount + bool(cc.flags & 0x04) + bool(cc.flags & 0x08)
@@ -140,6 +154,7 @@ def verify(cc: CanonicalCode) -> None:
         _fail(cc, "no instructions")
     _check_regions(cc, flow)
     _check_landings(cc, flow)
+    _check_keyword_names(cc)
     try:
         stack_depths(cc, flow)
     except StackConflict as conflict:

@@ -135,6 +135,9 @@ def make_resume(
     order; the caller passes the frame's own cells.  Stack slots mean the state in which `at` runs: results of the
     breaking instruction included.
 
+    Inside an `except` or `finally` handler the exception being handled must still be the thread's current one when
+    the resume function is called: the body's own POP_EXCEPT ends it.
+
     Raises ValueError for generators and coroutines, an unreachable target, a stack of another depth, a live name
     that is no plain local, and inside an inlined comprehension whose variable hides a cell of the same name.
     """

@@ -1,6 +1,6 @@
 """Small functions that cover the language; each is called with no argument and returns a comparable value."""
 
-# ruff: noqa: B018, B023, F821, PERF402, PLC3002, PLR0133, S102, SIM, UP031
+# ruff: noqa: B018, B023, F821, PLC3002, PLR0133, S102, SIM, UP031
 from __future__ import annotations
 
 import contextlib
@@ -14,7 +14,7 @@ class Manager:
     def __init__(self, swallow: type[BaseException] | None = None) -> None:
         self.swallow = swallow
 
-    def __enter__(self) -> Manager:
+    def __enter__(self):
         LOG.append("enter")
         return self
 

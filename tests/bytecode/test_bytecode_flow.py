@@ -188,6 +188,10 @@ BAD = {
     "bad argument 'y' of LOAD_FAST": [Instr("LOAD_FAST", "y"), Instr("RETURN_VALUE")],
     "bad argument '<>' of COMPARE_OP": [Instr("COMPARE_OP", "<>")],
     "takes no argument": [Instr("POP_TOP", 1)],
+    "CALL_KW must directly follow": [
+        *(Instr("PUSH_NULL"), Instr("LOAD_CONST", dict), Instr("LOAD_CONST", 1), Instr("LOAD_FAST", "x")),
+        *(Instr("CALL_KW", 1), Instr("RETURN_VALUE")),
+    ],
     "no instructions": [],
 }
 

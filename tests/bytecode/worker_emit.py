@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from pyframe.bytecode.isa import NULL_BEFORE_CALLABLE
 from pyframe.emit.assemble import Assembler
 from pyframe.emit.resume import ResumeKey, make_resume, make_resume_for, stack_parameter
 
+COUNTS = Counter()  # frames that really were split, so that the cases above cannot pass by doing nothing
 SUSPENDING = 0x20 | 0x80 | 0x200
 
 
@@ -126,6 +128,7 @@ def run_split(fn: types.FunctionType, at: int, arrival: int, again: tuple[int, i
         return state
     code, args = resume_from(fn.__code__, at, depth, state)
     if again is None:
+        COUNTS["once"] += 1
         return function(code, fn, state.cells)(*args)
     points = list(break_points(code))
     second = points[again[0] % len(points)]
@@ -139,6 +142,7 @@ def run_split(fn: types.FunctionType, at: int, arrival: int, again: tuple[int, i
     assert len(re.findall("__resume_", code_2.co_name)) == 1, code_2.co_name
     assert code_2.co_freevars == code.co_freevars
     assert len(code_2.co_code) < 2 * len(fn.__code__.co_code) + 200  # a resume of a resume does not nest
+    COUNTS["twice"] += 1
     return function(code_2, fn, state_2.cells)(*args_2)
 
 
@@ -226,6 +230,7 @@ def embed_every_call(fn: types.FunctionType) -> Callable[[], None]:
             sample_functions.LOG.clear()
             new = assembled(fn, at)
             if new is not None:
+                COUNTS["embedded"] += 1
                 actual = outcome(new)
                 assert actual[:2] == expected[:2], f"at {at}: {actual}\nexpected {expected}"
 
@@ -444,4 +449,11 @@ for check in (
     resume_refuses_nonsense,
 ):
     cases[check.__name__] = check
+
+
+def enough_was_split() -> None:
+    assert COUNTS["once"] > 1000 and COUNTS["twice"] > 500 and COUNTS["embedded"] > 50, COUNTS
+
+
+cases["enough_was_split"] = enough_was_split
 report(cases)
