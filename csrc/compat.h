@@ -1,0 +1,57 @@
+/* What differs between CPython versions. This pair of files is the only place that tests PY_VERSION_HEX and the only
+ * one that knows the private frame layout; everything else in csrc/ uses these names. */
+#ifndef PYFRAME_COMPAT_H
+#define PYFRAME_COMPAT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+/* CPython's frame under evaluation; opaque outside compat.c. */
+typedef struct _PyInterpreterFrame cp_frame;
+typedef PyObject *(*cp_eval_function)(PyThreadState *, cp_frame *, int);
+
+/* The frame's function and code, both borrowed. The function is NULL for frames that have none. */
+PyFunctionObject *cp_frame_function(cp_frame *frame);
+PyCodeObject *cp_frame_code(cp_frame *frame);
+
+/* The first `count` fast locals as borrowed references. `scratch` has room for `count`; the result is either it or
+ * the frame's own storage. Valid until the frame is run or discarded. */
+PyObject *const *cp_frame_locals(cp_frame *frame, PyObject **scratch, Py_ssize_t count);
+
+/* Release a frame that will not be evaluated. Called exactly once by a hook that did not pass the frame on. */
+void cp_frame_discard(PyThreadState *tstate, cp_frame *frame);
+
+PyObject *cp_eval_default(PyThreadState *tstate, cp_frame *frame, int throwflag);
+cp_eval_function cp_get_eval(void);
+void cp_set_eval(cp_eval_function function);
+
+/* Per-code-object slots. cp_request_code_slot returns -1 when there is none left. */
+Py_ssize_t cp_request_code_slot(freefunc release);
+void *cp_get_code_slot(PyCodeObject *code, Py_ssize_t slot);
+int cp_set_code_slot(PyCodeObject *code, Py_ssize_t slot, void *value);
+
+/* Number of fast locals that hold arguments: positional, keyword-only, then *args and **kwargs. */
+static inline Py_ssize_t
+cp_code_argument_count(PyCodeObject *code)
+{
+    return code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0)
+           + ((code->co_flags & CO_VARKEYWORDS) != 0);
+}
+
+/* Name of fast local i, borrowed. */
+static inline PyObject *
+cp_code_local_name(PyCodeObject *code, Py_ssize_t i)
+{
+    return PyTuple_GET_ITEM(code->co_localsplusnames, i);
+}
+
+/* The referent of a weak reference, borrowed, or NULL once it died. */
+static inline PyObject *
+cp_weakref_get(PyObject *ref)
+{
+    PyObject *object = ((PyWeakReference *)ref)->wr_object;
+    return object == Py_None ? NULL : object;
+}
+
+#endif
