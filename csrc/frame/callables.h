@@ -1,0 +1,36 @@
+/* The callables that users hold: CompiledFunction (pyframe.compile) and DisabledFunction (pyframe.disable). */
+#ifndef PYFRAME_CALLABLES_H
+#define PYFRAME_CALLABLES_H
+
+#include "frame_hook.h"
+
+/* What both share: they stand in for another callable, as functools.wraps would make them. */
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *wrapped;
+    PyObject *dict, *weakrefs;
+} wrapper_base;
+
+extern PyTypeObject CompiledFunction_Type, DisabledFunction_Type;
+
+int wrapper_init(wrapper_base *self, PyObject *wrapped);
+int wrapper_traverse(wrapper_base *self, visitproc visit, void *arg);
+void wrapper_clear(wrapper_base *self);
+PyObject *wrapper_bind(PyObject *self, PyObject *instance, PyObject *owner);
+PyObject *wrapper_repr(PyObject *self);
+PyObject *wrapper_reduce(PyObject *self, PyObject *ignored);
+
+/* Bind a call to the fast locals of a plain function. */
+typedef struct {
+    PyObject **locals; /* borrowed objects; `small` or the heap */
+    PyObject *small[16];
+    PyObject *star, *keywords; /* owned: the *args tuple and the **kwargs dict, or NULL */
+} bound_call;
+
+/* 1 bound; 0 the call does not fit, so make it for real and let Python word the error; -1 with an exception set.
+ * unbind_call() afterwards in every case. */
+int bind_call(PyFunctionObject *function, PyObject *const *args, Py_ssize_t n, PyObject *names, bound_call *out);
+void unbind_call(bound_call *bound);
+
+#endif

@@ -1,0 +1,51 @@
+/* What is known about a code object: its compiled entries, and whether to leave it alone. */
+#ifndef PYFRAME_CODE_CACHE_H
+#define PYFRAME_CODE_CACHE_H
+
+#include "entry.h"
+
+enum {
+    CODE_SKIP = 1,           /* never call back for it */
+    CODE_SKIP_RECURSIVE = 2, /* nor for anything that it calls */
+    CODE_REPLACEMENT = 4,    /* it is the code of an entry */
+};
+
+typedef struct CodeState {
+    PyObject_HEAD
+    PyCodeObject *code; /* borrowed: the code object owns this state; NULL once it died */
+    Entry **entries;
+    Py_ssize_t n_entries, capacity;
+    unsigned flags;
+    PyObject *skipped_owners; /* list, or NULL */
+    PyObject *data;           /* the driver's own object */
+    uint64_t misses;
+    struct CodeState *next, *previous; /* every live state */
+} CodeState;
+
+extern PyTypeObject CodeState_Type;
+
+int code_cache_init(void);
+
+/* The code's state: borrowed, NULL without an exception where there is none yet; and the same, made on demand. */
+CodeState *code_state_peek(PyCodeObject *code);
+CodeState *code_state_get(PyCodeObject *code);
+
+/* The newest-hit entry of `owner` (NULL: of anybody) whose guards hold, as a new reference with its registers filled
+ * and moved to the front; NULL with no exception on a miss. Runs Python; the caller has the frame hook off. */
+Entry *code_state_lookup(CodeState *state, PyObject *owner, const call_context *context, register_file *registers);
+
+int code_state_install(CodeState *state, Entry *entry);
+void code_state_clear(CodeState *state);
+int code_state_skips_owner(CodeState *state, PyObject *owner);
+int code_state_skip_owner(CodeState *state, PyObject *owner);
+
+/* Python functions of the module. */
+PyObject *code_cache_entries(PyObject *module, PyObject *code);
+PyObject *code_cache_state(PyObject *module, PyObject *code);
+PyObject *code_cache_install(PyObject *module, PyObject *args);
+PyObject *code_cache_evict(PyObject *module, PyObject *args);
+PyObject *code_cache_reset_code(PyObject *module, PyObject *code);
+PyObject *code_cache_reset_all(PyObject *module, PyObject *ignored);
+PyObject *code_cache_skip_code(PyObject *module, PyObject *args, PyObject *kwargs);
+
+#endif

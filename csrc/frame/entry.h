@@ -1,0 +1,43 @@
+/* One compiled version of a code object: guards, and what to run when they hold. */
+#ifndef PYFRAME_ENTRY_H
+#define PYFRAME_ENTRY_H
+
+#include "guard_eval.h"
+
+typedef struct output_node output_node;
+
+/* A call of one callable with guard registers as arguments; no Python frame of ours is involved. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *callable;
+    Py_ssize_t n_inputs;
+    int32_t *inputs;     /* registers */
+    output_node *output; /* how the result is built from the callable's tuple */
+    Py_ssize_t highest_register;
+} DirectCall;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *owner; /* compared by identity with the active callback's owner */
+    GuardProgram *guards;
+    PyObject *code; /* replacement code object, or None where `direct` does it all */
+    DirectCall *direct; /* or NULL */
+    PyObject *tag;      /* for the driver */
+    uint64_t hits, epoch;
+    Py_ssize_t last_failed; /* index of the operation that failed last, or -1 */
+    int valid;
+    PyObject *weakrefs;
+} Entry;
+
+extern PyTypeObject Entry_Type, DirectCall_Type;
+
+/* Run the callable on the registers and build the result. The caller has the frame hook off. */
+PyObject *direct_call_run(DirectCall *direct, PyObject *const *registers);
+
+/* A function object for the entry's replacement code, standing in for `original`. */
+PyObject *entry_make_function(Entry *entry, PyFunctionObject *original);
+
+/* Does the replacement take exactly the fast locals of `code`, with its closure or none? 0, or -1 with ValueError. */
+int entry_fits(Entry *entry, PyCodeObject *code);
+
+#endif

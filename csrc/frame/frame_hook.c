@@ -1,0 +1,391 @@
+#include "frame_hook.h"
+
+PyObject *hook_skip_marker;
+
+static cp_eval_function previous_eval; /* what was installed before us */
+static Py_ssize_t active_threads;      /* threads with a callback */
+static PyObject *thread_key;           /* key of the ThreadHook in a thread's dict */
+
+static _Thread_local ThreadHook *current;        /* borrowed from the thread's dict */
+static _Thread_local cp_frame *being_passed_on;  /* breaks a ring of hooks that chain to each other */
+
+static PyObject *evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag);
+
+/* ---- Installing ---- */
+static void
+install(void)
+{
+    cp_eval_function now = cp_get_eval();
+    if (now != evaluate) {
+        previous_eval = now;
+        cp_set_eval(evaluate);
+    }
+}
+
+static void
+uninstall(void)
+{
+    /* A hook that was put on top of ours may call us: then we stay, and pass everything through. */
+    if (cp_get_eval() == evaluate) {
+        cp_set_eval(previous_eval);
+    }
+}
+
+static void
+count_active(PyObject *before, PyObject *after)
+{
+    if (before == NULL && after != NULL && active_threads++ == 0) {
+        install();
+    }
+    else if (before != NULL && after == NULL && --active_threads == 0) {
+        uninstall();
+    }
+}
+
+/* ---- The thread's setting ---- */
+static hook_mode
+mode_of(PyObject *callback)
+{
+    return callback == NULL ? HOOK_OFF : callback == Py_False ? HOOK_RUN_ONLY : HOOK_ON;
+}
+
+static void
+ThreadHook_dealloc(PyObject *self)
+{
+    ThreadHook *hook = (ThreadHook *)self;
+    if (current == hook) {
+        current = NULL;
+    }
+    count_active(hook->callback, NULL);
+    Py_CLEAR(hook->callback);
+    Py_CLEAR(hook->owner);
+    PyObject_Free(self);
+}
+
+PyTypeObject ThreadHook_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pyframe._C._ThreadHook",
+    .tp_basicsize = sizeof(ThreadHook),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = ThreadHook_dealloc,
+};
+
+ThreadHook *
+thread_hook(void)
+{
+    if (current != NULL) {
+        return current;
+    }
+    PyObject *dict = PyThreadState_GetDict();
+    if (dict == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "this thread has no Python state");
+        return NULL;
+    }
+    ThreadHook *hook = PyObject_New(ThreadHook, &ThreadHook_Type);
+    if (hook == NULL) {
+        return NULL;
+    }
+    hook->mode = HOOK_OFF;
+    hook->callback = hook->owner = NULL;
+    int failed = PyDict_SetItem(dict, thread_key, (PyObject *)hook) < 0;
+    Py_DECREF(hook);
+    if (failed) {
+        return NULL;
+    }
+    current = hook;
+    return hook;
+}
+
+PyObject *
+callback_owner(PyObject *callback)
+{
+    PyObject *owner = PyObject_GetAttrString(callback, "owner");
+    if (owner == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        return Py_NewRef(callback);
+    }
+    return owner;
+}
+
+void
+hook_push(ThreadHook *hook, PyObject *callback, PyObject *owner, hook_setting *saved)
+{
+    *saved = (hook_setting){hook->callback, hook->owner, hook->mode};
+    count_active(hook->callback, callback);
+    hook->callback = Py_XNewRef(callback);
+    hook->owner = Py_XNewRef(owner);
+    hook->mode = mode_of(callback);
+}
+
+void
+hook_pop(ThreadHook *hook, hook_setting *saved)
+{
+    PyObject *callback = hook->callback, *owner = hook->owner;
+    count_active(callback, saved->callback);
+    hook->callback = saved->callback;
+    hook->owner = saved->owner;
+    hook->mode = saved->mode;
+    Py_XDECREF(callback);
+    Py_XDECREF(owner);
+}
+
+static PyObject *
+as_python(PyObject *callback)
+{
+    return Py_NewRef(callback == NULL ? Py_None : callback);
+}
+
+PyObject *
+frame_hook_set_callback(PyObject *Py_UNUSED(module), PyObject *callback)
+{
+    ThreadHook *hook = thread_hook();
+    if (hook == NULL) {
+        return NULL;
+    }
+    PyObject *owner = NULL;
+    if (callback == Py_None) {
+        callback = NULL;
+    }
+    else if (callback == Py_False) {
+        owner = Py_XNewRef(hook->owner); /* still the entries of whoever was active */
+    }
+    else if (!PyCallable_Check(callback)) {
+        return PyErr_Format(PyExc_TypeError, "expected a callable, None or False, got %.200s",
+                            Py_TYPE(callback)->tp_name);
+    }
+    else if ((owner = callback_owner(callback)) == NULL) {
+        return NULL;
+    }
+    hook_setting before;
+    hook_push(hook, callback, owner, &before);
+    Py_XDECREF(owner);
+    Py_XDECREF(before.owner);
+    PyObject *previous = as_python(before.callback);
+    Py_XDECREF(before.callback);
+    return previous;
+}
+
+PyObject *
+frame_hook_get_callback(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    return as_python(current == NULL ? NULL : current->callback);
+}
+
+PyObject *
+frame_hook_is_installed(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(cp_get_eval() == evaluate);
+}
+
+/* ---- Evaluating ---- */
+static PyObject *
+pass_on(PyThreadState *tstate, cp_frame *frame, int throwflag)
+{
+    if (previous_eval == cp_eval_default || previous_eval == NULL || being_passed_on == frame) {
+        return cp_eval_default(tstate, frame, throwflag);
+    }
+    cp_frame *outer = being_passed_on;
+    being_passed_on = frame;
+    PyObject *result = previous_eval(tstate, frame, throwflag);
+    being_passed_on = outer;
+    return result;
+}
+
+/* Runs with the hook off for this frame and all that it calls. */
+static PyObject *
+pass_on_disabled(ThreadHook *hook, PyThreadState *tstate, cp_frame *frame)
+{
+    hook_mode saved = hook->mode;
+    hook->mode = HOOK_OFF;
+    PyObject *result = pass_on(tstate, frame, 0);
+    hook->mode = saved;
+    return result;
+}
+
+typedef enum { FRAME_DONE, FRAME_PASS } frame_verdict;
+
+/* Run an entry whose guards held. The registers are released. */
+static PyObject *
+run_entry(ThreadHook *hook, Entry *entry, const call_context *context, register_file *registers)
+{
+    PyObject *result;
+    if (entry->direct != NULL) {
+        hook_mode saved = hook->mode;
+        hook->mode = HOOK_OFF;
+        result = direct_call_run(entry->direct, registers->items);
+        hook->mode = saved;
+        registers_release(registers);
+        return result;
+    }
+    registers_release(registers);
+    PyObject *function = entry_make_function(entry, context->function);
+    if (function == NULL) {
+        return NULL;
+    }
+    result = PyObject_Vectorcall(function, context->locals, (size_t)context->n_locals, NULL);
+    Py_DECREF(function);
+    return result;
+}
+
+static PyObject *
+ask_callback(ThreadHook *hook, const call_context *context, CodeState *state)
+{
+    PyObject *locals = PyTuple_New(context->n_locals);
+    if (locals == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < context->n_locals; i++) {
+        PyTuple_SET_ITEM(locals, i, Py_NewRef(context->locals[i]));
+    }
+    state->misses++;
+    PyObject *callback = Py_NewRef(hook->callback);
+    PyObject *args[] = {(PyObject *)context->function, locals, (PyObject *)state};
+    hook_mode saved = hook->mode;
+    hook->mode = HOOK_OFF;
+    PyObject *answer = PyObject_Vectorcall(callback, args, 3, NULL);
+    hook->mode = saved;
+    Py_DECREF(callback);
+    Py_DECREF(locals);
+    return answer;
+}
+
+/* Install what the callback made and run it on the call that it was made for. */
+static frame_verdict
+run_new_entry(ThreadHook *hook, Entry *entry, CodeState *state, const call_context *context, PyObject **result)
+{
+    if (code_state_install(state, entry) < 0) {
+        return FRAME_DONE;
+    }
+    register_file registers;
+    hook_mode saved = hook->mode;
+    hook->mode = HOOK_OFF;
+    Py_ssize_t failed = guard_run(entry->guards, context, &registers);
+    hook->mode = saved;
+    if (failed == GUARD_PASS) {
+        *result = run_entry(hook, entry, context, &registers);
+        return FRAME_DONE;
+    }
+    if (failed == GUARD_ERROR) {
+        return FRAME_DONE;
+    }
+    entry->last_failed = failed;
+    /* The call itself is still right when run by default; say what happened, for it would recompile every time. */
+    int raised = PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "guard %zd of the new entry for %U fails on the very call "
+                                  "it was made for", failed, state->code->co_name);
+    return raised < 0 ? FRAME_DONE : FRAME_PASS;
+}
+
+static frame_verdict
+ask_and_run(ThreadHook *hook, PyCodeObject *code, const call_context *context, PyObject **result)
+{
+    CodeState *state = code_state_get(code);
+    if (state == NULL) {
+        return FRAME_DONE;
+    }
+    if (code_state_skips_owner(state, hook->owner)) {
+        return FRAME_PASS;
+    }
+    PyObject *owner = Py_NewRef(hook->owner);
+    PyObject *answer = ask_callback(hook, context, state);
+    frame_verdict verdict = FRAME_PASS;
+    if (answer == NULL) {
+        verdict = FRAME_DONE;
+    }
+    else if (Py_IS_TYPE(answer, &Entry_Type)) {
+        verdict = run_new_entry(hook, (Entry *)answer, state, context, result);
+    }
+    else if (answer == hook_skip_marker) {
+        verdict = code_state_skip_owner(state, owner) < 0 ? FRAME_DONE : FRAME_PASS;
+    }
+    else if (answer != Py_None) {
+        PyErr_Format(PyExc_TypeError, "a frame callback must return an Entry, SKIP or None, got %.200s",
+                     Py_TYPE(answer)->tp_name);
+        verdict = FRAME_DONE;
+    }
+    Py_XDECREF(answer);
+    Py_DECREF(owner);
+    return verdict;
+}
+
+/* FRAME_PASS, or FRAME_DONE with *result set (NULL: an exception is). */
+static frame_verdict
+try_frame(ThreadHook *hook, PyCodeObject *code, const call_context *context, PyObject **result)
+{
+    CodeState *state = code_state_peek(code);
+    if (state != NULL && state->n_entries > 0) {
+        register_file registers;
+        hook_mode saved = hook->mode;
+        hook->mode = HOOK_OFF;
+        Entry *entry = code_state_lookup(state, hook->owner, context, &registers);
+        hook->mode = saved;
+        if (entry != NULL) {
+            *result = run_entry(hook, entry, context, &registers);
+            Py_DECREF(entry);
+            return FRAME_DONE;
+        }
+        if (PyErr_Occurred()) {
+            return FRAME_DONE;
+        }
+    }
+    return hook->mode == HOOK_ON ? ask_and_run(hook, code, context, result) : FRAME_PASS;
+}
+
+/* Separate from evaluate() so that frames that pass through do not pay for its stack. */
+static PyObject *
+evaluate_hooked(ThreadHook *hook, PyThreadState *tstate, cp_frame *frame, PyCodeObject *code)
+{
+    enum { FEW = 16 };
+    PyObject *few[FEW], **scratch = few;
+    call_context context = {.function = cp_frame_function(frame), .n_locals = cp_code_argument_count(code)};
+    if (context.function == NULL) {
+        return pass_on(tstate, frame, 0);
+    }
+    if (context.n_locals > FEW) {
+        scratch = PyMem_Malloc((size_t)context.n_locals * sizeof *scratch);
+        if (scratch == NULL) {
+            return pass_on(tstate, frame, 0);
+        }
+    }
+    context.locals = cp_frame_locals(frame, scratch, context.n_locals);
+    PyObject *result = NULL;
+    frame_verdict verdict = try_frame(hook, code, &context, &result);
+    if (scratch != few) {
+        PyMem_Free(scratch);
+    }
+    if (verdict == FRAME_PASS) {
+        return pass_on(tstate, frame, 0);
+    }
+    cp_frame_discard(tstate, frame);
+    return result;
+}
+
+static PyObject *
+evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
+{
+    enum { SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE };
+    ThreadHook *hook = current;
+    if (hook == NULL || hook->mode == HOOK_OFF || throwflag) {
+        return pass_on(tstate, frame, throwflag);
+    }
+    PyCodeObject *code = cp_frame_code(frame);
+    if ((code->co_flags & SUSPENDABLE) || !(code->co_flags & CO_OPTIMIZED)) { /* generators; class and module bodies */
+        return pass_on(tstate, frame, throwflag);
+    }
+    CodeState *state = code_state_peek(code);
+    if (state != NULL && state->flags != 0) {
+        return state->flags & CODE_SKIP_RECURSIVE ? pass_on_disabled(hook, tstate, frame)
+                                                  : pass_on(tstate, frame, throwflag);
+    }
+    return evaluate_hooked(hook, tstate, frame, code);
+}
+
+int
+frame_hook_init(PyObject *module)
+{
+    previous_eval = cp_eval_default;
+    thread_key = PyUnicode_InternFromString("pyframe._C.thread_hook");
+    hook_skip_marker = PyUnicode_InternFromString("pyframe._C.SKIP");
+    if (thread_key == NULL || hook_skip_marker == NULL) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "SKIP", hook_skip_marker);
+}

@@ -1,0 +1,357 @@
+/* Guard programs: construction from Python tuples, and the evaluator. The operations themselves are in
+ * guard_accessors.c and guard_checks.c. */
+#include "guard_op.h"
+#include "tensor_guard.h"
+
+#include <string.h>
+
+const op_row op_rows[] = {
+#define ACCESSOR(name, operands, doc) {#name, operands, doc, true, access_##name, NULL},
+#define CHECK(name, operands, doc) {#name, operands, doc, false, NULL, check_##name},
+#include "guard_ops.def"
+#undef ACCESSOR
+#undef CHECK
+};
+enum { N_OPS = sizeof op_rows / sizeof *op_rows };
+
+/* ---- Running ---- */
+void
+registers_release(register_file *registers)
+{
+    for (Py_ssize_t i = 0; i < registers->count; i++) {
+        Py_XDECREF(registers->items[i]);
+    }
+    if (registers->items != registers->small) {
+        PyMem_Free(registers->items);
+    }
+    registers->count = 0;
+    registers->items = registers->small;
+}
+
+static int
+registers_init(register_file *registers, Py_ssize_t count)
+{
+    registers->items = registers->small;
+    if (count > REGISTERS_ON_STACK) {
+        registers->items = PyMem_Malloc((size_t)count * sizeof(PyObject *));
+        if (registers->items == NULL) {
+            registers->items = registers->small;
+            registers->count = 0;
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    registers->count = count;
+    memset(registers->items, 0, (size_t)count * sizeof(PyObject *));
+    return 0;
+}
+
+Py_ssize_t
+guard_run(GuardProgram *program, const call_context *context, register_file *registers)
+{
+    if (registers_init(registers, program->n_registers) < 0) {
+        return GUARD_ERROR;
+    }
+    const guard_op *op = program->ops;
+    for (Py_ssize_t i = 0; i < program->n_ops; i++, op++) {
+        bool ok;
+        if (op->access != NULL) {
+            PyObject *value = op->access(op, context, registers->items);
+            registers->items[op->dst] = value;
+            ok = value != NULL;
+        }
+        else {
+            ok = op->check(op, context, registers->items) > 0;
+        }
+        if (ok) {
+            continue;
+        }
+        if (PyErr_Occurred()) {
+            if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+                registers_release(registers);
+                return GUARD_ERROR;
+            }
+            PyErr_Clear();
+        }
+        registers_release(registers);
+        return i;
+    }
+    return GUARD_PASS;
+}
+
+/* ---- Construction ---- */
+static int
+parse_register(PyObject *item, Py_ssize_t n_registers, const char *written, bool destination, int32_t *out)
+{
+    Py_ssize_t index = PyLong_AsSsize_t(item);
+    if (index == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (index < 0 || index >= n_registers || (written[index] != 0) == destination) {
+        PyErr_Format(PyExc_ValueError, "register %zd is %s", index,
+                     index < 0 || index >= n_registers ? "out of range"
+                     : destination                     ? "written twice"
+                                                       : "read before it is written");
+        return -1;
+    }
+    *out = (int32_t)index;
+    return 0;
+}
+
+static int
+parse_register_tuple(guard_op *op, PyObject *item, Py_ssize_t n_registers, const char *written)
+{
+    if (!PyTuple_Check(item)) {
+        PyErr_SetString(PyExc_TypeError, "expected a tuple of registers");
+        return -1;
+    }
+    Py_ssize_t n = PyTuple_GET_SIZE(item);
+    op->registers = PyMem_Calloc((size_t)n + 1, sizeof *op->registers);
+    if (op->registers == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    op->n_registers = (int32_t)n;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (parse_register(PyTuple_GET_ITEM(item, i), n_registers, written, false, &op->registers[i]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+parse_operand(guard_op *op, char letter, PyObject *item, Py_ssize_t n_registers, const char *written, int *n_sources,
+              int *n_integers)
+{
+    switch (letter) {
+    case 'd': return parse_register(item, n_registers, written, true, &op->dst);
+    case 'r': return parse_register(item, n_registers, written, false, (*n_sources)++ ? &op->b : &op->a);
+    case 'R': return parse_register_tuple(op, item, n_registers, written);
+    case 'i': {
+        int64_t value = PyLong_AsLongLong(item);
+        *((*n_integers)++ ? &op->integer2 : &op->integer) = value;
+        return value == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    default: op->object = Py_NewRef(item); return 0;
+    }
+}
+
+static const op_row *
+find_row(PyObject *name)
+{
+    for (int i = 0; PyUnicode_Check(name) && i < N_OPS; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, op_rows[i].name) == 0) {
+            return &op_rows[i];
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "unknown guard operation %R", name);
+    return NULL;
+}
+
+static int
+parse_op(guard_op *op, PyObject *item, Py_ssize_t n_registers, char *written)
+{
+    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) < 1) {
+        PyErr_SetString(PyExc_TypeError, "a guard operation is a tuple (name, *operands)");
+        return -1;
+    }
+    const op_row *row = find_row(PyTuple_GET_ITEM(item, 0));
+    if (row == NULL) {
+        return -1;
+    }
+    op->access = row->access;
+    op->check = row->check;
+    Py_ssize_t n = (Py_ssize_t)strlen(row->operands);
+    if (PyTuple_GET_SIZE(item) != n + 1) {
+        PyErr_Format(PyExc_ValueError, "%s takes %zd operands (\"%s\"), got %zd", row->name, n, row->operands,
+                     PyTuple_GET_SIZE(item) - 1);
+        return -1;
+    }
+    int n_sources = 0, n_integers = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (parse_operand(op, row->operands[i], PyTuple_GET_ITEM(item, i + 1), n_registers, written, &n_sources,
+                          &n_integers) < 0) {
+            return -1;
+        }
+    }
+    if (row->is_accessor) {
+        written[op->dst] = 1;
+    }
+    return guard_op_prepare(op, row);
+}
+
+static void
+free_op(guard_op *op)
+{
+    Py_CLEAR(op->object);
+    Py_CLEAR(op->weak);
+    PyMem_Free(op->registers);
+    tensor_expectation_free(op->tensor);
+    op->registers = NULL;
+    op->tensor = NULL;
+}
+
+static int
+GuardProgram_clear(PyObject *self)
+{
+    GuardProgram *program = (GuardProgram *)self;
+    for (Py_ssize_t i = 0; i < program->n_ops; i++) {
+        free_op(&program->ops[i]);
+    }
+    program->n_ops = 0;
+    return 0;
+}
+
+static void
+GuardProgram_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    GuardProgram_clear(self);
+    PyMem_Free(((GuardProgram *)self)->ops);
+    PyObject_GC_Del(self);
+}
+
+static int
+GuardProgram_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    GuardProgram *program = (GuardProgram *)self;
+    for (Py_ssize_t i = 0; i < program->n_ops; i++) {
+        Py_VISIT(program->ops[i].object);
+        Py_VISIT(program->ops[i].weak);
+    }
+    return 0;
+}
+
+static PyObject *
+GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"ops", "n_registers", NULL};
+    PyObject *given;
+    Py_ssize_t n_registers;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "On:GuardProgram", names, &given, &n_registers)) {
+        return NULL;
+    }
+    if (n_registers < 0 || n_registers > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "n_registers %zd is out of range", n_registers);
+        return NULL;
+    }
+    PyObject *items = PySequence_Tuple(given);
+    if (items == NULL) {
+        return NULL;
+    }
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
+    GuardProgram *program = PyObject_GC_New(GuardProgram, type);
+    char *written = PyMem_Calloc((size_t)n_registers + 1, 1);
+    guard_op *ops = PyMem_Calloc((size_t)n + 1, sizeof(guard_op));
+    if (program == NULL || written == NULL || ops == NULL) {
+        PyMem_Free(written);
+        PyMem_Free(ops);
+        Py_DECREF(items);
+        if (program != NULL) {
+            PyObject_GC_Del(program);
+        }
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    program->ops = ops;
+    program->n_ops = n;
+    program->n_registers = n_registers;
+    int failed = 0;
+    for (Py_ssize_t i = 0; !failed && i < n; i++) {
+        failed = parse_op(&ops[i], PyTuple_GET_ITEM(items, i), n_registers, written) < 0;
+    }
+    for (Py_ssize_t i = 0; !failed && i < n_registers; i++) {
+        if (!written[i]) {
+            PyErr_Format(PyExc_ValueError, "register %zd is never written", i);
+            failed = 1;
+        }
+    }
+    PyMem_Free(written);
+    Py_DECREF(items);
+    PyObject_GC_Track(program);
+    if (failed) {
+        Py_DECREF(program);
+        return NULL;
+    }
+    return (PyObject *)program;
+}
+
+/* ---- Python methods ---- */
+static PyObject *
+GuardProgram_check(PyObject *self, PyObject *args)
+{
+    PyObject *function, *locals;
+    if (!PyArg_ParseTuple(args, "O!O!:check", &PyFunction_Type, &function, &PyTuple_Type, &locals)) {
+        return NULL;
+    }
+    call_context context = {
+        .function = (PyFunctionObject *)function,
+        .locals = &PyTuple_GET_ITEM(locals, 0),
+        .n_locals = PyTuple_GET_SIZE(locals),
+    };
+    register_file registers;
+    Py_ssize_t result = guard_run((GuardProgram *)self, &context, &registers);
+    if (result == GUARD_ERROR) {
+        return NULL;
+    }
+    PyObject *snapshot = PyTuple_New(registers.count);
+    for (Py_ssize_t i = 0; snapshot != NULL && i < registers.count; i++) {
+        PyTuple_SET_ITEM(snapshot, i, Py_NewRef(registers.items[i]));
+    }
+    registers_release(&registers);
+    return snapshot == NULL ? NULL : Py_BuildValue("nN", result, snapshot);
+}
+
+static PyObject *
+GuardProgram_length(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(((GuardProgram *)self)->n_ops);
+}
+
+static PyObject *
+GuardProgram_n_registers(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(((GuardProgram *)self)->n_registers);
+}
+
+static PyMethodDef GuardProgram_methods[] = {
+    {"check", GuardProgram_check, METH_VARARGS,
+     "check(function, locals) -> (index, registers): index of the failing operation with no registers, or -1 with all "
+     "of them. The calling thread's frame hook is not switched off."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef GuardProgram_getset[] = {
+    {"n_ops", GuardProgram_length, NULL, "number of operations", NULL},
+    {"n_registers", GuardProgram_n_registers, NULL, "number of registers", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject GuardProgram_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pyframe._C.GuardProgram",
+    .tp_doc = "GuardProgram(ops, n_registers)\n--\n\nA flat list of accessors and checks; op_table() lists them.",
+    .tp_basicsize = sizeof(GuardProgram),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = GuardProgram_new,
+    .tp_dealloc = GuardProgram_dealloc,
+    .tp_traverse = GuardProgram_traverse,
+    .tp_clear = GuardProgram_clear,
+    .tp_methods = GuardProgram_methods,
+    .tp_getset = GuardProgram_getset,
+};
+
+PyObject *
+guard_op_table(void)
+{
+    PyObject *table = PyTuple_New(N_OPS);
+    for (int i = 0; table != NULL && i < N_OPS; i++) {
+        PyObject *row = Py_BuildValue("ssss", op_rows[i].name, op_rows[i].is_accessor ? "accessor" : "check",
+                                      op_rows[i].operands, op_rows[i].doc);
+        if (row == NULL) {
+            Py_CLEAR(table);
+            break;
+        }
+        PyTuple_SET_ITEM(table, i, row);
+    }
+    return table;
+}

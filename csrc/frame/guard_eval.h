@@ -1,0 +1,46 @@
+/* Guard programs: a flat list of operations over registers, run before a cached entry is used. */
+#ifndef PYFRAME_GUARD_EVAL_H
+#define PYFRAME_GUARD_EVAL_H
+
+#include "compat.h"
+#include <stdbool.h>
+
+enum { GUARD_PASS = -1, GUARD_ERROR = -2 };
+enum { REGISTERS_ON_STACK = 48 };
+
+/* What the accessors start from: the function called and its fast-local arguments (borrowed). */
+typedef struct {
+    PyFunctionObject *function;
+    PyObject *const *locals;
+    Py_ssize_t n_locals;
+} call_context;
+
+typedef struct guard_op guard_op;
+
+typedef struct {
+    PyObject_HEAD
+    guard_op *ops;
+    Py_ssize_t n_ops, n_registers;
+} GuardProgram;
+
+/* Register storage of one evaluation; every register owns its object. */
+typedef struct {
+    PyObject **items;
+    Py_ssize_t count;
+    PyObject *small[REGISTERS_ON_STACK];
+} register_file;
+
+extern PyTypeObject GuardProgram_Type, VersionCell_Type;
+
+/* GUARD_PASS with the registers filled, the index of the failing operation with the registers released, or GUARD_ERROR
+ * with an exception set (only for what is not an Exception: KeyboardInterrupt and the like; or no memory).
+ * Runs arbitrary Python: the caller holds a reference to the program and has the frame hook off. */
+Py_ssize_t guard_run(GuardProgram *program, const call_context *context, register_file *registers);
+void registers_release(register_file *registers);
+
+/* Same exact type and equal, as the EQUALS row says: 1, 0, or -1 with an exception set. */
+int const_equal(PyObject *a, PyObject *b);
+
+PyObject *guard_op_table(void);
+
+#endif

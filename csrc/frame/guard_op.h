@@ -1,0 +1,48 @@
+/* Inside of guard programs: one operation, and the functions that guard_ops.def names. */
+#ifndef PYFRAME_GUARD_OP_H
+#define PYFRAME_GUARD_OP_H
+
+#include "guard_eval.h"
+
+struct tensor_expectation;
+
+/* An accessor returns a new reference, or NULL with or without an exception. */
+typedef PyObject *(*access_function)(const guard_op *op, const call_context *context, PyObject **registers);
+/* A check returns 1, 0, or -1 with an exception set. */
+typedef int (*check_function)(const guard_op *op, const call_context *context, PyObject **registers);
+
+struct guard_op {
+    access_function access; /* one of these two */
+    check_function check;
+    int32_t dst, a, b; /* destination and source registers */
+    int32_t n_registers;
+    int32_t *registers;        /* of an 'R' operand */
+    int64_t integer, integer2; /* the 'i' operands */
+    PyObject *object;          /* the 'o' operand; NULL where `weak` stands for it */
+    PyObject *weak;            /* weak reference to the object of an identity check */
+    struct tensor_expectation *tensor;
+};
+
+typedef struct {
+    const char *name, *operands, *doc;
+    bool is_accessor;
+    access_function access;
+    check_function check;
+} op_row;
+
+/* Turn the parsed operands into what the operation runs on (weak references, tensor expectations), and check their
+ * types. 0, or -1 with an exception set. */
+int guard_op_prepare(guard_op *op, const op_row *row);
+
+/* Call op->object with the registers of its 'R' operand. */
+PyObject *guard_call(const guard_op *op, PyObject **registers);
+
+#define ACCESSOR(name, operands, doc)                                                                                  \
+    PyObject *access_##name(const guard_op *op, const call_context *context, PyObject **registers);
+#define CHECK(name, operands, doc)                                                                                     \
+    int check_##name(const guard_op *op, const call_context *context, PyObject **registers);
+#include "guard_ops.def"
+#undef ACCESSOR
+#undef CHECK
+
+#endif
