@@ -256,7 +256,7 @@ common_offset(const void *const *bases, const uint64_t *values, Py_ssize_t n, Py
     return -1;
 }
 
-enum { N_SAMPLES_MAX = 8, TENSOR_IMPL_SCAN_BYTES = 160 };
+enum { N_SAMPLES_MAX = 8, TENSOR_IMPL_SCAN_BYTES = 208 };
 
 static const char calibration_source[] =
     "import torch\n"

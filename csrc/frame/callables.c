@@ -151,7 +151,6 @@ DisabledFunction_dealloc(PyObject *self)
 
 static PyMethodDef wrapper_methods[] = {
     {"__reduce__", wrapper_reduce, METH_NOARGS, "pickle by name"},
-    {"__copy__", (PyCFunction)(void (*)(void))Py_NewRef, METH_NOARGS, "itself, like a function"},
     {NULL, NULL, 0, NULL},
 };
 
