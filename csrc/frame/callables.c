@@ -95,10 +95,9 @@ DisabledFunction_call(PyObject *self, PyObject *const *args, size_t nargsf, PyOb
         return NULL;
     }
     PyObject *wrapped = Py_NewRef(((wrapper_base *)self)->wrapped);
-    hook_mode saved = hook->mode;
-    hook->mode = HOOK_OFF;
+    int saved = hook_disable(hook);
     PyObject *result = PyObject_Vectorcall(wrapped, args, nargsf, names);
-    hook->mode = saved;
+    hook_enable(hook, saved);
     Py_DECREF(wrapped);
     return result;
 }
@@ -254,8 +253,7 @@ try_entries(CompiledFunction *self, ThreadHook *hook, PyFunctionObject *function
     }
     Py_INCREF(function); /* guards run Python, which may drop the last reference to it or change its code */
     Py_INCREF(code);
-    hook_mode mode = hook->mode;
-    hook->mode = HOOK_OFF;
+    int disabled = hook_disable(hook);
     register_file registers;
     Entry *entry = code_state_lookup(state, self->owner, &context, &registers);
     int done = 1;
@@ -266,7 +264,7 @@ try_entries(CompiledFunction *self, ThreadHook *hook, PyFunctionObject *function
     else {
         done = PyErr_Occurred() != NULL;
     }
-    hook->mode = mode;
+    hook_enable(hook, disabled);
     Py_DECREF(code);
     Py_DECREF(function);
     if (!simple) {

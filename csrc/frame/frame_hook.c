@@ -43,12 +43,6 @@ count_active(PyObject *before, PyObject *after)
 }
 
 /* ---- The thread's setting ---- */
-static hook_mode
-mode_of(PyObject *callback)
-{
-    return callback == NULL ? HOOK_OFF : callback == Py_False ? HOOK_RUN_ONLY : HOOK_ON;
-}
-
 static void
 ThreadHook_dealloc(PyObject *self)
 {
@@ -84,8 +78,8 @@ thread_hook(void)
     if (hook == NULL) {
         return NULL;
     }
-    hook->mode = HOOK_OFF;
     hook->callback = hook->owner = NULL;
+    hook->disabled = 0;
     int failed = PyDict_SetItem(dict, thread_key, (PyObject *)hook) < 0;
     Py_DECREF(hook);
     if (failed) {
@@ -109,11 +103,11 @@ callback_owner(PyObject *callback)
 void
 hook_push(ThreadHook *hook, PyObject *callback, PyObject *owner, hook_setting *saved)
 {
-    *saved = (hook_setting){hook->callback, hook->owner, hook->mode};
+    *saved = (hook_setting){hook->callback, hook->owner, hook->disabled};
     count_active(hook->callback, callback);
     hook->callback = Py_XNewRef(callback);
     hook->owner = Py_XNewRef(owner);
-    hook->mode = mode_of(callback);
+    hook->disabled = 0;
 }
 
 void
@@ -123,7 +117,7 @@ hook_pop(ThreadHook *hook, hook_setting *saved)
     count_active(callback, saved->callback);
     hook->callback = saved->callback;
     hook->owner = saved->owner;
-    hook->mode = saved->mode;
+    hook->disabled = saved->disabled;
     Py_XDECREF(callback);
     Py_XDECREF(owner);
 }
@@ -157,6 +151,7 @@ frame_hook_set_callback(PyObject *Py_UNUSED(module), PyObject *callback)
     }
     hook_setting before;
     hook_push(hook, callback, owner, &before);
+    hook->disabled = before.disabled; /* a callback that sets another still runs with the hook off */
     Py_XDECREF(owner);
     Py_XDECREF(before.owner);
     PyObject *previous = as_python(before.callback);
@@ -194,10 +189,9 @@ pass_on(PyThreadState *tstate, cp_frame *frame, int throwflag)
 static PyObject *
 pass_on_disabled(ThreadHook *hook, PyThreadState *tstate, cp_frame *frame)
 {
-    hook_mode saved = hook->mode;
-    hook->mode = HOOK_OFF;
+    int saved = hook_disable(hook);
     PyObject *result = pass_on(tstate, frame, 0);
-    hook->mode = saved;
+    hook_enable(hook, saved);
     return result;
 }
 
@@ -209,10 +203,9 @@ run_entry(ThreadHook *hook, Entry *entry, const call_context *context, register_
 {
     PyObject *result;
     if (entry->direct != NULL) {
-        hook_mode saved = hook->mode;
-        hook->mode = HOOK_OFF;
+        int saved = hook_disable(hook);
         result = direct_call_run(entry->direct, registers->items);
-        hook->mode = saved;
+        hook_enable(hook, saved);
         registers_release(registers);
         return result;
     }
@@ -239,10 +232,9 @@ ask_callback(ThreadHook *hook, const call_context *context, CodeState *state)
     state->misses++;
     PyObject *callback = Py_NewRef(hook->callback);
     PyObject *args[] = {(PyObject *)context->function, locals, (PyObject *)state};
-    hook_mode saved = hook->mode;
-    hook->mode = HOOK_OFF;
+    int saved = hook_disable(hook);
     PyObject *answer = PyObject_Vectorcall(callback, args, 3, NULL);
-    hook->mode = saved;
+    hook_enable(hook, saved);
     Py_DECREF(callback);
     Py_DECREF(locals);
     return answer;
@@ -256,10 +248,9 @@ run_new_entry(ThreadHook *hook, Entry *entry, CodeState *state, const call_conte
         return FRAME_DONE;
     }
     register_file registers;
-    hook_mode saved = hook->mode;
-    hook->mode = HOOK_OFF;
+    int saved = hook_disable(hook);
     Py_ssize_t failed = guard_run(entry->guards, context, &registers);
-    hook->mode = saved;
+    hook_enable(hook, saved);
     if (failed == GUARD_PASS) {
         *result = run_entry(hook, entry, context, &registers);
         return FRAME_DONE;
@@ -313,10 +304,9 @@ try_frame(ThreadHook *hook, PyCodeObject *code, const call_context *context, PyO
     CodeState *state = code_state_peek(code);
     if (state != NULL && state->n_entries > 0) {
         register_file registers;
-        hook_mode saved = hook->mode;
-        hook->mode = HOOK_OFF;
+        int saved = hook_disable(hook);
         Entry *entry = code_state_lookup(state, hook->owner, context, &registers);
-        hook->mode = saved;
+        hook_enable(hook, saved);
         if (entry != NULL) {
             *result = run_entry(hook, entry, context, &registers);
             Py_DECREF(entry);
@@ -326,7 +316,10 @@ try_frame(ThreadHook *hook, PyCodeObject *code, const call_context *context, PyO
             return FRAME_DONE;
         }
     }
-    return hook->mode == HOOK_ON ? ask_and_run(hook, code, context, result) : FRAME_PASS;
+    if (hook->callback == NULL || hook->callback == Py_False) { /* NULL: a guard took the callback away */
+        return FRAME_PASS;
+    }
+    return ask_and_run(hook, code, context, result);
 }
 
 /* Separate from evaluate() so that frames that pass through do not pay for its stack. */
@@ -363,7 +356,7 @@ evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
     enum { SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE };
     ThreadHook *hook = current;
-    if (hook == NULL || hook->mode == HOOK_OFF || throwflag) {
+    if (hook == NULL || hook->callback == NULL || hook->disabled || throwflag || being_passed_on == frame) {
         return pass_on(tstate, frame, throwflag);
     }
     PyCodeObject *code = cp_frame_code(frame);

@@ -4,23 +4,18 @@
 
 #include "code_cache.h"
 
-typedef enum {
-    HOOK_OFF,      /* frames pass straight through */
-    HOOK_RUN_ONLY, /* installed entries run; nobody is asked on a miss */
-    HOOK_ON,       /* the callback is asked on a miss */
-} hook_mode;
-
-/* One thread's setting. It lives in the thread's dict, so it goes with the thread. */
+/* One thread's setting. It lives in the thread's dict, so it goes with the thread. The hook is at work where there is
+ * a callback and `disabled` is 0; the two are apart so that code which runs disabled may change the callback. */
 typedef struct {
     PyObject_HEAD
-    hook_mode mode;
-    PyObject *callback; /* NULL (none), False (run only) or a callable */
+    PyObject *callback; /* NULL (none), False (run installed entries, ask nobody) or a callable */
     PyObject *owner;    /* whose entries count; NULL: anybody's */
+    int disabled;
 } ThreadHook;
 
 typedef struct {
     PyObject *callback, *owner;
-    hook_mode mode;
+    int disabled;
 } hook_setting;
 
 extern PyTypeObject ThreadHook_Type;
@@ -36,9 +31,25 @@ ThreadHook *thread_hook(void);
 /* The owner that goes with a callback: its `owner` attribute, else itself. A new reference. */
 PyObject *callback_owner(PyObject *callback);
 
-/* Replace the setting for a while; `callback` NULL switches the hook off. pop() restores what push() found. */
+/* Replace the setting for a while; `callback` NULL switches the hook off, another one on. pop() restores what push()
+ * found. */
 void hook_push(ThreadHook *hook, PyObject *callback, PyObject *owner, hook_setting *saved);
 void hook_pop(ThreadHook *hook, hook_setting *saved);
+
+/* Switch the hook off for a while: keep the result and give it to hook_enable(). */
+static inline int
+hook_disable(ThreadHook *hook)
+{
+    int saved = hook->disabled;
+    hook->disabled = 1;
+    return saved;
+}
+
+static inline void
+hook_enable(ThreadHook *hook, int saved)
+{
+    hook->disabled = saved;
+}
 
 PyObject *frame_hook_set_callback(PyObject *module, PyObject *callback);
 PyObject *frame_hook_get_callback(PyObject *module, PyObject *ignored);

@@ -87,16 +87,34 @@ DEFINE(DICT_GET)
     return PyDict_Check(dict) ? Py_XNewRef(PyDict_GetItemWithError(dict, op->object)) : NULL;
 }
 
+/* A tuple or list, or a subclass that indexes as its base does (a named tuple, for one). */
+static bool
+indexes_natively(PyObject *sequence)
+{
+    PyMappingMethods *methods = Py_TYPE(sequence)->tp_as_mapping;
+    if (PyTuple_Check(sequence)) {
+        return methods->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
+    }
+    return PyList_Check(sequence) && methods->mp_subscript == PyList_Type.tp_as_mapping->mp_subscript;
+}
+
 DEFINE(SEQ_ITEM)
 {
     PyObject *sequence = registers[op->a];
     Py_ssize_t i = (Py_ssize_t)op->integer;
-    if (!PyTuple_CheckExact(sequence) && !PyList_CheckExact(sequence)) {
-        return PySequence_GetItem(sequence, i);
+    if (indexes_natively(sequence)) {
+        Py_ssize_t n = PySequence_Fast_GET_SIZE(sequence);
+        i += i < 0 ? n : 0;
+        return i >= 0 && i < n ? Py_NewRef(PySequence_Fast_GET_ITEM(sequence, i)) : NULL;
     }
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(sequence);
-    i += i < 0 ? n : 0;
-    return i >= 0 && i < n ? Py_NewRef(PySequence_Fast_GET_ITEM(sequence, i)) : NULL;
+    if (!PySequence_Check(sequence) || PyDict_Check(sequence)) {
+        return NULL;
+    }
+    /* Not PySequence_GetItem: it and the type would both add the length to a negative index. */
+    PyObject *index = PyLong_FromSsize_t(i);
+    PyObject *item = index == NULL ? NULL : PyObject_GetItem(sequence, index);
+    Py_XDECREF(index);
+    return item;
 }
 
 DEFINE(TYPE)

@@ -544,3 +544,29 @@ def check_entry_runs_for_true_guards_only() -> None:
         assert add(2, 2) == 4
         assert add(1, 2) == ("replaced", 2, 1)
     assert true_guards().check(add, (1, 2)) == (-1, ())
+
+
+def check_callback_changed_while_disabled_takes_effect_after() -> None:
+    def change(to: Any) -> None:
+        C.set_callback(to)
+        add(1, 2)
+
+    first, second = Recorder(), Recorder()
+    C.skip_code(change, recursive=True)
+    C.set_callback(first)
+    change(second)
+    assert first.asked == [] == second.asked
+    add(1, 2)
+    change(None)
+    add(1, 2)
+    assert (first.names, second.names) == ([], ["add"])
+    assert not C.is_hook_installed()
+
+
+def check_guard_that_takes_the_callback_away() -> None:
+    recorder = Recorder()
+    guards = C.GuardProgram([("PREDICATE", lambda: C.set_callback(None) is None, ())], 0)
+    C.install(add, C.Entry(recorder.owner, guards, swap.__code__))
+    C.set_callback(recorder)
+    assert add(1, 2) == 3
+    assert C.get_callback() is None and recorder.asked == []

@@ -5,6 +5,7 @@ Prints one JSON object: check name -> null, or the traceback of its failure.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
 import json
@@ -32,4 +33,5 @@ def main(module_name: str) -> None:
     print(json.dumps(results))
 
 
+faulthandler.enable()
 main(sys.argv[3])
