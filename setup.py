@@ -1,7 +1,7 @@
 """Builds the two plain-C extension modules; everything else is declared in pyproject.toml.
 
-No torch headers and no link against torch: both build in seconds on any CPython from 3.11 to 3.14, and neither needs
-torch to be installed. An extension whose sources are absent is left out.
+No torch headers and no link against torch: both build in seconds on any CPython from 3.11 to 3.14, and
+neither needs torch to be installed. An extension whose sources are absent is left out.
 """
 
 from __future__ import annotations

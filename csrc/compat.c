@@ -11,6 +11,10 @@
 #error "pyframe supports CPython 3.11 to 3.14"
 #endif
 
+#ifdef Py_GIL_DISABLED
+#error "pyframe needs a CPython with the GIL"
+#endif
+
 #if PY_VERSION_HEX >= 0x030E0000
 #include "internal/pycore_interpframe.h"
 #include "internal/pycore_stackref.h"

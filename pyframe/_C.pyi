@@ -1,7 +1,8 @@
 """Types of the C extension `pyframe._C` (sources: csrc/frame). Importing it needs no torch.
 
-A guard program is a list of tuples `(name, *operands)`; csrc/frame/guard_ops.def describes each row, `op_table()`
-returns them. Operand letters: d destination register, r source register, R tuple of registers, i int, o object.
+A guard program is a list of tuples `(name, *operands)`; csrc/frame/guard_ops.def describes each row,
+`op_table()` returns them. Operand letters: d destination register, r source register, R tuple of registers,
+i int, o object.
 
     accessors                                   checks
     ("LOCAL", d, i)      ("GLOBALS", d)         ("IS", r, object)        ("IS_NOT", r, object)
@@ -18,17 +19,18 @@ returns them. Operand letters: d destination register, r source register, R tupl
     ("LEN", d, r)        ("CALL", d, callable, R)
     ("TENSOR_SIZE", d, r, i)  ("TENSOR_STRIDE", d, r, i)  ("TENSOR_OFFSET", d, r)
 
-IS, IS_NOT and TYPE_IS hold their object weakly where its type allows: a guard does not keep a user's object alive, and
-one whose object died fails for good.
+IS, IS_NOT and TYPE_IS hold their object weakly where its type allows: a guard does not keep a user's object
+alive, and one whose object died fails for good.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, Literal, TypeAlias
 
-# (type, dtype, device_type, device_index, ndim, sizes, strides, requires_grad, dispatch_keys). A None item is not
-# checked, nor is a None inside sizes or strides. dtype is a torch.dtype; device_type is c10::DeviceType's number
-# (cpu 0, cuda 1), device_index -1 on the CPU; dispatch_keys is `torch._C._dispatch_keys(t).raw_repr()`.
+# (type, dtype, device_type, device_index, ndim, sizes, strides, requires_grad, dispatch_keys). A None item is
+# not checked, nor is a None inside sizes or strides. dtype is a torch.dtype; device_type is c10::DeviceType's
+# number (cpu 0, cuda 1), device_index -1 on the CPU; dispatch_keys is
+# `torch._C._dispatch_keys(t).raw_repr()`.
 TensorPayload: TypeAlias = tuple[
     type | None,
     Any,
@@ -44,7 +46,7 @@ TensorPayload: TypeAlias = tuple[
 # ('out', i) | ('reg', r) | ('const', o) | ('tuple', [...]) | ('list', [...]) | ('dict', keys, [...])
 OutputTemplate: TypeAlias = tuple[Any, ...]
 
-# Called as callback(function, fast_local_arguments, code_state). An exception reaches the caller of the frame.
+# Called as callback(function, fast_local_arguments, code_state); an exception reaches the frame's caller.
 FrameCallback: TypeAlias = Callable[[FunctionType, tuple[Any, ...], "CodeState"], "Entry | str | None"]
 
 SKIP: str
@@ -58,7 +60,7 @@ class VersionCell:
     def bump(self) -> int: ...
 
 class GlobalState:
-    """Torch's modes (grad, inference, autocast, default dtype, deterministic, threads, function and dispatch modes)."""
+    """Torch's modes: grad, inference, autocast, default dtype, deterministic, threads, mode stacks."""
 
     @classmethod
     def capture(cls) -> GlobalState:
@@ -98,9 +100,10 @@ class DirectCall:
 class Entry:
     """One compiled version of a code object.
 
-    `code` takes all fast locals of the original (positional, keyword-only, *args tuple, **kwargs dict) as plain
-    positionals, and has the original's free variables or none. `owner` should be a small token: the entry, and so the
-    code object, keeps it alive. Nothing held here should lead back to the function, or neither is ever freed.
+    `code` takes all fast locals of the original (positional, keyword-only, *args tuple, **kwargs dict) as
+    plain positionals, and has the original's free variables or none. `owner` should be a small token: the
+    entry, and so the code object, keeps it alive. Nothing held here should lead back to the function, or
+    neither is ever freed.
     """
 
     tag: Any
@@ -144,7 +147,7 @@ class CodeState:
     def misses(self) -> int: ...
 
 class CompiledFunction:
-    """A callable that runs `fn` through its compiled entries; attributes as functools.update_wrapper makes them."""
+    """A callable that runs `fn` through its compiled entries; attributes as functools.wraps sets them."""
 
     __wrapped__: Callable[..., Any]
     callback: FrameCallback | Literal[False] | None
@@ -161,9 +164,11 @@ class DisabledFunction:
     def __getattr__(self, name: str) -> Any: ...
 
 def set_callback(callback: FrameCallback | Literal[False] | None) -> FrameCallback | Literal[False] | None:
-    """Set this thread's callback and return the previous one. None: off. False: run installed entries, ask nobody.
+    """Set this thread's callback and return the previous one.
 
-    The callback's `owner` attribute (else the callback itself) decides whose entries count.
+    None: off. False: run installed entries, ask nobody. The callback's `owner` attribute (else the callback
+    itself) decides whose entries count. Where the hook is disabled (inside a callback, a guard, a compiled
+    graph or `disable_wrapper`) the new callback takes effect once that ends.
     """
 
 def get_callback() -> FrameCallback | Literal[False] | None: ...
@@ -186,7 +191,7 @@ def const_equal(a: object, b: object) -> bool:
 def disable_wrapper(fn: Callable[..., Any]) -> DisabledFunction: ...
 def run_disabled(callable: Callable[..., Any]) -> DisabledFunction: ...
 def bind_torch() -> dict[str, Any]:
-    """Look up torch's C functions; imports torch if need be. RuntimeError where this torch has neither route."""
+    """Look up torch's C functions, importing torch if need be. RuntimeError where it has neither route."""
 
 def tensor_payload(tensor: Any) -> TensorPayload:
     """The TENSOR payload that `tensor` satisfies. It must be a strided, non-fake tensor."""

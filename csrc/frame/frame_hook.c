@@ -322,33 +322,29 @@ try_frame(ThreadHook *hook, PyCodeObject *code, const call_context *context, PyO
     return ask_and_run(hook, code, context, result);
 }
 
-/* Separate from evaluate() so that frames that pass through do not pay for its stack. */
-static PyObject *
-evaluate_hooked(ThreadHook *hook, PyThreadState *tstate, cp_frame *frame, PyCodeObject *code)
+/* Not inlined, so that frames which pass on do not keep its stack while they run. On FRAME_DONE the frame is still to
+ * be discarded. */
+static __attribute__((noinline)) frame_verdict
+evaluate_hooked(ThreadHook *hook, cp_frame *frame, PyCodeObject *code, PyObject **result)
 {
     enum { FEW = 16 };
     PyObject *few[FEW], **scratch = few;
     call_context context = {.function = cp_frame_function(frame), .n_locals = cp_code_argument_count(code)};
     if (context.function == NULL) {
-        return pass_on(tstate, frame, 0);
+        return FRAME_PASS;
     }
     if (context.n_locals > FEW) {
         scratch = PyMem_Malloc((size_t)context.n_locals * sizeof *scratch);
         if (scratch == NULL) {
-            return pass_on(tstate, frame, 0);
+            return FRAME_PASS;
         }
     }
     context.locals = cp_frame_locals(frame, scratch, context.n_locals);
-    PyObject *result = NULL;
-    frame_verdict verdict = try_frame(hook, code, &context, &result);
+    frame_verdict verdict = try_frame(hook, code, &context, result);
     if (scratch != few) {
         PyMem_Free(scratch);
     }
-    if (verdict == FRAME_PASS) {
-        return pass_on(tstate, frame, 0);
-    }
-    cp_frame_discard(tstate, frame);
-    return result;
+    return verdict;
 }
 
 static PyObject *
@@ -368,7 +364,12 @@ evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
         return state->flags & CODE_SKIP_RECURSIVE ? pass_on_disabled(hook, tstate, frame)
                                                   : pass_on(tstate, frame, throwflag);
     }
-    return evaluate_hooked(hook, tstate, frame, code);
+    PyObject *result = NULL;
+    if (evaluate_hooked(hook, frame, code, &result) == FRAME_PASS) {
+        return pass_on(tstate, frame, throwflag);
+    }
+    cp_frame_discard(tstate, frame);
+    return result;
 }
 
 int

@@ -151,7 +151,9 @@ def check_nested_frames_of_a_hit_go_through_the_hook() -> None:
         "def other_leaf(x):\n    return 100 * x\n",
         scope,
     )
-    wrapper, recorder = compiled(scope["f"], {scope["f"]: scope["replacement"], scope["leaf"]: scope["other_leaf"]})
+    wrapper, recorder = compiled(
+        scope["f"], {scope["f"]: scope["replacement"], scope["leaf"]: scope["other_leaf"]}
+    )
     assert [wrapper(2) for _ in range(3)] == [201] * 3
     assert recorder.names == ["f", "leaf"]
 
@@ -186,14 +188,18 @@ def check_compiled_in_compiled() -> None:
     inner_wrapper, inner_recorder = compiled(inner, {inner: inner_replaced})
     scope: dict[str, Any] = {"inner": inner_wrapper}
     exec(
-        "def after(x):\n    return x\ndef f(x):\n    return None\ndef g(x):\n    return after(inner(x) + inner(x))\n",
+        "def after(x):\n    return x\n"
+        "def f(x):\n    return None\n"
+        "def g(x):\n    return after(inner(x) + inner(x))\n",
         scope,
     )
     wrapper, recorder = compiled(scope["f"], {scope["f"]: scope["g"]})
     for _ in range(3):
         assert wrapper(1) == 22
     assert inner_recorder.names == ["inner"]
-    assert recorder.names == ["f", "after", "after", "after"], "the outer callback is back after each inner call"
+    assert recorder.names == ["f", "after", "after", "after"], (
+        "the outer callback is back after each inner call"
+    )
 
 
 def check_recursion_through_the_wrapper() -> None:
@@ -297,7 +303,7 @@ def check_pickle_and_copy_are_by_name() -> None:
 
 def check_weak_references_and_collection() -> None:
     def f(x: Any) -> Any:
-        return wrapper
+        return wrapper  # noqa: F821  deleted on purpose below
 
     wrapper, recorder = compiled(f)
     watch, function = weakref.ref(wrapper), weakref.ref(f)
@@ -319,7 +325,12 @@ def check_reference_counts_are_flat() -> None:
 
     wrapper, recorder = compiled(f)
     kinds = [
-        C.Entry(recorder.owner, C.GuardProgram([("LOCAL", 0, 0)], 1), None, C.DirectCall(lambda x: (x,), (0,), "single")),
+        C.Entry(
+            recorder.owner,
+            C.GuardProgram([("LOCAL", 0, 0)], 1),
+            None,
+            C.DirectCall(lambda x: (x,), (0,), "single"),
+        ),
         C.Entry(recorder.owner, true_guards(), replaced.__code__),
         C.Entry(recorder.owner, argument_guards(0, 0), replaced.__code__),
     ]

@@ -29,7 +29,7 @@ CHECKS = {name for name, kind, _, _ in C.op_table() if kind == "check"}
 
 
 def value(*op: Any, of: Any = None) -> Any:
-    """What accessor `op` (written for registers 1 <- 0) reads from `of`; raises AssertionError where it fails."""
+    """What accessor `op` (written for registers 1 <- 0) reads from `of`; it must not fail."""
     index, registers = run(("CONST", 0, of), op)
     assert index == -1, f"failed at {index}"
     return registers[1]
@@ -53,7 +53,7 @@ def check_table_is_complete() -> None:
 
 def check_roots() -> None:
     def closed() -> Any:
-        return cell
+        return cell  # noqa: F821  deleted on purpose below
 
     cell = "in the cell"
     assert run(("LOCAL", 0, 1), args=(5, 6)) == (-1, (6,))
@@ -128,7 +128,9 @@ def check_function_parts() -> None:
 
     captured = 1
     assert value("FUNC_CODE", 1, 0, of=function) is function.__code__
-    assert value("FUNC_DEFAULTS", 1, 0, of=function) == (1,) and value("FUNC_DEFAULTS", 1, 0, of=closed) is None
+    assert (
+        value("FUNC_DEFAULTS", 1, 0, of=function) == (1,) and value("FUNC_DEFAULTS", 1, 0, of=closed) is None
+    )
     assert value("FUNC_KWDEFAULTS", 1, 0, of=function) == {"z": 2}
     assert value("FUNC_CLOSURE", 1, 0, of=function) is None
     assert value("FUNC_GLOBALS", 1, 0, of=function) is globals()
@@ -171,7 +173,7 @@ def check_identity() -> None:
 
 def check_constants() -> None:
     nan = float("nan")
-    same = [(1, 1), (10**30, 10**30), (0.5, 0.5), (nan, -(-nan)), ("a", "a"), (b"x", b"x"), (None, None)]
+    same = [(1, 1), (10**30, 10**30), (0.5, 0.5), (nan, float("nan")), ("a", "a"), (b"x", b"x"), (None, None)]
     same += [(1j, 1j), ((1, (2.0, "x")), (1, (2.0, "x"))), (slice(1, None), slice(1, None)), (..., ...)]
     different = [(1, 2), (1, True), (1, 1.0), (0.0, -0.0), (nan, -nan), (0j, -0j), ("a", b"a"), ((1,), [1])]
     different += [((1, 2.0), (1, 2)), ((1,), (1, 1)), (slice(1, 2), slice(1, 2, 1)), (None, 0), (0.0, nan)]
@@ -182,7 +184,11 @@ def check_constants() -> None:
 
 
 def check_sizes_and_keys() -> None:
-    assert holds("LEN_EQ", 0, 2, of=[1, 2]) and not holds("LEN_EQ", 0, 1, of=[1, 2]) and not holds("LEN_EQ", 0, 1, of=3)
+    assert (
+        holds("LEN_EQ", 0, 2, of=[1, 2])
+        and not holds("LEN_EQ", 0, 1, of=[1, 2])
+        and not holds("LEN_EQ", 0, 1, of=3)
+    )
     assert holds("DICT_LEN", 0, 1, of={"a": 1}) and not holds("DICT_LEN", 0, 1, of=[1])
     keyed = {"a": 1, 2: 3, (4, 5): 6}
     assert holds("DICT_KEYS", 0, ("a", 2, (4, 5)), of=keyed)
@@ -237,7 +243,12 @@ def check_python_calls() -> None:
     program = C.GuardProgram([("PREDICATE", interrupted, ())], 0)
     raises(KeyboardInterrupt, program.check, function, ())
     many = [("LOCAL", i, i) for i in range(60)]
-    assert run(*many, ("PREDICATE", lambda *a: a == tuple(range(60)), tuple(range(60))), args=tuple(range(60)))[0] == -1
+    assert (
+        run(*many, ("PREDICATE", lambda *a: a == tuple(range(60)), tuple(range(60))), args=tuple(range(60)))[
+            0
+        ]
+        == -1
+    )
 
 
 def check_index_is_of_the_first_failure() -> None:

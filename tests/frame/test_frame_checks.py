@@ -25,12 +25,15 @@ FLAGS = ["-shared", "-fPIC", "-std=c17", "-O1", "-fvisibility=hidden", "-Wall", 
 def checks_of(module: str) -> list[str]:
     tree = ast.parse((HERE / f"{module}.py").read_text())
     return [
-        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")
     ]
 
 
 def compile_extension(python: str, sources: list[Path], target: Path) -> Path:
-    probe = "import json, sysconfig as s; print(json.dumps([s.get_path('include'), s.get_config_var('EXT_SUFFIX')]))"
+    wanted = "[s.get_path('include'), s.get_config_var('EXT_SUFFIX')]"
+    probe = f"import json, sysconfig as s; print(json.dumps({wanted}))"
     include, suffix = json.loads(subprocess.check_output([python, "-c", probe], text=True))
     output = target.with_name(target.name + suffix)
     command = ["cc", *FLAGS, "-Wno-unused-parameter", f"-I{ROOT / 'csrc'}", f"-I{include}"]

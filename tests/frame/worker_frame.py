@@ -1,4 +1,4 @@
-"""Runs the checks of one module under the running CPython: worker_frame.py <pyframe._C file> <chained_hook file> <module>.
+"""Runs one module of checks under the running CPython; arguments: pyframe._C file, chained_hook file, module.
 
 Prints one JSON object: check name -> null, or the traceback of its failure.
 """
