@@ -249,7 +249,8 @@ DEFINE(SAME)
     return registers[op->a] == registers[op->b];
 }
 
-DEFINE(DISTINCT)
+static int
+distinct_by_pairs(const guard_op *op, PyObject **registers)
 {
     for (int32_t i = 1; i < op->n_registers; i++) {
         for (int32_t j = 0; j < i; j++) {
@@ -259,6 +260,38 @@ DEFINE(DISTINCT)
         }
     }
     return 1;
+}
+
+/* The parameters of a model are hundreds: an open-addressed set of their addresses, at most half full. */
+static int
+distinct_by_hash(const guard_op *op, PyObject **registers)
+{
+    size_t size = 32;
+    while (size < 2 * (size_t)op->n_registers) {
+        size *= 2;
+    }
+    PyObject **table = PyMem_Calloc(size, sizeof *table);
+    if (table == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int distinct = 1;
+    for (int32_t i = 0; distinct && i < op->n_registers; i++) {
+        PyObject *object = registers[op->registers[i]];
+        size_t place = ((size_t)object >> 4) * 11400714819323198485u >> 32 & (size - 1);
+        while (table[place] != NULL && table[place] != object) {
+            place = (place + 1) & (size - 1);
+        }
+        distinct = table[place] == NULL;
+        table[place] = object;
+    }
+    PyMem_Free(table);
+    return distinct;
+}
+
+DEFINE(DISTINCT)
+{
+    return op->n_registers <= 16 ? distinct_by_pairs(op, registers) : distinct_by_hash(op, registers);
 }
 
 DEFINE(GLOBAL_STATE)

@@ -49,6 +49,10 @@ registers_init(register_file *registers, Py_ssize_t count)
 Py_ssize_t
 guard_run(GuardProgram *program, const call_context *context, register_file *registers)
 {
+    if (program->cleared) { /* by the garbage collector; somebody's finalizer still holds it */
+        registers_init(registers, 0);
+        return 0;
+    }
     if (registers_init(registers, program->n_registers) < 0) {
         return GUARD_ERROR;
     }
@@ -200,6 +204,7 @@ GuardProgram_clear(PyObject *self)
         free_op(&program->ops[i]);
     }
     program->n_ops = 0;
+    program->cleared = true;
     return 0;
 }
 
@@ -256,6 +261,7 @@ GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     program->ops = ops;
     program->n_ops = n;
     program->n_registers = n_registers;
+    program->cleared = false;
     int failed = 0;
     for (Py_ssize_t i = 0; !failed && i < n; i++) {
         failed = parse_op(&ops[i], PyTuple_GET_ITEM(items, i), n_registers, written) < 0;

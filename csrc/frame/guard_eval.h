@@ -21,6 +21,7 @@ typedef struct {
     PyObject_HEAD
     guard_op *ops;
     Py_ssize_t n_ops, n_registers;
+    bool cleared;
 } GuardProgram;
 
 /* Register storage of one evaluation; every register owns its object. */

@@ -171,6 +171,19 @@ def check_identity() -> None:
     assert run(("CONST", 0, thing), ("CONST", 1, None), ("CONST", 2, 3), ("DISTINCT", (0, 1, 2)))[0] == -1
 
 
+def check_distinct_among_many() -> None:
+    for n in (2, 16, 17, 100, 1000):
+        objects = [object() for _ in range(n)]
+        ops = [("LOCAL", i, i) for i in range(n)]
+        program = C.GuardProgram([*ops, ("DISTINCT", tuple(range(n)))], n)
+        assert program.check(function, tuple(objects))[0] == -1
+        for i, j in ((0, n - 1), (n // 2, 0), (n - 1, n // 2)):
+            if i != j:
+                twice = [*objects]
+                twice[i] = objects[j]
+                assert program.check(function, tuple(twice))[0] == n
+
+
 def check_constants() -> None:
     nan = float("nan")
     same = [(1, 1), (10**30, 10**30), (0.5, 0.5), (nan, float("nan")), ("a", "a"), (b"x", b"x"), (None, None)]

@@ -1,4 +1,4 @@
-"""Tensor metadata, allocation, the TENSOR and GLOBAL_STATE checks, and what a hit costs, with a real torch."""
+"""Tensor metadata, allocation, the TENSOR and GLOBAL_STATE checks, and the cost of a hit, with a real torch."""
 
 from __future__ import annotations
 
