@@ -1,0 +1,1 @@
+"""inductor: compiles torch.fx graphs to fused, vectorised kernels."""

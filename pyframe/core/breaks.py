@@ -1,0 +1,106 @@
+"""The catalogue of graph breaks.
+
+Every break that the tracer can make names an entry here: ``id`` (stable, documented), an explanation in a sentence,
+and hints that say what the user can do.  ``docs/graph_breaks.md`` is generated from this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BreakKind:
+    id: str
+    explanation: str
+    hints: tuple[str, ...]
+
+
+CATALOGUE: dict[str, BreakKind] = {}
+
+
+def _row(id: str, explanation: str, *hints: str) -> None:
+    if id in CATALOGUE:
+        raise ValueError(f"graph break {id!r} declared twice")
+    if not hints:
+        raise ValueError(f"graph break {id!r} needs at least one hint")
+    CATALOGUE[id] = BreakKind(id, explanation, hints)
+
+
+_row(
+    "data-dependent-branch",
+    "Python control flow asked for the truth of a tensor whose value is known only at run time.",
+    "Use torch.where(cond, a, b) in place of `if`, or torch.cond.",
+    "If the value never changes, compute it outside the compiled function.",
+)
+_row(
+    "tensor-to-python",
+    "A tensor was converted to a Python value (.item(), .tolist(), int(), float(), numpy()).",
+    "Keep the value as a 0-d tensor and compute with it as such.",
+    "Move the conversion out of the compiled function.",
+)
+_row(
+    "data-dependent-shape",
+    "The size of an operator's result depends on the values of its inputs.",
+    "Use a form with a fixed size (torch.where with three arguments, a mask multiplication).",
+)
+_row(
+    "builtin-side-effect",
+    "A builtin with an effect outside the program (print, input, open ...) was called.",
+    "Remove the call from the compiled function, or leave it: the code round it is compiled in two parts.",
+)
+_row(
+    "unknown-c-function",
+    "A function written in C was called that the tracer has no model of.",
+    "Mark it pyframe.disable, or rewrite the call in Python or torch operations.",
+)
+_row(
+    "explicit-break",
+    "pyframe.graph_break() was called.",
+    "Remove the call.",
+)
+_row(
+    "disabled-function",
+    "A function marked pyframe.disable (or torch.compiler.disable) was called.",
+    "Remove the mark, or call the function outside the compiled region.",
+)
+_row(
+    "unsupported-object",
+    "An operation on an object of a type that the tracer does not model.",
+    "Pass the value in as a tensor, number, or container of these, or do this step outside the compiled function.",
+)
+_row(
+    "unsupported-instruction",
+    "A bytecode instruction that the tracer does not model.",
+    "Rewrite the statement in a simpler form, or mark the function pyframe.disable.",
+)
+_row(
+    "unsupported-torch-op",
+    "A torch function could not be run on fake tensors.",
+    "Check the arguments; if the operator is custom, register a fake implementation with torch.library.",
+)
+_row(
+    "generator-frame",
+    "A generator, coroutine or async function body.",
+    "Use a list, or call the generator inside one compiled function so that it can be traced inline.",
+)
+_row(
+    "unsupported-context-manager",
+    "A `with` block over a context manager that the tracer does not model.",
+    "Enter the context manager outside the compiled function.",
+)
+_row(
+    "exception-in-traced-code",
+    "The program raised an exception that leaves the compiled region.",
+    "If the error is unexpected, run the function eagerly to see it.",
+)
+_row(
+    "recompile-limit",
+    "The function was compiled as often as the recompile limit allows.",
+    "Pass the changing value as a tensor, or use dynamic=True, or raise the limit (recompile_limit option).",
+)
+_row(
+    "inline-depth",
+    "Calls nest deeper than the tracer follows (recursion).",
+    "Rewrite the recursion as a loop.",
+)

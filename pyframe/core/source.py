@@ -1,0 +1,286 @@
+"""Where a value came from.
+
+A ``Source`` is a frozen path from the frame's entry state to a value.  One path serves three readers:
+``name`` prints it for people, ``accessor``/``base`` lower it to one row of the C guard program
+(``guard_program``), and ``emit/reconstruct`` turns it into instructions that load the value again.
+Adding a kind of source means one class here with those pieces; everything else is derived from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Base class.  ``accessor`` names the C guard accessor that computes the value from ``base``'s register
+    (or from the frame when ``base`` is None) and ``payload()`` gives that accessor's operand."""
+
+    accessor: ClassVar[str] = ""
+
+    @property
+    def base(self) -> Source | None:
+        return None
+
+    def payload(self) -> Any:
+        return None
+
+    @property
+    def name(self) -> str:
+        """A readable Python expression, e.g. ``self.layers[0].weight``."""
+        raise NotImplementedError(type(self).__name__)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# ---- roots -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource(Source):
+    """A fast local of the frame at entry: parameter ``local`` at position ``index`` of ``co_varnames``
+    (``*args`` and ``**kwargs`` included)."""
+
+    accessor: ClassVar[str] = "LOCAL"
+    local: str
+    index: int
+
+    def payload(self) -> Any:
+        return self.index
+
+    @property
+    def name(self) -> str:
+        return self.local
+
+
+@dataclass(frozen=True, slots=True)
+class ClosureSource(Source):
+    """The *contents* of closure cell ``index`` (free variable ``var``) of the frame's function."""
+
+    accessor: ClassVar[str] = "CLOSURE"
+    var: str
+    index: int
+
+    def payload(self) -> Any:
+        return self.index
+
+    @property
+    def name(self) -> str:
+        return self.var
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalSource(Source):
+    """A global (or builtin) of the *traced root* frame, looked up as LOAD_GLOBAL does."""
+
+    accessor: ClassVar[str] = "GLOBAL"
+    var: str
+
+    def payload(self) -> Any:
+        return self.var
+
+    @property
+    def name(self) -> str:
+        return self.var
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalsSource(Source):
+    """The globals dict of the traced root frame."""
+
+    accessor: ClassVar[str] = "GLOBALS"
+
+    @property
+    def name(self) -> str:
+        return "globals()"
+
+
+@dataclass(frozen=True, slots=True)
+class FuncSource(Source):
+    """The function object that the root frame executes."""
+
+    accessor: ClassVar[str] = "FUNC"
+
+    @property
+    def name(self) -> str:
+        return "<this function>"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstSource(Source):
+    """A particular object, held strongly by the compiled entry (an imported module, say).  Needs no guard on
+    itself: it is that object by construction; what is read from it does."""
+
+    accessor: ClassVar[str] = "CONST"
+    obj: Any = field(hash=False, compare=False)
+    label: str
+    obj_id: int
+
+    @staticmethod
+    def of(obj: Any, label: str) -> ConstSource:
+        return ConstSource(obj, label, id(obj))
+
+    def payload(self) -> Any:
+        return self.obj
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+
+# ---- steps -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StepSource(Source):
+    """A source derived from another one."""
+
+    parent: Source
+
+    @property
+    def base(self) -> Source | None:
+        return self.parent
+
+
+@dataclass(frozen=True, slots=True)
+class AttrSource(StepSource):
+    """``parent.attr`` by plain ``getattr``."""
+
+    accessor: ClassVar[str] = "ATTR"
+    attr: str
+
+    def payload(self) -> Any:
+        return self.attr
+
+    @property
+    def name(self) -> str:
+        return f"{self.parent.name}.{self.attr}"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceDictSource(StepSource):
+    """``parent.__dict__`` (read without running ``__getattribute__``)."""
+
+    accessor: ClassVar[str] = "INSTANCE_DICT"
+
+    @property
+    def name(self) -> str:
+        return f"{self.parent.name}.__dict__"
+
+
+@dataclass(frozen=True, slots=True)
+class DictItemSource(StepSource):
+    """``parent[key]`` of a dict, ``key`` a hashable constant held by reference."""
+
+    accessor: ClassVar[str] = "DICT_GET"
+    key: Any
+
+    def payload(self) -> Any:
+        return self.key
+
+    @property
+    def name(self) -> str:
+        return f"{self.parent.name}[{self.key!r}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleAttrSource(StepSource):
+    """``parent.attr`` of an nn.Module held in one of its ``_parameters`` / ``_buffers`` / ``_modules`` dicts
+    (``where``); reads as an attribute, guards as ``parent.__dict__[where][attr]``."""
+
+    accessor: ClassVar[str] = "MODULE_ITEM"
+    where: str
+    attr: str
+
+    def payload(self) -> Any:
+        return (self.where, self.attr)
+
+    @property
+    def name(self) -> str:
+        return f"{self.parent.name}.{self.attr}"
+
+
+@dataclass(frozen=True, slots=True)
+class SeqItemSource(StepSource):
+    """``parent[index]`` of a list or tuple (or subclass stored like one)."""
+
+    accessor: ClassVar[str] = "SEQ_ITEM"
+    index: int
+
+    def payload(self) -> Any:
+        return self.index
+
+    @property
+    def name(self) -> str:
+        return f"{self.parent.name}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class DictKeySource(StepSource):
+    """The ``index``-th key of a dict, in insertion order (for keys that are not constants)."""
+
+    accessor: ClassVar[str] = "DICT_KEY_AT"
+    index: int
+
+    def payload(self) -> Any:
+        return self.index
+
+    @property
+    def name(self) -> str:
+        return f"list({self.parent.name})[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSource(StepSource):
+    """``type(parent)``."""
+
+    accessor: ClassVar[str] = "TYPE"
+
+    @property
+    def name(self) -> str:
+        return f"type({self.parent.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class FuncPartSource(StepSource):
+    """A part of a function object: ``part`` is one of ``__code__ __defaults__ __kwdefaults__ __closure__
+    __globals__``."""
+
+    accessor: ClassVar[str] = "FUNC_PART"
+    part: str
+
+    def payload(self) -> Any:
+        return self.part
+
+    @property
+    def name(self) -> str:
+        return f"{self.parent.name}.{self.part}"
+
+
+@dataclass(frozen=True, slots=True)
+class CellSource(StepSource):
+    """Contents of a cell object."""
+
+    accessor: ClassVar[str] = "CELL_CONTENTS"
+
+    @property
+    def name(self) -> str:
+        return f"{self.parent.name}.cell_contents"
+
+
+@dataclass(frozen=True, slots=True)
+class CallSource(StepSource):
+    """``fn(parent)``, ``fn`` a side-effect-free callable held by reference (``len``, ``torch.Tensor.size`` ...)."""
+
+    accessor: ClassVar[str] = "CALL"
+    fn: Any
+    label: str
+
+    def payload(self) -> Any:
+        return self.fn
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}({self.parent.name})"

@@ -1,0 +1,48 @@
+"""What Vars may see of the interpreter: a Protocol, so that ``vars`` never imports ``interp``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from .effects import EffectLog
+from .guard import UserLine
+from .source import Source
+
+if TYPE_CHECKING:
+    from ..vars.base import Var
+
+
+class Tracer(Protocol):
+    """The running trace of one root frame (inlined calls included)."""
+
+    effects: EffectLog
+
+    @property
+    def graph(self) -> Any:
+        """The ``emit.graph.GraphBuilder`` of this trace."""
+
+    @property
+    def options(self) -> Any:
+        """The frozen ``options.Options`` in force."""
+
+    def user_line(self) -> UserLine:
+        """The user's line being traced (innermost inlined frame)."""
+
+    def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
+        """Record an assumption, with the current user line.  No-op when source is None and the kind needs one."""
+
+    def wrap(self, value: Any, source: Source | None) -> Var:
+        """The Var of a Python object; the same object always gives the same Var within a trace."""
+
+    def call(self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """Call ``fn`` by CPython's rules."""
+
+    def inline(self, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """Trace the body of a user function (a ``FunctionVar`` or a plain Python function, e.g. a polyfill)."""
+
+    def graph_break(self, kind: str, detail: str) -> NoReturn:
+        """Stop the graph here, for the reason ``kind`` of the break catalogue."""
+
+    def raise_(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
+        """Raise an exception *inside the traced program* (its handlers see it)."""

@@ -1,0 +1,55 @@
+"""The exceptions of pyframe.  What a user can catch is public; what steers the tracer is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .core.guard import UserLine
+
+
+class PyframeError(Exception):
+    """Base of every error that pyframe raises on its own account."""
+
+
+class UserError(PyframeError):
+    """A wrong argument, option or backend; the message says what is accepted."""
+
+
+class Unsupported(PyframeError):
+    """Raised under ``fullgraph=True`` where a graph break would be needed."""
+
+
+class BackendCompilerFailed(PyframeError):
+    """A backend raised while it compiled a graph; ``__cause__`` is its exception."""
+
+
+class RecompileLimitExceeded(PyframeError):
+    """Raised under ``fullgraph=True`` when a function was recompiled too often."""
+
+
+class InternalError(PyframeError):
+    """A bug in pyframe.  Never swallowed."""
+
+
+class TraceSignal(BaseException):
+    """Base of the signals that unwind the tracer; never seen by users, never caught by traced programs."""
+
+
+class GraphBreak(TraceSignal):
+    """Tracing cannot go past this instruction: compile what there is, run it for real, resume after it.
+
+    ``kind`` is an id of ``core.breaks.CATALOGUE``; ``detail`` says what exactly; ``stack`` the user's frames,
+    outermost first."""
+
+    def __init__(self, kind: str, detail: str, stack: Sequence[UserLine] = (), **context: Any) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind, self.detail, self.stack, self.context = kind, detail, tuple(stack), context
+
+
+class Restart(TraceSignal):
+    """A speculation failed and was recorded; trace the frame again from its start."""
+
+
+class SkipFrame(TraceSignal):
+    """Nothing of this frame can or need be captured: run it by the default evaluator."""
