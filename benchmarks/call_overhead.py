@@ -1,0 +1,55 @@
+"""Time of a call where there is next to nothing to compute.
+
+    python -m benchmarks.call_overhead
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import pyframe
+
+from .harness import interleaved, report
+from .programs import make_mlp, relative_error
+
+
+def tiny(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + 1
+
+
+def row(name: str, fn: Callable[..., Any], args: tuple[Any, ...], calls: int) -> dict[str, Any]:
+    ours, theirs = pyframe.compile(fn), torch.compile(fn)
+    want = fn(*args)
+    error = relative_error(ours(*args), want)
+    for _ in range(20):
+        ours(*args), theirs(*args)
+    t = interleaved(
+        {"eager": lambda: fn(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)},
+        rounds=31,
+        calls=calls,
+    )
+    return {
+        "program": name,
+        "eager us": t["eager"] * 1e6,
+        "torch.compile us": t["torch.compile"] * 1e6,
+        "pyframe us": t["pyframe"] * 1e6,
+        "pyframe / eager": t["pyframe"] / t["eager"],
+        "pyframe / torch.compile": t["pyframe"] / t["torch.compile"],
+        "relative error": error,
+    }
+
+
+def main() -> None:
+    with torch.no_grad():
+        rows = [
+            row("x.sin()+1, 4 elements", tiny, (torch.randn(4),), calls=1000),
+            row("12-layer MLP, 8x64", *make_mlp(), calls=100),
+        ]
+    report("call_overhead", rows)
+
+
+if __name__ == "__main__":
+    main()
