@@ -53,7 +53,8 @@ def machine() -> dict[str, Any]:
             if line.startswith("model name"):
                 cpu = line.split(":", 1)[1].strip()
                 break
-    return {"python": platform.python_version(), "torch": torch.__version__, "cpu": cpu, "threads": torch.get_num_threads()}
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    return {**versions, "cpu": cpu, "threads": torch.get_num_threads()}
 
 
 def report(name: str, rows: Sequence[Mapping[str, Any]], **extra: Any) -> None:

@@ -98,8 +98,8 @@ class GuardSet:
 
     def add(self, guard: Guard) -> None:
         payload = guard.payload
+        key: tuple[Any, ...] = (guard.source, guard.kind, type(payload), payload)
         try:
-            key = (guard.source, guard.kind, type(payload), payload)
             hash(key)
         except TypeError:
             key = (guard.source, guard.kind, "id", id(payload))
