@@ -107,7 +107,7 @@ DEFINE(SEQ_ITEM)
         i += i < 0 ? n : 0;
         return i >= 0 && i < n ? Py_NewRef(PySequence_Fast_GET_ITEM(sequence, i)) : NULL;
     }
-    if (!PySequence_Check(sequence) || PyDict_Check(sequence)) {
+    if (PyDict_Check(sequence)) {
         return NULL;
     }
     /* Not PySequence_GetItem: it and the type would both add the length to a negative index. */

@@ -1,0 +1,229 @@
+"""Guards read in Python: the oracle that the C evaluator is tested against, and the words for a failure."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
+from typing import Any, cast
+
+from .guard import Guard, TensorMeta
+from .guard_program import OPERANDS, guard_row, source_row, tensor_payload
+from .guard_reference import ACCESSORS, CHECKS, CallContext, read_tensor
+from .source import Source
+
+# Mode names of _C.GlobalState whose number is a yes or no.
+FLAGS = {
+    "grad_mode",
+    "inference_mode",
+    "autocast_cpu",
+    "autocast_cuda",
+    "deterministic",
+    "deterministic_warn_only",
+}
+
+
+def read(source: Source, context: CallContext) -> Any:
+    """The value of `source` for this call. Raises whatever reading it raises."""
+    name, *operands = source_row(source)
+    return ACCESSORS[name](context, *_values(name, operands, context))
+
+
+def _values(name: str, operands: Iterable[Any], context: CallContext) -> Iterator[Any]:
+    for letter, operand in zip(OPERANDS[name].removeprefix("d"), operands, strict=True):
+        if letter == "r":
+            yield read(operand, context)
+        elif letter == "R":
+            yield tuple(read(source, context) for source in operand)
+        else:
+            yield operand
+
+
+def holds(guard: Guard, context: CallContext) -> bool:
+    """Whether `guard` holds for this call; one that cannot be evaluated does not."""
+    name, *operands = guard_row(guard)
+    try:
+        return CHECKS[name](*_values(name, operands, context))
+    except Exception:  # noqa: BLE001  user code runs here (attributes, __eq__); as in C, raising is failing
+        return False
+
+
+def evaluate(guards: Iterable[Guard], function: FunctionType, locals: tuple[Any, ...]) -> int | None:
+    """Index of the first guard that fails for a call of `function` with these fast locals, or None.
+
+    The oracle: slow, and independent of the lowering and of C.
+    """
+    context = CallContext(function, locals)
+    return next((i for i, guard in enumerate(guards) if not holds(guard, context)), None)
+
+
+# ---- messages --------------------------------------------------------------------------------------------
+
+
+def explain(guard: Guard, function: FunctionType, locals: tuple[Any, ...]) -> str:
+    """Why `guard` fails for this call, in one line: what, both values, and the user's line.
+
+    For instance ``x.size(0): expected 4, got 8, guard from model.py:12: `y = x.view(4)` ``.
+    """
+    context = CallContext(function, locals)
+    try:
+        found = _WORDINGS[guard.kind](guard, context)
+    except Exception as error:  # noqa: BLE001  reading user values may raise anything; that is the explanation
+        found = f"{_subject(guard)}: cannot be read ({type(error).__name__}: {error})"
+    if guard.line is None:
+        return found
+    text = f": `{guard.line.text.strip()}`" if guard.line.text else ""
+    return f"{found}, guard from {guard.line.filename}:{guard.line.lineno}{text}"
+
+
+def _subject(guard: Guard) -> str:
+    return guard.kind if guard.source is None else guard.source.name
+
+
+def _value(guard: Guard, context: CallContext) -> Any:
+    assert guard.source is not None
+    return read(guard.source, context)
+
+
+def _expected(what: str, expected: object, actual: object) -> str:
+    return f"{what}: expected {expected}, got {actual}"
+
+
+def _qualified(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _identified(value: object) -> str:
+    return f"{_qualified(type(value))} object at {id(value):#x}" if value is not None else "None"
+
+
+def _type(guard: Guard, context: CallContext) -> str:
+    actual = type(_value(guard, context))
+    return _expected(f"type({_subject(guard)})", _qualified(guard.payload), _qualified(actual))
+
+
+def _identity(guard: Guard, context: CallContext) -> str:
+    return _expected(_subject(guard), _identified(guard.payload), _identified(_value(guard, context)))
+
+
+def _not_identity(guard: Guard, context: CallContext) -> str:
+    actual = _identified(_value(guard, context))
+    return _expected(_subject(guard), f"anything but {_identified(guard.payload)}", actual)
+
+
+def _equals(guard: Guard, context: CallContext) -> str:
+    actual = _value(guard, context)
+    expected, got = reprlib.repr(guard.payload), reprlib.repr(actual)
+    if type(actual) is not type(guard.payload):
+        expected, got = (
+            f"{text} ({_qualified(type(value))})"
+            for text, value in ((expected, guard.payload), (got, actual))
+        )
+    return _expected(_subject(guard), expected, got)
+
+
+def _length(guard: Guard, context: CallContext) -> str:
+    return _expected(f"len({_subject(guard)})", guard.payload, len(_value(guard, context)))
+
+
+def _keys(guard: Guard, context: CallContext) -> str:
+    actual = list(_value(guard, context))
+    return _expected(f"list({_subject(guard)})", reprlib.repr(list(guard.payload)), reprlib.repr(actual))
+
+
+def _presence(wanted: str, form: str) -> Callable[[Guard, CallContext], str]:
+    def word(guard: Guard, context: CallContext) -> str:
+        _value(guard, context)
+        what = form.format(guard.payload, subject=_subject(guard))
+        return _expected(what, wanted, {"present": "absent", "absent": "present"}[wanted])
+
+    return word
+
+
+def _tensor(guard: Guard, context: CallContext) -> str:
+    subject, actual = _subject(guard), _value(guard, context)
+    return "; ".join(tensor_differences(subject, guard.payload, actual)) or f"{subject}: holds now"
+
+
+def tensor_differences(subject: str, meta: TensorMeta, tensor: Any) -> Iterator[str]:
+    """One phrase for each item of `meta` that `tensor` does not satisfy."""
+    if type(tensor) is not meta.type:
+        yield _expected(f"type({subject})", _qualified(meta.type), _qualified(type(tensor)))
+        return
+    actual, wanted = read_tensor(tensor), tensor_payload(meta)
+    if actual[1] != meta.dtype:
+        yield _expected(f"{subject}.dtype", meta.dtype, actual[1])
+    if actual[2:4] != wanted[2:4]:
+        yield _expected(f"{subject}.device", meta.device, cast(Any, tensor).device)
+    yield from _dimension_differences(subject, meta, actual)
+    if actual[7] != meta.requires_grad:
+        yield _expected(f"{subject}.requires_grad", meta.requires_grad, actual[7])
+    if actual[8] != meta.dispatch_keys:
+        yield _expected(f"dispatch keys of {subject}", f"{meta.dispatch_keys:#x}", f"{actual[8]:#x}")
+
+
+def _dimension_differences(subject: str, meta: TensorMeta, actual: Any) -> Iterator[str]:
+    if actual[4] != len(meta.sizes):
+        yield _expected(f"{subject}.dim()", len(meta.sizes), actual[4])
+        return
+    for method, wanted, have in (("size", meta.sizes, actual[5]), ("stride", meta.strides, actual[6])):
+        if have is None:
+            yield f"{subject}: expected a strided tensor"
+            continue
+        for i, (want, got) in enumerate(zip(wanted, have, strict=True)):
+            if want is not None and want != got:
+                yield _expected(f"{subject}.{method}({i})", want, got)
+
+
+def _global_state(guard: Guard, context: CallContext) -> str:
+    before, now = guard.payload.as_dict(), type(guard.payload).capture().as_dict()
+    differing = [name for name in before if before[name] != now[name]]
+    return (
+        "; ".join(_mode(name, before[name], now[name]) for name in differing)
+        or "torch's global state: holds now"
+    )
+
+
+def _mode(name: str, before: Any, now: Any) -> str:
+    if name in FLAGS:
+        before, now = ("on" if value == 1 else "off" for value in (before, now))
+    return _expected(f"torch's {name.replace('_', ' ')}", before, now)
+
+
+def _same(guard: Guard, context: CallContext) -> str:
+    return f"{_subject(guard)} and {guard.payload}: expected one object, got two"
+
+
+def _distinct(guard: Guard, context: CallContext) -> str:
+    names: dict[int, str] = {}
+    for source in guard.payload:
+        other = names.setdefault(id(read(source, context)), source.name)
+        if other != source.name:
+            return f"{other} and {source.name}: expected different objects, got one"
+    return "different objects: holds now"
+
+
+def _predicate(guard: Guard, context: CallContext) -> str:
+    _, further, text = guard.payload
+    sources = [*([] if guard.source is None else [guard.source]), *further]
+    values = ", ".join(f"{source.name} = {reprlib.repr(read(source, context))}" for source in sources)
+    return f"{text}: expected to hold, does not" + (f" with {values}" if values else "")
+
+
+_WORDINGS: dict[str, Callable[[Guard, CallContext], str]] = {
+    "TYPE": _type,
+    "ID": _identity,
+    "NOT_ID": _not_identity,
+    "EQUALS": _equals,
+    "LEN": _length,
+    "DICT_KEYS": _keys,
+    "DICT_HAS": _presence("present", "{subject}[{0!r}]"),
+    "DICT_LACKS": _presence("absent", "{subject}[{0!r}]"),
+    "HAS_ATTR": _presence("present", "{subject}.{0}"),
+    "NO_ATTR": _presence("absent", "{subject}.{0}"),
+    "TENSOR": _tensor,
+    "GLOBAL_STATE": _global_state,
+    "SAME": _same,
+    "DISTINCT": _distinct,
+    "PREDICATE": _predicate,
+}

@@ -1,0 +1,259 @@
+"""Guard operations read in Python: one function per row of `pyframe._C.op_table()`.
+
+The C evaluator is what runs; this says the same thing in Python, for the oracle that tests compare it with and for
+the messages of `guard_explain`. An accessor that raises, or a check that raises, fails, as in C.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyframe import _C
+
+
+@dataclass(frozen=True)
+class CallContext:
+    """What accessors start from: the function called and its fast-local arguments."""
+
+    function: types.FunctionType
+    locals: tuple[Any, ...]
+
+
+class Missing(LookupError):
+    """An accessor found nothing."""
+
+
+# c10::DeviceType.
+DEVICE_TYPES = {
+    "cpu": 0,
+    "cuda": 1,
+    "hip": 6,
+    "xla": 9,
+    "xpu": 12,
+    "mps": 13,
+    "meta": 14,
+    "privateuseone": 20,
+}
+
+Accessor = Callable[..., Any]
+Check = Callable[..., bool]
+
+
+def _bits(value: float) -> bytes:
+    return struct.pack("d", value)
+
+
+def const_equal(a: Any, b: Any) -> bool:
+    """The EQUALS check: same exact type and equal; floats by their bits; containers item by item."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if type(a) is float:
+        return _bits(a) == _bits(b)
+    if type(a) is complex:
+        return _bits(a.real) == _bits(b.real) and _bits(a.imag) == _bits(b.imag)
+    if type(a) is slice:
+        return all(const_equal(getattr(a, part), getattr(b, part)) for part in ("start", "stop", "step"))
+    if type(a) is tuple:
+        return len(a) == len(b) and all(map(const_equal, a, b))
+    return bool(a == b)
+
+
+def _of_dict(value: Any) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise Missing(f"not a dict: {type(value).__name__}")
+    return value
+
+
+def _of_function(value: Any) -> types.FunctionType:
+    if type(value) is not types.FunctionType:
+        raise Missing(f"not a plain function: {type(value).__name__}")
+    return value
+
+
+def _local(context: CallContext, index: int) -> Any:
+    if not 0 <= index < len(context.locals):
+        raise Missing(f"no fast local {index}")
+    return context.locals[index]
+
+
+def _closure(context: CallContext, index: int) -> Any:
+    cells = context.function.__closure__ or ()
+    if not 0 <= index < len(cells):
+        raise Missing(f"no closure cell {index}")
+    return cells[index].cell_contents
+
+
+def _builtins(context: CallContext) -> dict[str, Any]:
+    return context.function.__builtins__
+
+
+def _global(context: CallContext, name: str) -> Any:
+    try:
+        return context.function.__globals__[name]
+    except KeyError:
+        return _builtins(context)[name]
+
+
+def _instance_dict(context: CallContext, value: Any) -> Any:
+    if isinstance(value, type | types.ModuleType):
+        return value.__dict__
+    return object.__getattribute__(value, "__dict__")
+
+
+def _sequence_item(context: CallContext, value: Any, index: int) -> Any:
+    if isinstance(value, dict):
+        raise Missing("a dict is not a sequence")
+    return value[index]
+
+
+def _cell(context: CallContext, value: Any) -> Any:
+    if not isinstance(value, types.CellType):
+        raise Missing(f"not a cell: {type(value).__name__}")
+    return value.cell_contents
+
+
+def _referent(context: CallContext, value: Any) -> Any:
+    if not isinstance(value, weakref.ref):
+        raise Missing(f"not a weak reference: {type(value).__name__}")
+    referent = value()
+    if referent is None:
+        raise Missing("the referent is dead")
+    return referent
+
+
+def _key_at(context: CallContext, value: Any, index: int) -> Any:
+    keys = list(_of_dict(value))
+    if not 0 <= index < len(keys):
+        raise Missing(f"no key number {index}")
+    return keys[index]
+
+
+def _dimension(values: Any, index: int) -> int:
+    if not 0 <= index < len(values):
+        raise Missing(f"no dimension {index}")
+    return int(values[index])
+
+
+ACCESSORS: dict[str, Accessor] = {
+    "LOCAL": _local,
+    "GLOBALS": lambda c: c.function.__globals__,
+    "BUILTINS": _builtins,
+    "FUNC": lambda c: c.function,
+    "CLOSURE": _closure,
+    "CONST": lambda c, value: value,
+    "GLOBAL": _global,
+    "ATTR": lambda c, value, name: getattr(value, name),
+    "INSTANCE_DICT": _instance_dict,
+    "DICT_GET": lambda c, value, key: dict.__getitem__(_of_dict(value), key),
+    "SEQ_ITEM": _sequence_item,
+    "TYPE": lambda c, value: type(value),
+    "CELL_CONTENTS": _cell,
+    "FUNC_CODE": lambda c, value: _of_function(value).__code__,
+    "FUNC_DEFAULTS": lambda c, value: _of_function(value).__defaults__,
+    "FUNC_KWDEFAULTS": lambda c, value: _of_function(value).__kwdefaults__,
+    "FUNC_CLOSURE": lambda c, value: _of_function(value).__closure__,
+    "FUNC_GLOBALS": lambda c, value: _of_function(value).__globals__,
+    "WEAKREF": _referent,
+    "DICT_KEY_AT": _key_at,
+    "GETITEM": lambda c, value, key: value[key],
+    "LEN": lambda c, value: len(value),
+    "TENSOR_SIZE": lambda c, value, i: _dimension(value.shape, i),
+    "TENSOR_STRIDE": lambda c, value, i: _dimension(value.stride(), i),
+    "TENSOR_OFFSET": lambda c, value: value.storage_offset(),
+    "CALL": lambda c, function, values: function(*values),
+}
+
+
+def read_tensor(tensor: Any) -> _C.TensorPayload:
+    """The TENSOR payload of `tensor`, read through its Python attributes. TypeError where it is no tensor."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
+    return (
+        type(tensor),
+        tensor.dtype,
+        *device_numbers(tensor.device),
+        tensor.dim(),
+        tuple(tensor.shape),
+        tuple(tensor.stride()) if tensor.layout is torch.strided else None,
+        tensor.requires_grad,
+        torch._C._dispatch_keys(tensor).raw_repr(),
+    )
+
+
+def device_numbers(device: Any) -> tuple[int, int]:
+    """(c10::DeviceType's number, index) of a torch.device; index -1 where the kind of device has none."""
+    kind = DEVICE_TYPES.get(device.type)
+    if kind is None:
+        raise ValueError(f"no number is known for device type {device.type!r}")
+    if device.type in ("cpu", "meta"):
+        return kind, -1
+    return kind, 0 if device.index is None else device.index
+
+
+def tensor_matches(tensor: Any, payload: _C.TensorPayload) -> bool:
+    """Whether `tensor` satisfies every item of `payload` that is not None."""
+    return all(map(_item_matches, payload, read_tensor(tensor)))
+
+
+def _item_matches(wanted: Any, actual: Any) -> bool:
+    if wanted is None:
+        return True
+    if isinstance(wanted, tuple):
+        return actual is not None and len(wanted) == len(actual) and all(map(_item_matches, wanted, actual))
+    return bool(wanted == actual)
+
+
+def _keys(value: Any, keys: tuple[Any, ...]) -> bool:
+    return const_equal(tuple(value), keys)
+
+
+def _distinct(values: tuple[Any, ...]) -> bool:
+    return len({id(value) for value in values}) == len(values)
+
+
+def _has_attribute(value: Any, name: str) -> bool:
+    return hasattr(value, name)
+
+
+CHECKS: dict[str, Check] = {
+    "IS": lambda value, expected: value is expected,
+    "IS_NOT": lambda value, expected: value is not expected,
+    "TYPE_IS": lambda value, expected: type(value) is expected,
+    "EQUALS": const_equal,
+    "LEN_EQ": lambda value, n: len(value) == n,
+    "DICT_KEYS": _keys,
+    "DICT_LEN": lambda value, n: isinstance(value, dict) and dict.__len__(value) == n,
+    "NO_KEY": lambda value, key: not dict.__contains__(_of_dict(value), key),
+    "HAS_KEY": lambda value, key: dict.__contains__(_of_dict(value), key),
+    "HAS_ATTR": _has_attribute,
+    "NO_ATTR": lambda value, name: not _has_attribute(value, name),
+    "TENSOR": tensor_matches,
+    "SAME": lambda a, b: a is b,
+    "DISTINCT": _distinct,
+    "GLOBAL_STATE": lambda state: state.matches(),
+    "PREDICATE": lambda function, values: bool(function(*values)),
+    "INT_TYPE": lambda value: type(value) is int,
+    "INT_RANGE": lambda value, low, high: type(value) is int and low <= value <= high,
+    "TRUTH": lambda value, wanted: bool(value) == bool(wanted),
+    "VERSION": lambda cell, version: cell.value == version,
+}
+
+
+def _check_completeness() -> None:
+    rows = {name: kind for name, kind, _, _ in _C.op_table()}
+    ours = dict.fromkeys(ACCESSORS, "accessor") | dict.fromkeys(CHECKS, "check")
+    if rows != ours:
+        differing = sorted(set(rows.items()) ^ set(ours.items()))
+        raise ImportError(f"csrc/frame/guard_ops.def and {__name__} differ: {differing}")
+
+
+_check_completeness()
