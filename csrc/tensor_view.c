@@ -52,6 +52,7 @@ static struct {
     int32_t (*empty_strided)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, void **);
     int32_t (*delete_handle)(void *);
     PyObject *(*wrap)(const void *);
+    bool (*impl_requires_grad)(const void *impl); /* TensorImpl's method; spares the attribute protocol */
 } tv = {.handle_offset = -1, .keys_offset = -1};
 
 static void *libraries[8];
@@ -136,6 +137,7 @@ bind_libraries(PyObject *torch)
     *(void **)&tv.empty_strided = tv_symbol("aoti_torch_empty_strided");
     *(void **)&tv.delete_handle = tv_symbol("aoti_torch_delete_tensor_object");
     *(void **)&tv.wrap = tv_symbol("_Z16THPVariable_WrapRKN2at10TensorBaseE");
+    *(void **)&tv.impl_requires_grad = tv_symbol("_ZNK3c1010TensorImpl13requires_gradEv");
     return 0;
 }
 
@@ -528,6 +530,9 @@ tv_read(PyObject *tensor, tensor_view *view)
 int
 tv_requires_grad(PyObject *tensor)
 {
+    if (tv.use_handle && tv.impl_requires_grad != NULL && is_tensor(tensor)) {
+        return tv.impl_requires_grad(*(void **)tv_aten_handle(tensor));
+    }
     PyObject *value;
     if (tv.requires_grad != NULL && is_tensor(tensor)) {
         value = tv.requires_grad(tensor, tv.requires_grad_closure);
