@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 from .guard import Guard, TensorMeta
 from .guard_program import OPERANDS, guard_row, source_row, tensor_payload
@@ -147,14 +147,14 @@ def _tensor(guard: Guard, context: CallContext) -> str:
 
 def tensor_differences(subject: str, meta: TensorMeta, tensor: Any) -> Iterator[str]:
     """One phrase for each item of `meta` that `tensor` does not satisfy."""
-    if type(tensor) is not meta.type:
+    if not isinstance(tensor, meta.type) or type(tensor) is not meta.type:
         yield _expected(f"type({subject})", _qualified(meta.type), _qualified(type(tensor)))
         return
     actual, wanted = read_tensor(tensor), tensor_payload(meta)
     if actual[1] != meta.dtype:
         yield _expected(f"{subject}.dtype", meta.dtype, actual[1])
     if actual[2:4] != wanted[2:4]:
-        yield _expected(f"{subject}.device", meta.device, cast(Any, tensor).device)
+        yield _expected(f"{subject}.device", meta.device, tensor.device)
     yield from _dimension_differences(subject, meta, actual)
     if actual[7] != meta.requires_grad:
         yield _expected(f"{subject}.requires_grad", meta.requires_grad, actual[7])
