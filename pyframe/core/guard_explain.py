@@ -147,8 +147,9 @@ def _tensor(guard: Guard, context: CallContext) -> str:
 
 def tensor_differences(subject: str, meta: TensorMeta, tensor: Any) -> Iterator[str]:
     """One phrase for each item of `meta` that `tensor` does not satisfy."""
-    if not isinstance(tensor, meta.type) or type(tensor) is not meta.type:
-        yield _expected(f"type({subject})", _qualified(meta.type), _qualified(type(tensor)))
+    actual_type: type = type(tensor)
+    if actual_type is not meta.type:
+        yield _expected(f"type({subject})", _qualified(meta.type), _qualified(actual_type))
         return
     actual, wanted = read_tensor(tensor), tensor_payload(meta)
     if actual[1] != meta.dtype:
