@@ -1,0 +1,28 @@
+"""pyframe: captures PyTorch programs from CPython bytecode and compiles them.
+
+The public names load on first use, so that `pyframe.bytecode` and `pyframe._C` can be imported without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_PUBLIC = {
+    "compile": "api", "explain": "api", "disable": "api", "graph_break": "api", "reset": "api", "is_compiling": "api",
+    "register_backend": "backends", "list_backends": "backends", "counters": "counters", "set_logs": "report.logs",
+    "UserError": "errors", "Unsupported": "errors", "BackendCompilerFailed": "errors", "PyframeError": "errors",
+    "RecompileLimitExceeded": "errors", "InternalError": "errors",
+}  # fmt: skip
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'pyframe' has no attribute {name!r}")
+    if name == "counters":
+        value = importlib.import_module(".counters", __name__).counters
+    else:
+        value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+    globals()[name] = value
+    return value

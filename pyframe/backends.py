@@ -1,0 +1,47 @@
+"""Backends: named callables `(gm, example_inputs) -> callable`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .errors import UserError
+
+Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+_REGISTRY: dict[str, Backend] = {}
+
+
+def register_backend(name: str, backend: Backend | None = None) -> Any:
+    """Makes `compile(..., backend=name)` use `backend`.  As a decorator: `@register_backend("name")`."""
+    if backend is None:
+        return lambda fn: register_backend(name, fn)
+    if not isinstance(name, str) or not name:
+        raise UserError(f"a backend's name must be a non-empty string, not {name!r}")
+    if not callable(backend):
+        raise UserError(f"backend {name!r} must be callable as backend(gm, example_inputs), got {backend!r}")
+    _REGISTRY[name] = backend
+    return backend
+
+
+def list_backends() -> list[str]:
+    """The names that `compile(backend=...)` accepts."""
+    return sorted(_REGISTRY)
+
+
+def find_backend(backend: Any) -> Backend:
+    """The callable of a name, or the callable itself."""
+    if isinstance(backend, str):
+        if backend not in _REGISTRY:
+            raise UserError(f"unknown backend {backend!r}; accepted: {', '.join(list_backends())}, or a callable")
+        return _REGISTRY[backend]
+    if not callable(backend):
+        raise UserError(f"backend must be a name or a callable (gm, example_inputs) -> callable, not {backend!r}")
+    return backend
+
+
+@register_backend("eager")
+def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Runs the captured graph as it is."""
+    return gm.forward

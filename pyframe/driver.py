@@ -1,0 +1,208 @@
+"""One frame: trace it, compile its graph, install the entry; and the policy of recompiling."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import time
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from . import _C
+from .backends import Backend
+from .core import guard_explain, guard_program
+from .core.guard import Guard, TensorMeta
+from .counters import counters
+from .emit.graph import GraphBuilder
+from .emit.output import TraceResult
+from .errors import BackendCompilerFailed, InternalError, PyframeError, RecompileLimitExceeded, Restart, SkipFrame
+from .interp.trace import Trace
+from .options import Options
+from .report.logs import log
+
+MAX_RESTARTS = 200
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_SKIPPED_ROOTS = tuple(
+    {
+        _HERE,
+        os.path.join(os.path.dirname(os.path.dirname(_HERE[:-1])), "inductor") + os.sep,
+        os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
+        sysconfig.get_path("stdlib") + os.sep,
+        "<frozen",
+    }
+)
+_STDLIB_EXCEPTION = os.sep + "site-packages" + os.sep
+
+
+@dataclass(slots=True)
+class Capture:
+    """What `explain` shows of one captured frame."""
+
+    function: str
+    guards: list[Guard]
+    graphs: list[torch.fx.GraphModule]
+    breaks: list[Any]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def skipped_file(filename: str) -> bool:
+    """Whether frames of this file are never captured on their own: torch, the standard library, ourselves."""
+    if filename.startswith(_SKIPPED_ROOTS):
+        return not (
+            _STDLIB_EXCEPTION in filename and not filename.startswith(tuple(r for r in _SKIPPED_ROOTS if "torch" in r))
+        )
+    return False
+
+
+class FrameCompiler:
+    """The hook's callback of one `compile()`: captures frames with one backend and one set of options."""
+
+    def __init__(self, backend: Backend, options: Options, backend_name: str) -> None:
+        self.backend, self.options, self.backend_name = backend, options, backend_name
+        self.owner = object()
+        self.always: set[types.CodeType] = set()
+        self.captures: list[Capture] | None = None
+        self.limited: set[int] = set()
+
+    def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
+        code = func.__code__
+        if code not in self.always and skipped_file(code.co_filename):
+            return _C.SKIP
+        entries = [e for e in state.entries if e.owner is self.owner]
+        if entries and not self._may_recompile(func, locals_, entries):
+            return None
+        try:
+            return self._capture(func, locals_)
+        except SkipFrame as skip:
+            log("graph", f"{code.co_qualname} runs as it is: {skip}")
+            return _C.SKIP if not entries else None
+
+    # ---- recompiling ----
+    def _may_recompile(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
+        counters["recompiles"] += 1
+        reason = self._why_missed(func, locals_, entries[0])
+        log("recompiles", f"{func.__qualname__}: {reason}")
+        if len(entries) < self.options.recompile_limit:
+            return True
+        if self.options.fullgraph:
+            raise RecompileLimitExceeded(f"{func.__qualname__}: {len(entries)} captures; last missed guard: {reason}")
+        if id(func.__code__) not in self.limited:
+            self.limited.add(id(func.__code__))
+            warnings.warn(
+                f"pyframe: {func.__qualname__} ({func.__code__.co_filename}:{func.__code__.co_firstlineno}) reached the "
+                f"recompile limit ({self.options.recompile_limit}); calls that fit no capture run eagerly. Last missed "
+                f"guard: {reason}. Pass the changing value as a tensor, or raise options={{'recompile_limit': n}}.",
+                stacklevel=2,
+            )
+        return False
+
+    @staticmethod
+    def _why_missed(func: types.FunctionType, locals_: tuple[Any, ...], entry: _C.Entry) -> str:
+        described: list[str] | None = entry.tag
+        index = entry.last_failed
+        if described is None or not 0 <= index < len(described):
+            return "unknown guard"
+        return described[index](func, locals_) if callable(described[index]) else described[index]
+
+    # ---- capturing ----
+    def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> Any:
+        start = time.perf_counter()
+        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        state = _C.GlobalState.capture()
+        self.backend_seconds = 0.0
+        try:
+            result, trace = self._trace(func, locals_)
+        finally:
+            if torch.is_grad_enabled() != grad and not inference:
+                torch._C._set_grad_enabled(grad)
+        counters["graph_breaks"].update(b.kind for b in result.breaks)
+        for brk in result.breaks:
+            where = brk.stack[-1] if brk.stack else func.__qualname__
+            log("breaks", f"{brk.kind} at {where}: {brk.detail}")
+        if result.compiled is None and not result.breaks and not len(trace.effects):
+            raise SkipFrame("nothing to compile")
+        entry = self._entry(result, trace, state)
+        if self.captures is not None:
+            total = time.perf_counter() - start
+            seconds = {"capture": total - self.backend_seconds, "backend": self.backend_seconds}
+            self.captures.append(
+                Capture(func.__qualname__, list(result.guards), result.gms, result.breaks, seconds)
+            )
+        return entry
+
+    def _trace(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> tuple[TraceResult, Trace]:
+        speculation: dict[int, Any] = {}
+        for _ in range(MAX_RESTARTS):
+            graph = GraphBuilder(FakeTensorMode(allow_non_fake_inputs=False))
+            trace = Trace(func, locals_, self.options, graph, speculation)
+            graph.tx = trace
+            trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)
+            grad = torch.is_grad_enabled()
+            try:
+                return trace.run(), trace
+            except Restart:
+                if torch.is_grad_enabled() != grad:
+                    torch._C._set_grad_enabled(grad)
+        raise InternalError(f"{func.__qualname__} did not settle after {MAX_RESTARTS} restarts")
+
+    def _compile_graph(self, gm: torch.fx.GraphModule, graph: GraphBuilder) -> Any:
+        counters["graphs"] += 1
+        log("graph", gm.print_readable, False)
+        start = time.perf_counter()
+        try:
+            compiled = self.backend(gm, graph.example_inputs)
+        except PyframeError:
+            raise
+        except Exception as error:
+            raise BackendCompilerFailed(
+                f"backend {self.backend_name!r} raised {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            self.backend_seconds += time.perf_counter() - start
+        if not callable(compiled):
+            raise BackendCompilerFailed(f"backend {self.backend_name!r} returned {compiled!r}, which is not callable")
+        return _as_tuple(compiled)
+
+    def _entry(self, result: TraceResult, trace: Trace, state: _C.GlobalState) -> _C.Entry:
+        trace.guards.add(Guard(None, "GLOBAL_STATE", state, None))
+        tensors = [g.source for g in trace.guards if g.kind == "TENSOR"]
+        if len(tensors) > 1 and _may_alias(trace.guards):
+            trace.guards.add(Guard(None, "DISTINCT", tuple(tensors), None))
+        lowered = guard_program.lower(list(trace.guards), result.graph_inputs)
+        for guard in trace.guards:
+            log("guards", guard)
+        described = [_description(list(trace.guards), i) for i in lowered.guard_of_op]
+        direct = None
+        if result.direct_output is not None and result.compiled is not None:
+            registers = tuple(lowered.registers[s] for s in result.graph_inputs)
+            direct = _C.DirectCall(result.compiled, registers, result.direct_output)
+        return _C.Entry(self.owner, lowered.program, result.code, direct, described)
+
+
+def _may_alias(guards: Any) -> bool:
+    """Parameters of one module tree are told apart by identity cheaply enough; always check."""
+    return any(isinstance(g.payload, TensorMeta) for g in guards)
+
+
+def _description(guards: list[Guard], index: int | None) -> Any:
+    if index is None:
+        return "a graph input"
+    guard = guards[index]
+    if guard.kind in ("ID", "TYPE", "SAME", "DISTINCT", "PREDICATE", "GLOBAL_STATE"):
+        return f"{guard.kind} {guard.source}" + (f" (from {guard.line})" if guard.line else "")
+    return lambda func, locals_: guard_explain.explain(guard, func, locals_)
+
+
+def _as_tuple(compiled: Callable[..., Any]) -> Any:
+    """The compiled graph as the entries call it: with the hook off, giving a tuple."""
+    if getattr(compiled, "returns_tuple", False):
+        return compiled
+    return _C.run_disabled(compiled)
+
+

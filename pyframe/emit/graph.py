@@ -1,0 +1,159 @@
+"""GraphBuilder: the FX graph of one trace, run on fake tensors as it grows."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+
+from ..core.source import Source
+from ..core.tracer import Tracer
+from ..vars.base import NotConstant, Var
+from ..vars.const import ConstVar, make
+from ..vars.mapping import DictVar
+from ..vars.sequence import ListVar, NamedTupleVar, TupleVar
+from ..vars.tensor import TensorVar
+
+# Calls whose node must stay although nobody uses its value.
+_EFFECTFUL = {torch._C._set_grad_enabled}
+
+
+class GraphBuilder:
+    """Nodes are added by `call` and `call_method`; every tensor node carries its fake tensor in `meta['val']` and the
+    user's line in `meta['stack_trace']`.  `inputs` lists the sources of the placeholders, in order."""
+
+    def __init__(self, fake_mode: FakeTensorMode) -> None:
+        self.fake_mode = fake_mode
+        self.graph = fx.Graph()
+        self.inputs: list[Source] = []
+        self.example_inputs: list[torch.Tensor] = []
+        self.tx: Tracer | None = None
+        self._last_placeholder: fx.Node | None = None
+        self._grad_at_entry = torch.is_grad_enabled()
+
+    def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
+        """The finished graph: its result is the tuple of `outputs` (TensorVars).  It leaves grad mode as it found it."""
+        if torch.is_grad_enabled() != self._grad_at_entry:
+            self.effect(torch._C._set_grad_enabled, self._grad_at_entry)
+        self.graph.output(tuple(var.node for var in outputs))
+        self.graph.lint()
+        return fx.GraphModule(torch.nn.Module(), self.graph)
+
+    # ---- inputs ----
+    def input(self, source: Source, tensor: torch.Tensor) -> TensorVar:
+        """A placeholder for a tensor that exists before the frame."""
+        fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        with self._after_placeholders():
+            node = self.graph.placeholder(f"arg{len(self.inputs)}")
+        self._last_placeholder = node
+        node.meta["val"] = fake
+        node.meta["source"] = source.name
+        self.inputs.append(source)
+        self.example_inputs.append(fake)
+        return TensorVar(node, fake, source, type(tensor))
+
+    def _after_placeholders(self) -> Any:
+        if self._last_placeholder is not None:
+            return self.graph.inserting_after(self._last_placeholder)
+        first = next(iter(self.graph.nodes), None)
+        return self.graph.inserting_before(first)
+
+    # ---- operations ----
+    def call(self, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Var:
+        """`target(*args, **kwargs)` as a node; arguments are Vars or plain values."""
+        return self._add("call_function", target, target, args, kwargs)
+
+    def call_method(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Var:
+        """`args[0].name(*args[1:], **kwargs)` as a node."""
+
+        def run(self_: Any, *rest: Any, **keywords: Any) -> Any:
+            return getattr(self_, name)(*rest, **keywords)
+
+        return self._add("call_method", name, run, args, kwargs)
+
+    def effect(self, target: Callable[..., Any], *args: Any) -> None:
+        """A node for its effect only (switching grad mode)."""
+        self._annotate(self.graph.call_function(target, args))
+
+    def _add(
+        self, kind: str, target: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Var:
+        tx = self.tx
+        assert tx is not None
+        fake_args = [self._value(a, fake=True) for a in args]
+        fake_kwargs = {k: self._value(v, fake=True) for k, v in kwargs.items()}
+        node_args = tuple(self._value(a, fake=False) for a in args)
+        node_kwargs = {k: self._value(v, fake=False) for k, v in kwargs.items()}
+        label = target if isinstance(target, str) else getattr(target, "__name__", repr(target))
+        try:
+            with self.fake_mode:
+                result = run(*fake_args, **fake_kwargs)
+        except DataDependentOutputException as error:
+            tx.graph_break("tensor-to-python", f"{label}: {error}")
+        except DynamicOutputShapeException as error:
+            tx.graph_break("data-dependent-shape", f"{label}: {error}")
+        except (NotImplementedError, torch._subclasses.fake_tensor.UnsupportedFakeTensorException) as error:
+            tx.graph_break("unsupported-torch-op", f"{label}: {error}")
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
+        node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
+        return self._wrap(node, result, args)
+
+    def _annotate(self, node: fx.Node) -> fx.Node:
+        if self.tx is not None:
+            line = self.tx.user_line()
+            node.meta["stack_trace"] = f'  File "{line.filename}", line {line.lineno}, in {line.function}\n'
+        return node
+
+    def _value(self, value: Any, fake: bool) -> Any:
+        if not isinstance(value, Var):
+            return value
+        if isinstance(value, TensorVar):
+            return value.fake if fake else value.node
+        if isinstance(value, ListVar):
+            return [self._value(v, fake) for v in value.items]
+        if isinstance(value, TupleVar):
+            try:
+                return value.constant()
+            except NotConstant:
+                return tuple(self._value(v, fake) for v in value.items)
+        if isinstance(value, DictVar):
+            return {k: self._value(v, fake) for k, v in value.items.items()}
+        try:
+            return value.constant()
+        except NotConstant:
+            assert self.tx is not None
+            return self.tx.graph_break("unsupported-object", f"{value.describe()} as an argument of a torch function")
+
+    def _wrap(self, node: fx.Node, result: Any, args: Sequence[Any]) -> Var:
+        if isinstance(result, torch.Tensor):
+            for arg in args:  # an in-place operation gives back its argument: the same object
+                if isinstance(arg, TensorVar) and arg.fake is result:
+                    node.meta["val"] = result
+                    arg.node = node
+                    return arg
+            node.meta["val"] = result
+            return TensorVar(node, result, None, type(result))
+        if isinstance(result, (tuple, list)) and any(isinstance(r, torch.Tensor) for r in result):
+            items = []
+            for i, item in enumerate(result):
+                part = self._annotate(self.graph.call_function(operator.getitem, (node, i)))
+                items.append(self._wrap(part, item, ()))
+            if isinstance(result, list):
+                return ListVar(items)
+            if hasattr(type(result), "_fields"):
+                return NamedTupleVar(type(result), items)
+            if type(result) is not tuple:  # torch.return_types.*: fields by name and by position
+                return NamedTupleVar(type(result), items)
+            return TupleVar(items)
+        if node.op == "call_function" and node.target not in _EFFECTFUL or node.op == "call_method":
+            if not node.users and result is not None:
+                self.graph.erase_node(node)
+        if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            assert self.tx is not None
+            self.tx.graph_break("tensor-to-python", f"{node.target} gives a value known only at run time")
+        return make(result) if not isinstance(result, (torch.dtype, torch.device)) else ConstVar(result)

@@ -1,0 +1,175 @@
+"""`Codegen`: instructions that rebuild the values of Vars, each object once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..bytecode.isa import NULL_BEFORE_CALLABLE
+from ..core import source as src
+from ..errors import InternalError
+from ..vars.base import Var
+from ..vars.function import CellVar
+from ..vars.mapping import ObjectKey
+from .assemble import Assembler
+
+Load = Callable[[], None]
+
+
+class Codegen:
+    """Emits into `asm`.  With `outputs` None it is the dry run that finds out which graph values are needed
+    (`wanted`) and which Vars are loaded more than once (`counts`)."""
+
+    def __init__(self, asm: Assembler, cells: set[str], function: Any) -> None:
+        self.asm = asm
+        self.cells = cells
+        self.function = function
+        self.temps: dict[int, str] = {}
+        self.wanted: dict[int, Var] = {}
+        self.counts: dict[int, int] = {}
+        self.keep: list[Var] = []
+        self.outputs: str | None = None
+        self.dry = True
+
+    def real(self, asm: Assembler) -> Codegen:
+        """The codegen of the real run, after this dry one."""
+        other = Codegen(asm, self.cells, self.function)
+        other.wanted, other.counts, other.dry, other.keep = self.wanted, self.counts, False, self.keep
+        return other
+
+    # ---- pieces that reconstruct methods use ----
+    def emit(self, op: str, arg: Any = None) -> None:
+        self.asm.emit(op, arg)
+
+    def load_const(self, value: Any) -> None:
+        self.asm.load_const(value)
+
+    def has_cell(self, name: str) -> bool:
+        return name in self.cells
+
+    def load_globals(self, globals_: dict[str, Any]) -> None:
+        if globals_ is self.function.__globals__:
+            self.load_const(globals)
+            self.call_top()
+        else:
+            self.load_const(globals_)
+
+    def call_top(self, *loads: Load, names: tuple[str, ...] = ()) -> None:
+        """Call the object on top of the stack with arguments; the last `len(names)` by keyword."""
+        self.emit("PUSH_NULL")
+        if NULL_BEFORE_CALLABLE:
+            self.emit("SWAP", 2)
+        for load in loads:
+            load()
+        if names:
+            self.load_const(names)
+            self.emit("CALL_KW", len(loads))
+        else:
+            self.emit("CALL", len(loads))
+
+    def sequence(self, build: str, items: Sequence[Var]) -> None:
+        for item in items:
+            self.load(item)
+        self.emit(build, len(items))
+
+    def load_key(self, key: Any) -> None:
+        if isinstance(key, ObjectKey):
+            self.load(key.var)
+        else:
+            self.load_const(key)
+
+    def remember(self, var: Var) -> None:
+        """Keep the object on top of the stack as the value of `var`."""
+        self.emit("COPY", 1)
+        self.temps[id(var)] = self.asm.store_fast()
+
+    def set_attr_of_top(self, name: str, value: Var, plain: bool = True) -> None:
+        """`top.name = value`, leaving top; not `plain`: past the class's own __setattr__."""
+        if plain:
+            self.load(value)
+            self.emit("COPY", 2)
+            self.emit("STORE_ATTR", name)
+            return
+        self.emit("COPY", 1)
+        temp = self.asm.store_fast()
+        self.load_const(object.__setattr__)
+        self.call_top(
+            lambda: self.asm.load_fast(temp), lambda: self.load_const(name), lambda: self.load(value)
+        )
+        self.emit("POP_TOP")
+
+    # ---- values ----
+    def load(self, var: Var) -> None:
+        """Push the value of `var`."""
+        self.counts[id(var)] = self.counts.get(id(var), 0) + self.dry
+        if id(var) in self.temps:
+            self.asm.load_fast(self.temps[id(var)])
+        elif isinstance(var, CellVar) and var.name is not None and var.name in self.cells:
+            self.asm.load_closure(var.name)
+        elif var.source is not None:
+            self.load_source(var.source)
+        elif getattr(var, "node", None) is not None:
+            self._load_output(var)
+        else:
+            self.keep.append(var)
+            var.reconstruct(self)
+            if id(var) not in self.temps and self.counts[id(var)] > 1:
+                self.remember(var)
+
+    def _load_output(self, var: Var) -> None:
+        if self.dry:
+            self.wanted.setdefault(id(var), var)
+            self.load_const(None)
+            return
+        assert self.outputs is not None
+        self.asm.load_fast(self.outputs)
+        self.asm.load_item(list(self.wanted).index(id(var)))
+
+    def load_source(self, source: src.Source) -> None:
+        """Push the value that `source` names."""
+        asm = self.asm
+        match source:
+            case src.LocalSource():
+                (asm.load_deref if source.local in self.cells else asm.load_fast)(source.local)
+            case src.ClosureSource():
+                asm.load_deref(source.var)
+            case src.GlobalSource():
+                asm.load_global(source.var)
+            case src.GlobalsSource():
+                self.load_globals(self.function.__globals__)
+            case src.FuncSource():
+                self.load_const(self.function)
+            case src.ConstSource():
+                self.load_const(source.obj)
+            case src.TypeSource():
+                self.load_const(type)
+                self.call_top(lambda: self.load_source(source.parent))
+            case src.CallSource():
+                self.load_const(source.fn)
+                self.call_top(lambda: self.load_source(source.parent))
+            case src.DictKeySource():
+                self.load_const(list)
+                self.call_top(lambda: self.load_source(source.parent))
+                asm.load_item(source.index)
+            case src.StepSource():
+                self.load_source(source.parent)
+                self._step(source)
+            case _:
+                raise InternalError(f"no way to load {type(source).__name__}")
+
+    def _step(self, source: src.StepSource) -> None:
+        match source:
+            case src.AttrSource() | src.ModuleAttrSource():
+                self.asm.load_attr(source.attr)
+            case src.InstanceDictSource():
+                self.asm.load_attr("__dict__")
+            case src.DictItemSource():
+                self.asm.load_item(source.key)
+            case src.SeqItemSource():
+                self.asm.load_item(source.index)
+            case src.FuncPartSource():
+                self.asm.load_attr(source.part)
+            case src.CellSource():
+                self.asm.load_attr("cell_contents")
+            case _:
+                raise InternalError(f"no way to load {type(source).__name__}")

@@ -1,0 +1,125 @@
+"""Effects as instructions: every new value is computed into a temporary, then everything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..core.effects import Effect
+from ..vars.base import Var
+from ..vars.function import CellVar
+from .reconstruct import Codegen
+
+Commit = Callable[[], None]
+
+
+def distinct(effects: Iterable[Effect]) -> list[Effect]:
+    """One effect for each place written, in the order of first writes (the Vars hold the final state)."""
+    seen: dict[Any, Effect] = {}
+    for number, effect in enumerate(effects):
+        key = number if effect.kind == "CALL" else (effect.kind, id(effect.target), effect.detail)
+        seen.setdefault(key, effect)
+    return list(seen.values())
+
+
+def compute(cg: Codegen, effects: Iterable[Effect]) -> list[Commit]:
+    """Emit the computation of every new value; the returned functions emit the writes."""
+    return [_COMPUTE[effect.kind](cg, effect) for effect in distinct(effects)]
+
+
+def _temp(cg: Codegen, var: Var) -> str:
+    cg.load(var)
+    return cg.asm.store_fast()
+
+
+def _container(cg: Codegen, effect: Effect) -> Commit:
+    target = effect.target
+    place = _temp(cg, target)
+    if effect.kind == "DICT":
+        target._build(cg)
+    elif effect.kind == "SET":
+        target._build(cg)
+    else:
+        cg.sequence("BUILD_LIST", target.items)
+    items = cg.asm.store_fast()
+
+    def refill() -> None:
+        for method, args in (("clear", ()), ("extend" if effect.kind == "DEQUE" else "update", (items,))):
+            cg.asm.load_fast(place)
+            cg.emit("LOAD_ATTR", method)
+            cg.call_top(*(lambda name=name: cg.asm.load_fast(name) for name in args))
+            cg.emit("POP_TOP")
+
+    def assign() -> None:
+        cg.asm.load_fast(items)
+        cg.asm.load_fast(place)
+        for _ in range(2):
+            cg.load_const(None)
+        cg.emit("BUILD_SLICE", 2)
+        cg.emit("STORE_SUBSCR")
+
+    return assign if effect.kind == "LIST" else refill
+
+
+def _attr(cg: Codegen, effect: Effect) -> Commit:
+    place = _temp(cg, effect.target)
+    value = effect.target.attrs.get(effect.detail)
+    temp = None if value is None else _temp(cg, value)
+
+    def commit() -> None:
+        if temp is None:
+            cg.asm.load_fast(place)
+            cg.emit("DELETE_ATTR", effect.detail)
+            return
+        cg.asm.load_fast(temp)
+        cg.asm.load_fast(place)
+        cg.emit("STORE_ATTR", effect.detail)
+
+    return commit
+
+
+def _global(cg: Codegen, effect: Effect) -> Commit:
+    value = _temp(cg, effect.target.written[effect.detail])
+
+    def commit() -> None:
+        cg.asm.load_fast(value)
+        cg.load_globals(effect.target.value)
+        cg.load_const(effect.detail)
+        cg.emit("STORE_SUBSCR")
+
+    return commit
+
+
+def _cell(cg: Codegen, effect: Effect) -> Commit:
+    cell: CellVar = effect.target
+    place = _temp(cg, cell)
+    value = None if cell.content is None else _temp(cg, cell.content)
+
+    def commit() -> None:
+        if value is not None:
+            cg.asm.load_fast(value)
+        cg.asm.load_fast(place)
+        cg.emit("DELETE_ATTR" if value is None else "STORE_ATTR", "cell_contents")
+
+    return commit
+
+
+def _call(cg: Codegen, effect: Effect) -> Commit:
+    fn, args, kwargs = effect.detail
+    temps = [_temp(cg, arg) for arg in (*args, *kwargs.values())]
+
+    def commit() -> None:
+        cg.load_const(fn)
+        cg.call_top(*(lambda name=name: cg.asm.load_fast(name) for name in temps), names=tuple(kwargs))
+        cg.emit("POP_TOP")
+
+    return commit
+
+
+_COMPUTE: dict[str, Callable[[Codegen, Effect], Commit]] = {
+    **dict.fromkeys(("LIST", "DICT", "SET", "DEQUE"), _container),
+    "ATTR": _attr,
+    "GLOBAL": _global,
+    "CELL": _cell,
+    "CALL": _call,
+}

@@ -1,0 +1,168 @@
+"""One frame of the traced program: a canonical code, a stack and locals of Vars."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..bytecode import CanonicalCode, Instr, canonicalize
+from ..bytecode.flow import FlowGraph, build_flow
+from ..core.guard import UserLine
+from ..core.source import DictItemSource, GlobalSource, Source
+from ..errors import InternalError
+from ..vars.base import Var
+from ..vars.const import ConstVar
+from ..vars.exception import Raised
+from ..vars.function import CellVar
+
+
+class NullVar(Var):
+    """The NULL that CPython puts next to a callable."""
+
+    __slots__ = ()
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.emit("PUSH_NULL")
+
+
+NULL = NullVar()
+
+
+@functools.lru_cache(maxsize=2048)
+def decoded(code: types.CodeType) -> tuple[CanonicalCode, FlowGraph]:
+    cc = canonicalize(code)
+    return cc, build_flow(cc)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How `run` ended: a returned value, or a yielded one (the frame can go on)."""
+
+    value: Var
+    yielded: bool = False
+
+
+Handler = Callable[["Frame", Any], "Outcome | None"]
+HANDLERS: dict[str, Handler] = {}
+
+
+def op(*names: str) -> Callable[[Handler], Handler]:
+    """Register the handler of canonical instructions."""
+
+    def register(fn: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(names, fn))
+        return fn
+
+    return register
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    tx: Any
+    code: types.CodeType
+    globals: dict[str, Any]
+    globals_source: Source | None
+    is_root: bool = False
+    locals: dict[str, Var] = field(default_factory=dict)
+    cells: dict[str, CellVar] = field(default_factory=dict)
+    free: list[Var] = field(default_factory=list)
+    stack: list[Var] = field(default_factory=list)
+    pc: int = 0
+    at: int = 0
+    cc: CanonicalCode = field(init=False)
+    flow: FlowGraph = field(init=False)
+    handling: list[tuple[Var, int]] = field(default_factory=list)  # exceptions handled, root step of each raise
+
+    def __post_init__(self) -> None:
+        self.cc, self.flow = decoded(self.code)
+
+    # ---- stack ----
+    def push(self, var: Var) -> None:
+        self.stack.append(var)
+
+    def pop(self) -> Var:
+        return self.stack.pop()
+
+    def popn(self, count: int) -> list[Var]:
+        if not count:
+            return []
+        taken = self.stack[-count:]
+        del self.stack[-count:]
+        return taken
+
+    def jump(self, label: Any) -> None:
+        self.pc = self.flow.place[label]
+
+    @property
+    def instr(self) -> Instr:
+        return self.flow.instrs[self.at]
+
+    def user_line(self) -> UserLine:
+        line = self.instr.pos.lineno if self.flow.instrs else None
+        return UserLine(self.code.co_filename, line or self.code.co_firstlineno, self.code.co_name)
+
+    # ---- running ----
+    def step(self) -> Outcome | None:
+        self.at = self.pc
+        instr = self.flow.instrs[self.at]
+        self.pc = self.at + 1
+        handler = HANDLERS.get(instr.op)
+        if handler is None:
+            return self.tx.graph_break("unsupported-instruction", instr.op)
+        try:
+            return handler(self, instr.arg)
+        except Raised as raised:
+            self.unwind(raised)
+            return None
+
+    def run(self) -> Outcome:
+        """Run an inlined frame until it returns or yields."""
+        self.tx.enter_frame(self)
+        try:
+            while True:
+                outcome = self.step()
+                if outcome is not None:
+                    return outcome
+        finally:
+            self.tx.leave_frame(self)
+
+    def unwind(self, raised: Raised) -> None:
+        """Go to the handler of the exception, or let it leave the frame."""
+        region = self.flow.region[self.at]
+        if region is None:
+            raise raised
+        del self.stack[region.depth :]
+        if region.lasti:
+            self.push(ConstVar(self.at))
+        self.push(raised.exc)
+        self.jump(region.handler)
+
+    # ---- names ----
+    def load_global(self, name: str) -> Var:
+        tx = self.tx
+        written = tx.globals_written.get((id(self.globals), name))
+        if written is not None:
+            return written
+        builtins = self.globals.get("__builtins__", {})
+        builtins = builtins if isinstance(builtins, dict) else vars(builtins)
+        if name in self.globals:
+            value = self.globals[name]
+        elif name in builtins:
+            value = builtins[name]
+        else:
+            return tx.raise_(NameError, f"name {name!r} is not defined")
+        if self.is_root:
+            return tx.wrap(value, GlobalSource(name))
+        if name not in self.globals:
+            return tx.wrap(value, tx.const_source(value, name))
+        source = DictItemSource(self.globals_source, name) if self.globals_source else None
+        return tx.wrap(value, source)
+
+    def cell(self, name: str) -> CellVar:
+        found = self.cells.get(name)
+        if found is None:
+            raise InternalError(f"no cell {name!r} in {self.code.co_qualname}")
+        return found

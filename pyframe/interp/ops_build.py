@@ -1,0 +1,164 @@
+"""Containers, strings, slices and unpacking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..vars.const import ConstVar, MethodVar
+from ..vars.klass import ClassVar
+from ..vars.mapping import DictVar, key_of, pairs_of
+from ..vars.sequence import ListVar, SliceVar, TupleVar
+from ..vars.sets import SetVar
+from .frame import Frame, op
+
+
+@op("BUILD_TUPLE")
+def build_tuple(frame: Frame, count: int) -> None:
+    frame.push(TupleVar(frame.popn(count)))
+
+
+@op("BUILD_LIST")
+def build_list(frame: Frame, count: int) -> None:
+    frame.push(ListVar(frame.popn(count)))
+
+
+@op("BUILD_SET")
+def build_set(frame: Frame, count: int) -> None:
+    frame.push(SetVar([key_of(frame.tx, item) for item in frame.popn(count)]))
+
+
+@op("BUILD_MAP")
+def build_map(frame: Frame, count: int) -> None:
+    flat = frame.popn(2 * count)
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    frame.push(DictVar({key_of(frame.tx, key): value for key, value in pairs}))
+
+
+@op("BUILD_CONST_KEY_MAP")
+def build_const_key_map(frame: Frame, count: int) -> None:
+    keys = frame.pop().constant()
+    frame.push(DictVar(dict(zip(keys, frame.popn(count), strict=True))))
+
+
+@op("BUILD_SLICE")
+def build_slice(frame: Frame, count: int) -> None:
+    parts = [*frame.popn(count), ConstVar(None)][:3]
+    frame.push(SliceVar(*parts))
+
+
+@op("BINARY_SLICE")
+def binary_slice(frame: Frame, arg: None) -> None:
+    container, start, stop = frame.popn(3)
+    frame.push(container.getitem(frame.tx, SliceVar(start, stop, ConstVar(None))))
+
+
+@op("STORE_SLICE")
+def store_slice(frame: Frame, arg: None) -> None:
+    value, container, start, stop = frame.popn(4)
+    container.setitem(frame.tx, SliceVar(start, stop, ConstVar(None)), value)
+
+
+@op("BUILD_STRING")
+def build_string(frame: Frame, count: int) -> None:
+    frame.push(ConstVar("".join(part.constant() for part in frame.popn(count))))
+
+
+@op("CONVERT_VALUE")
+def convert_value(frame: Frame, how: int) -> None:
+    convert = ClassVar(str) if how == 1 else frame.tx.wrap(repr if how == 2 else ascii, None)
+    frame.push(frame.tx.call(convert, [frame.pop()], {}))
+
+
+@op("FORMAT_SIMPLE")
+def format_simple(frame: Frame, arg: None) -> None:
+    frame.push(frame.tx.call(frame.tx.wrap(format, None), [frame.pop()], {}))
+
+
+@op("FORMAT_WITH_SPEC")
+def format_with_spec(frame: Frame, arg: None) -> None:
+    frame.push(frame.tx.call(frame.tx.wrap(format, None), frame.popn(2), {}))
+
+
+@op("LIST_APPEND")
+def list_append(frame: Frame, depth: int) -> None:
+    item = frame.pop()
+    frame.stack[-depth].items.append(item)
+
+
+@op("SET_ADD")
+def set_add(frame: Frame, depth: int) -> None:
+    item = frame.pop()
+    frame.stack[-depth].items[key_of(frame.tx, item)] = None
+
+
+@op("MAP_ADD")
+def map_add(frame: Frame, depth: int) -> None:
+    key, value = frame.popn(2)
+    frame.stack[-depth].items[key_of(frame.tx, key)] = value
+
+
+@op("LIST_EXTEND")
+def list_extend(frame: Frame, depth: int) -> None:
+    items = frame.pop().unpack(frame.tx)
+    frame.stack[-depth].items.extend(items)
+
+
+@op("SET_UPDATE")
+def set_update(frame: Frame, depth: int) -> None:
+    items = frame.pop().unpack(frame.tx)
+    frame.stack[-depth].items.update(dict.fromkeys(key_of(frame.tx, item) for item in items))
+
+
+@op("DICT_UPDATE", "DICT_MERGE")
+def dict_update(frame: Frame, depth: int) -> None:
+    pairs = pairs_of(frame.tx, frame.pop())
+    target = frame.stack[-depth]
+    for key, value in pairs:
+        if frame.instr.op == "DICT_MERGE" and key in target.items:
+            frame.tx.raise_(TypeError, f"got multiple values for keyword argument {key!r}")
+        target.items[key] = value
+
+
+@op("UNPACK_SEQUENCE")
+def unpack_sequence(frame: Frame, count: int) -> None:
+    items = frame.pop().unpack(frame.tx)
+    if len(items) != count:
+        few = len(items) < count
+        text = f"not enough values to unpack (expected {count}, got {len(items)})"
+        frame.tx.raise_(ValueError, text if few else f"too many values to unpack (expected {count})")
+    frame.stack.extend(reversed(items))
+
+
+@op("UNPACK_EX")
+def unpack_ex(frame: Frame, arg: int) -> None:
+    before, after = arg & 0xFF, arg >> 8
+    items = frame.pop().unpack(frame.tx)
+    if len(items) < before + after:
+        frame.tx.raise_(ValueError, f"not enough values to unpack (expected at least {before + after})")
+    end = len(items) - after
+    spread = [*items[:before], ListVar(items[before:end]), *items[end:]]
+    frame.stack.extend(reversed(spread))
+
+
+def intrinsic_list_to_tuple(frame: Frame) -> None:
+    frame.push(TupleVar(frame.pop().unpack(frame.tx)))
+
+
+@op("CALL_INTRINSIC_1")
+def call_intrinsic_1(frame: Frame, name: Any) -> None:
+    if name == "INTRINSIC_LIST_TO_TUPLE":
+        intrinsic_list_to_tuple(frame)
+    elif name == "INTRINSIC_UNARY_POSITIVE":
+        frame.push(frame.pop().unary(frame.tx, "+"))
+    elif name == "INTRINSIC_STOPITERATION_ERROR":
+        pass
+    else:
+        frame.tx.graph_break("unsupported-instruction", str(name))
+
+
+@op("GET_LEN")
+def get_len(frame: Frame, arg: None) -> None:
+    frame.push(frame.stack[-1].length(frame.tx))
+
+
+__all__ = ["MethodVar"]

@@ -1,0 +1,113 @@
+"""Calls, function making, imports."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from ..bytecode.isa import NULL_BEFORE_CALLABLE
+from ..core.source import ConstSource
+from ..vars.base import Var
+from ..vars.const import ConstVar, MethodVar
+from ..vars.function import FunctionVar
+from ..vars.instance import InstanceVar
+from ..vars.mapping import DictVar
+from ..vars.sequence import ListVar, TupleVar
+from .frame import NULL, Frame, op
+
+
+@op("LOAD_METHOD")
+def load_method(frame: Frame, name: str) -> None:
+    obj = frame.pop()
+    # Containers and tensors resolve a method at its call, everything else when it is loaded.
+    lazy = not isinstance(obj, InstanceVar) and type(obj).call_method is not Var.call_method
+    bound = MethodVar(obj, name) if lazy else frame.tx.getattr(obj, name)
+    for item in (NULL, bound) if NULL_BEFORE_CALLABLE else (bound, NULL):
+        frame.push(item)
+
+
+def _callee(first: Var, second: Var, args: list[Var]) -> tuple[Var, list[Var]]:
+    if first is NULL:
+        return second, args
+    if second is NULL:
+        return first, args
+    return first, [second, *args]
+
+
+@op("CALL")
+def call(frame: Frame, count: int) -> None:
+    args = frame.popn(count)
+    callee, args = _callee(*frame.popn(2), args)
+    frame.push(frame.tx.call(callee, args, {}))
+
+
+@op("CALL_KW")
+def call_kw(frame: Frame, count: int) -> None:
+    names = frame.pop().constant()
+    args = frame.popn(count)
+    callee, positional = _callee(*frame.popn(2), args[: count - len(names)])
+    named = dict(zip(names, args[count - len(names) :], strict=True))
+    frame.push(frame.tx.call(callee, positional, named))
+
+
+@op("CALL_FUNCTION_EX")
+def call_function_ex(frame: Frame, flags: int) -> None:
+    named: dict[str, Var] = {}
+    if flags & 1:
+        mapping = frame.pop()
+        if not isinstance(mapping, DictVar):
+            mapping.unsupported(frame.tx, "** of a mapping")
+        named = {str(key): value for key, value in mapping.items.items()}
+    args = frame.pop().unpack(frame.tx)
+    callee, args = _callee(*frame.popn(2), args)
+    frame.push(frame.tx.call(callee, args, named))
+
+
+def _set_part(fn: FunctionVar, flag: int, value: Var, frame: Frame) -> None:
+    if flag == 1:
+        fn.defaults = value
+    elif flag == 2:
+        fn.kwdefaults = value
+    elif flag == 8:
+        fn.closure = value.unpack(frame.tx)
+
+
+@op("MAKE_FUNCTION")
+def make_function(frame: Frame, flags: int) -> None:
+    code = frame.pop().constant()
+    fn = FunctionVar.made(code, frame.globals, frame.globals_source)
+    for flag in (8, 4, 2, 1):
+        if flags & flag:
+            _set_part(fn, flag, frame.pop(), frame)
+    frame.push(fn)
+
+
+@op("SET_FUNCTION_ATTRIBUTE")
+def set_function_attribute(frame: Frame, flag: int) -> None:
+    value, fn = frame.popn(2)
+    _set_part(fn, flag, value, frame)
+    frame.push(fn)
+
+
+@op("IMPORT_NAME")
+def import_name(frame: Frame, name: str) -> None:
+    level, names = frame.popn(2)
+    package = frame.globals.get("__package__") or frame.globals.get("__name__", "")
+    try:
+        full = importlib.util.resolve_name("." * level.constant() + name, package)
+        loaded = full in sys.modules
+    except ImportError as error:
+        frame.tx.raise_(ImportError, *error.args)
+    if not loaded:
+        frame.tx.graph_break("builtin-side-effect", f"import of {full}, which is not loaded yet")
+    if not names.truth(frame.tx) and level.constant() == 0:
+        full = full.partition(".")[0]
+    frame.push(frame.tx.wrap(sys.modules[full], ConstSource.of(sys.modules[full], full)))
+
+
+@op("IMPORT_FROM")
+def import_from(frame: Frame, name: str) -> None:
+    frame.push(frame.tx.getattr(frame.stack[-1], name))
+
+
+__all__ = ["ConstVar", "ListVar", "TupleVar"]

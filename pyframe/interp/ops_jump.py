@@ -1,0 +1,90 @@
+"""Jumps, loops, returns and generators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..vars.const import ConstVar
+from ..vars.iterator import GeneratorVar
+from .frame import Frame, Outcome, op
+
+
+@op("JUMP", "JUMP_BACKWARD_NO_INTERRUPT")
+def jump(frame: Frame, label: Any) -> None:
+    frame.jump(label)
+
+
+@op("POP_JUMP_IF_TRUE")
+def jump_if_true(frame: Frame, label: Any) -> None:
+    if frame.pop().truth(frame.tx):
+        frame.jump(label)
+
+
+@op("POP_JUMP_IF_FALSE")
+def jump_if_false(frame: Frame, label: Any) -> None:
+    if not frame.pop().truth(frame.tx):
+        frame.jump(label)
+
+
+def _is_none(frame: Frame) -> bool:
+    var = frame.pop()
+    return var.is_constant() and var.constant() is None
+
+
+@op("POP_JUMP_IF_NONE")
+def jump_if_none(frame: Frame, label: Any) -> None:
+    if _is_none(frame):
+        frame.jump(label)
+
+
+@op("POP_JUMP_IF_NOT_NONE")
+def jump_if_not_none(frame: Frame, label: Any) -> None:
+    if not _is_none(frame):
+        frame.jump(label)
+
+
+@op("GET_ITER", "GET_YIELD_FROM_ITER")
+def get_iter(frame: Frame, arg: None) -> None:
+    frame.push(frame.pop().iterate(frame.tx))
+
+
+@op("FOR_ITER")
+def for_iter(frame: Frame, label: Any) -> None:
+    item = frame.stack[-1].next_(frame.tx)
+    if item is None:
+        frame.jump(label)
+    else:
+        frame.push(item)
+
+
+@op("RETURN_VALUE")
+def return_value(frame: Frame, arg: None) -> Outcome:
+    return Outcome(frame.pop())
+
+
+@op("RETURN_GENERATOR")
+def return_generator(frame: Frame, arg: None) -> None:
+    frame.push(ConstVar(None))  # what the first resume sends
+
+
+@op("YIELD_VALUE")
+def yield_value(frame: Frame, arg: Any) -> Outcome:
+    return Outcome(frame.pop(), yielded=True)
+
+
+@op("SEND")
+def send(frame: Frame, label: Any) -> None:
+    receiver, value = frame.stack[-2], frame.pop()
+    item = receiver.resume(frame.tx, value) if isinstance(receiver, GeneratorVar) else receiver.next_(frame.tx)
+    if item is None:
+        frame.push(receiver.returned if isinstance(receiver, GeneratorVar) else ConstVar(None))
+        frame.jump(label)
+    else:
+        frame.push(item)
+
+
+@op("END_SEND")
+def end_send(frame: Frame, arg: None) -> None:
+    value = frame.pop()
+    frame.pop()
+    frame.push(value)

@@ -1,0 +1,204 @@
+"""Stack shuffling, constants, names and cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..vars import slots
+from ..vars.const import ConstVar, make
+from ..vars.function import CellVar
+from ..vars.klass import ClassVar, SuperVar
+from .frame import NULL, Frame, op
+
+
+@op("RESUME", "COPY_FREE_VARS", "SETUP_ANNOTATIONS")
+def nothing(frame: Frame, arg: Any) -> None:
+    if frame.instr.op == "COPY_FREE_VARS":
+        frame.cells.update(zip(frame.cc.freevars, frame.free, strict=True))
+
+
+@op("POP_TOP", "POP_ITER", "END_FOR")
+def pop_top(frame: Frame, arg: None) -> None:
+    frame.pop()
+
+
+@op("PUSH_NULL")
+def push_null(frame: Frame, arg: None) -> None:
+    frame.push(NULL)
+
+
+@op("COPY")
+def copy(frame: Frame, depth: int) -> None:
+    frame.push(frame.stack[-depth])
+
+
+@op("SWAP")
+def swap(frame: Frame, depth: int) -> None:
+    stack = frame.stack
+    stack[-1], stack[-depth] = stack[-depth], stack[-1]
+
+
+@op("LOAD_CONST")
+def load_const(frame: Frame, value: Any) -> None:
+    frame.push(make(value))
+
+
+@op("LOAD_FAST")
+def load_fast(frame: Frame, name: str) -> None:
+    found = frame.locals.get(name)
+    if found is None:
+        frame.tx.raise_(UnboundLocalError, f"cannot access local variable {name!r}")
+    frame.push(found)
+
+
+@op("LOAD_FAST_AND_CLEAR")
+def load_fast_and_clear(frame: Frame, name: str) -> None:
+    frame.push(frame.locals.pop(name, NULL))
+
+
+@op("STORE_FAST")
+def store_fast(frame: Frame, name: str) -> None:
+    value = frame.pop()
+    if value is NULL:
+        frame.locals.pop(name, None)
+    else:
+        frame.locals[name] = value
+
+
+@op("DELETE_FAST")
+def delete_fast(frame: Frame, name: str) -> None:
+    if frame.locals.pop(name, None) is None:
+        frame.tx.raise_(UnboundLocalError, f"cannot access local variable {name!r}")
+
+
+@op("MAKE_CELL")
+def make_cell(frame: Frame, name: str) -> None:
+    content = frame.locals.pop(name, None)
+    frame.cells[name] = CellVar(content, None, name if frame.is_root else None)
+
+
+@op("LOAD_CLOSURE")
+def load_closure(frame: Frame, name: str) -> None:
+    frame.push(frame.cell(name))
+
+
+@op("LOAD_DEREF")
+def load_deref(frame: Frame, name: str) -> None:
+    content = frame.cell(name).content
+    if content is None:
+        frame.tx.raise_(NameError, f"cannot access free variable {name!r}")
+    frame.push(content)
+
+
+@op("STORE_DEREF")
+def store_deref(frame: Frame, name: str) -> None:
+    frame.cell(name).store(frame.tx, frame.pop())
+
+
+@op("DELETE_DEREF")
+def delete_deref(frame: Frame, name: str) -> None:
+    frame.cell(name).store(frame.tx, None)
+
+
+@op("LOAD_GLOBAL", "LOAD_NAME")
+def load_global(frame: Frame, name: str) -> None:
+    frame.push(frame.load_global(name))
+
+
+@op("STORE_GLOBAL")
+def store_global(frame: Frame, name: str) -> None:
+    frame.tx.store_global(frame, name, frame.pop())
+
+
+@op("LOAD_ASSERTION_ERROR")
+def load_assertion_error(frame: Frame, arg: None) -> None:
+    frame.push(ClassVar(AssertionError))
+
+
+@op("LOAD_ATTR")
+def load_attr(frame: Frame, name: str) -> None:
+    frame.push(frame.tx.getattr(frame.pop(), name))
+
+
+@op("STORE_ATTR")
+def store_attr(frame: Frame, name: str) -> None:
+    value, obj = frame.popn(2)
+    obj.setattr_(frame.tx, name, value)
+
+
+@op("DELETE_ATTR")
+def delete_attr(frame: Frame, name: str) -> None:
+    frame.pop().setattr_(frame.tx, name, None)
+
+
+@op("LOAD_SUPER_ATTR")
+def load_super_attr(frame: Frame, arg: tuple[str, bool, bool]) -> None:
+    _, cls, obj = frame.popn(3)
+    value = SuperVar(cls.constant(), obj).getattr_(frame.tx, arg[0])
+    if arg[1]:
+        frame.push(value)
+        frame.push(NULL)
+    else:
+        frame.push(value)
+
+
+@op("UNARY_NOT")
+def unary_not(frame: Frame, arg: None) -> None:
+    frame.push(ConstVar(not frame.pop().truth(frame.tx)))
+
+
+@op("TO_BOOL")
+def to_bool(frame: Frame, arg: None) -> None:
+    frame.push(ConstVar(frame.pop().truth(frame.tx)))
+
+
+@op("UNARY_NEGATIVE")
+def unary_negative(frame: Frame, arg: None) -> None:
+    frame.push(frame.pop().unary(frame.tx, "-"))
+
+
+@op("UNARY_INVERT")
+def unary_invert(frame: Frame, arg: None) -> None:
+    frame.push(frame.pop().unary(frame.tx, "~"))
+
+
+@op("BINARY_OP")
+def binary_op(frame: Frame, symbol: str) -> None:
+    left, right = frame.popn(2)
+    frame.push(slots.binary(frame.tx, symbol, left, right))
+
+
+@op("COMPARE_OP")
+def compare_op(frame: Frame, symbol: str) -> None:
+    left, right = frame.popn(2)
+    frame.push(slots.compare(frame.tx, symbol, left, right))
+
+
+@op("IS_OP")
+def is_op(frame: Frame, invert: int) -> None:
+    left, right = frame.popn(2)
+    frame.push(ConstVar(slots.identical(frame.tx, left, right) != bool(invert)))
+
+
+@op("CONTAINS_OP")
+def contains_op(frame: Frame, invert: int) -> None:
+    item, container = frame.popn(2)
+    frame.push(ConstVar(container.contains(frame.tx, item) != bool(invert)))
+
+
+@op("BINARY_SUBSCR")
+def binary_subscr(frame: Frame, arg: None) -> None:
+    container, key = frame.popn(2)
+    frame.push(container.getitem(frame.tx, key))
+
+
+@op("STORE_SUBSCR")
+def store_subscr(frame: Frame, arg: None) -> None:
+    value, container, key = frame.popn(3)
+    container.setitem(frame.tx, key, value)
+
+
+@op("DELETE_SUBSCR")
+def delete_subscr(frame: Frame, arg: None) -> None:
+    container, key = frame.popn(2)
+    container.setitem(frame.tx, key, None)

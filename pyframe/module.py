@@ -1,0 +1,60 @@
+"""`compile(module)`: an object of the module's class that shares its state and runs compiled."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+
+def run_module(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+    """The root frame of every compiled module."""
+    return module(*args, **kwargs)
+
+
+class CompiledModule:
+    """Mixed in front of the module's own class.  The instance shares the original's `__dict__`: attributes,
+    parameters, hooks and `training` are one and the same; the original itself stays eager."""
+
+    _pyframe_original: nn.Module
+    _pyframe_run: Callable[..., Any]
+    _pyframe_recompile: Callable[[nn.Module], nn.Module]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._pyframe_run(self._pyframe_original, *args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self._pyframe_original, self._pyframe_settings)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._pyframe_recompile(copy.deepcopy(self._pyframe_original, memo))
+
+
+def compile_module(
+    module: nn.Module, run: Callable[..., Any], recompile: Callable[[nn.Module], nn.Module], settings: dict[str, Any]
+) -> nn.Module:
+    cls = type(module)
+    derived = type(
+        cls.__name__,
+        (CompiledModule, cls),
+        {
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+            "__doc__": cls.__doc__,
+            "_pyframe_original": module,
+            "_pyframe_run": staticmethod(run),
+            "_pyframe_recompile": staticmethod(recompile),
+            "_pyframe_settings": settings,
+        },
+    )
+    result = object.__new__(derived)
+    object.__setattr__(result, "__dict__", module.__dict__)
+    return result
+
+
+def _rebuild(module: nn.Module, settings: dict[str, Any]) -> nn.Module:
+    from .api import compile  # the unpickler's entry: api is above this file
+
+    return compile(module, **settings)

@@ -1,0 +1,62 @@
+"""What `pyframe.explain(fn)(*args)` returns."""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+from typing import Any
+
+from ..core.breaks import CATALOGUE
+
+
+class Explanation:
+    """graphs: the captured fx.GraphModules.  breaks: GraphBreaks with `kind`, `detail`, `stack` (user lines).
+    guards: Guards with the user's line.  seconds: by phase.  result: what the call returned."""
+
+    def __init__(self, captures: list[Any], result: Any) -> None:
+        self.captures = captures
+        self.result = result
+        self.graphs = [gm for c in captures for gm in c.graphs]
+        self.breaks = [b for c in captures for b in c.breaks]
+        self.guards = [g for c in captures for g in c.guards]
+        self.seconds: dict[str, float] = {}
+        for capture in captures:
+            for phase, seconds in capture.seconds.items():
+                self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+
+    @property
+    def graph_count(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def graph_break_count(self) -> int:
+        return len(self.breaks)
+
+    def __str__(self) -> str:
+        out = [f"{len(self.graphs)} graphs, {len(self.breaks)} graph breaks, {len(self.guards)} guards"]
+        for i, gm in enumerate(self.graphs):
+            ops = Counter(
+                n.target if isinstance(n.target, str) else getattr(n.target, "__name__", str(n.target))
+                for n in gm.graph.nodes
+                if n.op in ("call_function", "call_method")
+            )
+            out.append(f"graph {i}: {sum(ops.values())} ops: " + ", ".join(f"{k} x{v}" for k, v in ops.most_common()))
+        for i, brk in enumerate(self.breaks):
+            row = CATALOGUE[brk.kind]
+            out.append(f"break {i}: [{brk.kind}] {brk.detail}")
+            for line in reversed(brk.stack):
+                text = line.text or linecache.getline(line.filename, line.lineno).strip()
+                out.append(f"    at {line.filename}:{line.lineno} in {line.function}: {text}")
+            out.append(f"    why: {row.explanation}")
+            out.extend(f"    hint: {hint}" for hint in row.hints)
+        out.append("guards:")
+        out.extend(f"    {g.kind} {g.source if g.source else ''}  {_place(g)}" for g in self.guards)
+        out.append("seconds: " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
+        return "\n".join(out)
+
+
+def _place(guard: Any) -> str:
+    if guard.line is None:
+        return ""
+    text = guard.line.text or linecache.getline(guard.line.filename, guard.line.lineno).strip()
+    return f"({guard.line.filename}:{guard.line.lineno}: {text})"

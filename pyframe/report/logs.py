@@ -1,0 +1,40 @@
+"""PYFRAME_LOGS and PYFRAME_DUMP: each stage, readable."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+
+STAGES = ("graph", "guards", "breaks", "recompiles", "ir", "schedule", "code", "cache")
+_enabled: set[str] = set()
+_numbers = itertools.count()
+
+
+def set_logs(*stages: str) -> None:
+    """Print these stages to stderr from now on; none: print nothing."""
+    for stage in stages:
+        if stage not in STAGES:
+            raise UserError(f"unknown log stage {stage!r}; accepted: {', '.join(STAGES)}")
+    _enabled.clear()
+    _enabled.update(stages)
+
+
+def log(stage: str, message: Any, *args: Any) -> None:
+    """`message` may be a function of `args` that makes the text: called only where someone wants it."""
+    dump = os.environ.get("PYFRAME_DUMP")
+    if stage not in _enabled and not dump:
+        return
+    text = str(message(*args)) if callable(message) else str(message)
+    if stage in _enabled:
+        print(f"[{stage}] {text}", file=sys.stderr)
+    if dump:
+        Path(dump).mkdir(parents=True, exist_ok=True)
+        (Path(dump) / f"{next(_numbers):04d}_{stage}.txt").write_text(text + "\n")
+
+
+set_logs(*filter(None, os.environ.get("PYFRAME_LOGS", "").split(",")))

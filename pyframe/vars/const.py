@@ -1,0 +1,209 @@
+"""Values known while tracing, and `make`: the Var of a value that the traced program computed."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..core.source import Source
+from ..core.tracer import Tracer
+from .base import NotConstant, Var
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "&": operator.and_,
+    "//": operator.floordiv,
+    "<<": operator.lshift,
+    "@": operator.matmul,
+    "*": operator.mul,
+    "%": operator.mod,
+    "|": operator.or_,
+    "**": operator.pow,
+    ">>": operator.rshift,
+    "-": operator.sub,
+    "/": operator.truediv,
+    "^": operator.xor,
+}
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
+
+# Types whose values are folded: no user code runs, nothing is shared.
+FOLDED = (int, float, complex, str, bytes, type(None), type(NotImplemented), type(Ellipsis))
+
+_MAKERS: dict[type, Callable[[Any], Var]] = {}
+
+
+def maker(*types: type) -> Callable[[Callable[[Any], Var]], Callable[[Any], Var]]:
+    """Register how `make` builds Vars of values of these exact types."""
+
+    def register(fn: Callable[[Any], Var]) -> Callable[[Any], Var]:
+        _MAKERS.update(dict.fromkeys(types, fn))
+        return fn
+
+    return register
+
+
+def make(value: Any) -> Var:
+    """The Var of a fresh value without a source; containers become container Vars."""
+    if isinstance(value, Var):
+        return value
+    build = _MAKERS.get(type(value))
+    if build is None and isinstance(value, type):
+        build = _MAKERS[type]
+    return build(value) if build is not None else ConstVar(value)
+
+
+def constants(args: Iterable[Var]) -> list[Any]:
+    """The values of all `args`; NotConstant if one is unknown."""
+    return [arg.constant() for arg in args]
+
+
+def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
+    """Run a pure function now; what it raises is raised in the traced program."""
+    try:
+        result = fn(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001  whatever the function raises, the program sees
+        tx.raise_(type(error), *error.args)
+    return make(result)
+
+
+class ConstVar(Var):
+    """A value known while tracing: a number, a string, None, a dtype, an enum member ..."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def constant(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        return repr(self.value)
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        try:
+            found = getattr(self.value, name)
+        except AttributeError as error:
+            tx.raise_(AttributeError, *error.args)
+        if callable(found) and not isinstance(found, type):
+            return MethodVar(self, name)
+        if isinstance(found, (*FOLDED, tuple, type, enum.Enum)):
+            return make(found)
+        return tx.wrap(found, None)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if not callable(self.value):
+            tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not callable")
+        return self.unsupported(tx, "a call")
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if not hasattr(self.value, name):
+            tx.raise_(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+        if not isinstance(self.value, FOLDED):
+            found = getattr(self.value, name)
+            if hasattr(found, "__func__"):
+                return tx.inline(found.__func__, [self, *args], kwargs)
+            if not isinstance(self.value, enum.Enum) and type(self.value).__module__ != "torch":
+                return self.unsupported(tx, f"method {name!r}")
+        if name == "join" and isinstance(self.value, str) and len(args) == 1:
+            args = [make([item.constant() for item in args[0].unpack(tx)])]
+        try:
+            values = constants(args)
+            named = {key: arg.constant() for key, arg in kwargs.items()}
+        except NotConstant:
+            if isinstance(self.value, str):
+                return tx.graph_break("tensor-to-python", f"str.{name} of a value known only at run time")
+            return self.unsupported(tx, f"method {name!r}")
+        return fold(tx, getattr(self.value, name), *values, **named)
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        if not key.is_constant():
+            return self.unsupported(tx, "indexing by an unknown value")
+        return fold(tx, operator.getitem, self.value, key.constant())
+
+    def unary(self, tx: Tracer, op: str) -> Var:
+        return fold(tx, UNARY[op], self.value)
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if not isinstance(self.value, FOLDED) and not isinstance(self.value, enum.Enum):
+            return None
+        if op.endswith("=") or not other.is_constant():
+            if op == "%" and isinstance(self.value, str) and not reflected:
+                return tx.graph_break("tensor-to-python", "% formatting of a value known only at run time")
+            return None
+        left, right = (other.constant(), self.value) if reflected else (self.value, other.constant())
+        return fold(tx, BINARY[op], left, right)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not other.is_constant():
+            return None
+        return fold(tx, COMPARE[op], self.value, other.constant())
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self.value)
+
+    def length(self, tx: Tracer) -> Var:
+        return fold(tx, len, self.value)
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        if not item.is_constant():
+            return super().contains(tx, item)
+        return bool(fold(tx, operator.contains, self.value, item.constant()).constant())
+
+    def iterate(self, tx: Tracer) -> Var:
+        if not hasattr(type(self.value), "__iter__"):
+            tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not iterable")
+        if not isinstance(self.value, (str, bytes)):
+            return super().iterate(tx)
+        return make(list(self.value)).iterate(tx)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+class MethodVar(Var):
+    """`obj.name` where calling it is `obj.call_method(name)`: methods of values that are not Python classes."""
+
+    __slots__ = ("obj", "name")
+
+    def __init__(self, obj: Var, name: str) -> None:
+        super().__init__()
+        self.obj = obj
+        self.name = name
+
+    def describe(self) -> str:
+        return f"{self.obj.describe()}.{self.name}"
+
+    def python_type(self) -> type:
+        return type(getattr(self.obj.python_type(), self.name))
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name == "__self__":
+            return self.obj
+        if name == "__name__":
+            return ConstVar(self.name)
+        return super().getattr_(tx, name)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return self.obj.call_method(tx, self.name, args, kwargs)
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load(self.obj)
+        cg.emit("LOAD_ATTR", self.name)

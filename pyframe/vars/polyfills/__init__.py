@@ -1,0 +1,1 @@
+"""Builtins rewritten in Python, so that they are traced inline."""

@@ -1,0 +1,390 @@
+"""Lists, tuples, ranges, slices and their relatives."""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..core.source import Source
+from ..core.tracer import Tracer
+from . import slots
+from .base import NotConstant, Var
+from .const import ConstVar, MethodVar, constants, fold, make, maker
+from .iterator import ItemsIteratorVar
+
+
+class SequenceVar(Var):
+    """Items known one by one.  `items` belongs to the Var; wrap guards length and type."""
+
+    __slots__ = ("items",)
+    type: type = tuple
+    build = "BUILD_TUPLE"
+
+    def __init__(self, items: Sequence[Var], source: Source | None = None) -> None:
+        super().__init__(source)
+        self.items = list(items)
+
+    def python_type(self) -> type:
+        return self.type
+
+    def constant(self) -> Any:
+        return self.type(constants(self.items))
+
+    def describe(self) -> str:
+        return str(self.source) if self.source else f"a {self.python_type().__name__}"
+
+    def like(self, items: Sequence[Var]) -> Var:
+        """A new sequence of the type that slicing and `+` give."""
+        return TupleVar(items)
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if not hasattr(self.python_type(), name):
+            tx.raise_(AttributeError, f"{self.python_type().__name__!r} object has no attribute {name!r}")
+        if name == "__class__":
+            return make(self.python_type())
+        return MethodVar(self, name)
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        if isinstance(key, SliceVar) or isinstance(slots.constant_or(key, None), slice):
+            return self.like(self.items[key.constant()])
+        at = slots.index(tx, key)
+        if not -len(self.items) <= at < len(self.items):
+            tx.raise_(IndexError, f"{self.python_type().__name__} index out of range")
+        return self.items[at]
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self.items)
+
+    def length(self, tx: Tracer) -> Var:
+        return ConstVar(len(self.items))
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        return any(slots.equal(tx, each, item) for each in self.items)
+
+    def iterate(self, tx: Tracer) -> Var:
+        return ItemsIteratorVar(self.items)
+
+    def unpack(self, tx: Tracer) -> list[Var]:
+        return list(self.items)
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op == "+" and isinstance(other, SequenceVar) and not reflected:
+            if slots.has_type(other, list) == slots.has_type(self, list):
+                return self.like([*self.items, *other.items])
+        if op == "*" and slots.has_type(other, int):
+            return self.like(self.items * slots.index(tx, other))
+        return None
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not isinstance(other, SequenceVar) or slots.has_type(self, list) != slots.has_type(other, list):
+            return None
+        pairs = zip(self.items, other.items, strict=False)
+        if op in ("==", "!="):
+            same = len(self.items) == len(other.items) and all(slots.equal(tx, a, b) for a, b in pairs)
+            return ConstVar(same == (op == "=="))
+        for a, b in pairs:
+            if not slots.equal(tx, a, b):
+                return slots.compare(tx, op, a, b)
+        return slots.compare(tx, op, ConstVar(len(self.items)), ConstVar(len(other.items)))
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "index" and len(args) == 1:
+            for position, item in enumerate(self.items):
+                if slots.equal(tx, item, args[0]):
+                    return ConstVar(position)
+            tx.raise_(ValueError, f"{self.python_type().__name__}.index(x): x not in it")
+        if name == "count" and len(args) == 1:
+            return ConstVar(sum(slots.equal(tx, item, args[0]) for item in self.items))
+        operators = {"__len__": "length", "__iter__": "iterate", "__getitem__": "getitem"}
+        if name in operators:
+            return getattr(self, operators[name])(tx, *args)
+        if name == "__contains__":
+            return ConstVar(self.contains(tx, args[0]))
+        return self.unsupported(tx, f"method {name!r}")
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.sequence(self.build, self.items)
+
+
+class TupleVar(SequenceVar):
+    __slots__ = ()
+
+
+class SizeVar(TupleVar):
+    """`torch.Size`."""
+
+    __slots__ = ()
+    type = torch.Size
+
+    def like(self, items: Sequence[Var]) -> Var:
+        return SizeVar(items)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "numel":
+            total: Var = ConstVar(1)
+            for item in self.items:
+                total = slots.binary(tx, "*", total, item)
+            return total
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(torch.Size)
+        cg.call_top(lambda: cg.sequence("BUILD_TUPLE", self.items))
+
+
+class NamedTupleVar(TupleVar):
+    """An instance of a namedtuple class, or of a structseq such as torch.return_types.max."""
+
+    __slots__ = ("cls",)
+
+    def __init__(self, cls: type, items: Sequence[Var], source: Source | None = None) -> None:
+        super().__init__(items, source)
+        self.cls = cls
+
+    def python_type(self) -> type:
+        return self.cls
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        named = getattr(self.cls, "_fields", None)
+        if named is not None:
+            return tuple(named)
+        return tuple(n for n, v in vars(self.cls).items() if type(v).__name__ == "member_descriptor")
+
+    def constant(self) -> Any:
+        values = constants(self.items)
+        return self.cls(*values) if hasattr(self.cls, "_fields") else self.cls(values)
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name in self.fields:
+            return self.items[self.fields.index(name)]
+        if name == "_fields":
+            return make(self.fields)
+        found = getattr(self.cls, name, None)
+        if isinstance(found, property):
+            return tx.call(tx.wrap(found.fget, None), [self], {})
+        return super().getattr_(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "_replace" and not args:
+            old = zip(self.fields, self.items, strict=True)
+            return NamedTupleVar(self.cls, [kwargs.get(field, item) for field, item in old])
+        if name == "_asdict":
+            return make(dict(zip(self.fields, self.items, strict=True)))
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(getattr(self.cls, "_make", self.cls))
+        cg.call_top(lambda: cg.sequence("BUILD_TUPLE", self.items))
+
+
+class ListVar(SequenceVar):
+    __slots__ = ()
+    type = list
+    build = "BUILD_LIST"
+
+    def like(self, items: Sequence[Var]) -> Var:
+        return ListVar(items)
+
+    def constant(self) -> Any:
+        raise NotConstant("list")
+
+    def changed(self, tx: Tracer) -> None:
+        if self.source is not None:
+            tx.effects.add("LIST", self, None, tx.user_line())
+
+    def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
+        at = key.constant() if isinstance(key, SliceVar) else slots.index(tx, key)
+        if isinstance(at, slice):
+            if value is None:
+                del self.items[at]
+            else:
+                self.items[at] = value.unpack(tx)
+        elif not -len(self.items) <= at < len(self.items):
+            tx.raise_(IndexError, "list assignment index out of range")
+        elif value is None:
+            del self.items[at]
+        else:
+            self.items[at] = value
+        self.changed(tx)
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op == "+=" and not reflected:
+            self.items.extend(other.unpack(tx))
+            self.changed(tx)
+            return self
+        return super().binary(tx, op, other, reflected)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        mutate = getattr(self, f"_{name}", None) if name in _LIST_METHODS else None
+        if mutate is None:
+            if name == "copy":
+                return self.like(self.items)
+            return super().call_method(tx, name, args, kwargs)
+        result = mutate(tx, *args, **kwargs)
+        self.changed(tx)
+        return ConstVar(None) if result is None else result
+
+    def _append(self, tx: Tracer, item: Var) -> None:
+        self.items.append(item)
+
+    def _extend(self, tx: Tracer, items: Var) -> None:
+        self.items.extend(items.unpack(tx))
+
+    def _insert(self, tx: Tracer, at: Var, item: Var) -> None:
+        self.items.insert(slots.index(tx, at), item)
+
+    def _pop(self, tx: Tracer, at: Var | None = None) -> Var:
+        place = -1 if at is None else slots.index(tx, at)
+        if not -len(self.items) <= place < len(self.items):
+            tx.raise_(IndexError, "pop index out of range" if self.items else "pop from empty list")
+        return self.items.pop(place)
+
+    def _clear(self, tx: Tracer) -> None:
+        self.items.clear()
+
+    def _reverse(self, tx: Tracer) -> None:
+        self.items.reverse()
+
+    def _remove(self, tx: Tracer, item: Var) -> None:
+        for place, each in enumerate(self.items):
+            if slots.equal(tx, each, item):
+                del self.items[place]
+                return
+        tx.raise_(ValueError, "list.remove(x): x not in list")
+
+    def _sort(self, tx: Tracer, *, key: Var | None = None, reverse: Var | None = None) -> None:
+        self.items[:] = sorted_items(tx, self.items, key, reverse)
+
+
+_LIST_METHODS = frozenset("append extend insert pop clear reverse remove sort".split())
+
+
+class _SortKey:
+    """Orders Vars by the traced program's `<`."""
+
+    def __init__(self, tx: Tracer, var: Var) -> None:
+        self.tx, self.var = tx, var
+
+    def __lt__(self, other: _SortKey) -> bool:
+        return slots.compare(self.tx, "<", self.var, other.var).truth(self.tx)
+
+
+def sorted_items(tx: Tracer, items: Sequence[Var], key: Var | None, reverse: Var | None) -> list[Var]:
+    """`sorted(items, key=key, reverse=reverse)` (stable, as CPython's)."""
+    if key is not None and slots.constant_or(key, key) is None:
+        key = None
+    keys = list(items) if key is None else [tx.call(key, [item], {}) for item in items]
+    order = sorted(
+        range(len(items)),
+        key=lambda at: _SortKey(tx, keys[at]),
+        reverse=reverse is not None and reverse.truth(tx),
+    )
+    return [items[at] for at in order]
+
+
+class DequeVar(ListVar):
+    """`collections.deque`; `maxlen` None is unbounded."""
+
+    __slots__ = ("maxlen",)
+    type = collections.deque
+
+    def __init__(self, items: Sequence[Var], maxlen: int | None = None, source: Source | None = None) -> None:
+        super().__init__(items, source)
+        self.maxlen = maxlen
+
+    def changed(self, tx: Tracer) -> None:
+        if self.maxlen is not None and len(self.items) > self.maxlen:
+            del self.items[: len(self.items) - self.maxlen]
+        if self.source is not None:
+            tx.effects.add("DEQUE", self, None, tx.user_line())
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "popleft":
+            return super().call_method(tx, "pop", [ConstVar(0)], {})
+        if name == "appendleft" and (self.maxlen is None or len(self.items) < self.maxlen):
+            return super().call_method(tx, "insert", [ConstVar(0), *args], {})
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(collections.deque)
+        cg.call_top(lambda: cg.sequence("BUILD_LIST", self.items), lambda: cg.load_const(self.maxlen))
+
+
+class RangeVar(SequenceVar):
+    """`range(...)` of known integers."""
+
+    __slots__ = ("value",)
+    type = range
+
+    def __init__(self, value: range, source: Source | None = None) -> None:
+        super().__init__([], source)
+        self.value = value
+        self.items = [ConstVar(item) for item in value] if len(value) < 10000 else []
+
+    def constant(self) -> Any:
+        return self.value
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name in ("start", "stop", "step"):
+            return ConstVar(getattr(self.value, name))
+        return super().getattr_(tx, name)
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        return fold(tx, operator.getitem, self.value, key.constant())
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self.value)
+
+    def length(self, tx: Tracer) -> Var:
+        return ConstVar(len(self.value))
+
+    def iterate(self, tx: Tracer) -> Var:
+        if len(self.value) >= 10000:
+            return self.unsupported(tx, "unrolling more than 10000 iterations")
+        return super().iterate(tx)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(range)
+        parts = (self.value.start, self.value.stop, self.value.step)
+        cg.call_top(*(lambda part=part: cg.load_const(part) for part in parts))
+
+
+class SliceVar(Var):
+    __slots__ = ("start", "stop", "step")
+
+    def __init__(self, start: Var, stop: Var, step: Var, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.start, self.stop, self.step = start, stop, step
+
+    def python_type(self) -> type:
+        return slice
+
+    def constant(self) -> Any:
+        return slice(self.start.constant(), self.stop.constant(), self.step.constant())
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name in ("start", "stop", "step"):
+            return getattr(self, name)
+        return MethodVar(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "indices":
+            return fold(tx, self.constant().indices, *constants(args))
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, cg: Any) -> None:
+        for part in (self.start, self.stop, self.step):
+            cg.load(part)
+        cg.emit("BUILD_SLICE", 3)
+
+
+maker(list)(lambda value: ListVar([make(item) for item in value]))
+maker(tuple)(lambda value: TupleVar([make(item) for item in value]))
+maker(torch.Size)(lambda value: SizeVar([make(item) for item in value]))
+maker(range)(RangeVar)
+maker(slice)(lambda value: SliceVar(make(value.start), make(value.stop), make(value.step)))

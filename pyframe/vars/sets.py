@@ -1,0 +1,136 @@
+"""Sets and frozensets of keys (see `mapping.key_of`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..core.source import Source
+from ..core.tracer import Tracer
+from .base import NotConstant, Var
+from .const import COMPARE, ConstVar, MethodVar, make, maker
+from .iterator import from_python
+from .mapping import DictViewVar, ObjectKey, key_of, var_of
+
+_BINARY = {"|": "union", "&": "intersection", "-": "difference", "^": "symmetric_difference"}
+_IN_PLACE = {
+    "update": "union",
+    "difference_update": "difference",
+    "intersection_update": "intersection",
+    "symmetric_difference_update": "symmetric_difference",
+}
+_TESTS = ("issubset", "issuperset", "isdisjoint")
+
+
+class SetVar(Var):
+    """`items`: keys in the order in which a rebuilt set gets them; `cls` is set or frozenset."""
+
+    __slots__ = ("cls", "items")
+
+    def __init__(self, items: Iterable[Any], source: Source | None = None, cls: type = set) -> None:
+        super().__init__(source)
+        self.items = dict.fromkeys(items)
+        self.cls = cls
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def constant(self) -> Any:
+        if self.cls is not frozenset or any(isinstance(key, ObjectKey) for key in self.items):
+            raise NotConstant("set")
+        return frozenset(self.items)
+
+    def changed(self, tx: Tracer) -> None:
+        if self.source is not None:
+            tx.effects.add("SET", self, None, tx.user_line())
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if not hasattr(self.cls, name):
+            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        return make(self.cls) if name == "__class__" else MethodVar(self, name)
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self.items)
+
+    def length(self, tx: Tracer) -> Var:
+        return ConstVar(len(self.items))
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        return key_of(tx, item) in self.items
+
+    def iterate(self, tx: Tracer) -> Var:
+        order = list(self.items)
+        if not any(isinstance(key, ObjectKey) for key in order):
+            order = list(set(order))  # CPython's own order, as far as it depends on the hashes only
+        return from_python(iter([var_of(key) for key in order]))
+
+    def _keys(self, tx: Tracer, other: Var) -> set[Any]:
+        if isinstance(other, SetVar):
+            return set(other.items)
+        return {key_of(tx, item) for item in other.unpack(tx)}
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        plain = op.removesuffix("=")
+        if not isinstance(other, SetVar | DictViewVar) or reflected or plain not in _BINARY:
+            return None
+        result = getattr(set(self.items), _BINARY[plain])(self._keys(tx, other))
+        if op != plain and self.cls is set:
+            self.items = dict.fromkeys(result)
+            self.changed(tx)
+            return self
+        return SetVar(result, None, self.cls)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not isinstance(other, SetVar):
+            return None
+        return ConstVar(COMPARE[op](set(self.items), set(other.items)))
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name in ("add", "discard", "remove"):
+            return self._change_one(tx, name, args[0])
+        if name in ("copy", "clear", "pop"):
+            if name == "copy":
+                return SetVar(self.items, None, self.cls)
+            if name == "pop":
+                return self.unsupported(tx, "pop(), whose choice is not known,")
+            self.items.clear()
+            self.changed(tx)
+            return ConstVar(None)
+        if name in _TESTS:
+            return ConstVar(getattr(set(self.items), name)(self._keys(tx, args[0])))
+        plain = _IN_PLACE.get(name, name)
+        if plain not in _BINARY.values():
+            return self.unsupported(tx, f"method {name!r}")
+        result = getattr(set(self.items), plain)(*(self._keys(tx, arg) for arg in args))
+        if name == plain:
+            return SetVar(result, None, self.cls)
+        self.items = dict.fromkeys(result)
+        self.changed(tx)
+        return ConstVar(None)
+
+    def _change_one(self, tx: Tracer, name: str, item: Var) -> Var:
+        key = key_of(tx, item)
+        if name == "add":
+            self.items[key] = None
+        elif key in self.items:
+            del self.items[key]
+        elif name == "remove":
+            tx.raise_(KeyError, item)
+        self.changed(tx)
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.cls is not set:
+            cg.load_const(self.cls)
+            cg.call_top(lambda: self._build(cg))
+        else:
+            self._build(cg)
+
+    def _build(self, cg: Any) -> None:
+        for key in self.items:
+            cg.load_key(key)
+        cg.emit("BUILD_SET", len(self.items))
+
+
+maker(set)(SetVar)
+maker(frozenset)(lambda value: SetVar(value, None, frozenset))

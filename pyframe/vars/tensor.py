@@ -1,0 +1,165 @@
+"""Tensors: an FX node and the fake tensor that says what is known of it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..core.source import Source
+from ..core.tracer import Tracer
+from .base import Var
+from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
+from .iterator import ItemsIteratorVar
+from .sequence import ListVar, SizeVar, TupleVar
+
+INPLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul, "/=": operator.itruediv,
+    "//=": operator.ifloordiv, "%=": operator.imod, "**=": operator.ipow, "@=": operator.imatmul,
+    "&=": operator.iand, "|=": operator.ior, "^=": operator.ixor, "<<=": operator.ilshift, ">>=": operator.irshift,
+}  # fmt: skip
+# Attributes known from the fake tensor.
+METADATA = {
+    "dtype", "device", "ndim", "is_cuda", "is_sparse", "is_quantized", "is_mps", "is_meta", "is_mkldnn", "is_nested",
+    "is_xpu", "is_cpu", "layout", "itemsize", "nbytes", "requires_grad", "is_leaf", "is_inference", "names",
+}  # fmt: skip
+METADATA_METHODS = {
+    "dim", "ndimension", "numel", "nelement", "is_contiguous", "is_floating_point", "is_complex", "is_signed", "element_size",
+    "storage_offset", "get_device", "is_conj", "is_neg", "is_inference",
+}  # fmt: skip
+TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag"}
+TO_PYTHON = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr"}
+# Methods that change what kind of tensor the object is; left to the real interpreter.
+METADATA_MUTATION = {
+    "resize_", "resize_as_", "set_", "requires_grad_", "backward", "register_hook", "retain_grad", "detach_", "share_memory_",
+    "pin_memory", "apply_", "map_", "register_post_accumulate_grad_hook", "untyped_storage", "storage",
+}  # fmt: skip
+
+
+class TensorVar(Var):
+    """`fake` carries dtype, device, sizes and strides; `cls` is the Python class (Tensor or Parameter)."""
+
+    __slots__ = ("cls", "fake", "node")
+
+    def __init__(self, node: fx.Node, fake: torch.Tensor, source: Source | None = None, cls: type | None = None) -> None:
+        super().__init__(source)
+        self.node, self.fake = node, fake
+        self.cls = torch.Tensor if cls is None or not issubclass(cls, torch.nn.Parameter) else cls
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return str(self.source) if self.source else f"a tensor ({self.node.name})"
+
+    # ---- attributes and methods ----
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name == "shape":
+            return SizeVar([ConstVar(s) for s in self._static(tx, self.fake.shape)])
+        if name in METADATA:
+            return ConstVar(getattr(self.fake, name))
+        if name in TENSOR_PROPERTIES:
+            return tx.graph.call(getattr, [self, name], {})
+        if name == "data":
+            return tx.graph.call_method("detach", [self], {})
+        if name == "__class__":
+            return make(self.cls)
+        if name in ("grad", "grad_fn", "_version"):
+            if name == "grad" and self.source is None and not self.fake.requires_grad:
+                return ConstVar(None)
+            self.unsupported(tx, f"attribute {name!r}")
+        found = getattr(torch.Tensor, name, None)
+        if found is None:
+            if self.source is not None:
+                self.unsupported(tx, f"attribute {name!r}")
+            tx.raise_(AttributeError, f"'Tensor' object has no attribute {name!r}")
+        if callable(found):
+            return MethodVar(self, name)
+        return self.unsupported(tx, f"attribute {name!r}")
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        self.unsupported(tx, f"setting attribute {name!r}")
+
+    def _static(self, tx: Tracer, values: Sequence[Any]) -> list[int]:
+        if any(not isinstance(v, int) for v in values):
+            tx.graph_break("data-dependent-shape", f"the shape of {self.describe()} is known only at run time")
+        return list(values)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name in TO_PYTHON:
+            tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
+        if name in METADATA_MUTATION:
+            tx.graph_break("unsupported-object", f".{name}() changes what kind of tensor {self.describe()} is")
+        if name == "size" or name == "stride":
+            sizes = self._static(tx, self.fake.size() if name == "size" else self.fake.stride())
+            if args or kwargs:
+                return make(sizes[(args[0] if args else kwargs["dim"]).constant()])
+            return SizeVar([ConstVar(s) for s in sizes]) if name == "size" else make(tuple(sizes))
+        if name in METADATA_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
+            values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
+            return make(getattr(self.fake, name)(*values, **named))
+        if name == "__len__":
+            return self.length(tx)
+        if not hasattr(torch.Tensor, name):
+            tx.raise_(AttributeError, f"'Tensor' object has no attribute {name!r}")
+        if name == "__setitem__":
+            self.setitem(tx, args[0], args[1])
+            return ConstVar(None)
+        return tx.graph.call_method(name, [self, *args], kwargs)
+
+    # ---- slots ----
+    def unary(self, tx: Tracer, op: str) -> Var:
+        return tx.graph.call(UNARY[op], [self], {})
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if not _operand(other):
+            return None
+        if op in INPLACE:
+            return None if reflected else tx.graph.call(INPLACE[op], [self, other], {})
+        return tx.graph.call(BINARY[op], [other, self] if reflected else [self, other], {})
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        return tx.graph.call(COMPARE[op], [self, other], {}) if _operand(other) else None
+
+    def truth(self, tx: Tracer) -> bool:
+        if self.fake.numel() == 0 or self.fake.numel() > 1:
+            tx.graph_break("exception-in-traced-code", "the truth of a tensor that does not have exactly one element")
+        return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
+
+    def length(self, tx: Tracer) -> Var:
+        if self.fake.dim() == 0:
+            tx.raise_(TypeError, "len() of a 0-d tensor")
+        return make(self._static(tx, self.fake.shape)[0])
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        return tx.graph.call(operator.getitem, [self, key], {})
+
+    def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
+        if value is None:
+            tx.raise_(TypeError, "cannot delete tensor elements")
+        tx.graph.call(operator.setitem, [self, key, value], {})
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        return bool(tx.graph_break("data-dependent-branch", f"`in` on {self.describe()}"))
+
+    def unpack(self, tx: Tracer) -> list[Var]:
+        if self.fake.dim() == 0:
+            tx.raise_(TypeError, "iteration over a 0-d tensor")
+        parts = tx.graph.call_method("unbind", [self], {})
+        assert isinstance(parts, ListVar | TupleVar)
+        return list(parts.items)
+
+    def iterate(self, tx: Tracer) -> Var:
+        return ItemsIteratorVar(self.unpack(tx))
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_graph_output(self)
+
+
+def _operand(other: Var) -> bool:
+    if isinstance(other, TensorVar):
+        return True
+    return isinstance(other, ConstVar) and isinstance(other.value, int | float | complex | bool)

@@ -1,0 +1,171 @@
+"""Functions of torch: graph nodes, constants, or models of their own."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..core.source import Source
+from ..core.tracer import Tracer
+from .base import NotConstant, Var
+from .const import ConstVar, make
+from .context import GradModeVar
+from .tensor import TensorVar
+
+GRAPH_MODULES = (
+    "torch", "torch._C", "torch._C._nn", "torch._C._VariableFunctions", "torch.nn.functional", "torch._C._linalg",
+    "torch._C._fft", "torch._C._special", "torch.functional", "torch._VF", "torch.special", "torch.linalg", "torch.fft",
+    "torch.nn._reduction",
+)  # fmt: skip
+FOLD = {
+    torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype, torch.finfo, torch.iinfo,
+    torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.promote_types, torch.can_cast, torch.broadcast_shapes,
+    torch.device, torch.cuda.is_available, torch.get_default_device, torch.get_autocast_dtype,
+    torch.are_deterministic_algorithms_enabled, torch._C._get_tracing_state, torch._C._is_tracing,
+    torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic, torch.jit.is_scripting, torch.jit.is_tracing,
+}  # fmt: skip
+COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling}
+ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
+BREAKS: dict[Callable[..., Any], str] = {
+    torch.compiler.graph_break if hasattr(torch.compiler, "graph_break") else torch.compiler.reset: "explicit-break",
+    torch.nonzero: "data-dependent-shape",
+    torch.unique: "data-dependent-shape",
+    torch.masked_select: "data-dependent-shape",
+    torch.manual_seed: "unknown-c-function",
+    torch.save: "builtin-side-effect",
+    torch.load: "builtin-side-effect",
+    torch.set_default_dtype: "unknown-c-function",
+}
+
+
+def is_torch_function(value: Any) -> bool:
+    """Whether a callable becomes a graph node (or has a model here) rather than being traced through."""
+    if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return True
+    try:
+        if value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS:
+            return True
+    except TypeError:
+        return False
+    if isinstance(value, type):
+        return False
+    owner = getattr(value, "__self__", None)
+    if isinstance(owner, type) and owner.__module__.startswith("torch._C"):
+        return True
+    module = getattr(value, "__module__", None) or ""
+    return module in GRAPH_MODULES and isinstance(
+        value, types.FunctionType | types.BuiltinFunctionType | types.BuiltinMethodType
+    )
+
+
+class TorchFunctionVar(Var):
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def constant(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        return f"{getattr(self.value, '__module__', 'torch')}.{getattr(self.value, '__name__', self.value)}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        try:
+            return tx.wrap(getattr(self.value, name), None)
+        except AttributeError as error:
+            return tx.raise_(AttributeError, *error.args)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        value = self.value
+        if value in COMPILING:
+            return ConstVar(True)
+        if value in BREAKS:
+            tx.graph_break(BREAKS[value], f"{self.describe()} was called")
+        if value in ON_FAKE and args:
+            if value is torch.is_tensor or not isinstance(args[0], TensorVar):
+                return ConstVar(isinstance(args[0], TensorVar))
+            if value is not torch.is_nonzero:
+                return make(value(args[0].fake))
+        if value in FOLD or value in (torch.overrides.has_torch_function_variadic,):
+            if any(isinstance(a, TensorVar) for a in args):
+                return ConstVar(False)
+            try:
+                return make(value(*[a.constant() for a in args], **{k: v.constant() for k, v in kwargs.items()}))
+            except NotConstant:
+                return ConstVar(False) if "has_torch_function" in getattr(value, "__name__", "") else self.unsupported(
+                    tx, "a call with values known only at run time"
+                )
+        return tx.graph.call(value, args, kwargs)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+class ContextClassVar(Var):
+    """`torch.no_grad`, `torch.enable_grad`, `torch.set_grad_enabled`, `torch.inference_mode` as classes."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: type, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type
+
+    def constant(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        return f"torch.{self.value.__name__}"
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if args and not args[0].is_constant() or args and callable(args[0].constant()):
+            self.unsupported(tx, "use as a decorator")
+        if self.value is torch.no_grad:
+            return GradModeVar(False, self.value)
+        if self.value is torch.enable_grad:
+            return GradModeVar(True, self.value)
+        return tx.graph_break("unsupported-context-manager", self.describe())
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+class DisabledVar(Var):
+    """A function marked pyframe.disable."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def constant(self) -> Any:
+        return self.value
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.graph_break("disabled-function", f"{getattr(self.value, '__name__', self.value)} is marked disabled")
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+CONTEXT_CLASSES = {torch.no_grad, torch.enable_grad, torch.set_grad_enabled}
+
+__all__ = ["CONTEXT_CLASSES", "ContextClassVar", "DisabledVar", "TorchFunctionVar", "is_torch_function"]

@@ -1,0 +1,231 @@
+"""`wrap`: the Var of a Python object that exists, with the guards that make it so."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import _C
+from ..core.guard import TensorMeta
+from ..core.source import AttrSource, DictItemSource, FuncPartSource, SeqItemSource, Source
+from .base import Var
+from .const import ConstVar
+from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
+from .instance import InstanceVar
+from .klass import ClassVar
+from .mapping import DictVar
+from .nnmodule import NNModuleVar
+from .pymodule import PyModuleVar
+from .sequence import DequeVar, ListVar, NamedTupleVar, RangeVar, SizeVar, SliceVar, TupleVar
+from .sets import SetVar
+from .torchfn import CONTEXT_CLASSES, ContextClassVar, DisabledVar, TorchFunctionVar, is_torch_function
+
+EQUAL_TYPES = (int, float, complex, str, bytes, bool)
+IDENTITY_TYPES = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), enum.Enum)
+
+
+def wrap(tx: Any, value: Any, source: Source | None) -> Var:
+    """Constants are guarded by value, containers by type and length (items when they are wrapped), tensors by their
+    metadata, functions by code, other objects by type, with what is read of them guarded as it is read."""
+    if value is None or isinstance(value, EQUAL_TYPES) and type(value) in EQUAL_TYPES:
+        tx.guard(source, "ID" if value is None else "EQUALS", value)
+        return ConstVar(value, source)
+    return _build(tx, value, source)
+
+
+def _build(tx: Any, value: Any, source: Source | None) -> Var:
+    if isinstance(value, torch.Tensor):
+        return _tensor(tx, value, source)
+    if isinstance(value, IDENTITY_TYPES):
+        tx.guard(source, "ID", value)
+        return ConstVar(value, source)
+    if isinstance(value, torch.device):
+        tx.guard(source, "EQUALS", value)
+        return ConstVar(value, source)
+    if isinstance(value, nn.Module):
+        tx.guard(source, "TYPE", type(value))
+        return NNModuleVar(value, source)
+    for types_, build in _BUILDERS:
+        if isinstance(value, types_):
+            return build(tx, value, source)
+    return _callable_or_object(tx, value, source)
+
+
+def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
+    if type(value) not in (torch.Tensor, nn.Parameter, nn.Buffer):
+        tx.graph_break("unsupported-object", f"a tensor of type {type(value).__name__}")
+    if source is None:
+        tx.graph_break("unsupported-object", "a tensor that cannot be reached from the frame's inputs")
+    if value.layout != torch.strided or value.is_quantized:
+        tx.graph_break("unsupported-object", f"a tensor with layout {value.layout}")
+    meta = TensorMeta(
+        type(value), value.dtype, value.device, tuple(value.shape), tuple(value.stride()), value.requires_grad,
+        torch._C._dispatch_keys(value).raw_repr(),
+    )  # fmt: skip
+    tx.guard(source, "TENSOR", meta)
+    return tx.graph.input(source, value)
+
+
+def _list(tx: Any, value: Any, source: Source | None) -> Var:
+    if type(value) not in (list, tuple) and not hasattr(value, "_fields") and not isinstance(value, torch.Size):
+        return _object(tx, value, source)
+    tx.guard(source, "TYPE", type(value))
+    tx.guard(source, "LEN", len(value))
+    items = [tx.wrap(item, SeqItemSource(source, i) if source else None) for i, item in enumerate(value)]
+    if isinstance(value, torch.Size):
+        return SizeVar(items, source)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return NamedTupleVar(type(value), items, source)
+    return TupleVar(items, source) if isinstance(value, tuple) else ListVar(items, source)
+
+
+def _dict(tx: Any, value: Any, source: Source | None) -> Var:
+    if type(value) not in (dict, collections.OrderedDict, collections.defaultdict):
+        return _object(tx, value, source)
+    if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
+        if not all(hasattr(type(k), "__hash__") for k in value):
+            return _object(tx, value, source)
+        tx.graph_break("unsupported-object", f"a dict with keys that are not constants ({source})")
+    tx.guard(source, "TYPE", type(value))
+    tx.guard(source, "DICT_KEYS", tuple(value))
+    items = {k: tx.wrap(v, DictItemSource(source, k) if source else None) for k, v in value.items()}
+    factory = None
+    if isinstance(value, collections.defaultdict):
+        factory = tx.wrap(value.default_factory, None) if value.default_factory is not None else None
+    return DictVar(items, source, type(value), factory) if factory is not None else DictVar(items, source, type(value))
+
+
+def _set(tx: Any, value: Any, source: Source | None) -> Var:
+    if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
+        tx.graph_break("unsupported-object", f"a set with items that are not constants ({source})")
+    tx.guard(source, "TYPE", type(value))
+    frozen = frozenset(value)
+    tx.guard(source, "PREDICATE", (functools.partial(_same_set, frozen), (), f"=={set(frozen)!r}"))
+    return SetVar(sorted(value, key=repr), source, type(value))
+
+
+def _same_set(expected: frozenset[Any], value: Any) -> bool:
+    return frozenset(value) == expected
+
+
+def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
+    if is_torch_function(value):
+        tx.guard(source, "ID", value)
+        return TorchFunctionVar(value, source)
+    model = BUILTINS.get(value)
+    if model is not None:
+        tx.guard(source, "ID", value)
+        return BuiltinVar(value, source)
+    if source is not None:
+        from_code = _part(source, "__code__")
+        tx.guard(source, "TYPE", types.FunctionType)
+        tx.guard(from_code, "ID", value.__code__)
+    return FunctionVar(value, source)
+
+
+def _part(source: Source, part: str) -> Source:
+    return FuncPartSource(source, part)
+
+
+def _method(tx: Any, value: types.MethodType, source: Source | None) -> Var:
+    tx.guard(source, "TYPE", types.MethodType)
+    fn = tx.wrap(value.__func__, AttrSource(source, "__func__") if source else None)
+    return BoundMethodVar(fn, tx.wrap(value.__self__, AttrSource(source, "__self__") if source else None), source)
+
+
+def _class(tx: Any, value: type, source: Source | None) -> Var:
+    tx.guard(source, "ID", value)
+    return ContextClassVar(value, source) if value in CONTEXT_CLASSES else ClassVar(value, source)
+
+
+def _module(tx: Any, value: types.ModuleType, source: Source | None) -> Var:
+    tx.guard(source, "ID", value)
+    return PyModuleVar(value, source)
+
+
+def _partial(tx: Any, value: functools.partial, source: Source | None) -> Var:
+    tx.guard(source, "TYPE", functools.partial)
+
+    def part(name: str) -> Source | None:
+        return AttrSource(source, name) if source else None
+
+    args, kwargs = tx.wrap(value.args, part("args")), tx.wrap(value.keywords, part("keywords"))
+    return PartialVar(tx.wrap(value.func, part("func")), args.items, dict(kwargs.items), source)
+
+
+def _range(tx: Any, value: range, source: Source | None) -> Var:
+    tx.guard(source, "PREDICATE", (functools.partial(_equal, value), (), f"== {value!r}"))
+    return RangeVar(value, source)
+
+
+def _slice(tx: Any, value: slice, source: Source | None) -> Var:
+    tx.guard(source, "PREDICATE", (functools.partial(_equal, value), (), f"== {value!r}"))
+    return SliceVar(ConstVar(value.start), ConstVar(value.stop), ConstVar(value.step), source)
+
+
+def _equal(expected: Any, value: Any) -> bool:
+    return type(value) is type(expected) and value == expected
+
+
+def _deque(tx: Any, value: Any, source: Source | None) -> Var:
+    tx.guard(source, "TYPE", type(value))
+    tx.guard(source, "LEN", len(value))
+    items = [tx.wrap(item, SeqItemSource(source, i) if source else None) for i, item in enumerate(value)]
+    return DequeVar(items, value.maxlen, source)
+
+
+def _grad_mode(tx: Any, value: Any, source: Source | None) -> Var:
+    return tx.graph_break("unsupported-context-manager", f"{type(value).__name__} made outside the compiled function")
+
+
+def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
+    if isinstance(value, _C.CompiledFunction):
+        tx.guard(source, "ID", value)
+        return tx.wrap(value.__wrapped__, AttrSource(source, "__wrapped__") if source else None)
+    if isinstance(value, _C.DisabledFunction):
+        tx.guard(source, "ID", value)
+        return DisabledVar(value, source)
+    if is_torch_function(value):
+        tx.guard(source, "ID", value)
+        return TorchFunctionVar(value, source)
+    if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+        tx.guard(source, "ID", value)
+        return BuiltinVar(value, source)
+    try:
+        if value in BUILTINS:
+            tx.guard(source, "ID", value)
+            return BuiltinVar(value, source)
+    except TypeError:
+        pass  # not hashable: not a builtin
+    return _object(tx, value, source)
+
+
+def _object(tx: Any, value: Any, source: Source | None) -> Var:
+    tx.guard(source, "TYPE", type(value))
+    if isinstance(value, list | dict | tuple | set | str | int | float):
+        tx.graph_break("unsupported-object", f"an instance of {type(value).__name__}, a subclass of a builtin type")
+    return InstanceVar(value, source)
+
+
+_BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
+    ((list, tuple), _list),
+    (dict, _dict),
+    ((set, frozenset), _set),
+    (types.FunctionType, _function),
+    (types.MethodType, _method),
+    (type, _class),
+    (types.ModuleType, _module),
+    (functools.partial, _partial),
+    (range, _range),
+    (slice, _slice),
+    (collections.deque, _deque),
+    (tuple(CONTEXT_CLASSES), _grad_mode),
+]
+
