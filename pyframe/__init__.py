@@ -10,7 +10,7 @@ from typing import Any
 
 _PUBLIC = {
     "compile": "api", "explain": "api", "disable": "api", "graph_break": "api", "reset": "api", "is_compiling": "api",
-    "register_backend": "backends", "list_backends": "backends", "counters": "counters", "set_logs": "report.logs",
+    "register_backend": "backends", "list_backends": "backends", "counters": "metrics", "set_logs": "report.logs",
     "UserError": "errors", "Unsupported": "errors", "BackendCompilerFailed": "errors", "PyframeError": "errors",
     "RecompileLimitExceeded": "errors", "InternalError": "errors",
 }  # fmt: skip
@@ -20,9 +20,6 @@ __all__ = sorted(_PUBLIC)  # noqa: PLE0605
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'pyframe' has no attribute {name!r}")
-    if name == "counters":
-        value = importlib.import_module(".counters", __name__).counters
-    else:
-        value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+    value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
     globals()[name] = value
     return value

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from . import _C, counters
+from . import _C, metrics
 from .backends import find_backend
 from .driver import FrameCompiler
 from .errors import UserError
@@ -111,7 +111,7 @@ def is_compiling() -> bool:
 def reset() -> None:
     """Forget every capture and clear the counters."""
     _C.reset_all()
-    counters.clear()
+    metrics.clear()
 
 
 torchfn.BREAKS[graph_break] = "explicit-break"

@@ -18,7 +18,7 @@ from . import _C
 from .backends import Backend
 from .core import guard_explain, guard_program
 from .core.guard import Guard, TensorMeta
-from .counters import counters
+from .metrics import counters
 from .emit.graph import GraphBuilder
 from .emit.output import TraceResult
 from .errors import BackendCompilerFailed, InternalError, PyframeError, RecompileLimitExceeded, Restart, SkipFrame
