@@ -1,0 +1,154 @@
+"""PlanSpec: what a compiled graph does at run time, as pure picklable data.
+
+Code generation writes it, the graph cache stores it, and two runners carry it out: the C Plan
+(`csrc/runtime`) and the Python reference (`plan_py.py`).
+
+Buffers are small ints: graph inputs first (in order), then constants, then everything that a step makes. Sizes and
+strides count elements, offsets of `View` too; `Slot.offset` and `Arena.nbytes` count bytes. A dtype is the name
+after "torch." ("float32", "int64", "bool").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+ARENA_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """A flat graph input: a CPU tensor of this dtype and these strides, or a Python int."""
+
+    kind: Literal["tensor", "int"]
+    dtype: str = "int64"
+    size: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Alloc:
+    """`buf` becomes a new, uninitialised tensor from torch's allocator: whatever escapes or meets an `Extern`."""
+
+    buf: int
+    dtype: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Arena:
+    """One block of scratch memory for the rest of the call. At most one a plan, before the first Slot."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Slot:
+    """`buf` is a range of the arena, its offset a multiple of ARENA_ALIGNMENT; it never escapes the call.
+
+    An Extern or View may still read it: the runner makes a tensor over the memory then.
+    """
+
+    buf: int
+    offset: int
+    dtype: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """Call `kernel_names[kernel]`, an `extern "C" void k(void** bufs, const int64_t* ints)`."""
+
+    kernel: int
+    bufs: tuple[int, ...]
+    ints: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class BufRef:
+    """Stands for buffer `buf` among the arguments of an Extern; also inside lists and tuples."""
+
+    buf: int
+
+
+@dataclass(frozen=True)
+class Extern:
+    """Call an ATen overload, named like "aten.addmm.default".
+
+    Without `out` the results become new buffers `outs`. With `out` ("aten.addmm.out"'s overload name is in `target`)
+    the results are written into the existing buffers `outs`, passed as keyword arguments `out` names in order.
+    An out of -1 is a result that nobody reads. `kwargs` is a tuple of pairs.
+    """
+
+    target: str
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    outs: tuple[int, ...]
+    out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class View:
+    """`buf` shares the storage of `base`; `offset` counts elements from the first element of `base`."""
+
+    buf: int
+    base: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Free:
+    """No later step reads `buf`."""
+
+    buf: int
+
+
+Step: TypeAlias = Alloc | Arena | Slot | KernelCall | Extern | View | Free
+
+
+@dataclass(frozen=True)
+class OutputRef:
+    """One result: ("buf", number), ("input", position among the inputs) or ("const", a picklable value or None)."""
+
+    kind: Literal["buf", "input", "const"]
+    value: Any
+
+
+@dataclass(frozen=True)
+class PlanSpec:
+    """A whole program. Buffers 0..len(inputs)-1 are the inputs, the next len(constants) the constants."""
+
+    inputs: tuple[InputSpec, ...]
+    constants: tuple[torch.Tensor, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[OutputRef, ...]
+    kernel_names: tuple[str, ...] = ()
+
+    def buffer_count(self) -> int:
+        """One more than the highest buffer number in use."""
+        highest = len(self.inputs) + len(self.constants) - 1
+        for step in self.steps:
+            if isinstance(step, (Alloc, Slot, View)):
+                highest = max(highest, step.buf)
+            elif isinstance(step, Extern):
+                highest = max(highest, *step.outs, -1)
+        return highest + 1
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name by which a PlanSpec knows a dtype: torch.float32 is "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """The torch.dtype of a PlanSpec's dtype name."""
+    dtype = getattr(torch, name)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"not a dtype: {name}")
+    return dtype
