@@ -118,6 +118,9 @@ class OutputBuilder:
         self._leave(cg, commits)
 
     def _leave(self, cg: Codegen, commits: list[replay.Commit]) -> None:
+        code = self.root.code
+        if "__class__" in code.co_freevars and "super" in code.co_names:
+            raise SkipFrame("super() without arguments reads the frame's first argument, which a resume function moves")
         asm, root, end = cg.asm, self.root, self.end
         values = {name: self._temp(cg, root.locals[name]) for name in self.live}
         own = [(name, root.cells[name].content) for name in root.cc.cellvars if name in root.cells]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
+import inspect
 import itertools
 import operator
 import types
@@ -15,7 +17,7 @@ from . import slots
 from .base import NotConstant, Var
 from .const import BINARY, COMPARE, ConstVar, MethodVar, fold, make
 from .exception import ExceptionVar, Raised
-from .function import BUILTINS, BuiltinVar, FunctionVar, Handler, PartialVar
+from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, Handler, PartialVar
 from .instance import InstanceVar, lookup
 from .iterator import from_python
 from .klass import ClassVar, SuperVar, type_var
@@ -443,3 +445,29 @@ for _target, _replacement in polyfills.TABLE.items():
 
 
 __all__ = ["BuiltinVar", "ClassVar", "FunctionVar", "MethodVar", "SequenceVar", "make"]
+
+
+@model(object.__getattribute__)
+def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    obj, name = args
+    if isinstance(obj, InstanceVar):
+        return obj.generic_getattr(tx, name.constant())
+    return obj.getattr_(tx, name.constant())
+
+
+@model(dataclasses.fields)
+def _dataclass_fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    cls = args[0].constant() if isinstance(args[0], ClassVar) else args[0].python_type()
+    found = dataclasses.fields(cls)
+    return TupleVar([tx.wrap(f, tx.const_source(f, f"fields({cls.__name__})")) for f in found])
+
+
+@model(inspect.signature)
+def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    """Of a function known while tracing: its code is guarded, so is what the signature says."""
+    target = args[0].fn.constant() if isinstance(args[0], BoundMethodVar) else args[0].constant()
+    found = inspect.signature(target, **{key: value.constant() for key, value in kwargs.items()})
+    if isinstance(args[0], BoundMethodVar):
+        found = found.replace(parameters=list(found.parameters.values())[1:])
+    tx.keep_alive.append(found)
+    return tx.wrap(found, tx.const_source(found, "signature"))

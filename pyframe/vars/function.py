@@ -254,6 +254,9 @@ class BuiltinVar(Var):
         if name in IMPURE and getattr(self.value, "__module__", "") in ("builtins", "_io"):
             return tx.graph_break("builtin-side-effect", f"{name}() was called")
         if isinstance(self.value, types.MethodDescriptorType | types.WrapperDescriptorType) and args:
+            past_overrides = getattr(args[0], "c_method", None)
+            if past_overrides is not None:
+                return past_overrides(tx, name, args[1:], kwargs)
             return args[0].call_method(tx, name, args[1:], kwargs)
         if getattr(self.value, "__module__", None) in PURE_MODULES:
             try:

@@ -11,6 +11,7 @@ from ..core.tracer import Tracer
 from . import slots
 from .base import Var
 from .const import ConstVar, make
+from .exception import Raised
 from .function import BoundMethodVar, BuiltinVar, FunctionVar
 
 MISSING = object()
@@ -73,8 +74,19 @@ class InstanceVar(Var):
         return var
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        if lookup(self.cls, "__getattribute__") is not object.__getattribute__:
-            return super().getattr_(tx, name)
+        custom = lookup(self.cls, "__getattribute__")
+        if not isinstance(custom, types.FunctionType):
+            return self.generic_getattr(tx, name)
+        try:
+            return tx.call(self._function(tx, custom, "__getattribute__"), [self, ConstVar(name)], {})
+        except Raised as raised:
+            fallback = lookup(self.cls, "__getattr__")
+            if not issubclass(raised.exc.python_type(), AttributeError) or not isinstance(fallback, types.FunctionType):
+                raise
+            return tx.call(self._function(tx, fallback, "__getattr__"), [self, ConstVar(name)], {})
+
+    def generic_getattr(self, tx: Tracer, name: str) -> Var:
+        """`object.__getattribute__`, with `__getattr__` where the class has no `__getattribute__` of its own."""
         if name == "__class__":
             return make(self.cls)
         if name == "__dict__":
@@ -95,7 +107,8 @@ class InstanceVar(Var):
             return _const_fn(tx, raw.__func__)
         if raw is MISSING:
             fallback = lookup(self.cls, "__getattr__")
-            if isinstance(fallback, types.FunctionType):
+            custom = isinstance(lookup(self.cls, "__getattribute__"), types.FunctionType)
+            if isinstance(fallback, types.FunctionType) and not custom:
                 return tx.call(self._function(tx, fallback, "__getattr__"), [self, ConstVar(name)], {})
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         get = lookup(type(raw), "__get__")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import types
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,10 @@ from ..core.source import AttrSource, ConstSource, Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
 from .const import FOLDED, ConstVar, constants, make, maker
+from .dictlike import DictInstanceVar
 from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar
-from .instance import InstanceVar, lookup
+from .instance import MISSING, InstanceVar, lookup
 from .sequence import NamedTupleVar
 
 
@@ -103,15 +105,18 @@ class ClassVar(Var):
             return self.unsupported(tx, "a call, with a metaclass of its own,")
         if issubclass(cls, BaseException) and _plain_exception(cls):
             return ExceptionVar(cls, args)
-        if cls.__new__ is not object.__new__ or not cls.__flags__ & 0x200:
+        dict_like = issubclass(cls, dict) and cls.__new__ in (dict.__new__, collections.OrderedDict.__new__)
+        if not dict_like and cls.__new__ is not object.__new__ or not cls.__flags__ & 0x200:
             return self.unsupported(tx, "making an instance")
         if getattr(cls, "__abstractmethods__", None):
             tx.raise_(TypeError, f"Can't instantiate abstract class {cls.__name__}")
-        instance = InstanceVar.fresh(cls)
+        instance = DictInstanceVar(MISSING, None, cls) if dict_like else InstanceVar.fresh(cls)
         init = lookup(cls, "__init__")
         if isinstance(init, types.FunctionType):
             source = AttrSource(self.source, "__init__") if self.source else None
             tx.inline(_function(tx, init, source), [instance, *args], kwargs)
+        elif isinstance(instance, DictInstanceVar):
+            instance.c_method(tx, "__init__", args, kwargs)
         elif init is not object.__init__:
             return self.unsupported(tx, "__init__ in C")
         elif args or kwargs:

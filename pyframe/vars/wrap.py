@@ -14,21 +14,23 @@ from torch import nn
 
 from .. import _C
 from ..core.guard import TensorMeta
-from ..core.source import AttrSource, DictItemSource, FuncPartSource, SeqItemSource, Source
+from ..core.source import AttrSource, CallSource, ConstSource, DictItemSource, FuncPartSource, SeqItemSource, Source
 from .base import Var
 from .const import ConstVar
+from .dictlike import DictInstanceVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
 from .instance import InstanceVar
 from .klass import ClassVar
 from .mapping import DictVar
 from .nnmodule import NNModuleVar
+from .opaque import OpaqueVar
 from .pymodule import PyModuleVar
 from .sequence import DequeVar, ListVar, NamedTupleVar, RangeVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
 from .torchfn import CONTEXT_CLASSES, ContextClassVar, DisabledVar, TorchFunctionVar, is_torch_function
 
 EQUAL_TYPES = (int, float, complex, str, bytes, bool)
-IDENTITY_TYPES = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), enum.Enum)
+IDENTITY_TYPES = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), enum.Enum, types.CodeType)
 
 
 def wrap(tx: Any, value: Any, source: Source | None) -> Var:
@@ -60,11 +62,11 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
 
 def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
     if type(value) not in (torch.Tensor, nn.Parameter, nn.Buffer):
-        tx.graph_break("unsupported-object", f"a tensor of type {type(value).__name__}")
+        return OpaqueVar(value, source)
     if source is None:
-        tx.graph_break("unsupported-object", "a tensor that cannot be reached from the frame's inputs")
+        source = ConstSource.of(value, "<tensor constant>")
     if value.layout != torch.strided or value.is_quantized:
-        tx.graph_break("unsupported-object", f"a tensor with layout {value.layout}")
+        return OpaqueVar(value, source)
     meta = TensorMeta(
         type(value), value.dtype, value.device, tuple(value.shape), tuple(value.stride()), value.requires_grad,
         torch._C._dispatch_keys(value).raw_repr(),
@@ -87,12 +89,11 @@ def _list(tx: Any, value: Any, source: Source | None) -> Var:
 
 
 def _dict(tx: Any, value: Any, source: Source | None) -> Var:
-    if type(value) not in (dict, collections.OrderedDict, collections.defaultdict):
+    if type(value) not in (dict, collections.OrderedDict, collections.defaultdict) and not _plain_dict(type(value)):
         return _object(tx, value, source)
     if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
-        if not all(hasattr(type(k), "__hash__") for k in value):
-            return _object(tx, value, source)
-        tx.graph_break("unsupported-object", f"a dict with keys that are not constants ({source})")
+        tx.guard(source, "TYPE", type(value))
+        return OpaqueVar(value, source)
     tx.guard(source, "TYPE", type(value))
     tx.guard(source, "DICT_KEYS", tuple(value))
     items = {k: tx.wrap(v, DictItemSource(source, k) if source else None) for k, v in value.items()}
@@ -102,9 +103,16 @@ def _dict(tx: Any, value: Any, source: Source | None) -> Var:
     return DictVar(items, source, type(value), factory) if factory is not None else DictVar(items, source, type(value))
 
 
+def _plain_dict(cls: type) -> bool:
+    """Whether a subclass of dict keeps every method of dict (and has no instance attributes to speak of)."""
+    own = [name for base in cls.__mro__ if base not in (dict, object) for name in base.__dict__]
+    return not any(name in dict.__dict__ and name not in ("__doc__", "__init__", "__repr__", "__module__") for name in own)
+
+
 def _set(tx: Any, value: Any, source: Source | None) -> Var:
     if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
-        tx.graph_break("unsupported-object", f"a set with items that are not constants ({source})")
+        tx.guard(source, "TYPE", type(value))
+        return OpaqueVar(value, source)
     tx.guard(source, "TYPE", type(value))
     frozen = frozenset(value)
     tx.guard(source, "PREDICATE", (functools.partial(_same_set, frozen), (), f"=={set(frozen)!r}"))
@@ -181,8 +189,24 @@ def _deque(tx: Any, value: Any, source: Source | None) -> Var:
     return DequeVar(items, value.maxlen, source)
 
 
+def _proxy(tx: Any, value: types.MappingProxyType[Any, Any], source: Source | None) -> Var:
+    """A read-only view; of a constant object it is as constant as that."""
+    if not all(isinstance(k, EQUAL_TYPES) for k in value):
+        return OpaqueVar(value, source)
+    if source is not None:
+        tx.guard(source, "TYPE", types.MappingProxyType)
+        tx.guard(source, "PREDICATE", (functools.partial(_same_keys, tuple(value)), (), f"keys {tuple(value)!r}"))
+    items = CallSource(source, dict, "dict") if source else None
+    return DictVar({k: tx.wrap(v, DictItemSource(items, k) if items else None) for k, v in value.items()}, source)
+
+
+def _same_keys(expected: tuple[Any, ...], value: Any) -> bool:
+    return tuple(value) == expected
+
+
 def _grad_mode(tx: Any, value: Any, source: Source | None) -> Var:
-    return tx.graph_break("unsupported-context-manager", f"{type(value).__name__} made outside the compiled function")
+    tx.guard(source, "TYPE", type(value))
+    return OpaqueVar(value, source)
 
 
 def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
@@ -207,10 +231,29 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
     return _object(tx, value, source)
 
 
+def _dict_like(tx: Any, value: dict[Any, Any], source: Source | None) -> Var:
+    if not all(isinstance(k, EQUAL_TYPES) for k in value):
+        return OpaqueVar(value, source)
+    if source is not None:
+        keys = CallSource(source, _plain_items, "dict")
+        tx.guard(keys, "DICT_KEYS", tuple(value))
+    var = DictInstanceVar(value, source)
+    items = {k: tx.wrap(dict.__getitem__(value, k), DictItemSource(keys, k) if source else None) for k in value}
+    var.mapping = DictVar(items, None, dict)
+    return var
+
+
+def _plain_items(value: dict[Any, Any]) -> dict[Any, Any]:
+    """The items of a dict past the overrides of its class."""
+    return {key: dict.__getitem__(value, key) for key in dict.keys(value)}
+
+
 def _object(tx: Any, value: Any, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
+    if isinstance(value, dict):
+        return _dict_like(tx, value, source)
     if isinstance(value, list | dict | tuple | set | str | int | float):
-        tx.graph_break("unsupported-object", f"an instance of {type(value).__name__}, a subclass of a builtin type")
+        return OpaqueVar(value, source)
     return InstanceVar(value, source)
 
 
@@ -226,6 +269,7 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (range, _range),
     (slice, _slice),
     (collections.deque, _deque),
+    (types.MappingProxyType, _proxy),
     (tuple(CONTEXT_CLASSES), _grad_mode),
 ]
 
