@@ -93,13 +93,17 @@ class Extern:
 
 @dataclass(frozen=True)
 class View:
-    """`buf` shares the storage of `base`; `offset` counts elements from the first element of `base`."""
+    """`buf` shares the storage of `base`; `offset` counts elements from the first element of `base`.
+
+    `dtype` is the base's, and must be given only where no step says it: a view of an extern's result.
+    """
 
     buf: int
     base: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int = 0
+    dtype: str = ""
 
 
 @dataclass(frozen=True)

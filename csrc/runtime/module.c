@@ -1,0 +1,124 @@
+/* inductor._C: the Plan type. */
+#include "plan.h"
+
+#include <structmember.h>
+
+plan_torch plan_api;
+
+int
+plan_bind_torch(void)
+{
+    static const char *const products[MATMUL_KINDS] = {"aoti_torch_cpu_mm_out", "aoti_torch_cpu_addmm_out",
+                                                       "aoti_torch_cpu_bmm_out", "aoti_torch_cpu_baddbmm_out"};
+    if (plan_api.drop != NULL) {
+        return 0;
+    }
+    if (tv_bind_torch() < 0) {
+        return -1;
+    }
+    *(void **)&plan_api.blob = tv_symbol("aoti_torch_create_tensor_from_blob");
+    *(void **)&plan_api.reinterpret = tv_symbol("aoti_torch__reinterpret_tensor");
+    *(void **)&plan_api.grad_enabled = tv_symbol("aoti_torch_grad_mode_is_enabled");
+    *(void **)&plan_api.set_grad = tv_symbol("aoti_torch_grad_mode_set_enabled");
+    int complete = plan_api.blob && plan_api.reinterpret && plan_api.grad_enabled && plan_api.set_grad;
+    for (int i = 0; i < MATMUL_KINDS; i++) {
+        *(void **)&plan_api.mm[i] = tv_symbol(products[i]);
+        complete = complete && plan_api.mm[i] != NULL;
+    }
+    void *drop = tv_symbol("aoti_torch_delete_tensor_object");
+    if (!complete || drop == NULL) {
+        PyErr_SetString(PyExc_ImportError, "this torch lacks C functions that inductor._C needs");
+        return -1;
+    }
+    *(void **)&plan_api.drop = drop;
+    return 0;
+}
+
+static PyObject *
+plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    if (plan_bind_torch() < 0) {
+        return NULL;
+    }
+    plan_object *plan = (plan_object *)type->tp_alloc(type, 0);
+    if (plan == NULL) {
+        return NULL;
+    }
+    plan->vectorcall = plan_call;
+    if (plan_fill(plan, args) < 0) {
+        Py_DECREF(plan);
+        return NULL;
+    }
+    return (PyObject *)plan;
+}
+
+static int
+plan_traverse(plan_object *plan, visitproc visit, void *arg)
+{
+    Py_VISIT(plan->fixed);
+    for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
+        Py_VISIT(plan->steps[i].callee);
+    }
+    for (Py_ssize_t i = 0; i < plan->n_outputs; i++) {
+        Py_VISIT(plan->outputs[i].value);
+    }
+    return 0;
+}
+
+static int
+plan_tp_clear(plan_object *plan)
+{
+    /* Only what can close a cycle; the rest stays valid for a call from a finalizer. */
+    for (Py_ssize_t i = 0; i < plan->n_outputs; i++) {
+        Py_XSETREF(plan->outputs[i].value, Py_NewRef(Py_None));
+    }
+    return 0;
+}
+
+static void
+plan_dealloc(plan_object *plan)
+{
+    PyObject_GC_UnTrack(plan);
+    plan_clear(plan);
+    Py_TYPE(plan)->tp_free((PyObject *)plan);
+}
+
+static PyMemberDef plan_members[] = {
+    {"n_inputs", T_PYSSIZET, offsetof(plan_object, n_inputs), READONLY, "inputs and fixed tensors together"},
+    {"n_buffers", T_PYSSIZET, offsetof(plan_object, n_buffers), READONLY, "buffers of one call"},
+    {"arena_bytes", T_LONGLONG, offsetof(plan_object, arena_bytes), READONLY, "scratch memory of one call"},
+    {NULL},
+};
+
+static PyTypeObject plan_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "inductor._C.Plan",
+    .tp_doc = "Plan(inputs, fixed, steps, outputs, kernels, n_buffers, form): a compiled graph.",
+    .tp_basicsize = sizeof(plan_object),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = plan_new,
+    .tp_dealloc = (destructor)plan_dealloc,
+    .tp_traverse = (traverseproc)plan_traverse,
+    .tp_clear = (inquiry)plan_tp_clear,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(plan_object, vectorcall),
+    .tp_members = plan_members,
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "inductor._C",
+    .m_doc = "Runs compiled graphs.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC
+PyInit__C(void)
+{
+    PyObject *m = PyModule_Create(&module);
+    if (m == NULL || PyModule_AddType(m, &plan_type) < 0) {
+        Py_XDECREF(m);
+        return NULL;
+    }
+    return m;
+}

@@ -1,0 +1,83 @@
+/* The C runner of a PlanSpec (inductor/runtime/plan_spec.py); the tuples come from inductor/runtime/plan.py:encode. */
+#ifndef PYFRAME_PLAN_H
+#define PYFRAME_PLAN_H
+
+#include "tensor_view.h"
+
+/* The numbers are shared with plan.py. */
+enum step_kind { STEP_ALLOC, STEP_ARENA, STEP_SLOT, STEP_KERNEL, STEP_EXTERN, STEP_MATMUL, STEP_VIEW, STEP_FREE };
+enum matmul_kind { MATMUL_MM, MATMUL_ADDMM, MATMUL_BMM, MATMUL_BADDBMM, MATMUL_KINDS };
+enum output_kind { OUTPUT_BUF, OUTPUT_INPUT, OUTPUT_CONST };
+enum result_form { RESULT_TUPLE, RESULT_LIST, RESULT_SINGLE };
+
+typedef void (*kernel_fn)(void **bufs, const int64_t *ints);
+
+/* A shape with its element type: `dims` holds ndim sizes, then ndim strides. */
+typedef struct shape {
+    int64_t ndim;
+    int64_t numel;
+    int32_t dtype;
+    int32_t itemsize;
+    int64_t *dims;
+} shape;
+
+typedef struct step {
+    enum step_kind kind;
+    enum matmul_kind matmul;
+    int release_gil;
+    int has_out;
+    Py_ssize_t buf;    /* ALLOC, SLOT, VIEW, FREE: the buffer; MATMUL: the result */
+    Py_ssize_t base;   /* VIEW */
+    int64_t offset;    /* SLOT: bytes; VIEW: elements; ARENA: the size in bytes */
+    shape shape;       /* ALLOC, SLOT, VIEW */
+    kernel_fn kernel;  /* KERNEL */
+    PyObject *callee;  /* EXTERN: takes the tensors of bufs */
+    double beta, alpha;
+    Py_ssize_t n_bufs, n_outs, n_ints;
+    int32_t *bufs, *outs;
+    int64_t *ints;
+} step;
+
+typedef struct output {
+    enum output_kind kind;
+    Py_ssize_t index;
+    PyObject *value;
+} output;
+
+typedef struct plan_object {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    Py_ssize_t n_inputs, n_fixed, n_steps, n_outputs, n_buffers;
+    enum result_form form;
+    int toggles_grad;    /* some step calls ATen */
+    shape *inputs;       /* arguments, then fixed tensors; dtype -1 marks a Python int */
+    PyObject *fixed;     /* tuple: bound attributes and constants, read afresh on every call */
+    step *steps;
+    output *outputs;
+    step **makers;       /* for each buffer the SLOT or VIEW step that makes it, or NULL */
+    void *arena;         /* kept between calls; a nested or concurrent call takes its own */
+    int arena_busy;
+    int64_t arena_bytes;
+} plan_object;
+
+/* torch's functions that the runner calls; looked up once. */
+typedef struct plan_torch {
+    int32_t (*blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t, void **);
+    int32_t (*reinterpret)(void *, int64_t, const int64_t *, const int64_t *, int64_t, void **);
+    int32_t (*drop)(void *);
+    bool (*grad_enabled)(void);
+    void (*set_grad)(bool);
+    void (*mm[MATMUL_KINDS])(void);
+} plan_torch;
+
+extern plan_torch plan_api;
+int plan_bind_torch(void);
+
+/* plan_build.c: fill `plan` from the tuples. 0, or -1 with an exception set. */
+int plan_fill(plan_object *plan, PyObject *args);
+void plan_clear(plan_object *plan);
+
+/* plan_run.c */
+PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+
+#endif

@@ -1,0 +1,290 @@
+/* From the tuples of plan.py:encode to the structs that plan_run.c walks. Errors here are bugs of encode, so the
+ * messages are short. */
+#include "plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t
+int_at(PyObject *tuple, Py_ssize_t i)
+{
+    if (!PyTuple_Check(tuple) || i >= PyTuple_GET_SIZE(tuple)) {
+        PyErr_SetString(PyExc_ValueError, "plan: a tuple is too short");
+        return -1;
+    }
+    return PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
+}
+
+static PyObject *
+tuple_at(PyObject *tuple, Py_ssize_t i)
+{
+    if (!PyTuple_Check(tuple) || i >= PyTuple_GET_SIZE(tuple) || !PyTuple_Check(PyTuple_GET_ITEM(tuple, i))) {
+        PyErr_SetString(PyExc_ValueError, "plan: a tuple was expected");
+        return NULL;
+    }
+    return PyTuple_GET_ITEM(tuple, i);
+}
+
+static void *
+zeroed(Py_ssize_t count, size_t size)
+{
+    void *memory = PyMem_Calloc(count > 0 ? (size_t)count : 1, size);
+    if (memory == NULL) {
+        PyErr_NoMemory();
+    }
+    return memory;
+}
+
+/* (dtype code, itemsize, sizes, strides) at `first` of `tuple`. */
+static int
+fill_shape(shape *out, PyObject *tuple, Py_ssize_t first)
+{
+    PyObject *sizes = tuple_at(tuple, first + 2), *strides = tuple_at(tuple, first + 3);
+    if (sizes == NULL || strides == NULL) {
+        return -1;
+    }
+    out->dtype = (int32_t)int_at(tuple, first);
+    out->itemsize = (int32_t)int_at(tuple, first + 1);
+    out->ndim = PyTuple_GET_SIZE(sizes);
+    out->numel = 1;
+    if (PyTuple_GET_SIZE(strides) != out->ndim) {
+        PyErr_SetString(PyExc_ValueError, "plan: as many strides as sizes are needed");
+        return -1;
+    }
+    out->dims = zeroed(2 * out->ndim, sizeof *out->dims);
+    if (out->dims == NULL) {
+        return -1;
+    }
+    for (int64_t i = 0; i < out->ndim; i++) {
+        out->dims[i] = int_at(sizes, i);
+        out->dims[out->ndim + i] = int_at(strides, i);
+        out->numel *= out->dims[i];
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+check_buf(const plan_object *plan, int64_t buf)
+{
+    if (buf >= 0 && buf < plan->n_buffers) {
+        return 0;
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_Format(PyExc_ValueError, "plan: buffer %lld is out of range", (long long)buf);
+    }
+    return -1;
+}
+
+static int32_t *
+fill_bufs(const plan_object *plan, PyObject *tuple, Py_ssize_t at, Py_ssize_t *count, int allow_none)
+{
+    PyObject *numbers = tuple_at(tuple, at);
+    if (numbers == NULL) {
+        return NULL;
+    }
+    *count = PyTuple_GET_SIZE(numbers);
+    int32_t *bufs = zeroed(*count, sizeof *bufs);
+    for (Py_ssize_t i = 0; bufs != NULL && i < *count; i++) {
+        int64_t buf = int_at(numbers, i);
+        if (!(allow_none && buf == -1 && !PyErr_Occurred()) && check_buf(plan, buf) < 0) {
+            PyMem_Free(bufs);
+            return NULL;
+        }
+        bufs[i] = (int32_t)buf;
+    }
+    return bufs;
+}
+
+static int
+fill_kernel(const plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
+{
+    PyObject *ints = tuple_at(tuple, 3);
+    int64_t number = int_at(tuple, 1);
+    if (ints == NULL || number < 0 || number >= PyTuple_GET_SIZE(kernels)) {
+        PyErr_SetString(PyExc_ValueError, "plan: no such kernel");
+        return -1;
+    }
+    *(void **)&out->kernel = PyLong_AsVoidPtr(PyTuple_GET_ITEM(kernels, number));
+    out->bufs = fill_bufs(plan, tuple, 2, &out->n_bufs, 0);
+    out->n_ints = PyTuple_GET_SIZE(ints);
+    out->ints = zeroed(out->n_ints, sizeof *out->ints);
+    if (out->bufs == NULL || out->ints == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < out->n_ints; i++) {
+        out->ints[i] = int_at(ints, i);
+    }
+    out->release_gil = (int)int_at(tuple, 4);
+    if (out->kernel == NULL && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "plan: a kernel's address is null");
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+fill_matmul(const plan_object *plan, step *out, PyObject *tuple)
+{
+    static const Py_ssize_t arity[MATMUL_KINDS] = {2, 3, 2, 3};
+    int64_t kind = int_at(tuple, 1);
+    out->bufs = fill_bufs(plan, tuple, 2, &out->n_bufs, 0);
+    out->buf = int_at(tuple, 3);
+    out->has_out = (int)int_at(tuple, 4);
+    if (out->bufs == NULL || check_buf(plan, out->buf) < 0) {
+        return -1;
+    }
+    if (kind < 0 || kind >= MATMUL_KINDS || out->n_bufs != arity[kind] || PyTuple_GET_SIZE(tuple) < 7) {
+        PyErr_SetString(PyExc_ValueError, "plan: a malformed matmul");
+        return -1;
+    }
+    out->matmul = (enum matmul_kind)kind;
+    out->beta = PyFloat_AsDouble(PyTuple_GET_ITEM(tuple, 5));
+    out->alpha = PyFloat_AsDouble(PyTuple_GET_ITEM(tuple, 6));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+fill_step(plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
+{
+    out->kind = (enum step_kind)int_at(tuple, 0);
+    switch (out->kind) {
+    case STEP_ARENA:
+        plan->arena_bytes = int_at(tuple, 1);
+        return PyErr_Occurred() ? -1 : 0;
+    case STEP_ALLOC:
+        out->buf = int_at(tuple, 1);
+        return check_buf(plan, out->buf) < 0 ? -1 : fill_shape(&out->shape, tuple, 2);
+    case STEP_SLOT:
+        out->buf = int_at(tuple, 1);
+        out->offset = int_at(tuple, 2);
+        if (check_buf(plan, out->buf) < 0) {
+            return -1;
+        }
+        plan->makers[out->buf] = out;
+        return fill_shape(&out->shape, tuple, 3);
+    case STEP_VIEW:
+        out->buf = int_at(tuple, 1);
+        out->base = int_at(tuple, 2);
+        out->offset = int_at(tuple, 3);
+        if (check_buf(plan, out->buf) < 0 || check_buf(plan, out->base) < 0) {
+            return -1;
+        }
+        plan->makers[out->buf] = out;
+        return fill_shape(&out->shape, tuple, 4);
+    case STEP_FREE:
+        out->buf = int_at(tuple, 1);
+        return check_buf(plan, out->buf);
+    case STEP_KERNEL:
+        return fill_kernel(plan, out, tuple, kernels);
+    case STEP_MATMUL:
+        plan->toggles_grad = 1;
+        return fill_matmul(plan, out, tuple);
+    case STEP_EXTERN:
+        plan->toggles_grad = 1;
+        out->bufs = fill_bufs(plan, tuple, 2, &out->n_bufs, 0);
+        out->outs = fill_bufs(plan, tuple, 3, &out->n_outs, 1);
+        if (out->bufs == NULL || out->outs == NULL) {
+            return -1;
+        }
+        out->callee = Py_NewRef(PyTuple_GET_ITEM(tuple, 1));
+        return 0;
+    }
+    PyErr_SetString(PyExc_ValueError, "plan: unknown step");
+    return -1;
+}
+
+static int
+fill_output(plan_object *plan, output *out, PyObject *tuple)
+{
+    out->kind = (enum output_kind)int_at(tuple, 0);
+    if (out->kind == OUTPUT_CONST) {
+        out->value = Py_NewRef(PyTuple_GET_ITEM(tuple, 1));
+        return 0;
+    }
+    out->index = int_at(tuple, 1);
+    if (out->kind == OUTPUT_INPUT && (out->index < 0 || out->index >= plan->n_inputs)) {
+        PyErr_SetString(PyExc_ValueError, "plan: an output names an input that there is not");
+    }
+    return check_buf(plan, out->index);
+}
+
+int
+plan_fill(plan_object *plan, PyObject *args)
+{
+    PyObject *inputs, *fixed, *steps, *outputs, *kernels;
+    int form;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!ni:Plan", &PyTuple_Type, &inputs, &PyTuple_Type, &fixed, &PyTuple_Type,
+                          &steps, &PyTuple_Type, &outputs, &PyTuple_Type, &kernels, &plan->n_buffers, &form)) {
+        return -1;
+    }
+    plan->form = (enum result_form)form;
+    plan->fixed = Py_NewRef(fixed);
+    plan->n_inputs = PyTuple_GET_SIZE(inputs);
+    plan->n_fixed = PyTuple_GET_SIZE(fixed);
+    if (plan->n_buffers < plan->n_inputs || plan->n_inputs < plan->n_fixed) {
+        PyErr_SetString(PyExc_ValueError, "plan: every input needs a buffer");
+        return -1;
+    }
+    plan->inputs = zeroed(plan->n_inputs, sizeof *plan->inputs);
+    plan->steps = zeroed(PyTuple_GET_SIZE(steps), sizeof *plan->steps);
+    plan->outputs = zeroed(PyTuple_GET_SIZE(outputs), sizeof *plan->outputs);
+    plan->makers = zeroed(plan->n_buffers, sizeof *plan->makers);
+    if (plan->inputs == NULL || plan->steps == NULL || plan->outputs == NULL || plan->makers == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < plan->n_inputs; i++) {
+        PyObject *input = tuple_at(inputs, i);
+        if (input == NULL || fill_shape(&plan->inputs[i], input, 0) < 0) {
+            return -1;
+        }
+    }
+    for (; plan->n_steps < PyTuple_GET_SIZE(steps); plan->n_steps++) {
+        PyObject *tuple = tuple_at(steps, plan->n_steps);
+        /* Counted before it is filled, so that plan_clear sees what a failure left behind. */
+        if (tuple == NULL || fill_step(plan, &plan->steps[plan->n_steps], tuple, kernels) < 0) {
+            plan->n_steps += tuple != NULL;
+            return -1;
+        }
+    }
+    for (; plan->n_outputs < PyTuple_GET_SIZE(outputs); plan->n_outputs++) {
+        PyObject *tuple = tuple_at(outputs, plan->n_outputs);
+        if (tuple == NULL || fill_output(plan, &plan->outputs[plan->n_outputs], tuple) < 0) {
+            return -1;
+        }
+    }
+    if (plan->form == RESULT_SINGLE && plan->n_outputs != 1) {
+        PyErr_SetString(PyExc_ValueError, "plan: a single result needs exactly one output");
+        return -1;
+    }
+    return 0;
+}
+
+void
+plan_clear(plan_object *plan)
+{
+    for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
+        step *s = &plan->steps[i];
+        Py_CLEAR(s->callee);
+        PyMem_Free(s->shape.dims);
+        PyMem_Free(s->bufs);
+        PyMem_Free(s->outs);
+        PyMem_Free(s->ints);
+    }
+    for (Py_ssize_t i = 0; i < plan->n_outputs; i++) {
+        Py_CLEAR(plan->outputs[i].value);
+    }
+    for (Py_ssize_t i = 0; plan->inputs != NULL && i < plan->n_inputs; i++) {
+        PyMem_Free(plan->inputs[i].dims);
+    }
+    PyMem_Free(plan->steps);
+    PyMem_Free(plan->outputs);
+    PyMem_Free(plan->inputs);
+    PyMem_Free(plan->makers);
+    plan->steps = NULL;
+    plan->outputs = NULL;
+    plan->inputs = NULL;
+    plan->makers = NULL;
+    plan->n_steps = plan->n_outputs = plan->n_inputs = 0;
+    Py_CLEAR(plan->fixed);
+    free(plan->arena);
+    plan->arena = NULL;
+}

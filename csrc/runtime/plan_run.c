@@ -1,0 +1,394 @@
+/* One call of a plan. Everything a call owns is in its `run`; a tensor object is made for a slot or a view only when
+ * something asks for the object rather than the address. */
+#include "plan.h"
+
+#include <stdlib.h>
+
+enum { STACK_BUFFERS = 64, STACK_KERNEL_BUFS = 64, ARENA_ALIGNMENT = 64, MAX_DIMS = 3 };
+
+typedef struct buffer {
+    void *data;
+    PyObject *tensor; /* owned; NULL for a slot or a view that is only an address */
+} buffer;
+
+typedef struct run {
+    plan_object *plan;
+    buffer *buffers;
+    char *arena;
+    int arena_is_plans;
+} run;
+
+static PyObject *
+wrap_and_drop(int32_t status, void *handle, const char *what)
+{
+    if (status != 0) {
+        PyErr_Format(PyExc_RuntimeError, "plan: torch could not %s", what);
+        return NULL;
+    }
+    PyObject *tensor = tv_wrap_handle(handle);
+    plan_api.drop(handle);
+    return tensor;
+}
+
+/* The tensor object of a buffer, borrowed. */
+static PyObject *
+buffer_tensor(run *r, Py_ssize_t i)
+{
+    buffer *b = &r->buffers[i];
+    if (b->tensor != NULL) {
+        return b->tensor;
+    }
+    const step *maker = r->plan->makers[i];
+    if (maker == NULL) {
+        PyErr_Format(PyExc_RuntimeError, "plan: buffer %zd is read before it is made", i);
+        return NULL;
+    }
+    const shape *s = &maker->shape;
+    void *handle = NULL;
+    if (maker->kind == STEP_SLOT) {
+        int32_t status = plan_api.blob(b->data, s->ndim, s->dims, s->dims + s->ndim, 0, s->dtype, TV_CPU, 0, &handle);
+        return b->tensor = wrap_and_drop(status, handle, "wrap a slot");
+    }
+    PyObject *base = buffer_tensor(r, maker->base);
+    tensor_view view;
+    if (base == NULL || tv_read_meta(base, &view) < 0 || tv_read(base, &view) < 0) {
+        return NULL;
+    }
+    int32_t status = plan_api.reinterpret(tv_aten_handle(base), s->ndim, s->dims, s->dims + s->ndim,
+                                          view.storage_offset + maker->offset, &handle);
+    return b->tensor = wrap_and_drop(status, handle, "make a view");
+}
+
+/* Takes over the reference. */
+static int
+set_tensor(run *r, Py_ssize_t i, PyObject *tensor)
+{
+    tensor_view view;
+    if (tensor == NULL) {
+        return -1;
+    }
+    if (tv_read(tensor, &view) < 0) {
+        Py_DECREF(tensor);
+        return -1;
+    }
+    Py_XSETREF(r->buffers[i].tensor, tensor);
+    r->buffers[i].data = view.data;
+    return 0;
+}
+
+static int
+wrong_input(Py_ssize_t i, const char *what)
+{
+    PyErr_Format(PyExc_ValueError, "input %zd of a compiled graph has another %s than it was compiled for", i, what);
+    return -1;
+}
+
+static int
+read_input(run *r, Py_ssize_t i, PyObject *object)
+{
+    const shape *expected = &r->plan->inputs[i];
+    buffer *b = &r->buffers[i];
+    if (expected->dtype == -1) { /* a Python int: nothing to read */
+        b->tensor = Py_NewRef(object);
+        return 0;
+    }
+    tensor_view view;
+    if (tv_read(object, &view) < 0) {
+        return -1;
+    }
+    if (view.device_type != TV_CPU) {
+        return wrong_input(i, "device");
+    }
+    if (view.dtype != expected->dtype) {
+        return wrong_input(i, "dtype");
+    }
+    if (view.ndim != expected->ndim) {
+        return wrong_input(i, "number of dimensions");
+    }
+    for (int64_t d = 0; d < view.ndim; d++) {
+        if (view.sizes[d] != expected->dims[d]) {
+            return wrong_input(i, "size");
+        }
+        if (view.strides[d] != expected->dims[view.ndim + d] && view.sizes[d] > 1 && expected->numel > 0) {
+            return wrong_input(i, "stride");
+        }
+    }
+    if (view.data == NULL && expected->numel > 0) {
+        PyErr_Format(PyExc_ValueError, "input %zd of a compiled graph has no memory", i);
+        return -1;
+    }
+    b->data = view.data;
+    b->tensor = Py_NewRef(object);
+    return 0;
+}
+
+static int
+take_arena(run *r)
+{
+    plan_object *plan = r->plan;
+    size_t bytes = ((size_t)plan->arena_bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+    if (!plan->arena_busy) {
+        if (plan->arena == NULL) {
+            plan->arena = aligned_alloc(ARENA_ALIGNMENT, bytes ? bytes : ARENA_ALIGNMENT);
+        }
+        r->arena = plan->arena;
+        r->arena_is_plans = plan->arena_busy = plan->arena != NULL;
+    } else {
+        r->arena = aligned_alloc(ARENA_ALIGNMENT, bytes ? bytes : ARENA_ALIGNMENT);
+    }
+    if (r->arena == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
+
+static int
+run_kernel(run *r, const step *s)
+{
+    void *stack[STACK_KERNEL_BUFS], **bufs = stack;
+    if (s->n_bufs > STACK_KERNEL_BUFS && (bufs = PyMem_Malloc((size_t)s->n_bufs * sizeof *bufs)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < s->n_bufs; i++) {
+        bufs[i] = r->buffers[s->bufs[i]].data;
+    }
+    if (s->release_gil) {
+        Py_BEGIN_ALLOW_THREADS
+        s->kernel(bufs, s->ints);
+        Py_END_ALLOW_THREADS
+    } else {
+        s->kernel(bufs, s->ints);
+    }
+    if (bufs != stack) {
+        PyMem_Free(bufs);
+    }
+    return 0;
+}
+
+static int
+run_extern(run *r, const step *s)
+{
+    PyObject *small[16], **args = small;
+    if (s->n_bufs > 16 && (args = PyMem_Malloc((size_t)s->n_bufs * sizeof *args)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int failed = 0;
+    for (Py_ssize_t i = 0; i < s->n_bufs && !failed; i++) {
+        args[i] = buffer_tensor(r, s->bufs[i]);
+        failed = args[i] == NULL;
+    }
+    PyObject *result = failed ? NULL : PyObject_Vectorcall(s->callee, args, (size_t)s->n_bufs, NULL);
+    if (args != small) {
+        PyMem_Free(args);
+    }
+    if (result == NULL) {
+        return -1;
+    }
+    if (s->n_outs == 1 && !PyTuple_Check(result) && !PyList_Check(result)) {
+        if (s->outs[0] >= 0) {
+            return set_tensor(r, s->outs[0], result);
+        }
+    } else if (s->n_outs > 0) {
+        PyObject *items = PySequence_Fast(result, "plan: an operator returned something else than its results");
+        failed = items == NULL || PySequence_Fast_GET_SIZE(items) < s->n_outs;
+        for (Py_ssize_t i = 0; i < s->n_outs && !failed; i++) {
+            if (s->outs[i] >= 0) {
+                failed = set_tensor(r, s->outs[i], Py_NewRef(PySequence_Fast_GET_ITEM(items, i))) < 0;
+            }
+        }
+        if (failed && !PyErr_Occurred()) {
+            PyErr_SetString(PyExc_RuntimeError, "plan: an operator returned fewer results than were expected");
+        }
+        Py_XDECREF(items);
+    }
+    Py_DECREF(result);
+    return failed ? -1 : 0;
+}
+
+/* The result of a matmul that brings none: the sizes follow from the two factors. */
+static int
+allocate_product(run *r, const step *s, PyObject *left, PyObject *right)
+{
+    tensor_view a, b;
+    if (tv_read_meta(left, &a) < 0 || tv_read_meta(right, &b) < 0) {
+        return -1;
+    }
+    if (a.ndim < 2 || a.ndim > MAX_DIMS || b.ndim != a.ndim) {
+        PyErr_SetString(PyExc_ValueError, "plan: matmul takes matrices or batches of them");
+        return -1;
+    }
+    int64_t sizes[MAX_DIMS];
+    for (int64_t i = 0; i < a.ndim - 1; i++) {
+        sizes[i] = a.sizes[i];
+    }
+    sizes[a.ndim - 1] = b.sizes[b.ndim - 1];
+    return set_tensor(r, s->buf, tv_empty_strided(a.ndim, sizes, NULL, a.dtype, TV_CPU, -1));
+}
+
+static int
+run_matmul(run *r, const step *s)
+{
+    typedef int32_t (*product)(void *, void *, void *);
+    typedef int32_t (*sum_of_product)(void *, void *, void *, void *, double, double);
+    PyObject *args[3], *out;
+    void *h[3];
+    for (Py_ssize_t i = 0; i < s->n_bufs; i++) {
+        args[i] = buffer_tensor(r, s->bufs[i]);
+        h[i] = args[i] == NULL ? NULL : tv_aten_handle(args[i]);
+        if (h[i] == NULL) {
+            return -1;
+        }
+    }
+    if (!s->has_out && allocate_product(r, s, args[s->n_bufs - 2], args[s->n_bufs - 1]) < 0) {
+        return -1;
+    }
+    out = buffer_tensor(r, s->buf);
+    void *target = out == NULL ? NULL : tv_aten_handle(out);
+    if (target == NULL) {
+        return -1;
+    }
+    int32_t status;
+    Py_BEGIN_ALLOW_THREADS
+    if (s->n_bufs == 2) {
+        status = ((product)plan_api.mm[s->matmul])(target, h[0], h[1]);
+    } else {
+        status = ((sum_of_product)plan_api.mm[s->matmul])(target, h[0], h[1], h[2], s->beta, s->alpha);
+    }
+    Py_END_ALLOW_THREADS
+    if (status != 0) {
+        PyErr_SetString(PyExc_RuntimeError, "plan: torch's matrix product failed");
+        return -1;
+    }
+    return 0;
+}
+
+static int
+run_step(run *r, const step *s)
+{
+    const shape *shape = &s->shape;
+    switch (s->kind) {
+    case STEP_ALLOC:
+        return set_tensor(r, s->buf, tv_empty_strided(shape->ndim, shape->dims, shape->dims + shape->ndim,
+                                                      shape->dtype, TV_CPU, -1));
+    case STEP_ARENA:
+        return take_arena(r);
+    case STEP_SLOT:
+        Py_CLEAR(r->buffers[s->buf].tensor);
+        r->buffers[s->buf].data = r->arena + s->offset;
+        return 0;
+    case STEP_KERNEL:
+        return run_kernel(r, s);
+    case STEP_EXTERN:
+        return run_extern(r, s);
+    case STEP_MATMUL:
+        return run_matmul(r, s);
+    case STEP_VIEW:
+        r->buffers[s->buf].data = (char *)r->buffers[s->base].data + s->offset * shape->itemsize;
+        return 0;
+    case STEP_FREE:
+        Py_CLEAR(r->buffers[s->buf].tensor);
+        return 0;
+    }
+    Py_UNREACHABLE();
+}
+
+static PyObject *
+collect(run *r, PyObject *const *args)
+{
+    const plan_object *plan = r->plan;
+    PyObject *result = NULL;
+    if (plan->form != RESULT_SINGLE) {
+        result = plan->form == RESULT_LIST ? PyList_New(plan->n_outputs) : PyTuple_New(plan->n_outputs);
+        if (result == NULL) {
+            return NULL;
+        }
+    }
+    for (Py_ssize_t i = 0; i < plan->n_outputs; i++) {
+        const output *out = &plan->outputs[i];
+        PyObject *item = out->kind == OUTPUT_CONST ? out->value : buffer_tensor(r, out->index);
+        if (item == NULL) {
+            Py_XDECREF(result);
+            return NULL;
+        }
+        Py_INCREF(item);
+        if (plan->form == RESULT_SINGLE) {
+            return item;
+        }
+        if (plan->form == RESULT_LIST) {
+            PyList_SET_ITEM(result, i, item);
+        } else {
+            PyTuple_SET_ITEM(result, i, item);
+        }
+    }
+    return result;
+}
+
+static PyObject *
+run_all(run *r, PyObject *const *args)
+{
+    plan_object *plan = r->plan;
+    Py_ssize_t n_args = plan->n_inputs - plan->n_fixed;
+    for (Py_ssize_t i = 0; i < plan->n_inputs; i++) {
+        if (read_input(r, i, i < n_args ? args[i] : PyTuple_GET_ITEM(plan->fixed, i - n_args)) < 0) {
+            return NULL;
+        }
+    }
+    /* Outputs and externs must not record autograd history. */
+    bool grad = plan->toggles_grad && plan_api.grad_enabled();
+    if (grad) {
+        plan_api.set_grad(false);
+    }
+    PyObject *result = NULL;
+    Py_ssize_t i = 0;
+    while (i < plan->n_steps && run_step(r, &plan->steps[i]) == 0) {
+        i++;
+    }
+    if (i == plan->n_steps) {
+        result = collect(r, args);
+    }
+    if (grad) {
+        plan_api.set_grad(true);
+    }
+    return result;
+}
+
+PyObject *
+plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    plan_object *plan = (plan_object *)self;
+    Py_ssize_t n_args = PyVectorcall_NARGS(nargsf);
+    if (n_args != plan->n_inputs - plan->n_fixed || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) > 0)) {
+        PyErr_Format(PyExc_TypeError, "a compiled graph takes %zd positional arguments, not %zd",
+                     plan->n_inputs - plan->n_fixed, n_args);
+        return NULL;
+    }
+    buffer stack[STACK_BUFFERS];
+    run r = {.plan = plan, .buffers = stack};
+    if (plan->n_buffers > STACK_BUFFERS) {
+        r.buffers = PyMem_Malloc((size_t)plan->n_buffers * sizeof *r.buffers);
+        if (r.buffers == NULL) {
+            return PyErr_NoMemory();
+        }
+    }
+    for (Py_ssize_t i = 0; i < plan->n_buffers; i++) {
+        r.buffers[i] = (buffer){NULL, NULL};
+    }
+    Py_INCREF(self);
+    PyObject *result = run_all(&r, args);
+    for (Py_ssize_t i = 0; i < plan->n_buffers; i++) {
+        Py_XDECREF(r.buffers[i].tensor);
+    }
+    if (r.buffers != stack) {
+        PyMem_Free(r.buffers);
+    }
+    if (r.arena_is_plans) {
+        plan->arena_busy = 0;
+    } else {
+        free(r.arena);
+    }
+    Py_DECREF(self);
+    return result;
+}

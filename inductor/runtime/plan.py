@@ -1,0 +1,170 @@
+"""From a PlanSpec to something callable: the C Plan, or the Python reference where the extension is not built."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+
+from .aten import bind_extern
+from .plan_py import PythonPlan
+from .plan_spec import (
+    Alloc,
+    Arena,
+    BufRef,
+    Extern,
+    Free,
+    InputSpec,
+    KernelCall,
+    OutputRef,
+    PlanSpec,
+    Slot,
+    Step,
+    View,
+    dtype_name,
+    dtype_of,
+)
+
+try:
+    from .. import _C
+except ImportError:  # built without a C compiler; the reference runner serves
+    _C = None  # type: ignore[assignment]
+
+Form = Literal["tuple", "list", "single"]
+
+# Shared with csrc/runtime/plan.h.
+ALLOC, ARENA, SLOT, KERNEL, EXTERN, MATMUL, VIEW, FREE = range(8)
+_MATMULS = {"aten.mm": 0, "aten.addmm": 1, "aten.bmm": 2, "aten.baddbmm": 3}
+_OUTPUTS = {"buf": 0, "input": 1, "const": 2}
+_FORMS: dict[str, int] = {"tuple": 0, "list": 1, "single": 2}
+# c10::ScalarType's numbers, as in csrc/tensor_view.c.
+_DTYPE_CODES = {
+    "uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6, "float64": 7,
+    "complex64": 9, "complex128": 10, "bool": 11, "bfloat16": 15, "uint16": 27, "uint32": 28, "uint64": 29,
+}  # fmt: skip
+# Kernels over fewer bytes than this end sooner than a hand-over of the interpreter lock takes.
+_RELEASE_BYTES = 1 << 20
+
+
+def make_plan(
+    spec: PlanSpec, kernels: Sequence[int], bound: Sequence[torch.Tensor] = (), form: Form = "tuple",
+    python: bool = False,
+) -> Callable[..., Any]:
+    """A callable over the graph inputs less the last `len(bound)`, which are always `bound`.
+
+    `kernels`: addresses, in the order of `spec.kernel_names`. `form`: what the outputs come in. `python`: run by the
+    reference even if the extension is there. The result must not be called with other sizes, strides or dtypes than
+    the spec's (ValueError), nor with autograd expected of it.
+    """
+    if len(kernels) != len(spec.kernel_names):
+        raise ValueError(f"{len(spec.kernel_names)} kernels are needed, {len(kernels)} were given")
+    if python or _C is None:
+        return PythonPlan(spec, tuple(kernels), tuple(bound), form)
+    fixed = (*bound, *spec.constants)
+    inputs = (*spec.inputs, *map(input_spec, spec.constants))
+    facts = _BufferFacts(spec, inputs)
+    return _C.Plan(
+        tuple(_shape(i.dtype, i.size, i.stride) if i.kind == "tensor" else (-1, 0, (), ()) for i in inputs),
+        fixed,
+        tuple(_encode(step, facts) for step in delay_frees(spec.steps)),
+        tuple(_encode_output(ref) for ref in spec.outputs),
+        tuple(kernels),
+        spec.buffer_count(),
+        _FORMS[form],
+    )
+
+
+def input_spec(tensor: torch.Tensor) -> InputSpec:
+    """The InputSpec that accepts exactly this tensor's metadata."""
+    return InputSpec("tensor", dtype_name(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()))
+
+
+def delay_frees(steps: Sequence[Step]) -> list[Step]:
+    """The steps with every buffer freed only after the views of it: a view may become a tensor late."""
+    base_of = {step.buf: step.base for step in steps if isinstance(step, View)}
+    freed = {step.buf for step in steps if isinstance(step, Free)}
+    waiting: dict[int, int] = {}  # views of a buffer that are not freed yet; one that never is pins its base
+    for base in base_of.values():
+        waiting[base] = waiting.get(base, 0) + 1
+    result: list[Step] = []
+    postponed: set[int] = set()
+
+    def free(buf: int) -> None:
+        if waiting.get(buf, 0):
+            postponed.add(buf)
+            return
+        result.append(Free(buf))
+        base = base_of.get(buf)
+        if base is not None:
+            waiting[base] -= 1
+            if base in postponed and base in freed:
+                postponed.discard(base)
+                free(base)
+
+    for step in steps:
+        if isinstance(step, Free):
+            free(step.buf)
+        else:
+            result.append(step)
+    return result
+
+
+def _shape(dtype: str, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[Any, ...]:
+    return (_DTYPE_CODES[dtype], dtype_of(dtype).itemsize, tuple(map(int, size)), tuple(map(int, stride)))
+
+
+class _BufferFacts:
+    """What the steps say about each buffer: its dtype (None for the result of an extern) and its bytes."""
+
+    def __init__(self, spec: PlanSpec, inputs: Sequence[InputSpec]) -> None:
+        self.dtype: dict[int, str] = {}
+        self.nbytes: dict[int, int] = {}
+        for i, item in enumerate(inputs):
+            self._note(i, item.dtype, item.size)
+        for step in spec.steps:
+            if isinstance(step, (Alloc, Slot)):
+                self._note(step.buf, step.dtype, step.size)
+            elif isinstance(step, View):
+                dtype = step.dtype or self.dtype.get(step.base)
+                if dtype is None:
+                    raise ValueError(f"the view {step.buf} of an extern's result must say its dtype")
+                self._note(step.buf, dtype, step.size)
+
+    def _note(self, buf: int, dtype: str, size: tuple[int, ...]) -> None:
+        self.dtype[buf] = dtype
+        self.nbytes[buf] = math.prod(size) * dtype_of(dtype).itemsize
+
+
+def _encode(step: Step, facts: _BufferFacts) -> tuple[Any, ...]:
+    if isinstance(step, Alloc):
+        return (ALLOC, step.buf, *_shape(step.dtype, step.size, step.stride))
+    if isinstance(step, Arena):
+        return (ARENA, step.nbytes)
+    if isinstance(step, Slot):
+        return (SLOT, step.buf, step.offset, *_shape(step.dtype, step.size, step.stride))
+    if isinstance(step, KernelCall):
+        long = sum(facts.nbytes.get(buf, 0) for buf in step.bufs) >= _RELEASE_BYTES
+        return (KERNEL, step.kernel, tuple(step.bufs), tuple(map(int, step.ints)), int(long))
+    if isinstance(step, View):
+        return (VIEW, step.buf, step.base, step.offset, *_shape(facts.dtype[step.buf], step.size, step.stride))
+    if isinstance(step, Free):
+        return (FREE, step.buf)
+    return _encode_extern(step)
+
+
+def _encode_extern(step: Extern) -> tuple[Any, ...]:
+    kind = _MATMULS.get(step.target.rpartition(".")[0])
+    kwargs = dict(step.kwargs)
+    beta, alpha = kwargs.pop("beta", 1.0), kwargs.pop("alpha", 1.0)
+    plain = all(isinstance(arg, BufRef) for arg in step.args) and not kwargs and len(step.outs) == 1
+    if kind is not None and plain and len(step.args) == (3 if kind % 2 else 2) and step.out in ((), ("out",)):
+        bufs = tuple(arg.buf for arg in step.args)
+        return (MATMUL, kind, bufs, step.outs[0], int(bool(step.out)), float(beta), float(alpha))
+    call, bufs = bind_extern(step)
+    return (EXTERN, call, bufs, () if step.out else tuple(step.outs))
+
+
+def _encode_output(ref: OutputRef) -> tuple[Any, ...]:
+    return (_OUTPUTS[ref.kind], ref.value)
