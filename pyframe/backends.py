@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,3 +46,24 @@ def find_backend(backend: Any) -> Backend:
 def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Runs the captured graph as it is."""
     return gm.forward
+
+
+@register_backend("inductor")
+def inductor_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The default: our own compiler.  Until its code generation is complete, one warning and the graph as captured."""
+    import inductor  # the compiler is loaded by its first use only
+
+    compile_fx = getattr(inductor, "compile_fx", None)
+    if compile_fx is not None:
+        return compile_fx(gm, example_inputs)
+    if not _warned:
+        _warned.append("inductor")
+        warnings.warn(
+            "pyframe: kernels of the inductor backend are not available in this version; the captured graph runs with "
+            "ATen operators. Results are those of eager.",
+            stacklevel=2,
+        )
+    return gm.forward
+
+
+_warned: list[str] = []

@@ -18,11 +18,11 @@ from . import _C
 from .backends import Backend
 from .core import guard_explain, guard_program
 from .core.guard import Guard, TensorMeta
-from .metrics import counters
 from .emit.graph import GraphBuilder
 from .emit.output import TraceResult
 from .errors import BackendCompilerFailed, InternalError, PyframeError, RecompileLimitExceeded, Restart, SkipFrame
 from .interp.trace import Trace
+from .metrics import counters
 from .options import Options
 from .report.logs import log
 
