@@ -119,8 +119,8 @@ class ConstVar(Var):
                 return tx.inline(found.__func__, [self, *args], kwargs)
             if not isinstance(self.value, enum.Enum) and type(self.value).__module__ != "torch":
                 return self.unsupported(tx, f"method {name!r}")
-        if name == "join" and isinstance(self.value, str) and len(args) == 1:
-            args = [make([item.constant() for item in args[0].unpack(tx)])]
+        if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:
+            args = [make(tuple(args[0].unpack(tx)))]
         try:
             values = constants(args)
             named = {key: arg.constant() for key, arg in kwargs.items()}
