@@ -95,8 +95,8 @@ class FrameCompiler:
         if id(func.__code__) not in self.limited:
             self.limited.add(id(func.__code__))
             warnings.warn(
-                f"pyframe: {func.__qualname__} ({func.__code__.co_filename}:{func.__code__.co_firstlineno}) reached the "
-                f"recompile limit ({self.options.recompile_limit}); calls that fit no capture run eagerly. Last missed "
+                f"pyframe: {func.__qualname__} ({func.__code__.co_filename}:{func.__code__.co_firstlineno}) reached "
+                f"the recompile limit ({self.options.recompile_limit}); calls that fit no capture run eagerly. Last missed "
                 f"guard: {reason}. Pass the changing value as a tensor, or raise options={{'recompile_limit': n}}.",
                 stacklevel=2,
             )

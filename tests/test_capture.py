@@ -220,7 +220,7 @@ def test_fullgraph_error_names_break_and_line():
 
 def test_exception_as_in_eager():
     def fn(x):
-        y = x + 1
+        x + 1
         raise KeyError("missing")
 
     with pytest.raises(KeyError, match="missing"):

@@ -92,7 +92,8 @@ def _closure(context: CallContext, index: int) -> Any:
 
 
 def _builtins(context: CallContext) -> dict[str, Any]:
-    return context.function.__builtins__
+    function: Any = context.function
+    return function.__builtins__
 
 
 def _global(context: CallContext, name: str) -> Any:

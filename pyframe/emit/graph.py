@@ -36,7 +36,7 @@ class GraphBuilder:
         self._grad_at_entry = torch.is_grad_enabled()
 
     def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
-        """The finished graph: its result is the tuple of `outputs` (TensorVars).  It leaves grad mode as it found it."""
+        """The finished graph: gives the tuple of `outputs` (TensorVars) and leaves grad mode as it found it."""
         if torch.is_grad_enabled() != self._grad_at_entry:
             self.effect(torch._C._set_grad_enabled, self._grad_at_entry)
         self.graph.output(tuple(var.node for var in outputs))

@@ -18,7 +18,7 @@ from .base import NotConstant, Var
 from .const import BINARY, COMPARE, ConstVar, MethodVar, fold, make
 from .exception import ExceptionVar, Raised
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, Handler, PartialVar
-from .instance import InstanceVar, lookup
+from .instance import MISSING, InstanceVar, lookup
 from .iterator import from_python
 from .klass import ClassVar, SuperVar, type_var
 from .mapping import DictVar, key_of, pairs_of
@@ -382,7 +382,7 @@ def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(callable)
 def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return _bool(hasattr(type_var(tx, args[0]).constant(), "__call__"))
+    return _bool(lookup(type_var(tx, args[0]).constant(), "__call__") is not MISSING)
 
 
 @model(id)

@@ -9,13 +9,15 @@ from ..core.tracer import Tracer
 from .base import Var
 from .const import MethodVar, make
 
+_LIST_ITERATOR: type = type(iter([]))
+
 
 class IteratorVar(Var):
     """An iterator that the tracer runs: `step(tx)` gives the next Var or None."""
 
     __slots__ = ("done", "step", "type")
 
-    def __init__(self, step: Callable[[Tracer], Var | None], type_: type = type(iter([]))) -> None:
+    def __init__(self, step: Callable[[Tracer], Var | None], type_: type = _LIST_ITERATOR) -> None:
         super().__init__()
         self.step = step
         self.done = False

@@ -27,15 +27,15 @@ METADATA = {
     "is_xpu", "is_cpu", "layout", "itemsize", "nbytes", "requires_grad", "is_leaf", "is_inference", "names",
 }  # fmt: skip
 METADATA_METHODS = {
-    "dim", "ndimension", "numel", "nelement", "is_contiguous", "is_floating_point", "is_complex", "is_signed", "element_size",
-    "storage_offset", "get_device", "is_conj", "is_neg", "is_inference",
+    "dim", "ndimension", "numel", "nelement", "is_contiguous", "is_floating_point", "is_complex", "is_signed",
+    "element_size", "storage_offset", "get_device", "is_conj", "is_neg", "is_inference",
 }  # fmt: skip
 TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag"}
 TO_PYTHON = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr"}
 # Methods that change what kind of tensor the object is; left to the real interpreter.
 METADATA_MUTATION = {
-    "resize_", "resize_as_", "set_", "requires_grad_", "backward", "register_hook", "retain_grad", "detach_", "share_memory_",
-    "pin_memory", "apply_", "map_", "register_post_accumulate_grad_hook", "untyped_storage", "storage",
+    "resize_", "resize_as_", "set_", "requires_grad_", "backward", "register_hook", "retain_grad", "detach_",
+    "share_memory_", "pin_memory", "apply_", "map_", "register_post_accumulate_grad_hook", "untyped_storage", "storage",
 }  # fmt: skip
 
 
@@ -44,7 +44,9 @@ class TensorVar(Var):
 
     __slots__ = ("cls", "fake", "node")
 
-    def __init__(self, node: fx.Node, fake: torch.Tensor, source: Source | None = None, cls: type | None = None) -> None:
+    def __init__(
+        self, node: fx.Node, fake: torch.Tensor, source: Source | None = None, cls: type | None = None
+    ) -> None:
         super().__init__(source)
         self.node, self.fake = node, fake
         self.cls = torch.Tensor if cls is None or not issubclass(cls, torch.nn.Parameter) else cls

@@ -30,7 +30,9 @@ from .sets import SetVar
 from .torchfn import CONTEXT_CLASSES, ContextClassVar, DisabledVar, TorchFunctionVar, is_torch_function
 
 EQUAL_TYPES = (int, float, complex, str, bytes, bool)
-IDENTITY_TYPES = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), enum.Enum, types.CodeType)
+IDENTITY_TYPES = (
+    torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), enum.Enum, types.CodeType,
+)  # fmt: skip
 
 
 def wrap(tx: Any, value: Any, source: Source | None) -> Var:
@@ -106,7 +108,8 @@ def _dict(tx: Any, value: Any, source: Source | None) -> Var:
 def _plain_dict(cls: type) -> bool:
     """Whether a subclass of dict keeps every method of dict (and has no instance attributes to speak of)."""
     own = [name for base in cls.__mro__ if base not in (dict, object) for name in base.__dict__]
-    return not any(name in dict.__dict__ and name not in ("__doc__", "__init__", "__repr__", "__module__") for name in own)
+    harmless = ("__doc__", "__init__", "__repr__", "__module__")
+    return not any(name in dict.__dict__ and name not in harmless for name in own)
 
 
 def _set(tx: Any, value: Any, source: Source | None) -> Var:

@@ -25,8 +25,7 @@ def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], *initia
 
 def chain(*iterables: Iterable[Any]) -> Iterator[Any]:
     for iterable in iterables:
-        for item in iterable:
-            yield item
+        yield from iterable
 
 
 def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
