@@ -97,7 +97,8 @@ class FrameCompiler:
             warnings.warn(
                 f"pyframe: {func.__qualname__} ({func.__code__.co_filename}:{func.__code__.co_firstlineno}) reached "
                 f"the recompile limit ({self.options.recompile_limit}); calls that fit no capture run eagerly. "
-                f"Last missed guard: {reason}. Pass the changing value as a tensor, or raise options={{'recompile_limit': n}}.",
+                f"Last missed guard: {reason}. Pass the changing value as a tensor, "
+                f"or raise options={{'recompile_limit': n}}.",
                 stacklevel=2,
             )
         return False
