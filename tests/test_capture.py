@@ -351,3 +351,67 @@ def test_demo_models_are_one_graph():
             assert relative_error(got, model(*args)) == 0
         assert pyframe.counters["graphs"] == 1
         assert not pyframe.counters["graph_breaks"]
+
+
+def break_in_with(x):
+    with torch.no_grad():
+        y = x * 2
+        n = y.sum().item()
+        z = y + n
+    return z, torch.is_grad_enabled()
+
+
+def break_in_try(x):
+    try:
+        y = x * 2
+        n = int(y.sum().item())
+        return torch.ones(3)[n + 100]
+    except IndexError:
+        return y + 1
+    finally:
+        x = x + 1
+
+
+def break_in_loop(x):
+    for i in range(3):
+        x = x + i
+        if x.sum() > 4:
+            x = x * 2
+    return x
+
+
+def break_with_closure(x):
+    y = x + 1
+
+    def scale(z):
+        return z * y
+
+    n = y.max().item()
+    y = y + n
+    return scale(x)
+
+
+@pytest.mark.parametrize("fn", [break_in_with, break_in_try, break_in_loop, break_with_closure])
+def test_break_inside_blocks(fn):
+    check(fn, X)
+    assert torch.is_grad_enabled()
+
+
+def test_method_put_on_the_instance_is_seen():
+    net = Net().eval()
+    fast = pyframe.compile(net, backend="eager")
+    fast(X)
+    net.forward = lambda x: x - 1
+    assert torch.equal(fast(X), X - 1)
+
+
+def test_default_backend_gives_eager_results():
+    fast = pyframe.compile(straight)
+    assert torch.allclose(fast(X), straight(X))
+
+
+def test_torch_compile_entry_point_is_registered():
+    from importlib.metadata import entry_points
+
+    found = {e.name: e.value for e in entry_points(group="torch_dynamo_backends")}
+    assert found.get("pyframe_inductor", "").startswith(("inductor", "pyframe"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,8 +11,7 @@ from torch import nn
 from ..core.source import ConstSource, DictItemSource, InstanceDictSource, ModuleAttrSource, Source
 from ..core.tracer import Tracer
 from .base import Var
-from .const import ConstVar
-from .function import BoundMethodVar, FunctionVar
+from .function import FunctionVar
 from .instance import MISSING, InstanceVar, lookup
 
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -44,8 +42,8 @@ class NNModuleVar(InstanceVar):
                 found = tx.wrap(fields[store][name], self._item_source(store, name))
                 self.attrs[name] = found
                 return found
-        if lookup(self.cls, name) is MISSING:
-            return None  # nothing of that name: __getattr__ or AttributeError decide
+        if self.source is not None and lookup(self.cls, name) is not MISSING:
+            tx.guard(InstanceDictSource(self.source), "DICT_LACKS", name)  # the class's own, until an instance has one
         return None
 
     def _item_source(self, store: str, name: str) -> Source | None:
@@ -101,17 +99,9 @@ class NNModuleVar(InstanceVar):
                 tx.guard(ConstSource.of(hooks, f"torch.nn.modules.module.{name}"), "LEN", 0)
         return found
 
-    def method(self, tx: Tracer, fn: types.FunctionType) -> Var:
-        return BoundMethodVar(FunctionVar(fn, None), self)
-
-    def iterate(self, tx: Tracer) -> Var:
-        return super().iterate(tx)
-
     def reconstruct(self, cg: Any) -> None:
         if self.value is MISSING:
             super().reconstruct(cg)
         else:
             cg.load_const(self.value)
 
-
-__all__ = ["ConstVar", "NNModuleVar"]
