@@ -215,7 +215,7 @@ def test_fullgraph_error_names_break_and_line():
     with pytest.raises(pyframe.Unsupported) as error:
         pyframe.compile(item, backend="eager", fullgraph=True)(X)
     assert "tensor-to-python" in str(error.value)
-    assert "test_capture.py" in str(error.value)
+    assert "test_end_to_end.py" in str(error.value)
 
 
 def test_exception_as_in_eager():
