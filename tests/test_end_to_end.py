@@ -415,3 +415,17 @@ def test_torch_compile_entry_point_is_registered():
 
     found = {e.name: e.value for e in entry_points(group="torch_dynamo_backends")}
     assert found.get("pyframe_inductor", "").startswith(("inductor", "pyframe"))
+
+
+def break_in_autocast(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.t()
+        n = int(y.shape[0] + x.sum().item() * 0)
+        z = y @ y
+    return z.float() + n
+
+
+def test_modes_do_not_leak():
+    check(break_in_autocast, X)
+    assert not torch.is_autocast_enabled("cpu")
+    assert torch.equal(X @ X.t(), (X.double() @ X.t().double()).float())

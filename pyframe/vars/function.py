@@ -257,7 +257,9 @@ class BuiltinVar(Var):
             past_overrides = getattr(args[0], "c_method", None)
             if past_overrides is not None:
                 return past_overrides(tx, name, args[1:], kwargs)
-            return args[0].call_method(tx, name, args[1:], kwargs)
+            if type(args[0]).call_method is not Var.call_method:
+                return args[0].call_method(tx, name, args[1:], kwargs)
+            return tx.graph_break("unknown-c-function", f"{self.describe()} of {args[0].describe()}")
         if getattr(self.value, "__module__", None) in PURE_MODULES:
             try:
                 values, named = constants(args), {key: arg.constant() for key, arg in kwargs.items()}

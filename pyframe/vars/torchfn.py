@@ -42,6 +42,12 @@ BREAKS: dict[Callable[..., Any], str] = {
 }
 
 
+# Functions of torch that change process-wide state, by the start of their names: never run while tracing.
+_MODE_SETTERS = (
+    "set_", "_set_", "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "use_deterministic",
+)  # fmt: skip
+
+
 def is_torch_function(value: Any) -> bool:
     """Whether a callable becomes a graph node (or has a model here) rather than being traced through."""
     if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
@@ -93,6 +99,8 @@ class TorchFunctionVar(Var):
             return ConstVar(True)
         if value in BREAKS:
             tx.graph_break(BREAKS[value], f"{self.describe()} was called")
+        if getattr(value, "__name__", "").startswith(_MODE_SETTERS):
+            tx.graph_break("unsupported-context-manager", f"{self.describe()} switches a mode of the whole process")
         if value in ON_FAKE and args:
             if value is torch.is_tensor or not isinstance(args[0], TensorVar):
                 return ConstVar(isinstance(args[0], TensorVar))
