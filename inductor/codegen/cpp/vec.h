@@ -1,0 +1,345 @@
+// Fixed-width vectors for generated kernels: GCC/Clang vector extensions, no intrinsic headers (they cost 0.2 s each).
+// Every type has W lanes whatever its element: `vf` is W floats, `vl` W int64 (two registers on AVX2), `vm` a mask of
+// W int32 that are 0 or -1. Each function is overloaded for the scalar, so one text serves vector and scalar loops.
+#pragma once
+#include <stdint.h>
+#include <stddef.h>
+
+#if defined(__AVX512F__)
+#define W 16
+#elif defined(__AVX2__)
+#define W 8
+#else
+#define W 4
+#endif
+#define INL static inline __attribute__((always_inline))
+#define LANES(i) for (int i = 0; i < W; ++i)
+
+typedef float vf __attribute__((vector_size(W * 4), may_alias));
+typedef int32_t vi __attribute__((vector_size(W * 4), may_alias));
+typedef uint32_t vu __attribute__((vector_size(W * 4), may_alias));
+typedef double vd __attribute__((vector_size(W * 8), may_alias));
+typedef int64_t vl __attribute__((vector_size(W * 8), may_alias));
+typedef uint64_t vul __attribute__((vector_size(W * 8), may_alias));
+typedef uint16_t vh __attribute__((vector_size(W * 2), may_alias));
+typedef int16_t vs __attribute__((vector_size(W * 2), may_alias));
+typedef uint8_t vb __attribute__((vector_size(W), may_alias));
+typedef int8_t vc __attribute__((vector_size(W), may_alias));
+struct vm { vi m; };
+struct bf16 { uint16_t u; };
+struct f16 { uint16_t u; };
+
+#define CVT(x, T) __builtin_convertvector(x, T)
+INL float bits_f(uint32_t u) { float f; __builtin_memcpy(&f, &u, 4); return f; }
+INL uint32_t f_bits(float f) { uint32_t u; __builtin_memcpy(&u, &f, 4); return u; }
+
+// ---- broadcast and constants
+INL vf set_f(float x) { return vf{} + x; }
+INL vd set_d(double x) { return vd{} + x; }
+INL vi set_i(int32_t x) { return vi{} + x; }
+INL vl set_l(int64_t x) { return vl{} + x; }
+INL vm set_m(bool x) { return {vi{} - (int32_t)x}; }
+INL vf bcast(float x) { return set_f(x); }
+INL vd bcast(double x) { return set_d(x); }
+INL vi bcast(int32_t x) { return set_i(x); }
+INL vl bcast(int64_t x) { return set_l(x); }
+INL vl bcast(long long x) { return set_l(x); }
+INL vm bcast(bool x) { return set_m(x); }
+INL vi iota_i() { vi r; LANES(k) r[k] = k; return r; }
+INL vl iota_l() { return CVT(iota_i(), vl); }
+INL vm first(int64_t n) { return {iota_i() < (int32_t)n}; }
+
+// ---- masks
+INL vm operator&(vm a, vm b) { return {a.m & b.m}; }
+INL vm operator|(vm a, vm b) { return {a.m | b.m}; }
+INL vm operator^(vm a, vm b) { return {a.m ^ b.m}; }
+INL vm not_(vm a) { return {~a.m}; }
+INL bool not_(bool a) { return !a; }
+#define CMP(name, op) \
+  INL vm name(vf a, vf b) { return {(vi)(a op b)}; } \
+  INL vm name(vi a, vi b) { return {(vi)(a op b)}; } \
+  INL vm name(vd a, vd b) { return {CVT((vl)(a op b), vi)}; } \
+  INL vm name(vl a, vl b) { return {CVT((vl)(a op b), vi)}; } \
+  template <class T> INL bool name(T a, T b) { return a op b; }
+CMP(lt, <) CMP(le, <=) CMP(gt, >) CMP(ge, >=) CMP(eq, ==) CMP(ne, !=)
+#undef CMP
+INL vm eq(vm a, vm b) { return {~(a.m ^ b.m)}; }
+INL vm ne(vm a, vm b) { return {a.m ^ b.m}; }
+INL vm lt(vm a, vm b) { return {~a.m & b.m}; }
+INL vm gt(vm a, vm b) { return {a.m & ~b.m}; }
+INL vm le(vm a, vm b) { return {~a.m | b.m}; }
+INL vm ge(vm a, vm b) { return {a.m | ~b.m}; }
+INL vf sel(vm c, vf a, vf b) { return c.m ? a : b; }
+INL vi sel(vm c, vi a, vi b) { return c.m ? a : b; }
+INL vd sel(vm c, vd a, vd b) { return CVT(c.m, vl) ? a : b; }
+INL vl sel(vm c, vl a, vl b) { return CVT(c.m, vl) ? a : b; }
+INL vm sel(vm c, vm a, vm b) { return {(c.m & a.m) | (~c.m & b.m)}; }
+template <class T> INL T sel(bool c, T a, T b) { return c ? a : b; }
+
+// ---- half precision
+INL float up(bf16 x) { return bits_f((uint32_t)x.u << 16); }
+INL bf16 down_bf16(float x) {
+  uint32_t u = f_bits(x);
+  return {x != x ? (uint16_t)0x7fc0 : (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16)};
+}
+INL float up(f16 x) { _Float16 h; __builtin_memcpy(&h, &x, 2); return (float)h; }
+INL f16 down_f16(float x) { _Float16 h = (_Float16)x; f16 r; __builtin_memcpy(&r, &h, 2); return r; }
+INL vf up_bf16(vh x) { return (vf)(CVT(x, vu) << 16); }
+INL vh down_bf16(vf x) {
+  vu u = (vu)x;
+  vu r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+  return CVT((vu)((x != x) ? (vi)(vu{} + 0x7fc0) : (vi)r), vh);
+}
+#if defined(__F16C__) && W == 8
+typedef short v8hi_ __attribute__((vector_size(16)));
+INL vf up_f16(vh x) { return (vf)__builtin_ia32_vcvtph2ps256((v8hi_)x); }
+INL vh down_f16(vf x) { return (vh)__builtin_ia32_vcvtps2ph256(x, 0); }
+#else
+INL vf up_f16(vh x) { vf r; LANES(k) r[k] = up(f16{x[k]}); return r; }
+INL vh down_f16(vf x) { vh r; LANES(k) r[k] = down_f16(x[k]).u; return r; }
+#endif
+
+// ---- loads and stores: `n` lanes are touched in the partial forms, the others read as zero
+template <class V, class T> INL V raw(const T* p) { V v; __builtin_memcpy(&v, p, sizeof v); return v; }
+template <class V, class T> INL V raw(const T* p, int64_t n) { V v = {}; __builtin_memcpy(&v, p, n * sizeof(T)); return v; }
+template <class V, class T> INL void put(T* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+template <class V, class T> INL void put(T* p, V v, int64_t n) { __builtin_memcpy(p, &v, n * sizeof(T)); }
+#define LDST(T, V, R, from, to) \
+  INL V ld(const T* p) { R r = raw<R>(p); return from; } \
+  INL V ld(const T* p, int64_t n) { R r = raw<R>(p, n); return from; } \
+  INL void st(T* p, V x) { put<R>(p, to); } \
+  INL void st(T* p, V x, int64_t n) { put<R>(p, to, n); }
+LDST(float, vf, vf, r, x)
+LDST(double, vd, vd, r, x)
+LDST(int32_t, vi, vi, r, x)
+LDST(int64_t, vl, vl, r, x)
+LDST(bf16, vf, vh, up_bf16(r), down_bf16(x))
+LDST(f16, vf, vh, up_f16(r), down_f16(x))
+LDST(bool, vm, vb, vm{-CVT((r != 0) & 1, vi)}, CVT(-x.m, vb))
+LDST(uint8_t, vi, vb, CVT(r, vi), CVT(x, vb))
+LDST(int8_t, vi, vc, CVT(r, vi), CVT(x, vc))
+LDST(int16_t, vi, vs, CVT(r, vi), CVT(x, vs))
+#undef LDST
+INL float ld1(const float* p) { return *p; }
+INL double ld1(const double* p) { return *p; }
+INL float ld1(const bf16* p) { return up(*p); }
+INL float ld1(const f16* p) { return up(*p); }
+INL bool ld1(const bool* p) { return *p; }
+INL int64_t ld1(const int64_t* p) { return *p; }
+INL int32_t ld1(const int32_t* p) { return *p; }
+INL int32_t ld1(const int16_t* p) { return *p; }
+INL int32_t ld1(const int8_t* p) { return *p; }
+INL int32_t ld1(const uint8_t* p) { return *p; }
+template <class T, class U> INL void st1(T* p, U x) { *p = (T)x; }
+INL void st1(bf16* p, float x) { *p = down_bf16(x); }
+INL void st1(f16* p, float x) { *p = down_f16(x); }
+INL void setlane(vm& v, int k, bool x) { v.m[k] = -(int32_t)x; }
+template <class V, class X> INL void setlane(V& v, int k, X x) { v[k] = x; }
+INL bool lane(vm v, int k) { return v.m[k] != 0; }
+template <class V> INL auto lane(V v, int k) { return v[k]; }
+INL float lane(float v, int) { return v; }
+INL double lane(double v, int) { return v; }
+INL bool lane(bool v, int) { return v; }
+INL int32_t lane(int32_t v, int) { return v; }
+INL int64_t lane(int64_t v, int) { return v; }
+
+// ---- conversions between compute types
+INL vf to_f(vf x) { return x; }   INL vf to_f(vd x) { return CVT(x, vf); }
+INL vf to_f(vi x) { return CVT(x, vf); }   INL vf to_f(vm x) { return CVT(-x.m, vf); }
+INL vf to_f(vl x) { vf r; LANES(k) r[k] = (float)x[k]; return r; }
+INL vd to_d(vf x) { return CVT(x, vd); }   INL vd to_d(vd x) { return x; }
+INL vd to_d(vi x) { return CVT(x, vd); }   INL vd to_d(vl x) { return CVT(x, vd); }
+INL vd to_d(vm x) { return CVT(-x.m, vd); }
+INL vi to_i(vf x) { return CVT(x, vi); }   INL vi to_i(vd x) { return CVT(x, vi); }
+INL vi to_i(vi x) { return x; }   INL vi to_i(vl x) { return CVT(x, vi); }   INL vi to_i(vm x) { return -x.m; }
+INL vl to_l(vf x) { vl r; LANES(k) r[k] = (int64_t)x[k]; return r; }
+INL vl to_l(vd x) { vl r; LANES(k) r[k] = (int64_t)x[k]; return r; }
+INL vl to_l(vi x) { return CVT(x, vl); }   INL vl to_l(vl x) { return x; }   INL vl to_l(vm x) { return CVT(-x.m, vl); }
+INL vm to_m(vm x) { return x; }   INL vm to_m(vf x) { return ne(x, vf{}); }   INL vm to_m(vd x) { return ne(x, vd{}); }
+INL vm to_m(vi x) { return ne(x, vi{}); }   INL vm to_m(vl x) { return ne(x, vl{}); }
+template <class T> INL float to_f(T x) { return (float)x; }
+template <class T> INL double to_d(T x) { return (double)x; }
+template <class T> INL int32_t to_i(T x) { return (int32_t)x; }
+template <class T> INL int64_t to_l(T x) { return (int64_t)x; }
+template <class T> INL bool to_m(T x) { return x != (T)0; }
+INL vf rnd_bf16(vf x) { return up_bf16(down_bf16(x)); }
+INL vf rnd_f16(vf x) { return up_f16(down_f16(x)); }
+INL float rnd_bf16(float x) { return up(down_bf16(x)); }
+INL float rnd_f16(float x) { return up(down_f16(x)); }
+INL vi wrap_u8(vi x) { return x & 255; }   INL int32_t wrap_u8(int32_t x) { return (uint8_t)x; }
+INL vi wrap_i8(vi x) { return (x << 24) >> 24; }   INL int32_t wrap_i8(int32_t x) { return (int8_t)x; }
+INL vi wrap_i16(vi x) { return (x << 16) >> 16; }   INL int32_t wrap_i16(int32_t x) { return (int16_t)x; }
+
+// ---- arithmetic helpers (NaN propagates through max_ and min_, as in ATen)
+#define MINMAX(V, nan) \
+  INL V max_(V a, V b) { return (a > b) nan(a) ? a : b; } \
+  INL V min_(V a, V b) { return (a < b) nan(a) ? a : b; }
+#define OR_NAN(a) | (a != a)
+#define NO_NAN(a)
+MINMAX(vf, OR_NAN) MINMAX(vd, OR_NAN) MINMAX(vi, NO_NAN) MINMAX(vl, NO_NAN)
+MINMAX(float, OR_NAN) MINMAX(double, OR_NAN) MINMAX(int32_t, NO_NAN) MINMAX(int64_t, NO_NAN)
+INL vm max_(vm a, vm b) { return a | b; }   INL vm min_(vm a, vm b) { return a & b; }
+INL bool max_(bool a, bool b) { return a | b; }   INL bool min_(bool a, bool b) { return a & b; }
+#undef MINMAX
+INL vf abs_(vf x) { return (vf)((vi)x & 0x7fffffff); }
+INL vd abs_(vd x) { return (vd)((vl)x & 0x7fffffffffffffffll); }
+INL vi abs_(vi x) { return x < 0 ? -x : x; }   INL vl abs_(vl x) { return x < 0 ? -x : x; }
+INL float abs_(float x) { return __builtin_fabsf(x); }   INL double abs_(double x) { return __builtin_fabs(x); }
+INL int32_t abs_(int32_t x) { return x < 0 ? -x : x; }   INL int64_t abs_(int64_t x) { return x < 0 ? -x : x; }
+#if defined(__FMA__) && W == 8
+INL vf fma_(vf a, vf b, vf c) { return __builtin_ia32_vfmaddps256(a, b, c); }
+#else
+INL vf fma_(vf a, vf b, vf c) { return a * b + c; }
+#endif
+INL vf copysign_(vf a, vf s) { return (vf)(((vi)a & 0x7fffffff) | ((vi)s & (int32_t)0x80000000)); }
+INL vd copysign_(vd a, vd s) { vd r; LANES(k) r[k] = __builtin_copysign(a[k], s[k]); return r; }
+INL float copysign_(float a, float s) { return __builtin_copysignf(a, s); }
+INL double copysign_(double a, double s) { return __builtin_copysign(a, s); }
+#if defined(__AVX__) && W == 8
+INL vf sqrt_(vf x) { return (vf)__builtin_ia32_sqrtps256(x); }
+INL vf floor_(vf x) { return (vf)__builtin_ia32_roundps256(x, 9); }
+INL vf ceil_(vf x) { return (vf)__builtin_ia32_roundps256(x, 10); }
+INL vf trunc_(vf x) { return (vf)__builtin_ia32_roundps256(x, 11); }
+INL vf round_(vf x) { return (vf)__builtin_ia32_roundps256(x, 8); }
+#else
+INL vf sqrt_(vf x) { vf r; LANES(k) r[k] = __builtin_sqrtf(x[k]); return r; }
+INL vf floor_(vf x) { vf r; LANES(k) r[k] = __builtin_floorf(x[k]); return r; }
+INL vf ceil_(vf x) { vf r; LANES(k) r[k] = __builtin_ceilf(x[k]); return r; }
+INL vf trunc_(vf x) { vf r; LANES(k) r[k] = __builtin_truncf(x[k]); return r; }
+INL vf round_(vf x) { vf r; LANES(k) r[k] = __builtin_nearbyintf(x[k]); return r; }
+#endif
+INL float round_(float x) { return __builtin_nearbyintf(x); }   INL double round_(double x) { return __builtin_nearbyint(x); }
+INL vd round_(vd x) { vd r; LANES(k) r[k] = __builtin_nearbyint(x[k]); return r; }
+
+// ---- lane by lane through libm, for what has no vector form
+#define LIBM1(name, fn) \
+  INL float name(float x) { return __builtin_##fn##f(x); } \
+  INL double name(double x) { return __builtin_##fn(x); } \
+  INL vd name(vd x) { vd r; LANES(k) r[k] = __builtin_##fn(x[k]); return r; }
+#define LIBM2(name, fn) \
+  INL float name(float x, float y) { return __builtin_##fn##f(x, y); } \
+  INL double name(double x, double y) { return __builtin_##fn(x, y); } \
+  INL vd name(vd x, vd y) { vd r; LANES(k) r[k] = __builtin_##fn(x[k], y[k]); return r; }
+#define SLEEF_CAT(a, b, c) a##b##c
+#define SLEEF_NAME(a, b, c) SLEEF_CAT(a, b, c)
+#if defined(USE_SLEEF)
+#define SLEEF1(name, fn) \
+  extern "C" vf SLEEF_NAME(Sleef_##fn##f, W, _u10)(vf); \
+  INL vf name(vf x) { return SLEEF_NAME(Sleef_##fn##f, W, _u10)(x); } LIBM1(name, fn)
+#define SLEEF2(name, fn) \
+  extern "C" vf SLEEF_NAME(Sleef_##fn##f, W, _u10)(vf, vf); \
+  INL vf name(vf x, vf y) { return SLEEF_NAME(Sleef_##fn##f, W, _u10)(x, y); } LIBM2(name, fn)
+#else
+#define SLEEF1(name, fn) INL vf name(vf x) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k]); return r; } LIBM1(name, fn)
+#define SLEEF2(name, fn) INL vf name(vf x, vf y) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k], y[k]); return r; } LIBM2(name, fn)
+#endif
+SLEEF1(sin_, sin) SLEEF1(cos_, cos) SLEEF1(tan_, tan) SLEEF1(asin_, asin) SLEEF1(acos_, acos) SLEEF1(atan_, atan)
+SLEEF1(sinh_, sinh) SLEEF1(cosh_, cosh) SLEEF1(asinh_, asinh) SLEEF1(acosh_, acosh) SLEEF1(atanh_, atanh)
+SLEEF1(log_, log) SLEEF1(log1p_, log1p) SLEEF1(log2_, log2) SLEEF1(log10_, log10) SLEEF1(exp2_, exp2)
+SLEEF1(expm1_, expm1) SLEEF1(lgamma_, lgamma) SLEEF2(pow_, pow) SLEEF2(atan2_, atan2)
+#define LANE1(name, fn) INL vf name(vf x) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k]); return r; } LIBM1(name, fn)
+#define LANE2(name, fn) INL vf name(vf x, vf y) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k], y[k]); return r; } LIBM2(name, fn)
+LANE1(erfc_, erfc) LANE2(hypot_, hypot) LANE2(fmod_, fmod) LANE2(nextafter_, nextafter)
+LIBM1(exp_, exp) LIBM1(tanh_, tanh) LIBM1(erf_, erf) LIBM1(sqrt_, sqrt) LIBM1(floor_, floor) LIBM1(ceil_, ceil) LIBM1(trunc_, trunc)
+
+// exp: two-part reduction by ln 2, degree-6 polynomial, scaled in two steps so that subnormal results are right.
+INL vf exp_(vf x) {
+  x = x > 89.0f ? set_f(89.0f) : x;
+  x = x < -104.0f ? set_f(-104.0f) : x;
+  vf n = fma_(x, set_f(1.44269504f), set_f(12582912.0f)) - 12582912.0f;
+  vf r = fma_(n, set_f(-0.693145752f), x);
+  r = fma_(n, set_f(-1.42860677e-6f), r);
+  vf p = set_f(1.37805939e-3f);
+  p = fma_(p, r, set_f(8.37312452e-3f));
+  p = fma_(p, r, set_f(4.16695364e-2f));
+  p = fma_(p, r, set_f(1.66664720e-1f));
+  p = fma_(p, r, set_f(4.99999851e-1f));
+  p = fma_(p, r, set_f(1.0f));
+  p = fma_(p, r, set_f(1.0f));
+  vi k = CVT(n, vi), h = k >> 1;
+  return p * (vf)((h + 127) << 23) * (vf)((k - h + 127) << 23);
+}
+// tanh: odd polynomial near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere.
+INL vf tanh_(vf x) {
+  vf a = abs_(x), s = x * x;
+  vf p = set_f(-5.70498872745e-3f);
+  p = fma_(p, s, set_f(2.06390887954e-2f));
+  p = fma_(p, s, set_f(-5.37397155531e-2f));
+  p = fma_(p, s, set_f(1.33314422036e-1f));
+  p = fma_(p, s, set_f(-3.33332819422e-1f));
+  p = fma_(p * s, x, x);
+  vf q = 1.0f - 2.0f / (exp_(a + a) + 1.0f);
+  return a < 0.625f ? p : copysign_(q, x);
+}
+// erf: Juffa's two minimax polynomials, split at 475/512.
+INL vf erf_(vf a) {
+  vf t = abs_(a), s = a * a;
+  vf r = fma_(set_f(-1.72853470e-5f), t, set_f(3.83197126e-4f));
+  vf u = fma_(set_f(-3.88396438e-3f), t, set_f(2.42546219e-2f));
+  r = fma_(r, s, u);
+  r = fma_(r, t, set_f(-1.06777877e-1f));
+  r = fma_(r, t, set_f(-6.34846687e-1f));
+  r = fma_(r, t, set_f(-1.28717512e-1f));
+  r = fma_(r, t, -t);
+  r = copysign_(1.0f - exp_(t > 4.0f ? set_f(-104.0f) : r), a);
+  vf q = set_f(-5.96761703e-4f);
+  q = fma_(q, s, set_f(4.99119423e-3f));
+  q = fma_(q, s, set_f(-2.67681349e-2f));
+  q = fma_(q, s, set_f(1.12819925e-1f));
+  q = fma_(q, s, set_f(-3.76125336e-1f));
+  q = fma_(q, s, set_f(1.28379166e-1f));
+  q = fma_(q, a, a);
+  return t > 0.927734375f ? r : q;
+}
+template <class T> INL T rsqrt_(T x) { return 1 / sqrt_(x); }
+template <class T> INL T recip_(T x) { return 1 / x; }
+template <class T> INL T sigmoid_(T x) { return 1 / (1 + exp_(-x)); }
+template <class T> INL T relu_(T x) { return max_(x, T{}); }
+template <class T> INL auto isnan_(T x) { return ne(x, x); }
+template <class T> INL auto isinf_(T x) { return eq(abs_(x), T{} + __builtin_inff()); }
+INL vm signbit_(vf x) { return {(vi)x < 0}; }   INL vm signbit_(vd x) { return {CVT((vl)((vl)x < 0), vi)}; }
+INL bool signbit_(float x) { return __builtin_signbit(x); }   INL bool signbit_(double x) { return __builtin_signbit(x); }
+template <class T> INL T sign_(T x) { return sel(gt(x, T{}), T{} + 1, sel(lt(x, T{}), T{} - 1, x)); }
+// Integer division: C truncates; floor and Python's modulus are built on it. Lane by lane: no vector divide exists.
+#define IDIV(V, T) \
+  INL V truncdiv(V a, V b) { V r; LANES(k) r[k] = b[k] ? (b[k] == -1 ? (T)(0 - a[k]) : a[k] / b[k]) : 0; return r; }
+INL int64_t truncdiv(int64_t a, int64_t b) { return b ? (b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b) : 0; }
+INL int32_t truncdiv(int32_t a, int32_t b) { return b ? (b == -1 ? (int32_t)(0 - (uint32_t)a) : a / b) : 0; }
+IDIV(vi, int32_t) IDIV(vl, int64_t)
+template <class T> INL T truncrem(T a, T b) { return a - truncdiv(a, b) * b; }
+template <class T> INL T floordiv(T a, T b) {
+  T q = truncdiv(a, b), r = a - q * b;
+  return sel(ne(r, T{}) & lt(r ^ b, T{}), q - 1, q);
+}
+template <class T> INL T pymod(T a, T b) { return a - floordiv(a, b) * b; }
+INL vf truncrem(vf a, vf b) { return fmod_(a, b); }   INL vd truncrem(vd a, vd b) { return fmod_(a, b); }
+INL float truncrem(float a, float b) { return fmod_(a, b); }   INL double truncrem(double a, double b) { return fmod_(a, b); }
+#define FMODPY(T) INL T pymod(T a, T b) { T r = fmod_(a, b); return sel(ne(r, T{}) & ne(lt(r, T{}), lt(b, T{})), r + b, r); } \
+  INL T floordiv(T a, T b) { T m = pymod(a, b), q = (a - m) / b, f = floor_(q); f = sel(gt(q - f, T{} + 0.5f), f + 1, f); \
+    return sel(eq(b, T{}), a / b, f); } \
+  INL T truncdiv(T a, T b) { return trunc_(a / b); }
+FMODPY(float) FMODPY(double) FMODPY(vf) FMODPY(vd)
+
+// ---- horizontal reductions
+template <class V> INL auto hsum(V v) { auto r = v[0]; for (int k = 1; k < W; ++k) r += v[k]; return r; }
+template <class V> INL auto hprod(V v) { auto r = v[0]; for (int k = 1; k < W; ++k) r *= v[k]; return r; }
+template <class V> INL auto hmax(V v) { auto r = lane(v, 0); for (int k = 1; k < W; ++k) r = max_(r, lane(v, k)); return r; }
+template <class V> INL auto hmin(V v) { auto r = lane(v, 0); for (int k = 1; k < W; ++k) r = min_(r, lane(v, k)); return r; }
+template <class V> INL auto hxor(V v) { auto r = v[0]; for (int k = 1; k < W; ++k) r ^= v[k]; return r; }
+INL bool hany(vm v) { bool r = false; LANES(k) r |= v.m[k] != 0; return r; }
+INL bool hall(vm v) { bool r = true; LANES(k) r &= v.m[k] != 0; return r; }
+// `a` beats `b` in argmax: greater, or a NaN that `b` is not; ties keep the smaller position.
+template <class T> INL auto beats_max(T a, T b) { return gt(a, b) | (ne(a, a) & eq(b, b)); }
+template <class T> INL auto beats_min(T a, T b) { return lt(a, b) | (ne(a, a) & eq(b, b)); }
+template <class V, class I> INL int64_t hargmax(V v, I at) {
+  auto bv = v[0]; int64_t bi = at[0];
+  for (int k = 1; k < W; ++k)
+    if (beats_max(v[k], bv) || (!beats_max(bv, v[k]) && at[k] < bi)) { bv = v[k]; bi = at[k]; }
+  return bi;
+}
+template <class V, class I> INL int64_t hargmin(V v, I at) {
+  auto bv = v[0]; int64_t bi = at[0];
+  for (int k = 1; k < W; ++k)
+    if (beats_min(v[k], bv) || (!beats_min(bv, v[k]) && at[k] < bi)) { bv = v[k]; bi = at[k]; }
+  return bi;
+}
