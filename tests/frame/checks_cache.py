@@ -124,14 +124,17 @@ def check_no_leak_over_many_codes() -> None:
             owner.table[f] = C.SKIP
             f(2)
 
-    for _ in range(20):
-        once()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    for _ in range(300):
-        once()
-    gc.collect()
-    assert sys.getallocatedblocks() - before < 300
+    def growth() -> int:
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for _ in range(300):
+            once()
+        gc.collect()
+        return sys.getallocatedblocks() - before
+
+    # A leak shows in every batch; the interpreter's own tables grow in some.
+    grown = [growth() for _ in range(5)]
+    assert min(grown) < 100, grown
 
 
 def check_guards_may_change_the_cache_under_evaluation() -> None:
