@@ -76,7 +76,7 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
     backend "eager" unless given."""
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
-        backend = settings.pop("backend", "eager")
+        backend = settings.get("backend", "eager")
         checked = make_options(
             settings.get("fullgraph", False), settings.get("dynamic"), settings.get("mode"), settings.get("options")
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from .errors import UserError
 
@@ -46,6 +49,17 @@ def find_backend(backend: Any) -> Backend:
 def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Runs the captured graph as it is."""
     return gm.forward
+
+
+@register_backend("aot_eager")
+def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The graph lowered to ATen operators, run one by one: tells a fault of the capture from one of code generation.
+    Where gradients are recorded, runs the captured graph as it is."""
+    if torch.is_grad_enabled() and any(x.requires_grad for x in example_inputs if isinstance(x, torch.Tensor)):
+        return gm.forward
+    mode = next((x.fake_mode for x in example_inputs if isinstance(x, FakeTensor)), None)
+    with mode if mode is not None else contextlib.nullcontext():
+        return make_fx(gm)(*example_inputs).forward
 
 
 @register_backend("inductor")

@@ -85,10 +85,10 @@ class FrameCompiler:
 
     # ---- recompiling ----
     def _may_recompile(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
-        counters["recompiles"] += 1
         reason = self._why_missed(func, locals_, entries[0])
         log("recompiles", f"{func.__qualname__}: {reason}")
         if len(entries) < self.options.recompile_limit:
+            counters["recompiles"] += 1
             return True
         if self.options.fullgraph:
             raise RecompileLimitExceeded(f"{func.__qualname__}: {len(entries)} captures; last missed guard: {reason}")
@@ -114,14 +114,9 @@ class FrameCompiler:
     # ---- capturing ----
     def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> Any:
         start = time.perf_counter()
-        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         state = _C.GlobalState.capture()
         self.backend_seconds = 0.0
-        try:
-            result, trace = self._trace(func, locals_)
-        finally:
-            if torch.is_grad_enabled() != grad and not inference:
-                torch._C._set_grad_enabled(grad)
+        result, trace = self._trace(func, locals_)
         counters["graph_breaks"].update(b.kind for b in result.breaks)
         for brk in result.breaks:
             where = brk.stack[-1] if brk.stack else func.__qualname__
@@ -144,12 +139,12 @@ class FrameCompiler:
             trace = Trace(func, locals_, self.options, graph, speculation)
             graph.tx = trace
             trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)
-            grad = torch.is_grad_enabled()
             try:
                 return trace.run(), trace
             except Restart:
-                if torch.is_grad_enabled() != grad:
-                    torch._C._set_grad_enabled(grad)
+                continue
+            finally:
+                graph.unwind()
         raise InternalError(f"{func.__qualname__} did not settle after {MAX_RESTARTS} restarts")
 
     def _compile_graph(self, gm: torch.fx.GraphModule, graph: GraphBuilder) -> Any:

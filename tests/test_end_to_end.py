@@ -429,3 +429,18 @@ def test_modes_do_not_leak():
     check(break_in_autocast, X)
     assert not torch.is_autocast_enabled("cpu")
     assert torch.equal(X @ X.t(), (X.double() @ X.t().double()).float())
+
+
+def test_bound_builtin_method_across_a_break_is_not_recompiled():
+    def fn(x, out):
+        y = x * 2
+        out.append(y.sum().item())  # the break comes between the read of `append` and its call
+        return y + 1
+
+    pyframe.reset()
+    fast = pyframe.compile(fn, backend="eager")
+    for _ in range(4):
+        got, want = [], []
+        assert torch.equal(fast(X, got), fn(X, want))
+        assert got == want
+    assert pyframe.counters["recompiles"] == 0

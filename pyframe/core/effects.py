@@ -39,10 +39,16 @@ class EffectLog:
     def __init__(self) -> None:
         self._log: list[Effect] = []
 
-    def add(self, kind: str, target: Any, detail: Any = None, line: UserLine | None = None) -> None:
+    def add(self, kind: str, target: Any, detail: Any = None, line: UserLine | None = None) -> Effect:
         if kind not in EFFECT_KINDS:
             raise ValueError(f"unknown effect kind {kind!r}; known: {', '.join(EFFECT_KINDS)}")
-        self._log.append(Effect(kind, target, detail, line))
+        effect = Effect(kind, target, detail, line)
+        self._log.append(effect)
+        return effect
+
+    def cancel(self, effect: Effect) -> None:
+        """Take back `effect` (this object): the program undid it before anyone could see it."""
+        self._log = [each for each in self._log if each is not effect]
 
     def __iter__(self) -> Iterator[Effect]:
         return iter(self._log)

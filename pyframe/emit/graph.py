@@ -34,10 +34,14 @@ class GraphBuilder:
         self.tx: Tracer | None = None
         self._last_placeholder: fx.Node | None = None
         self._grad_at_entry = torch.is_grad_enabled()
+        self._modes: list[Any] = []
 
     def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
         """The finished graph: gives the tuple of `outputs` (TensorVars) and leaves grad mode as it found it."""
+        while self._modes:
+            self.exit_mode(self._modes[-1])
         if torch.is_grad_enabled() != self._grad_at_entry:
+            torch._C._set_grad_enabled(self._grad_at_entry)
             self.effect(torch._C._set_grad_enabled, self._grad_at_entry)
         self.graph.output(tuple(var.node for var in outputs))
         self.graph.lint()
@@ -78,6 +82,27 @@ class GraphBuilder:
     def effect(self, target: Callable[..., Any], *args: Any) -> None:
         """A node for its effect only (switching grad mode)."""
         self._annotate(self.graph.call_function(target, args))
+
+    def enter_mode(self, enter: Callable[..., Any], leave: Callable[[Any], Any], args: tuple[Any, ...]) -> Any:
+        """Enter a mode, here and in the graph; gives what `exit_mode` takes."""
+        mode = (enter(*args), self._annotate(self.graph.call_function(enter, args)), leave)
+        self._modes.append(mode)
+        return mode
+
+    def exit_mode(self, mode: Any) -> None:
+        """Leave the mode entered last."""
+        self._modes.remove(mode)
+        token, node, leave = mode
+        leave(token)
+        self._annotate(self.graph.call_function(leave, (node,)))
+
+    def unwind(self) -> None:
+        """Leave every mode that the trace entered (for a trace that is given up)."""
+        while self._modes:
+            token, _, leave = self._modes.pop()
+            leave(token)
+        if torch.is_grad_enabled() != self._grad_at_entry:
+            torch._C._set_grad_enabled(self._grad_at_entry)
 
     def _add(
         self, kind: str, target: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]

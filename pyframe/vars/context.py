@@ -1,20 +1,39 @@
-"""Context managers of torch that change how operators run."""
+"""Context managers of torch that change how operators run: gradient mode and autocast.
+
+Each mode is switched for real while tracing, so that the fake tensors see it, and by a node of the graph.  The graph
+leaves every mode as it found it; a mode that the program leaves switched is an effect.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from ..core.effects import Effect
 from ..core.tracer import Tracer
-from .base import Var
+from .base import NotConstant, Var
 from .const import ConstVar
+from .function import Handler
+
+SET_GRAD = torch._C._set_grad_enabled
 
 
 class ContextVar(Var):
     """A context manager the tracer models: `enter` and `exit` act on the trace."""
 
-    __slots__ = ()
+    __slots__ = ("cls",)
+
+    def __init__(self, cls: type) -> None:
+        super().__init__()
+        self.cls = cls
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return f"torch.{self.cls.__name__}"
 
     def enter(self, tx: Tracer) -> Var:
         raise NotImplementedError
@@ -24,39 +43,40 @@ class ContextVar(Var):
 
 
 class GradModeVar(ContextVar):
-    """`no_grad()` and its kin.  The mode is switched for real while tracing (the driver restores it), and by a node
-    in the graph."""
+    """`no_grad()`, `enable_grad()`, and `set_grad_enabled(mode)`, which switches as soon as it is made."""
 
-    __slots__ = ("cls", "enabled", "previous", "takes_mode")
+    __slots__ = ("enabled", "previous", "takes_mode", "unentered")
 
     def __init__(self, enabled: bool, cls: type, takes_mode: bool = False) -> None:
-        super().__init__()
-        self.enabled, self.cls, self.takes_mode = enabled, cls, takes_mode
+        super().__init__(cls)
+        self.enabled, self.takes_mode = enabled, takes_mode
         self.previous: bool | None = None
+        self.unentered: Effect | None = None
 
-    def python_type(self) -> type:
-        return self.cls
-
-    def describe(self) -> str:
-        return f"torch.{self.cls.__name__}"
+    def made(self, tx: Tracer) -> GradModeVar:
+        """Switch now; unless entered as a context, the switch outlives the frame."""
+        self.previous = torch.is_grad_enabled()
+        if self.previous != self.enabled:
+            _switch(tx, self.enabled)
+            self.unentered = tx.effects.add("CALL", None, (SET_GRAD, [ConstVar(self.enabled)], {}), tx.user_line())
+        return self
 
     def enter(self, tx: Tracer) -> Var:
         if self.previous is None:
             self.previous = torch.is_grad_enabled()
-        self._switch(tx, self.enabled)
+        if self.unentered is not None:
+            tx.effects.cancel(self.unentered)
+            self.unentered = None
+        _switch(tx, self.enabled)
         return ConstVar(None)
 
     def exit(self, tx: Tracer) -> Var:
         assert self.previous is not None
-        self._switch(tx, self.previous)
+        _switch(tx, self.previous)
+        if any(effect.kind == "CALL" and effect.detail[0] is SET_GRAD for effect in tx.effects):
+            tx.effects.add("CALL", None, (SET_GRAD, [ConstVar(self.previous)], {}), tx.user_line())
         self.previous = None
         return ConstVar(None)
-
-    @staticmethod
-    def _switch(tx: Tracer, enabled: bool) -> None:
-        if torch.is_grad_enabled() != enabled:
-            torch._C._set_grad_enabled(enabled)
-            tx.graph.effect(torch._C._set_grad_enabled, enabled)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.cls)
@@ -64,3 +84,83 @@ class GradModeVar(ContextVar):
             cg.call_top(lambda: cg.load_const(self.enabled))
         else:
             cg.call_top()
+
+
+def _switch(tx: Tracer, enabled: bool) -> None:
+    if torch.is_grad_enabled() != enabled:
+        SET_GRAD(enabled)
+        tx.graph.effect(SET_GRAD, enabled)
+
+
+class AutocastVar(ContextVar):
+    """`torch.autocast(device_type, dtype, enabled, cache_enabled)`; `values` are these four."""
+
+    __slots__ = ("mode", "values")
+
+    def __init__(self, cls: type, values: tuple[Any, ...]) -> None:
+        super().__init__(cls)
+        self.values = values
+        self.mode: Any = None
+
+    def enter(self, tx: Tracer) -> Var:
+        device_type, _, enabled, _ = self.values
+        if enabled or torch.is_autocast_enabled(device_type):
+            self.mode = tx.graph.enter_mode(torch.amp._enter_autocast, torch.amp._exit_autocast, self.values)
+        return ConstVar(None)
+
+    def exit(self, tx: Tracer) -> Var:
+        if self.mode is not None:
+            tx.graph.exit_mode(self.mode)
+            self.mode = None
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.cls)
+        cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
+
+
+def _constants(
+    tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]
+) -> tuple[list[Any], dict[str, Any]]:
+    try:
+        return [arg.constant() for arg in args], {name: value.constant() for name, value in kwargs.items()}
+    except NotConstant as unknown:
+        return tx.graph_break("unsupported-context-manager", f"torch.{cls.__name__} of {unknown}")
+
+
+def _no_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    if args or kwargs:
+        tx.graph_break("unsupported-context-manager", "torch.no_grad used as a decorator")
+    return GradModeVar(False, torch.no_grad)
+
+
+def _enable_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    if args or kwargs:
+        tx.graph_break("unsupported-context-manager", "torch.enable_grad used as a decorator")
+    return GradModeVar(True, torch.enable_grad)
+
+
+def _set_grad_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    values, named = _constants(tx, torch.set_grad_enabled, args, kwargs)
+    mode = (*values, *named.values())
+    if len(mode) != 1 or not isinstance(mode[0], bool):
+        tx.graph_break("unsupported-context-manager", "torch.set_grad_enabled of anything but one bool")
+    return GradModeVar(mode[0], torch.set_grad_enabled, takes_mode=True).made(tx)
+
+
+def _autocast(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    values, named = _constants(tx, torch.autocast, args, kwargs)
+    try:
+        made = torch.autocast(*values, **named)
+    except (RuntimeError, TypeError, ValueError) as error:
+        tx.raise_(type(error), *error.args)
+    return AutocastVar(torch.autocast, (made.device, made.fast_dtype, made._enabled, made._cache_enabled))
+
+
+MODELS: dict[Any, Handler] = {
+    torch.no_grad: _no_grad,
+    torch.enable_grad: _enable_grad,
+    torch.set_grad_enabled: _set_grad_enabled,
+    torch.autocast: _autocast,
+    torch.amp.autocast: _autocast,
+}

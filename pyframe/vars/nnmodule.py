@@ -10,9 +10,13 @@ from torch import nn
 
 from ..core.source import ConstSource, DictItemSource, InstanceDictSource, ModuleAttrSource, Source
 from ..core.tracer import Tracer
+from . import slots
 from .base import Var
+from .const import make
 from .function import FunctionVar
 from .instance import MISSING, InstanceVar, lookup
+from .mapping import DictVar
+from .tensor import TensorVar
 
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = (
@@ -38,7 +42,10 @@ class NNModuleVar(InstanceVar):
             self.attrs[name] = found
             return found
         for store in _STORES:
-            if name in fields.get(store, ()):
+            overlay = self.attrs.get(store)
+            if isinstance(overlay, DictVar) and name in overlay.items:  # the program may have changed the table
+                return overlay.items[name]
+            if name in fields.get(store, ()) and overlay is None:
                 found = tx.wrap(fields[store][name], self._item_source(store, name))
                 self.attrs[name] = found
                 return found
@@ -64,11 +71,32 @@ class NNModuleVar(InstanceVar):
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         return super().getattr_(tx, name)
 
-    def store(self, tx: Tracer, name: str, value: Var | None) -> None:
-        tx.graph_break("unsupported-object", f"assignment of {self.describe()}.{name}")
-
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        tx.graph_break("unsupported-object", f"assignment of {self.describe()}.{name}")
+        plain = lookup(self.cls, "__setattr__") is nn.Module.__dict__["__setattr__"]
+        if not plain or value is None or self.value is MISSING or self._registers(name, value):
+            tx.graph_break("unsupported-object", f"assignment of {self.describe()}.{name}")
+        overlay = self.attrs.get("_buffers")
+        if isinstance(overlay, DictVar) and name in overlay.items:
+            overlay.items[name] = value
+        self.store(tx, name, value)
+
+    def _registers(self, name: str, value: Var) -> bool:
+        """Whether an assignment changes the tables of parameters and submodules."""
+        fields = self.value.__dict__
+        if name in fields["_parameters"] or name in fields["_modules"] or name in _STORES:
+            return True
+        if name in fields["_buffers"] and not (isinstance(value, TensorVar) or slots.constant_or(value, 0) is None):
+            return True
+        parameter = isinstance(value, TensorVar) and value.python_type() is not torch.Tensor
+        return parameter or isinstance(value, NNModuleVar)
+
+    def _dict(self, tx: Tracer) -> Var:
+        fields = self.value.__dict__ if self.value is not MISSING else {}
+        if self.source is not None:
+            tx.guard(InstanceDictSource(self.source), "DICT_KEYS", tuple(fields))
+        written = {e.detail for e in tx.effects if e.kind == "ATTR" and e.target is self}
+        names = dict.fromkeys([*fields, *sorted(written - set(fields.get("_buffers", ())))])
+        return make({name: self._instance_attr(tx, name) for name in names})
 
     def truth(self, tx: Tracer) -> bool:
         return True if lookup(self.cls, "__len__") is MISSING else super().truth(tx)

@@ -12,7 +12,6 @@ from ..core.source import Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
 from .const import ConstVar, make
-from .context import GradModeVar
 from .tensor import TensorVar
 
 GRAPH_MODULES = (
@@ -121,37 +120,6 @@ class TorchFunctionVar(Var):
         cg.load_const(self.value)
 
 
-class ContextClassVar(Var):
-    """`torch.no_grad`, `torch.enable_grad`, `torch.set_grad_enabled`, `torch.inference_mode` as classes."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: type, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type
-
-    def constant(self) -> Any:
-        return self.value
-
-    def describe(self) -> str:
-        return f"torch.{self.value.__name__}"
-
-    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if args and not args[0].is_constant() or args and callable(args[0].constant()):
-            self.unsupported(tx, "use as a decorator")
-        if self.value is torch.no_grad:
-            return GradModeVar(False, self.value)
-        if self.value is torch.enable_grad:
-            return GradModeVar(True, self.value)
-        return tx.graph_break("unsupported-context-manager", self.describe())
-
-    def reconstruct(self, cg: Any) -> None:
-        cg.load_const(self.value)
-
-
 class DisabledVar(Var):
     """A function marked pyframe.disable."""
 
@@ -174,6 +142,4 @@ class DisabledVar(Var):
         cg.load_const(self.value)
 
 
-CONTEXT_CLASSES = {torch.no_grad, torch.enable_grad, torch.set_grad_enabled}
-
-__all__ = ["CONTEXT_CLASSES", "ContextClassVar", "DisabledVar", "TorchFunctionVar", "is_torch_function"]
+__all__ = ["DisabledVar", "TorchFunctionVar", "is_torch_function"]

@@ -16,7 +16,8 @@ from .. import _C
 from ..core.guard import TensorMeta
 from ..core.source import AttrSource, CallSource, ConstSource, DictItemSource, FuncPartSource, SeqItemSource, Source
 from .base import Var
-from .const import ConstVar
+from .const import ConstVar, MethodVar
+from .context import MODELS as CONTEXT_MODELS
 from .dictlike import DictInstanceVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
 from .instance import InstanceVar
@@ -27,8 +28,9 @@ from .opaque import OpaqueVar
 from .pymodule import PyModuleVar
 from .sequence import DequeVar, ListVar, NamedTupleVar, RangeVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
-from .torchfn import CONTEXT_CLASSES, ContextClassVar, DisabledVar, TorchFunctionVar, is_torch_function
+from .torchfn import DisabledVar, TorchFunctionVar, is_torch_function
 
+BUILTINS.update(CONTEXT_MODELS)
 EQUAL_TYPES = (int, float, complex, str, bytes, bool)
 IDENTITY_TYPES = (
     torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), enum.Enum, types.CodeType,
@@ -153,7 +155,7 @@ def _method(tx: Any, value: types.MethodType, source: Source | None) -> Var:
 
 def _class(tx: Any, value: type, source: Source | None) -> Var:
     tx.guard(source, "ID", value)
-    return ContextClassVar(value, source) if value in CONTEXT_CLASSES else ClassVar(value, source)
+    return ClassVar(value, source)
 
 
 def _module(tx: Any, value: types.ModuleType, source: Source | None) -> Var:
@@ -207,11 +209,6 @@ def _same_keys(expected: tuple[Any, ...], value: Any) -> bool:
     return tuple(value) == expected
 
 
-def _grad_mode(tx: Any, value: Any, source: Source | None) -> Var:
-    tx.guard(source, "TYPE", type(value))
-    return OpaqueVar(value, source)
-
-
 def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
     if isinstance(value, _C.CompiledFunction):
         tx.guard(source, "ID", value)
@@ -222,6 +219,13 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
     if is_torch_function(value):
         tx.guard(source, "ID", value)
         return TorchFunctionVar(value, source)
+    owner = getattr(value, "__self__", None)
+    bound = owner is not None and not isinstance(owner, types.ModuleType | type)
+    if bound and isinstance(value, types.BuiltinMethodType):
+        # `items.append`: a new object at each attribute read, so known by what it is bound to
+        tx.guard(source, "TYPE", type(value))
+        tx.guard(AttrSource(source, "__name__") if source else None, "EQUALS", value.__name__)
+        return MethodVar(tx.wrap(owner, AttrSource(source, "__self__") if source else None), value.__name__)
     if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
@@ -273,6 +277,5 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (slice, _slice),
     (collections.deque, _deque),
     (types.MappingProxyType, _proxy),
-    (tuple(CONTEXT_CLASSES), _grad_mode),
 ]
 
