@@ -1,0 +1,121 @@
+"""Whether two groups can be one kernel: returns the Fuse, or WhyNot with the reason in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from . import score
+from .index import Affine, refine, split_variables
+from .node import Group, Member
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """The two groups as one."""
+
+    group: Group
+
+
+@dataclass(frozen=True)
+class WhyNot:
+    """Why two groups stay apart."""
+
+    reason: str
+
+
+def fuse(first: Group, second: Group) -> Fuse | WhyNot:
+    """One group that runs `first`, then `second`, point by point; `first` comes earlier in the program."""
+    if not (first.fusible and second.fusible):
+        return WhyNot("a member does not store by plain assignment")
+    names = first.read_names() | second.read_names() | first.written_names() | second.written_names()
+    if score.too_big(len(first.members) + len(second.members), len(names)):
+        return WhyNot("the group would be too big")
+    reason = "different iteration spaces"
+    for outer, inner, env1, env2 in _common_spaces(first, second):
+        left = [m.moved(env1) for m in first.members]
+        right = [m.moved(env2) for m in second.members]
+        clash = _clash(left, right)
+        if clash is None:
+            return Fuse(Group(outer, inner, left + right))
+        reason = clash
+    return WhyNot(reason)
+
+
+Space = tuple[list[int], list[int], dict[str, Affine], dict[str, Affine]]
+
+
+def _common_spaces(a: Group, b: Group) -> Iterator[Space]:
+    if a.reduces and b.reduces or not (a.reduces or b.reduces):
+        outer, inner = refine(a.outer, b.outer), refine(a.inner, b.inner)
+        if outer is not None and inner is not None:
+            yield from _renamed(a, b, outer, inner)
+    elif a.reduces:
+        yield from _pointwise_in(a, b)
+    else:
+        yield from ((o, i, eb, ea) for o, i, ea, eb in _pointwise_in(b, a))
+
+
+def _named(outer: list[int], inner: list[int]) -> list[tuple[str, int]]:
+    return [(f"o{i}", s) for i, s in enumerate(outer)] + [(f"r{i}", s) for i, s in enumerate(inner)]
+
+
+def _renamed(a: Group, b: Group, outer: list[int], inner: list[int]) -> Iterator[Space]:
+    target = _named(outer, inner)
+    env1 = split_variables(a.outer_vars() + a.inner_vars(), target)
+    env2 = split_variables(b.outer_vars() + b.inner_vars(), target)
+    if env1 is not None and env2 is not None:
+        yield outer, inner, env1, env2
+
+
+def _pointwise_in(red: Group, point: Group) -> Iterator[Space]:
+    """Spaces for a reducing and a pointwise group: the reduced dimensions may stand anywhere among the others."""
+    rows = refine(red.outer, point.outer)
+    if rows is not None:
+        target = _named(rows, red.inner)
+        env1 = split_variables(red.outer_vars() + red.inner_vars(), target)
+        env2 = split_variables(point.outer_vars(), target[: len(rows)])
+        if env1 is not None and env2 is not None:
+            yield rows, red.inner, env1, env2
+    for at in range(len(red.outer), -1, -1):
+        whole = red.outer[:at] + red.inner + red.outer[at:]
+        fine = refine(whole, point.outer)
+        if fine is None:
+            continue
+        # Dimensions of `fine` that refine the reduced ones are inner; the rest are outer, in order.
+        spans = _spans(whole, fine)
+        inner_dims = [d for k in range(at, at + len(red.inner)) for d in spans[k]]
+        outer_dims = [d for k in range(len(whole)) if not at <= k < at + len(red.inner) for d in spans[k]]
+        outer, inner = [fine[d] for d in outer_dims], [fine[d] for d in inner_dims]
+        label = {d: f"o{i}" for i, d in enumerate(outer_dims)} | {d: f"r{i}" for i, d in enumerate(inner_dims)}
+        env2 = split_variables(point.outer_vars(), [(label[d], s) for d, s in enumerate(fine)])
+        env1 = split_variables(red.outer_vars() + red.inner_vars(), _named(outer, inner))
+        if env1 is not None and env2 is not None:
+            yield outer, inner, env1, env2
+
+
+def _spans(whole: list[int], fine: list[int]) -> list[list[int]]:
+    spans, d = [], 0
+    for size in whole:
+        span, product = [], 1
+        while product < size:
+            span.append(d)
+            product *= fine[d]
+            d += 1
+        spans.append(span)
+    return spans
+
+
+def _clash(left: list[Member], right: list[Member]) -> str | None:
+    """The first buffer that both sides touch, one of them writing, at indices that differ."""
+    written = {a.buf: a.index for m in left for a in m.writes()}
+    for m in right:
+        for access in m.reads():
+            if access.buf in written and written[access.buf] != access.index:
+                return f"{access.buf} is read at another index than it is written"
+    later = {a.buf: a.index for m in right for a in m.writes()}
+    for m in left:
+        for access in m.reads() + m.writes():
+            if access.buf in later:
+                return f"{access.buf} is overwritten in place after it was read"
+    return None

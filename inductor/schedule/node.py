@@ -1,0 +1,127 @@
+"""Scheduler nodes: what a ComputedBuffer reads, writes and iterates over; and groups of them that become one kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .index import Affine, Index, read, variable
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store: which buffer and where."""
+
+    buf: str
+    index: Index
+
+
+@dataclass(eq=False)
+class Node:
+    """One loop nest. `outer` and `inner` are (variable, size); `inner` is empty unless the node reduces."""
+
+    name: str
+    ops: tuple[Any, ...]
+    outer: list[tuple[str, int]]
+    inner: list[tuple[str, int]]
+    origins: tuple[Any, ...]
+    reads: list[Access] = field(default_factory=list)
+    writes: list[Access] = field(default_factory=list)
+    plain: bool = True  # stores only by assignment, so others may share its loops
+
+    @staticmethod
+    def of(buffer: Any) -> Node:
+        """The node of a ComputedBuffer."""
+        body = buffer.body
+        node = Node(
+            buffer.name,
+            tuple(body.ops),
+            list(zip(map(name_of, body.iter_vars), map(int, body.iter_sizes))),
+            list(zip(map(name_of, body.reduce_vars), map(int, body.reduce_sizes))),
+            tuple(getattr(buffer, "origins", ()) or ()),
+        )
+        for op in node.ops:
+            if op.name == "load":
+                node.reads.append(Access(op.args[0], read(op.args[1])))
+            elif op.name == "store":
+                node.writes.append(Access(op.args[0], read(op.args[1])))
+                node.plain &= len(op.args) < 4 or op.args[3] in (None, "", "assign")
+        return node
+
+
+def name_of(var: Any) -> str:
+    """The C name of a loop variable."""
+    return var if isinstance(var, str) else var.to_c() if hasattr(var, "to_c") else str(var)
+
+
+@dataclass(eq=False)
+class Member:
+    """A node inside a group; `env` gives its variables in those of the group."""
+
+    node: Node
+    env: dict[str, Affine]
+
+    def moved(self, env: Mapping[str, Affine]) -> Member:
+        """The same member after the group's variables were renamed or split."""
+        return Member(self.node, {v: a.substitute(env) for v, a in self.env.items()})
+
+    def reads(self) -> list[Access]:
+        """The node's reads, in the group's variables."""
+        return [Access(a.buf, a.index.substitute(self.env)) for a in self.node.reads]
+
+    def writes(self) -> list[Access]:
+        """The node's writes, in the group's variables."""
+        return [Access(a.buf, a.index.substitute(self.env)) for a in self.node.writes]
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that become one kernel: for each point of `outer`, loops over `inner` (empty if nothing reduces).
+
+    The variables are o0, o1 ... and r0, r1 ... of sizes `outer` and `inner`.
+    """
+
+    outer: list[int]
+    inner: list[int]
+    members: list[Member]
+    fusible: bool = True
+    stored: set[str] = field(default_factory=set)  # written buffers that someone outside reads; set by `schedule`
+
+    @staticmethod
+    def of(node: Node) -> Group:
+        """A group of one."""
+        env: dict[str, Affine] = {}
+        sizes: list[list[int]] = []
+        for prefix, space in (("o", node.outer), ("r", node.inner)):
+            kept = [(v, s) for v, s in space if s != 1]
+            env |= {v: variable(f"{prefix}{i}") for i, (v, _) in enumerate(kept)}
+            env |= {v: Affine() for v, s in space if s == 1}
+            sizes.append([s for _, s in kept])
+        return Group(sizes[0], sizes[1], [Member(node, env)], node.plain)
+
+    @property
+    def reduces(self) -> bool:
+        """Whether a member reduces over more than one element."""
+        return bool(self.inner)
+
+    def outer_vars(self) -> list[tuple[str, int]]:
+        """The outer variables and their sizes."""
+        return [(f"o{i}", s) for i, s in enumerate(self.outer)]
+
+    def inner_vars(self) -> list[tuple[str, int]]:
+        """The inner variables and their sizes."""
+        return [(f"r{i}", s) for i, s in enumerate(self.inner)]
+
+    def work(self) -> int:
+        """Points of the whole iteration space."""
+        return math.prod(self.outer) * math.prod(self.inner)
+
+    def read_names(self) -> set[str]:
+        """Buffers that a member reads."""
+        return {a.buf for m in self.members for a in m.node.reads}
+
+    def written_names(self) -> set[str]:
+        """Buffers that a member writes."""
+        return {a.buf for m in self.members for a in m.node.writes}

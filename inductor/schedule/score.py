@@ -1,0 +1,22 @@
+"""Every heuristic of the scheduler, as pure functions of plain numbers."""
+
+from __future__ import annotations
+
+MAX_MEMBERS = 64
+MAX_BUFFERS = 48
+PARALLEL_MIN_WORK = 32 * 1024
+
+
+def too_big(members: int, buffers: int) -> bool:
+    """Whether a group of this many nodes and buffers would spill registers and compile slowly."""
+    return members > MAX_MEMBERS or buffers > MAX_BUFFERS
+
+
+def fusion_score(shared_bytes: int, produced_bytes: int, distance: int) -> tuple[int, int]:
+    """Order among possible fusions, greater is better: bytes that need not travel, then nearness in program order."""
+    return (shared_bytes + 2 * produced_bytes, -distance)
+
+
+def parallel(work: int, cost: int = 1) -> bool:
+    """Whether a loop of `work` points, each of `cost` operations of weight one, repays waking other threads."""
+    return work * max(1, cost // 16) >= PARALLEL_MIN_WORK
