@@ -17,7 +17,9 @@ class Explanation:
         self.captures = captures
         self.result = result
         self.graphs = [gm for c in captures for gm in c.graphs]
-        self.breaks = [b for c in captures for b in c.breaks]
+        # A break inside a call is met twice: by the caller that stops before the call, and in the callee's own capture.
+        every = [b for c in captures for b in c.breaks]
+        self.breaks = list({(b.kind, b.stack[-1] if b.stack else i): b for i, b in enumerate(every)}.values())
         self.guards = [g for c in captures for g in c.guards]
         self.seconds: dict[str, float] = {}
         for capture in captures:
