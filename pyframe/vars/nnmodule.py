@@ -75,9 +75,10 @@ class NNModuleVar(InstanceVar):
         plain = lookup(self.cls, "__setattr__") is nn.Module.__dict__["__setattr__"]
         if not plain or value is None or self.value is MISSING or self._registers(name, value):
             tx.graph_break("unsupported-object", f"assignment of {self.describe()}.{name}")
-        overlay = self.attrs.get("_buffers")
-        if isinstance(overlay, DictVar) and name in overlay.items:
-            overlay.items[name] = value
+        if name in self.value.__dict__["_buffers"]:
+            table = self._instance_attr(tx, "_buffers")
+            assert isinstance(table, DictVar)
+            table.items[name] = value  # no effect of its own: the assignment replayed writes the table
         self.store(tx, name, value)
 
     def _registers(self, name: str, value: Var) -> bool:

@@ -1,0 +1,68 @@
+"""What explain says, and the backends by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import pyframe
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+
+def test_a_break_in_a_module_is_reported_once():
+    report = pyframe.explain(Branching())(torch.ones(3))
+    assert [b.kind for b in report.breaks] == ["data-dependent-branch"]
+    assert report.breaks[0].stack[-1].function == "forward"
+    text = str(report)
+    assert "if x.sum() > 0:" in text and "hint:" in text and __file__ in text
+    torch.testing.assert_close(report.result, torch.full((3,), 2.0))
+
+
+def test_explain_can_be_called_again_with_its_settings():
+    seen = []
+
+    def backend(gm, example_inputs):
+        seen.append(gm)
+        return gm.forward
+
+    told = pyframe.explain(lambda x: x.sin() + 1, backend=backend)
+    told(torch.ones(2))
+    told(torch.ones(2))
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_mutation_and_identity_of_outputs(backend):
+    def fn(x):
+        x.add_(1)
+        return x, x.sin().sum(), x.view(-1)
+
+    x = torch.zeros(3)
+    compiled = pyframe.compile(fn, backend=backend)
+    for turn in (1.0, 2.0):
+        out = compiled(x)
+        assert out[0] is x
+        torch.testing.assert_close(x, torch.full((3,), turn))
+        assert out[2].data_ptr() == x.data_ptr()
+
+
+def test_aot_eager_leaves_gradients_right():
+    x = torch.ones(3, requires_grad=True)
+    pyframe.compile(lambda t: (t * t).sum(), backend="aot_eager")(x).backward()
+    torch.testing.assert_close(x.grad, torch.full((3,), 2.0))
+
+
+def test_recompiles_count_captures_only():
+    pyframe.reset()
+    fn = pyframe.compile(lambda x, n: x * n, backend="eager", options={"recompile_limit": 2})
+    with pytest.warns(UserWarning, match="recompile limit"):
+        for n in range(5):
+            fn(torch.ones(1), n)
+    assert pyframe.counters["recompiles"] == 1 and pyframe.counters["graphs"] == 2
