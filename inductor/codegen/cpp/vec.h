@@ -222,7 +222,7 @@ INL vd round_(vd x) { vd r; LANES(k) r[k] = __builtin_nearbyint(x[k]); return r;
   INL vd name(vd x, vd y) { vd r; LANES(k) r[k] = __builtin_##fn(x[k], y[k]); return r; }
 #define SLEEF_CAT(a, b, c) a##b##c
 #define SLEEF_NAME(a, b, c) SLEEF_CAT(a, b, c)
-#if defined(USE_SLEEF)
+#if defined(USE_SLEEF) && defined(__x86_64__) && W >= 8
 #define SLEEF1(name, fn) \
   extern "C" vf SLEEF_NAME(Sleef_##fn##f, W, _u10)(vf); \
   INL vf name(vf x) { return SLEEF_NAME(Sleef_##fn##f, W, _u10)(x); } LIBM1(name, fn)
@@ -331,15 +331,17 @@ INL bool hall(vm v) { bool r = true; LANES(k) r &= v.m[k] != 0; return r; }
 // `a` beats `b` in argmax: greater, or a NaN that `b` is not; ties keep the smaller position.
 template <class T> INL auto beats_max(T a, T b) { return gt(a, b) | (ne(a, a) & eq(b, b)); }
 template <class T> INL auto beats_min(T a, T b) { return lt(a, b) | (ne(a, a) & eq(b, b)); }
-template <class V, class I> INL int64_t hargmax(V v, I at) {
+template <class V, class I, class T> INL int64_t hargmax(V v, I at, T& best) {
   auto bv = v[0]; int64_t bi = at[0];
   for (int k = 1; k < W; ++k)
     if (beats_max(v[k], bv) || (!beats_max(bv, v[k]) && at[k] < bi)) { bv = v[k]; bi = at[k]; }
+  best = bv;
   return bi;
 }
-template <class V, class I> INL int64_t hargmin(V v, I at) {
+template <class V, class I, class T> INL int64_t hargmin(V v, I at, T& best) {
   auto bv = v[0]; int64_t bi = at[0];
   for (int k = 1; k < W; ++k)
     if (beats_min(v[k], bv) || (!beats_min(bv, v[k]) && at[k] < bi)) { bv = v[k]; bi = at[k]; }
+  best = bv;
   return bi;
 }

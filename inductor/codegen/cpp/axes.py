@@ -1,0 +1,74 @@
+"""Which loops a kernel has: dimensions merged where every index allows it, and the one that is vectorised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...schedule.index import Affine, Index, read
+from ...schedule.node import Group
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Loops in nesting order as (variable, size). `vector` is the last of `inner`, or of `outer` where
+    `vector_outer`; None for a kernel without loops. `renames` maps the group's variables to these."""
+
+    outer: tuple[tuple[str, int], ...]
+    inner: tuple[tuple[str, int], ...]
+    vector: str | None
+    vector_outer: bool
+    renames: dict[str, Affine]
+
+
+def plan_axes(group: Group) -> Axes:
+    """The loops of a group."""
+    indices = [a.index for m in group.members for a in m.reads() + m.writes()]
+    for m in group.members:
+        for op in m.node.ops:
+            if op.name == "index_expr":
+                indices.append(read(op.args[0]).substitute(m.env))
+    renames: dict[str, Affine] = {}
+    outer = _merge(group.outer_vars(), indices, renames)
+    inner = _merge(group.inner_vars(), indices, renames)
+    indices = [i.substitute(renames) for i in indices]
+    if not group.reduces:
+        if not outer:
+            return Axes((), (), None, False, renames)
+        best = min(outer, key=lambda v: (_misses(v, indices), -outer.index(v)))
+        return Axes(tuple(v for v in outer if v != best), (best,), best[0], False, renames)
+    best_in = min(inner, key=lambda v: (_misses(v, indices), -inner.index(v)))
+    best_out = min(outer, key=lambda v: (_misses(v, indices), -outer.index(v))) if outer else None
+    if best_out is not None and _misses(best_out, indices) < _misses(best_in, indices) and best_out[1] >= 4:
+        rest = tuple(v for v in outer if v != best_out)
+        return Axes((*rest, best_out), tuple(inner), best_out[0], True, renames)
+    return Axes(tuple(outer), (*(v for v in inner if v != best_in), best_in), best_in[0], False, renames)
+
+
+def _misses(var: tuple[str, int], indices: Iterable[Index]) -> int:
+    """Accesses that are neither contiguous nor constant along the variable; a short one counts against it too."""
+    name, size = var
+    bad = sum(name in i.names() if not isinstance(i, Affine) else i.coef(name) not in (0, 1) for i in indices)
+    constant = all(isinstance(i, Affine) and i.coef(name) == 0 for i in indices)
+    return 2 * bad + (size < 4) + constant
+
+
+def _merge(dims: list[tuple[str, int]], indices: list[Index], renames: dict[str, Affine]) -> list[tuple[str, int]]:
+    out: list[tuple[str, int]] = []
+    for name, size in dims:
+        if out and all(_contiguous(out[-1][0], name, size, i) for i in indices):
+            before, extent = out.pop()
+            renames[before] = Affine()
+            for var, value in renames.items():
+                if before in value.names():
+                    renames[var] = value.substitute({before: Affine()})
+            out.append((name, extent * size))
+        else:
+            out.append((name, size))
+    return out
+
+
+def _contiguous(a: str, b: str, size: int, index: Index) -> bool:
+    if not isinstance(index, Affine):
+        return not index.names() & {a, b}
+    return index.coef(a) == index.coef(b) * size

@@ -1,0 +1,513 @@
+"""One group to one C++ function.
+
+For each point of the outer loops: for each phase, one loop over the inner variables computes the reductions and stores
+whose needs are met; between phases run the row's scalars. Vectors lie along the last inner variable, or along the
+last outer one when memory is contiguous there (then every value of a row is a vector).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ...schedule import score
+from ...schedule.index import Affine, Index, add, variable
+from ...schedule.node import Group
+from ..values import Store, Unsupported, Val, Values
+from .axes import Axes, plan_axes
+from .ops import (
+    ARITHMETIC,
+    COMPARISON,
+    EXPENSIVE,
+    LOGIC,
+    MEMORY,
+    PREDICATE,
+    RANK,
+    SCALAR,
+    VECTOR,
+    WRAP,
+    convert,
+    literal,
+)
+
+UNROLL = 4
+CHUNK = 8192
+LONG_ROW = 2 * CHUNK
+MAX_SCRATCH = 16384
+LANES_AT_MOST = 16
+
+IDENTITY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True, "xor_sum": 0,
+            "argmax": -math.inf, "argmin": math.inf}
+COMBINE = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "max_({0}, {1})", "min": "min_({0}, {1})",
+           "any": "{0} | {1}", "all": "{0} & {1}", "xor_sum": "{0} ^ {1}"}
+LIMITS = {"i": (-(2**31), 2**31 - 1), "l": (-(2**63), 2**63 - 1), "m": (0, 1)}
+
+
+class Kernel:
+    """The function of a group. `text(name)` is its source, `bufs` the buffer names that it is called with."""
+
+    def __init__(self, group: Group, dtypes: Mapping[str, str]) -> None:
+        self.axes: Axes = plan_axes(group)
+        inner = {v for v, _ in self.axes.inner}
+        self.values = Values(group, self.axes.renames, inner, dtypes)
+        self.dtypes = dtypes
+        self.bufs: list[str] = []
+        self.work = group.work()
+        self.plain = all(s.mode == "assign" for s in self.values.stores)
+        self._count = 0
+        self._lines: list[str] = []  # of the scope being written
+        self._row_lines: list[str] = []
+        self._row: dict[Val, str] = {}
+        self._loop: dict[Val, str] | None = None
+        self._tail: str | None = None  # C text: how many lanes are valid, None for all
+        self._spilled: dict[Val, str] = {}
+        self._spill_ready: set[Val] = set()
+        self._live = self._needed_by_phase()
+        self.body = self._function_body()
+
+    def text(self, name: str) -> str:
+        """The whole function under a name."""
+        return f'extern "C" void {name}(void** bufs, const int64_t*) {{\n{self.body}}}\n'
+
+    # ---- structure
+
+    def _needed_by_phase(self) -> list[set[Val]]:
+        phases = max([r.phase for r in self.values.reductions] + [s.phase + 1 for s in self.values.stores], default=0)
+        live: list[set[Val]] = [set() for _ in range(phases)]
+
+        def walk(value: Val, phase: int) -> None:
+            if value.loop and value not in live[phase]:
+                live[phase].add(value)
+                for arg in value.args:
+                    walk(arg, phase)
+
+        for p in range(phases):
+            for r in self._reductions(p):
+                walk(r.args[0], p)
+            for s in self._stores(p):
+                walk(s.value, p)
+                for _, v in s.symbols:
+                    walk(v, p)
+        return live
+
+    def _reductions(self, phase: int) -> list[Val]:
+        return [r for r in self.values.reductions if r.phase == phase + 1]
+
+    def _stores(self, phase: int) -> list[Store]:
+        return [s for s in self.values.stores if s.loop and s.phase == phase]
+
+    def _function_body(self) -> str:
+        loops = list(self.axes.outer)
+        parallel = self.plain and score.parallel(self.work, len(self.values.table))
+        self._parallel_inner = parallel and math.prod(s for _, s in loops) < 4
+        lines = []
+        if loops and parallel and not self._parallel_inner:
+            lines.append("#pragma omp parallel for" + (f" collapse({len(loops)})" if len(loops) > 1 else ""))
+        if self.axes.vector_outer:
+            (var, size) = loops.pop()
+            lines += [f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in loops]
+            lines.append(f"for (int64_t {var} = 0; {var} < {size}; {var} += W) {{")
+            lines += [f"if ({var} + W <= {size}) {{", *self._row_body(None)]
+            if size % LANES_AT_MOST:
+                lines += ["} else {", *self._row_body(f"({size} - {var})")]
+            lines.append("}")
+        else:
+            lines += [f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in loops]
+            lines += ["{", *self._row_body(None)]
+        lines.append("}")
+        head = [f"{MEMORY[self.dtypes[b]]}* b{i} = ({MEMORY[self.dtypes[b]]}*)bufs[{i}];"
+                for i, b in enumerate(self.bufs)]
+        return "".join(f"  {line}\n" for line in head + lines)
+
+    def _row_body(self, tail: str | None) -> list[str]:
+        self._row, self._loop, self._tail = {}, None, tail
+        self._row_lines = self._lines = []
+        self._choose_spills()
+        for phase in range(len(self._live)):
+            reductions, stores = self._reductions(phase), self._stores(phase)
+            if reductions or stores:
+                self._phase(reductions, stores)
+        for store in self.values.stores:
+            if not store.loop:
+                self._store(store)
+        return self._row_lines
+
+    def _choose_spills(self) -> None:
+        self._spilled, self._spill_ready = {}, set()
+        if self.axes.vector_outer or len(self.axes.inner) != 1 or self.axes.inner[0][1] > MAX_SCRATCH:
+            return
+        size = self.axes.inner[0][1] + LANES_AT_MOST
+        for value in sorted(set().union(*self._live), key=lambda v: v.id) if self._live else ():
+            if value.op in EXPENSIVE and sum(value in live for live in self._live) > 1:
+                name = self._fresh("s")
+                self._row_lines.append(f"alignas(64) {SCALAR[value.kind]} {name}[{size}];")
+                self._spilled[value] = name
+
+    # ---- one loop over the inner variables
+
+    def _phase(self, reductions: list[Val], stores: list[Store]) -> None:
+        inner = list(self.axes.inner)
+        accs = {r: _Accumulator(self, r) for r in reductions}
+        if not inner:
+            raise Unsupported("a reduction over no dimension")
+        var, size = inner[-1]
+        vector = not self.axes.vector_outer
+        unroll = UNROLL if vector and reductions and size >= UNROLL * LANES_AT_MOST else 1
+        chunked = vector and len(inner) == 1 and size >= LONG_ROW and bool(reductions) and self.plain
+        row, body = self._row_lines, []
+        open_lines, close_lines = [], []
+        for acc in accs.values():
+            (body if chunked else open_lines).extend(acc.declare(unroll))
+        for v, s in inner[:-1]:
+            open_lines.append(f"for (int64_t {v} = 0; {v} < {s}; ++{v}) {{")
+            close_lines.append("}")
+        if vector:
+            body += self._vector_loop(var, size, unroll, chunked, accs, stores)
+        else:
+            body += [f"for (int64_t {var} = 0; {var} < {size}; ++{var}) {{",
+                     *self._iteration(accs, stores, "0", self._tail), "}"]
+        if chunked:
+            self._chunks(size, accs, body)
+        else:
+            row += [*open_lines, *body, *close_lines]
+            for acc in accs.values():
+                row += acc.finish(unroll, vector)
+        for r, acc in accs.items():
+            self._row[r] = acc.result
+        self._spill_ready |= {v for v in self._spilled if any(v in self._live[p] for p in self._phases_of(accs, stores))}
+
+    def _phases_of(self, accs: Mapping[Val, _Accumulator], stores: list[Store]) -> set[int]:
+        return {r.phase - 1 for r in accs} | {s.phase for s in stores}
+
+    def _chunks(self, size: int, accs: Mapping[Val, _Accumulator], body: list[str]) -> None:
+        """A long row in pieces: partial results bound the rounding error and let threads share one row."""
+        row, count = self._row_lines, -(-size // CHUNK)
+        for acc in accs.values():
+            row += acc.declare_parts(count)
+        if self._parallel_inner:
+            row.append("#pragma omp parallel for")
+        row.append(f"for (int64_t c = 0; c < {count}; ++c) {{")
+        row.append(f"const int64_t lo = c * {CHUNK}, hi = lo + {CHUNK} < {size} ? lo + {CHUNK} : {size};")
+        row += body
+        for acc in accs.values():
+            row += acc.finish(UNROLL, True, part=True)
+        row.append("}")
+        for acc in accs.values():
+            row += acc.join_parts(count)
+
+    def _vector_loop(self, var: str, size: int, unroll: int, chunked: bool, accs: Mapping[Val, _Accumulator],
+                     stores: list[Store]) -> list[str]:
+        lo, hi = ("lo", "hi") if chunked else ("0", str(size))
+        lines = []
+        if unroll > 1:
+            lines += [f"int64_t {var}_ = {lo};", f"for (; {var}_ + {unroll} * W <= {hi}; {var}_ += {unroll} * W)",
+                      f"#pragma GCC unroll {unroll}", f"for (int u = 0; u < {unroll}; ++u) {{",
+                      f"const int64_t {var} = {var}_ + u * W;", *self._iteration(accs, stores, "u", None), "}"]
+            if size % (unroll * LANES_AT_MOST):
+                lines += [f"for (; {var}_ + W <= {hi}; {var}_ += W) {{", f"const int64_t {var} = {var}_;",
+                          *self._iteration(accs, stores, "0", None), "}"]
+            start = f"{var}_"
+        else:
+            if self._parallel_inner and not accs and len(self.axes.inner) == 1:
+                lines.append("#pragma omp parallel for")
+            whole = f"{size} / W * W"
+            lines += [f"for (int64_t {var} = 0; {var} < {whole}; {var} += W) {{",
+                      *self._iteration(accs, stores, "0", None), "}"]
+            start = whole
+        if size % LANES_AT_MOST:
+            lines += [f"if ({start} < {hi}) {{", f"const int64_t {var} = {start};",
+                      *self._iteration(accs, stores, "0", f"({hi} - {var})"), "}"]
+        return lines
+
+    def _iteration(self, accs: Mapping[Val, _Accumulator], stores: list[Store], slot: str,
+                   tail: str | None) -> list[str]:
+        with self._loop_scope(tail) as lines:
+            for acc in accs.values():
+                acc.update(slot)
+            for store in stores:
+                self._store(store)
+        return lines
+
+    @contextmanager
+    def _loop_scope(self, tail: str | None) -> Iterator[list[str]]:
+        before = self._tail
+        self._loop, self._lines, self._tail = {}, [], tail
+        yield self._lines
+        self._loop, self._lines, self._tail = None, self._row_lines, before
+
+    # ---- values
+
+    def _fresh(self, prefix: str = "t") -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def is_vector(self, value: Val) -> bool:
+        """Whether the C variable of a value is a vector."""
+        return self.axes.vector_outer or (value.loop and self.axes.vector is not None)
+
+    def get(self, value: Val, vector: bool) -> str:
+        """The C name of a value, broadcast if a vector is wanted of a scalar."""
+        if value.loop:
+            if self._loop is None:
+                raise Unsupported("a value of the inner loop used outside it")
+            if value not in self._loop:
+                self._loop[value] = self._define(value)
+            name = self._loop[value]
+        else:
+            if value not in self._row:
+                state = self._lines, self._loop, self._tail
+                self._lines = self._row_lines
+                self._row[value] = self._define(value)
+                self._lines, self._loop, self._tail = state
+            name = self._row[value]
+        return f"bcast({name})" if vector and not self.is_vector(value) else name
+
+    def emit(self, kind: str, vector: bool, text: str) -> str:
+        """A new variable of the current scope."""
+        name = self._fresh()
+        self._lines.append(f"const {(VECTOR if vector else SCALAR)[kind]} {name} = {text};")
+        return name
+
+    def _define(self, value: Val) -> str:
+        vector = self.is_vector(value)
+        scratch = self._spilled.get(value)
+        var = self.axes.inner[-1][0] if self.axes.inner else ""
+        if scratch and value in self._spill_ready:
+            return self.emit(value.kind, True, f"ld({scratch} + {var})")
+        name = self._compute(value, vector)
+        if scratch:
+            self._lines.append(f"st({scratch} + {var}, {name});")
+        return name
+
+    def _compute(self, value: Val, vector: bool) -> str:
+        if value.op == "load":
+            return self._load(value, vector)
+        if value.op == "index":
+            return self._index_value(value, vector)
+        if value.op == "constant":
+            text = literal(value.attrs[0], value.kind)
+            return self.emit(value.kind, vector, f"bcast({text})" if vector else text)
+        if value.op in ("to_dtype", "convert"):
+            return self._to_dtype(value, vector)
+        if value.op == "where":
+            c, a, b = value.args
+            text = (f"sel({convert(self.get(c, vector), c.kind, 'm')}, {self._as(a, value.kind, vector)}, "
+                    f"{self._as(b, value.kind, vector)})")
+            return self.emit(value.kind, vector, text)
+        if value.op in COMPARISON:
+            kind = max((a.kind for a in value.args), key=RANK.index)
+            a, b = (self._as(x, kind, vector) for x in value.args)
+            return self.emit("m", vector, f"{COMPARISON[value.op]}({a}, {b})")
+        if value.op in PREDICATE:
+            return self.emit("m", vector, PREDICATE[value.op].format(self.get(value.args[0], vector)))
+        if value.op in LOGIC:
+            args = [self._as(a, "m", vector) for a in value.args]
+            return self.emit("m", vector, LOGIC[value.op].format(*args))
+        return self._arithmetic(value, vector)
+
+    def _as(self, value: Val, kind: str, vector: bool) -> str:
+        return convert(self.get(value, vector), value.kind, kind)
+
+    def _arithmetic(self, value: Val, vector: bool) -> str:
+        if value.op not in ARITHMETIC:
+            raise Unsupported(f"op {value.op}")
+        args = [self._as(a, value.kind, vector) for a in value.args]
+        if value.kind in "il" and value.op in ("floor", "ceil", "trunc", "round"):
+            return args[0]
+        text = ARITHMETIC[value.op].format(*args)
+        if value.dtype in WRAP:
+            text = f"{WRAP[value.dtype]}({text})"
+        return self.emit(value.kind, vector, text)
+
+    def _to_dtype(self, value: Val, vector: bool) -> str:
+        text = self._as(value.args[0], value.kind, vector)
+        if value.dtype in WRAP:
+            text = f"{WRAP[value.dtype]}({text})"
+        return self.emit(value.kind, vector, text)
+
+    # ---- memory
+
+    def _pointer(self, buf: str) -> str:
+        if buf not in self.bufs:
+            self.bufs.append(buf)
+        return f"b{self.bufs.index(buf)}"
+
+    def _step(self, index: Index) -> int | None:
+        """The stride along the vector variable, None if there is no constant one."""
+        var = self.axes.vector or ""
+        if isinstance(index, Affine):
+            return index.coef(var)
+        return None if var in index.names() else 0
+
+    def _lanes(self) -> str:
+        return self._tail or "W"
+
+    def _lane_text(self, index: Index) -> str:
+        var = self.axes.vector or ""
+        return index.substitute({var: add(variable(var), variable("k"))}).text()
+
+    def _symbols(self, pairs: tuple[tuple[str, Val], ...], vector: bool) -> str:
+        """Declarations of the indirect symbols of an index for lane k."""
+        return "".join(f"const int64_t {n} = lane({self.get(v, vector)}, k); " for n, v in pairs)
+
+    def _load(self, value: Val, vector: bool) -> str:
+        buf, index, names = value.attrs
+        p, step = self._pointer(buf), self._step(index)
+        pairs = tuple(zip(names, value.args))
+        if not vector:
+            return self._scalar_at(value.kind, pairs, f"ld1({p} + {index.text()})")
+        if not pairs and step == 1:
+            rest = f", {self._tail}" if self._tail else ""
+            return self.emit(value.kind, True, f"ld({p} + {index.text()}{rest})")
+        if not pairs and step == 0:
+            return self.emit(value.kind, True, f"bcast(ld1({p} + {index.text()}))")
+        return self._gather(value.kind, pairs, f"ld1({p} + {self._lane_text(index)})")
+
+    def _scalar_at(self, kind: str, pairs: tuple[tuple[str, Val], ...], text: str) -> str:
+        if not pairs:
+            return self.emit(kind, False, text)
+        setup = self._symbols(pairs, False)
+        name = self._fresh()
+        self._lines.append(f"{SCALAR[kind]} {name}; {{ const int k = 0; (void)k; {setup}{name} = {text}; }}")
+        return name
+
+    def _gather(self, kind: str, pairs: tuple[tuple[str, Val], ...], text: str) -> str:
+        setup = self._symbols(pairs, True)
+        name = self._fresh()
+        self._lines.append(f"{VECTOR[kind]} {name} = {{}};")
+        self._lines.append(f"for (int k = 0; k < {self._lanes()}; ++k) {{ {setup}setlane({name}, k, {text}); }}")
+        return name
+
+    def _index_value(self, value: Val, vector: bool) -> str:
+        index, names = value.attrs
+        pairs = tuple(zip(names, value.args))
+        step = self._step(index)
+        if not vector:
+            return self._scalar_at(value.kind, pairs, f"({SCALAR[value.kind]})({index.text()})")
+        if pairs or step is None:
+            return self._gather(value.kind, pairs, f"({SCALAR[value.kind]})({self._lane_text(index)})")
+        base = f"bcast((int64_t)({index.text()}))"
+        text = base if step == 0 else f"({base} + iota_l() * {step})"
+        return self.emit(value.kind, True, convert(text, "l", value.kind))
+
+    def _store(self, store: Store) -> None:
+        p, step = self._pointer(store.buf), self._step(store.index)
+        kind = {"float": "f", "bf16": "f", "f16": "f", "double": "d", "bool": "m", "int64_t": "l"}.get(
+            MEMORY[self.dtypes[store.buf]], "i")
+        vector = self.axes.vector_outer or (store.loop and self.axes.vector is not None)
+        text = self._as(store.value, kind, vector)
+        if not vector:
+            self._scatter(store, p, text, False)
+        elif store.mode == "assign" and step == 1 and not store.symbols:
+            rest = f", {self._tail}" if self._tail else ""
+            self._lines.append(f"st({p} + {store.index.text()}, {text}{rest});")
+        else:
+            self._scatter(store, p, text, True)
+
+    def _scatter(self, store: Store, p: str, text: str, vector: bool) -> None:
+        index = self._lane_text(store.index) if vector else store.index.text()
+        setup = self._symbols(store.symbols, vector)
+        value = f"lane({text}, k)"
+        if store.mode != "assign":
+            value = f"ld1({p} + {index}) + {value}"
+        count = self._lanes() if vector else "1"
+        self._lines.append(f"for (int k = 0; k < {count}; ++k) {{ {setup}st1({p} + {index}, {value}); }}")
+
+
+class _Accumulator:
+    """The running state of one reduction, and the text that declares, updates and finishes it."""
+
+    def __init__(self, kernel: Kernel, value: Val) -> None:
+        self.kernel, self.value = kernel, value
+        self.reduce: str = value.attrs[0]
+        self.arg = value.args[0]
+        self.is_arg = self.reduce.startswith("arg")
+        self.kind = self.arg.kind if self.is_arg else value.kind
+        if self.reduce not in IDENTITY:
+            raise Unsupported(f"reduction {self.reduce}")
+        self.name = kernel._fresh("a")
+        self.result = f"{self.name}r"
+
+    def identity(self) -> str:
+        """The neutral element as a literal."""
+        value = IDENTITY[self.reduce]
+        if self.kind in LIMITS and isinstance(value, float):
+            value = LIMITS[self.kind][value > 0]
+        return literal(value, self.kind)
+
+    def declare(self, unroll: int) -> list[str]:
+        """Before the loops."""
+        n, vec = self.name, VECTOR[self.kind]
+        lines = [f"{vec} {n}[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}[u] = bcast({self.identity()});"]
+        if self.is_arg:
+            lines.append(f"vl {n}i[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}i[u] = bcast((int64_t)INT64_MAX);")
+        return lines
+
+    def update(self, slot: str) -> None:
+        """In the loop."""
+        k, acc = self.kernel, f"{self.name}[{slot}]"
+        x = k._as(self.arg, self.kind, True)
+        mask = f"first({k._tail})" if k._tail and not k.axes.vector_outer else None
+        if self.is_arg:
+            self._update_arg(x, acc, f"{self.name}i[{slot}]", mask)
+            return
+        new = COMBINE[self.reduce].format(acc, x)
+        k._lines.append(f"{acc} = {f'sel({mask}, {new}, {acc})' if mask else new};")
+
+    def _update_arg(self, x: str, acc: str, at: str, mask: str | None) -> None:
+        k, position = self.kernel, self.value.attrs[1]
+        step = k._step(position) or 0
+        here = k.emit("l", True, f"bcast((int64_t)({position.text()})) + iota_l() * {step}")
+        # The first element always wins over the empty state, even where it equals the identity.
+        win = k.emit("m", True, f"beats_{self.reduce[3:]}({x}, {acc}) | (eq({at}, bcast((int64_t)INT64_MAX)) | "
+                                f"(not_(beats_{self.reduce[3:]}({acc}, {x})) & lt({here}, {at})))")
+        cond = f"{win} & {mask}" if mask else win
+        k._lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
+
+    def finish(self, unroll: int, horizontal: bool, part: bool = False) -> list[str]:
+        """After the loops: the result, or with `part` that of chunk c."""
+        n = self.name
+        if self.is_arg:
+            return self._finish_arg(unroll, horizontal, part)
+        total = f"{n}[0]"
+        for u in range(1, unroll):
+            total = "(" + COMBINE[self.reduce].format(total, f"{n}[{u}]") + ")"
+        if not horizontal:
+            return [f"const {VECTOR[self.kind]} {self.result} = {total};"]
+        fold = "h" + {"xor_sum": "xor"}.get(self.reduce, self.reduce)
+        if part:
+            return [f"{n}p[c] = {fold}({total});"]
+        return [f"const {SCALAR[self.kind]} {self.result} = {fold}({total});"]
+
+    def _finish_arg(self, unroll: int, horizontal: bool, part: bool) -> list[str]:
+        n, beats = self.name, f"beats_{self.reduce[3:]}"
+        lines = []
+        for u in range(1, unroll):
+            lines.append(f"{{ const vm w = {beats}({n}[{u}], {n}[0]) | (not_({beats}({n}[0], {n}[{u}])) & "
+                         f"lt({n}i[{u}], {n}i[0])); {n}[0] = sel(w, {n}[{u}], {n}[0]); "
+                         f"{n}i[0] = sel(w, {n}i[{u}], {n}i[0]); }}")
+        if not horizontal:
+            return [*lines, f"const vl {self.result} = {n}i[0];"]
+        if part:
+            return [*lines, f"{n}p[c] = h{self.reduce}({n}[0], {n}i[0], {n}v[c]);"]
+        return [*lines, f"{SCALAR[self.kind]} {n}v; const int64_t {self.result} = "
+                        f"h{self.reduce}({n}[0], {n}i[0], {n}v);"]
+
+    def declare_parts(self, count: int) -> list[str]:
+        """Room for the partial results of chunks."""
+        n = self.name
+        if self.is_arg:
+            return [f"int64_t {n}p[{count}]; {SCALAR[self.kind]} {n}v[{count}];"]
+        return [f"{SCALAR[self.kind]} {n}p[{count}];"]
+
+    def join_parts(self, count: int) -> list[str]:
+        """The result from the partial results, in order; sums of floats in double."""
+        n, r = self.name, self.result
+        if self.is_arg:
+            return [f"int64_t {r} = {n}p[0]; {{ {SCALAR[self.kind]} v = {n}v[0]; for (int c = 1; c < {count}; ++c) "
+                    f"if (beats_{self.reduce[3:]}({n}v[c], v)) {{ v = {n}v[c]; {r} = {n}p[c]; }} }}"]
+        wide = "double" if self.kind == "f" and self.reduce == "sum" else SCALAR[self.kind]
+        step = COMBINE[self.reduce].format(f"{r}w", f"{n}p[c]")
+        return [f"{wide} {r}w = {n}p[0]; for (int c = 1; c < {count}; ++c) {r}w = {step};",
+                f"const {SCALAR[self.kind]} {r} = ({SCALAR[self.kind]}){r}w;"]
