@@ -175,7 +175,7 @@ class Kernel:
                 row += acc.finish(unroll, vector)
         for r, acc in accs.items():
             self._row[r] = acc.result
-        self._spill_ready |= {v for v in self._spilled if any(v in self._live[p] for p in self._phases_of(accs, stores))}
+        self._spill_ready |= {v for v in self._spilled if any(v in self._live[p] for p in self._phases_of(accs, stores))}  # noqa: E501
 
     def _phases_of(self, accs: Mapping[Val, _Accumulator], stores: list[Store]) -> set[int]:
         return {r.phase - 1 for r in accs} | {s.phase for s in stores}

@@ -1,0 +1,228 @@
+"""LoopBody: the frozen trace of one loop nest, in static single assignment form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from .handler import Handler, ops
+from .ops import OPS
+from .symbolic import Index, Sym, symbol
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The result of op number `i` of the same body."""
+
+    i: int
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation; its result, if it has one, is of `dtype`. Operands by name:
+
+    load (buf, index) | store (buf, index, Ref, mode) | reduction (kind, Ref) | constant (value,) | index_expr (index,)
+    indirect (Ref, Sym, size): defines Sym, an index variable, wrapped into 0 .. size - 1
+    masked (Ref, SubBody, other) | to_dtype (Ref,) | bitcast (Ref,) | any other op: Refs only
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class SubBody:
+    """What a `masked` op runs. Refs below `start` are ops of the enclosing body; own op number k is Ref(start + k)."""
+
+    ops: tuple[Op, ...]
+    result: Ref
+    start: int
+
+
+@dataclass(frozen=True)
+class Dep:
+    """An access: `index` counts elements from the start of buffer `buf`."""
+
+    buf: str
+    index: Index
+
+
+@dataclass(frozen=True)
+class LoopBody:
+    """`ops` run for each point of iter_sizes x reduce_sizes, row-major.
+
+    With reduction variables, ops that depend on a `reduction` run once per point of iter_sizes, after the inner loop.
+    """
+
+    iter_vars: tuple[Sym, ...]
+    iter_sizes: tuple[int, ...]
+    reduce_vars: tuple[Sym, ...]
+    reduce_sizes: tuple[int, ...]
+    ops: tuple[Op, ...]
+
+    @cached_property
+    def reads(self) -> tuple[Dep, ...]:
+        """Each load, those of masked bodies included."""
+        return tuple(Dep(op.args[0], op.args[1]) for op in walk(self.ops) if op.name == "load")
+
+    @cached_property
+    def writes(self) -> tuple[Dep, ...]:
+        """Each store."""
+        return tuple(Dep(op.args[0], op.args[1]) for op in self.ops if op.name == "store")
+
+
+def walk(body: Sequence[Op]) -> Iterator[Op]:
+    """Every op, those of masked bodies after the op that holds them."""
+    for op in body:
+        yield op
+        if op.name == "masked":
+            yield from walk(op.args[1].ops)
+
+
+class TracingHandler(Handler):
+    """Records ops; equal pure ops are recorded once."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.start = 0
+        self._seen: dict[tuple[Any, ...], Ref] = {}
+        self._outer: list[tuple[list[Op], int, dict[tuple[Any, ...], Ref]]] = []
+        self._dtypes: dict[int, torch.dtype] = {}
+        self._indirect = 0
+
+    def record(self, name: str, args: tuple[Any, ...], dtype: torch.dtype) -> Ref:
+        """The Ref of this op, an earlier one if it was recorded before."""
+        # 1, 1.0 and True, and 0.0 and -0.0, are equal but different constants
+        key = (name, repr(args) if name == "constant" else args, dtype)
+        if OPS[name].pure and (found := self._seen.get(key)) is not None:
+            return found
+        ref = Ref(self.start + len(self.ops))
+        self.ops.append(Op(name, args, dtype))
+        self._dtypes[ref.i] = dtype
+        if OPS[name].pure:
+            self._seen[key] = ref
+        return ref
+
+    def dtype_of(self, ref: Ref) -> torch.dtype:
+        """The dtype of a recorded op's result."""
+        return self._dtypes[ref.i]
+
+    def default(self, op: str, args: tuple[Any, ...]) -> Ref:
+        """Record an op whose operands are all values."""
+        spec = OPS[op]
+        if spec.dtype == "bool":
+            dtype = torch.bool
+        else:
+            dtype = self._dtypes[args[1 if spec.dtype == "second" else 0].i]
+        return self.record(op, args, dtype)
+
+    def load(self, buf: str, index: Index, dtype: torch.dtype) -> Ref:  # noqa: D102
+        return self.record("load", (buf, index), dtype)
+
+    def store(self, buf: str, index: Index, value: Ref, mode: str | None = None) -> None:  # noqa: D102
+        self.record("store", (buf, index, value, mode), self._dtypes[value.i])
+
+    def reduction(self, dtype: torch.dtype, kind: str, value: Ref) -> Ref:  # noqa: D102
+        return self.record("reduction", (kind, value), dtype)
+
+    def constant(self, value: bool | int | float, dtype: torch.dtype) -> Ref:  # noqa: D102
+        if dtype.is_floating_point:
+            value = float(value)
+        elif dtype == torch.bool:
+            value = bool(value)
+        else:
+            value = int(value)
+        return self.record("constant", (value,), dtype)
+
+    def index_expr(self, expr: Index, dtype: torch.dtype) -> Ref:  # noqa: D102
+        return self.record("index_expr", (expr,), dtype)
+
+    def indirect(self, value: Ref, size: int) -> Index:  # noqa: D102
+        key = ("indirect", value, size)
+        if (found := self._seen.get(key)) is None:
+            sym = Sym(f"idx{self._indirect}", size)
+            self._indirect += 1
+            found = self.record("indirect", (value, sym, size), torch.int64)
+            self._seen[key] = found
+        op = self._op(found)
+        return symbol(op.args[1])
+
+    def masked(self, mask: Ref, body: Callable[[], Ref], other: bool | int | float) -> Ref:  # noqa: D102
+        self._outer.append((self.ops, self.start, self._seen))
+        start = self.start + len(self.ops)
+        # the masked op itself takes number `start` of the enclosing body, so the sub-body counts from start + 1
+        self.ops, self.start, self._seen = [], start + 1, dict(self._seen)
+        result = body()
+        sub = SubBody(tuple(self.ops), result, start + 1)
+        dtype = self._dtypes[result.i]
+        self.ops, self.start, self._seen = self._outer.pop()
+        if not sub.ops:
+            return self.where(mask, result, self.constant(other, dtype))  # type: ignore[attr-defined]
+        return self.record("masked", (mask, sub, other), dtype)
+
+    def to_dtype(self, value: Ref, dtype: torch.dtype) -> Ref:  # noqa: D102
+        if self._dtypes[value.i] == dtype:
+            return value
+        op = self._op(value)
+        if op is not None and op.name == "constant" and dtype in (torch.float32, torch.float64, torch.int64):
+            return self.constant(op.args[0], dtype)
+        return self.record("to_dtype", (value,), dtype)
+
+    def bitcast(self, value: Ref, dtype: torch.dtype) -> Ref:  # noqa: D102
+        return self.record("bitcast", (value,), dtype)
+
+    def _op(self, ref: Ref) -> Any:
+        levels = [(self.ops, self.start), *[(o, s) for o, s, _ in reversed(self._outer)]]
+        for recorded, start in levels:
+            if start <= ref.i < start + len(recorded):
+                return recorded[ref.i - start]
+        return None
+
+
+def trace(
+    iter_sizes: Sequence[int],
+    reduce_sizes: Sequence[int],
+    fn: Callable[[tuple[Index, ...], tuple[Index, ...]], Any],
+) -> LoopBody:
+    """The body that `fn(index, reduce_index)`, which calls `ops`, performs."""
+    iter_vars = tuple(Sym(f"i{k}", s) for k, s in enumerate(iter_sizes))
+    reduce_vars = tuple(Sym(f"r{k}", s) for k, s in enumerate(reduce_sizes))
+    handler = TracingHandler()
+    with ops.using(handler):
+        fn(tuple(map(symbol, iter_vars)), tuple(map(symbol, reduce_vars)))
+    return LoopBody(iter_vars, tuple(iter_sizes), reduce_vars, tuple(reduce_sizes), _live(handler.ops))
+
+
+def _refs(op: Op) -> Iterator[int]:
+    for arg in op.args:
+        if isinstance(arg, Ref):
+            yield arg.i
+        elif isinstance(arg, SubBody):
+            yield arg.result.i
+            for inner in arg.ops:
+                yield from _refs(inner)
+
+
+def _live(recorded: list[Op]) -> tuple[Op, ...]:
+    """The trace as it stands if every op is used; sub-bodies number from their place, so dead ops become constants."""
+    needed = [op.name == "store" for op in recorded]
+    syms = {op.args[1]: k for k, op in enumerate(recorded) if op.name == "indirect"}
+    for k in range(len(recorded) - 1, -1, -1):
+        if not needed[k]:
+            continue
+        for i in _refs(recorded[k]):
+            if i < k:
+                needed[i] = True
+        for op in walk([recorded[k]]):
+            for arg in op.args:
+                if hasattr(arg, "symbols"):
+                    for sym in arg.symbols():
+                        if sym in syms:
+                            needed[syms[sym]] = True
+    zero = Op("constant", (0,), torch.int64)
+    return tuple(op if live else zero for op, live in zip(recorded, needed))

@@ -1,0 +1,99 @@
+"""`ops`: the loop IR's operations as functions, carried out by whichever handler is current.
+
+An `inner_fn` calls `ops.add(x, y)`; under the tracing handler that records an op, under another it counts or prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .ops import OPS
+from .symbolic import Index
+
+
+class Handler:
+    """Base: each op of the table without a method of its own arrives in `default`."""
+
+    def default(self, op: str, args: tuple[Any, ...]) -> Any:
+        """Carry out `op`, whose operands are all values."""
+        raise NotImplementedError(f"{type(self).__name__} does not handle {op}")
+
+    def load(self, buf: str, index: Index, dtype: torch.dtype) -> Any:
+        """The element at `index` (elements from the buffer's start), of the buffer's dtype."""
+        return self.default("load", (buf, index, dtype))
+
+    def store(self, buf: str, index: Index, value: Any, mode: str | None = None) -> None:
+        """Write `value`, already of the buffer's dtype; mode None assigns, "add" adds atomically."""
+        self.default("store", (buf, index, value, mode))
+
+    def reduction(self, dtype: torch.dtype, kind: str, value: Any) -> Any:
+        """The reduction of `value` over all reduction variables."""
+        return self.default("reduction", (dtype, kind, value))
+
+    def constant(self, value: bool | int | float, dtype: torch.dtype) -> Any:
+        """A literal."""
+        return self.default("constant", (value, dtype))
+
+    def index_expr(self, expr: Index, dtype: torch.dtype) -> Any:
+        """An index as a value."""
+        return self.default("index_expr", (expr, dtype))
+
+    def indirect(self, value: Any, size: int) -> Index:
+        """An integer value as an index into a dimension of `size`; negative values count from its end."""
+        return self.default("indirect", (value, size))
+
+    def masked(self, mask: Any, body: Callable[[], Any], other: bool | int | float) -> Any:
+        """`body()` where `mask`, else `other`; loads of the body happen only where `mask`."""
+        return self.default("masked", (mask, body, other))
+
+    def to_dtype(self, value: Any, dtype: torch.dtype) -> Any:
+        """Conversion, as `Tensor.to`."""
+        return self.default("to_dtype", (value, dtype))
+
+    def bitcast(self, value: Any, dtype: torch.dtype) -> Any:
+        """The same bits as another dtype of that width."""
+        return self.default("bitcast", (value, dtype))
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: Handler, *args: Any) -> Any:
+        return self.default(name, args)
+
+    method.__name__ = name
+    return method
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    def method(self: Ops, *args: Any) -> Any:
+        return getattr(self.current, name)(*args)
+
+    method.__name__ = name
+    return method
+
+
+class Ops:
+    """The current handler's methods. `using(handler)` replaces the handler for a block."""
+
+    def __init__(self) -> None:
+        self.current = Handler()
+
+    @contextmanager
+    def using(self, handler: Handler) -> Iterator[None]:
+        """Make `handler` current for the block."""
+        before, self.current = self.current, handler
+        try:
+            yield
+        finally:
+            self.current = before
+
+
+for _name in OPS:
+    if not hasattr(Handler, _name):
+        setattr(Handler, _name, _method(_name))
+    setattr(Ops, _name, _forward(_name))
+
+ops: Any = Ops()

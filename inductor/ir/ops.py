@@ -1,0 +1,60 @@
+"""The operations of the loop IR: one row each. Handlers, printing, interpretation and code generation read this table.
+
+dtype rules: "same" (that of the first value), "second" (that of the second), "bool", "explicit" (the op names it),
+"int64".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """A row. `arity` counts the values among the operands; an op with `structured` has operands that are not values."""
+
+    name: str
+    arity: int
+    dtype: str = "same"
+    pure: bool = True
+    structured: bool = False
+
+
+def _rows(names: str, arity: int, dtype: str = "same") -> list[OpSpec]:
+    return [OpSpec(n, arity, dtype) for n in names.split()]
+
+
+_ROWS = [
+    # operands that are not only values; see handler.Handler for their signatures
+    OpSpec("load", 0, "explicit", structured=True),
+    OpSpec("store", 1, "same", pure=False, structured=True),
+    OpSpec("reduction", 1, "explicit", structured=True),
+    OpSpec("constant", 0, "explicit", structured=True),
+    OpSpec("index_expr", 0, "explicit", structured=True),
+    OpSpec("indirect", 1, "int64", structured=True),
+    OpSpec("masked", 1, "explicit", structured=True),
+    OpSpec("to_dtype", 1, "explicit", structured=True),
+    OpSpec("bitcast", 1, "explicit", structured=True),
+    # floating point only
+    *_rows("exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh", 1),
+    *_rows("asinh acosh atanh sigmoid erf erfc lgamma floor ceil round trunc", 1),
+    *_rows("pow atan2 fmod", 2),
+    *_rows("isnan isinf", 1, "bool"),
+    # any number; `div` is true division, `floordiv` and `remainder` round to minus infinity, `truncdiv` to zero
+    *_rows("neg abs sign relu square", 1),
+    *_rows("add sub mul div floordiv truncdiv remainder maximum minimum", 2),
+    *_rows("eq ne lt le gt ge", 2, "bool"),
+    # bool
+    *_rows("logical_not", 1, "bool"),
+    *_rows("logical_and logical_or logical_xor", 2, "bool"),
+    # bool or integer
+    *_rows("bitwise_not", 1),
+    *_rows("bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift", 2),
+    # where(condition, value, other)
+    OpSpec("where", 3, "second"),
+]
+
+OPS: dict[str, OpSpec] = {row.name: row for row in _ROWS}
+
+# Kinds of `reduction`: arg* give the int64 position in the (flattened) reduction space, the first of equals.
+REDUCTION_KINDS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")

@@ -1,0 +1,37 @@
+"""Where intermediates live: offsets in one arena, planned offline from their live ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Range:
+    """A buffer of `nbytes` that is live in steps `first` to `last`, both included."""
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+
+
+def plan_arena(ranges: list[Range]) -> tuple[dict[str, int], int]:
+    """Byte offsets, multiples of ALIGNMENT, and the arena's size. Largest first, each at the lowest gap that fits."""
+    placed: list[tuple[int, int, Range]] = []
+    offsets: dict[str, int] = {}
+    top = 0
+    for r in sorted(ranges, key=lambda r: (-r.nbytes, r.first, r.name)):
+        need = max(ALIGNMENT, -(-r.nbytes // ALIGNMENT) * ALIGNMENT)
+        at = 0
+        for start, end, other in sorted(placed, key=lambda p: p[0]):
+            if other.last < r.first or r.last < other.first:
+                continue
+            if at + need <= start:
+                break
+            at = max(at, end)
+        placed.append((at, at + need, r))
+        offsets[r.name] = at
+        top = max(top, at + need)
+    return offsets, top

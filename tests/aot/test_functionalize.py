@@ -1,0 +1,98 @@
+"""Purity and the effects put back: eager is the oracle, on copies of the same inputs."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import fx
+
+from inductor.aot.functionalize import NotFunctional, restore_effects, to_aten
+
+
+def inplace(x, y):
+    x.add_(y)
+    return x * 2
+
+
+def view_written(x, y):
+    x[0].mul_(y[1])
+    return y.t(), x[1:]
+
+
+def returns_input(x, y):
+    x.relu_()
+    return {"a": x, "b": (y.sin(), 3)}
+
+
+def pure(x, y):
+    z = (x @ y).clone()
+    z += 1
+    return torch.nn.functional.gelu(z).softmax(-1)
+
+
+@pytest.mark.parametrize("offset", [0, 9])
+@pytest.mark.parametrize("fn", [inplace, view_written, returns_input, pure])
+def test_results_and_effects_are_eagers(fn, offset):
+    gm = fx.symbolic_trace(fn)
+    fresh = lambda: [torch.randn(3, 3, generator=g.manual_seed(i)) for i in (1, 2)]  # noqa
+    g = torch.Generator()
+
+    def args():
+        made = []
+        for x in fresh():
+            base = torch.zeros(30)
+            made.append(base.as_strided((3, 3), (3, 1), offset).copy_(x))
+        return made
+
+    mine, theirs = args(), args()
+    aten = to_aten(gm, mine)
+    assert not any(n.target._schema.is_mutable for n in aten.graph.graph.nodes if n.op == "call_function")
+    before = [x._version for x in mine]
+    got, want = restore_effects(aten.graph, aten)(*mine), fn(*theirs)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(mine, theirs)
+    for i, x in enumerate(mine):
+        assert (x._version > before[i]) == (i in aten.mutated)
+    if fn is returns_input:
+        assert got["a"] is mine[0]
+    if fn is view_written:
+        assert got[0].data_ptr() == mine[1].data_ptr() and got[0].stride() == (1, 3)
+        assert got[1].data_ptr() == mine[0][1:].data_ptr()
+
+
+def test_parameters_become_inputs():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)).requires_grad_(False)
+    x = torch.randn(2, 4)
+    aten = to_aten(fx.symbolic_trace(model), [x])
+    call = restore_effects(aten.graph, aten)
+    torch.testing.assert_close(call(x), model(x))
+    model[0].weight.zero_()
+    torch.testing.assert_close(call(x), model(x))
+
+
+@pytest.mark.parametrize("word, fn, make", [
+    ("gradients", pure, lambda: [torch.randn(3, 3, requires_grad=True), torch.randn(3, 3)]),
+    ("share memory", inplace, lambda: [torch.randn(3, 3)] * 2),
+    ("two results share", lambda x, y: ((z := x + y), z[0]), lambda: [torch.randn(3, 3), torch.randn(3, 3)]),
+    ("metadata", lambda x, y: x.t_(), lambda: [torch.randn(3, 3), torch.randn(3, 3)]),
+    ("not a tensor", pure, lambda: [torch.randn(3, 3), 3]),
+])
+def test_refusals_say_why(word, fn, make):
+    class Module(torch.nn.Module):
+        def forward(self, x, y):
+            return fn(x, y)
+
+    inputs = make()
+    copies = [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+    with pytest.raises(NotFunctional, match=word):
+        to_aten(fx.symbolic_trace(Module()), inputs)
+    torch.testing.assert_close([x.detach() if isinstance(x, torch.Tensor) else x for x in inputs], copies)
+
+
+def test_the_peers_are_not_imported():
+    code = ("import torch, sys\nfrom torch import fx\nfrom inductor.aot.functionalize import to_aten\n"
+            "to_aten(fx.symbolic_trace(lambda x: x.relu_().sum()), [torch.randn(3)])\n"
+            "bad = [m for m in sys.modules if m.startswith(('torch._dynamo', 'torch._inductor', 'torch._functorch.aot'))]\n"
+            "assert not bad, bad")
+    subprocess.run([sys.executable, "-c", code], check=True)
