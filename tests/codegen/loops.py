@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
 from inductor.codegen import codegen
 from inductor.runtime import cpp_build
 from inductor.runtime.plan_spec import Alloc, Arena, KernelCall, Slot, dtype_of

@@ -201,13 +201,14 @@ class Kernel:
         lo, hi = ("lo", "hi") if chunked else ("0", str(size))
         lines = []
         if unroll > 1:
-            lines += [f"int64_t {var}_ = {lo};", f"for (; {var}_ + {unroll} * W <= {hi}; {var}_ += {unroll} * W)",
+            at = self._fresh("at")
+            lines += [f"int64_t {at} = {lo};", f"for (; {at} + {unroll} * W <= {hi}; {at} += {unroll} * W) {{",
                       f"#pragma GCC unroll {unroll}", f"for (int u = 0; u < {unroll}; ++u) {{",
-                      f"const int64_t {var} = {var}_ + u * W;", *self._iteration(accs, stores, "u", None), "}"]
+                      f"const int64_t {var} = {at} + u * W;", *self._iteration(accs, stores, "u", None), "}}"]
             if size % (unroll * LANES_AT_MOST):
-                lines += [f"for (; {var}_ + W <= {hi}; {var}_ += W) {{", f"const int64_t {var} = {var}_;",
+                lines += [f"for (; {at} + W <= {hi}; {at} += W) {{", f"const int64_t {var} = {at};",
                           *self._iteration(accs, stores, "0", None), "}"]
-            start = f"{var}_"
+            start = at
         else:
             if self._parallel_inner and not accs and len(self.axes.inner) == 1:
                 lines.append("#pragma omp parallel for")
