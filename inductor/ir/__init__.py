@@ -1,0 +1,39 @@
+"""Loop IR: ops, handlers, symbolic indices, buffers, loop bodies."""
+
+from .body import Dep, LoopBody, Op, Ref, SubBody, TracingHandler, trace, walk
+from .buffer import Buffer, ComputedBuffer, ConstantBuffer, ExternKernel, InputBuffer, Layout, MultiOutput, View
+from .handler import Handler, ops
+from .nodes import GraphIR, Lazy, Reduction, Strided, TensorValue, compute_dtype
+from .symbolic import Expr, FloorDiv, Index, Mod, Sym
+
+__all__ = [
+    "Buffer",
+    "ComputedBuffer",
+    "ConstantBuffer",
+    "Dep",
+    "Expr",
+    "ExternKernel",
+    "FloorDiv",
+    "GraphIR",
+    "Handler",
+    "Index",
+    "InputBuffer",
+    "Layout",
+    "Lazy",
+    "LoopBody",
+    "Mod",
+    "MultiOutput",
+    "Op",
+    "Reduction",
+    "Ref",
+    "Strided",
+    "SubBody",
+    "Sym",
+    "TensorValue",
+    "TracingHandler",
+    "View",
+    "compute_dtype",
+    "ops",
+    "trace",
+    "walk",
+]

@@ -11,7 +11,7 @@ import torch
 
 from .handler import Handler, ops
 from .ops import OPS
-from .symbolic import Index, Sym, symbol
+from .symbolic import Expr, Index, Sym, symbol
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _refs(op: Op) -> Iterator[int]:
 
 
 def _live(recorded: list[Op]) -> tuple[Op, ...]:
-    """The trace as it stands if every op is used; sub-bodies number from their place, so dead ops become constants."""
+    """The ops that a store needs, renumbered."""
     needed = [op.name == "store" for op in recorded]
     syms = {op.args[1]: k for k, op in enumerate(recorded) if op.name == "indirect"}
     for k in range(len(recorded) - 1, -1, -1):
@@ -220,9 +220,29 @@ def _live(recorded: list[Op]) -> tuple[Op, ...]:
                 needed[i] = True
         for op in walk([recorded[k]]):
             for arg in op.args:
-                if hasattr(arg, "symbols"):
-                    for sym in arg.symbols():
-                        if sym in syms:
-                            needed[syms[sym]] = True
-    zero = Op("constant", (0,), torch.int64)
-    return tuple(op if live else zero for op, live in zip(recorded, needed))
+                if isinstance(arg, Expr):
+                    for sym in arg.symbols() & syms.keys():
+                        needed[syms[sym]] = True
+    if all(needed):
+        return tuple(recorded)
+    numbers: dict[int, int] = {}
+    for k, live in enumerate(needed):
+        if live:
+            numbers[k] = len(numbers)
+    return tuple(_renumber(op, numbers, k) for k, op in enumerate(recorded) if needed[k])
+
+
+def _renumber(op: Op, numbers: dict[int, int], position: int) -> Op:
+    """`op`, once number `position`, with Refs moved to `numbers`; those into its own sub-body move along with it."""
+    shift = numbers.get(position, 0) - position
+
+    def move(arg: Any) -> Any:
+        if isinstance(arg, Ref):
+            return Ref(numbers[arg.i] if arg.i < position else arg.i + shift)
+        if isinstance(arg, SubBody):
+            return SubBody(
+                tuple(Op(o.name, tuple(map(move, o.args)), o.dtype) for o in arg.ops), move(arg.result), arg.start + shift
+            )
+        return arg
+
+    return Op(op.name, tuple(map(move, op.args)), op.dtype)

@@ -1,0 +1,161 @@
+"""Runs loop IR with torch, all points of the loops at once: the oracle that generated code is tested against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .body import LoopBody, Op, Ref, SubBody
+from .buffer import Buffer, ComputedBuffer, ExternKernel, Layout, View
+from .nodes import GraphIR, Strided
+from .symbolic import Index, evaluate
+
+_NAMED: dict[str, Callable[..., torch.Tensor]] = {
+    "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "erf": torch.special.erf,
+    "relu": torch.relu,
+}
+
+_REDUCE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda x: x.sum(-1),
+    "prod": lambda x: x.prod(-1),
+    "max": lambda x: x.amax(-1),
+    "min": lambda x: x.amin(-1),
+    "any": lambda x: x.any(-1),
+    "all": lambda x: x.all(-1),
+    "argmax": lambda x: x.argmax(-1),
+    "argmin": lambda x: x.argmin(-1),
+}
+
+
+class _Run:
+    """One body over all its points. Values have one dimension a loop variable, of its size or 1."""
+
+    def __init__(self, body: LoopBody, memory: Mapping[str, torch.Tensor]) -> None:
+        self.body, self.memory = body, memory
+        self.sizes = body.iter_sizes + body.reduce_sizes
+        self.env: dict[str, Any] = {}
+        for d, var in enumerate(body.iter_vars + body.reduce_vars):
+            shape = [1] * len(self.sizes)
+            shape[d] = var.size
+            self.env[var.name] = torch.arange(var.size).reshape(shape)
+
+    def index(self, expr: Index) -> torch.Tensor:
+        return torch.as_tensor(evaluate(expr, self.env), dtype=torch.int64)
+
+    def run(self, ops: Sequence[Op], values: list[Any], mask: torch.Tensor | None = None) -> list[Any]:
+        for op in ops:
+            values.append(self.op(op, values, mask))
+        return values
+
+    def op(self, op: Op, values: list[Any], mask: torch.Tensor | None) -> Any:
+        args = [values[a.i] if isinstance(a, Ref) else a for a in op.args]
+        match op.name:
+            case "load":
+                return self.load(args[0], args[1], mask)
+            case "store":
+                return self.store(*args)
+            case "reduction":
+                return self.reduce(args[0], args[1]).to(op.dtype)
+            case "constant":
+                return torch.tensor(args[0], dtype=op.dtype)
+            case "index_expr":
+                return self.index(args[0]).to(op.dtype)
+            case "indirect":
+                value, sym, size = args
+                self.env[sym.name] = torch.where(value < 0, value + size, value).to(torch.int64)
+                return self.env[sym.name]
+            case "masked":
+                return self.masked(args[0], args[1], args[2], values, mask)
+            case "to_dtype":
+                return args[0].to(op.dtype)
+            case "bitcast":
+                return args[0].view(op.dtype)
+        result = (_NAMED.get(op.name) or getattr(torch, op.name))(*args)
+        if result.dtype != op.dtype:
+            raise TypeError(f"{op.name} gives {result.dtype}, its body says {op.dtype}")
+        return result
+
+    def load(self, buf: str, expr: Index, mask: torch.Tensor | None) -> torch.Tensor:
+        index, flat = self.index(expr), self.memory[buf]
+        if mask is not None:
+            index = torch.where(mask, index, 0)
+        if index.numel() and not (0 <= int(index.min()) and int(index.max()) < len(flat)):
+            raise IndexError(f"load from {buf} at {expr} leaves its {len(flat)} elements")
+        return flat[index]
+
+    def store(self, buf: str, expr: Index, value: torch.Tensor, mode: str | None) -> None:
+        index = self.index(expr)
+        # a store after a reduction runs once a point of the iteration variables
+        full = self.body.iter_sizes + (1,) * len(self.body.reduce_sizes)
+        index, value = index.broadcast_to(full).reshape(-1), value.broadcast_to(full).reshape(-1)
+        if mode == "add":
+            self.memory[buf].index_add_(0, index, value)
+        else:
+            self.memory[buf][index] = value
+
+    def reduce(self, kind: str, value: torch.Tensor) -> torch.Tensor:
+        outer = self.body.iter_sizes
+        flat = value.broadcast_to(self.sizes).reshape(*outer, math.prod(self.body.reduce_sizes))
+        return _REDUCE[kind](flat).reshape(outer + (1,) * len(self.body.reduce_sizes))
+
+    def masked(
+        self, mask: torch.Tensor, sub: SubBody, other: Any, values: list[Any], outer: torch.Tensor | None
+    ) -> torch.Tensor:
+        inner = mask if outer is None else mask & outer
+        result = self.run(sub.ops, values[: sub.start] + [None] * (sub.start - len(values)), inner)[sub.result.i]
+        return torch.where(mask, result, torch.tensor(other, dtype=result.dtype))
+
+
+def run_body(body: LoopBody, memory: Mapping[str, torch.Tensor]) -> None:
+    """Carry out a body on flat (one-dimensional) tensors by buffer name.
+
+    Raises IndexError for a load out of its buffer, TypeError where an op's dtype is not what the body says.
+    """
+    run = _Run(body, memory)
+    run.run(body.ops, [])
+
+
+def flatten(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory a tensor spans, from its first element on, as a one-dimensional view."""
+    return tensor.as_strided((Layout.of(tensor).extent,), (1,), tensor.storage_offset())
+
+
+def run_graph(graph: GraphIR, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs for these inputs; inputs that the graph mutates are mutated."""
+    memory: dict[str, torch.Tensor] = {}
+    for buffer, value in zip(graph.inputs, inputs):
+        if isinstance(buffer, Buffer):
+            memory[buffer.name] = flatten(value)
+    for buffer in graph.constants:
+        memory[buffer.name] = flatten(buffer.value)
+
+    def tensor(buffer: Buffer, layout: Layout) -> torch.Tensor:
+        flat = memory[buffer.name]
+        return flat.as_strided(layout.size, layout.stride, flat.storage_offset() + layout.offset)
+
+    def operand(arg: Any) -> Any:
+        if isinstance(arg, View | Strided):
+            return tensor(arg.buffer, arg.layout)
+        if isinstance(arg, Buffer):
+            return tensor(arg, arg.layout)
+        return type(arg)(map(operand, arg)) if isinstance(arg, list | tuple) else arg
+
+    for node in graph.buffers:
+        if isinstance(node, ComputedBuffer):
+            if node.mutates is None:
+                memory[node.name] = torch.empty(node.layout.extent, dtype=node.dtype)
+            run_body(node.body, memory)
+        elif isinstance(node, ExternKernel):
+            result = node.target(*map(operand, node.args), **{k: operand(v) for k, v in node.kwargs.items()})
+            results = result if node.returns_tuple else (result,)
+            for out, value in zip(node.outputs, results):
+                if out is not None:
+                    if value.stride() != out.layout.stride and value.numel() > 1:
+                        raise ValueError(f"{node.target} gave strides {value.stride()}, expected {out.layout.stride}")
+                    memory[out.name] = flatten(value)
+    return [operand(out) for out in graph.outputs]
