@@ -34,7 +34,8 @@ TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag"}
 TO_PYTHON = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr"}
 # Methods that change what kind of tensor the object is; left to the real interpreter.
 METADATA_MUTATION = {
-    "resize_", "resize_as_", "set_", "requires_grad_", "backward", "register_hook", "retain_grad", "detach_",
+    "resize_", "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
+    "set_", "requires_grad_", "backward", "register_hook", "retain_grad", "detach_",
     "share_memory_", "pin_memory", "apply_", "map_", "register_post_accumulate_grad_hook", "untyped_storage", "storage",
 }  # fmt: skip
 

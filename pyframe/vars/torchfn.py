@@ -12,6 +12,7 @@ from ..core.source import Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
 from .const import ConstVar, make
+from .sequence import SizeVar
 from .tensor import TensorVar
 
 GRAPH_MODULES = (
@@ -118,6 +119,13 @@ class TorchFunctionVar(Var):
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)
+
+
+def make_size(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`torch.Size(iterable)`."""
+    if len(args) > 1 or kwargs:
+        tx.raise_(TypeError, "torch.Size() takes one iterable")
+    return SizeVar(args[0].unpack(tx) if args else [])
 
 
 class DisabledVar(Var):

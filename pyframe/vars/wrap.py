@@ -6,6 +6,7 @@ import collections
 import enum
 import functools
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +29,11 @@ from .opaque import OpaqueVar
 from .pymodule import PyModuleVar
 from .sequence import DequeVar, ListVar, NamedTupleVar, RangeVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
-from .torchfn import DisabledVar, TorchFunctionVar, is_torch_function
+from .torchfn import DisabledVar, TorchFunctionVar, is_torch_function, make_size
+from .weak import WeakRefVar
 
 BUILTINS.update(CONTEXT_MODELS)
+BUILTINS[torch.Size] = make_size
 EQUAL_TYPES = (int, float, complex, str, bytes, bool)
 IDENTITY_TYPES = (
     torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), enum.Enum, types.CodeType,
@@ -255,6 +258,11 @@ def _plain_items(value: dict[Any, Any]) -> dict[Any, Any]:
     return {key: dict.__getitem__(value, key) for key in dict.keys(value)}
 
 
+def _weak(tx: Any, value: weakref.ReferenceType[Any], source: Source | None) -> Var:
+    tx.guard(source, "TYPE", type(value))
+    return WeakRefVar(value, source)
+
+
 def _object(tx: Any, value: Any, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
     if isinstance(value, dict):
@@ -272,6 +280,7 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (types.MethodType, _method),
     (type, _class),
     (types.ModuleType, _module),
+    (weakref.ReferenceType, _weak),
     (functools.partial, _partial),
     (range, _range),
     (slice, _slice),

@@ -163,3 +163,23 @@ def test_method_of_c_on_an_instance_breaks_and_is_right():
     module, x = Holder(), torch.ones(2)
     got = pyframe.compile(lambda m, t: m(t), backend="eager")(module, x)
     assert torch.equal(got[0], x + 1) and got[1] is True
+
+
+def test_recurrent_modules_follow_their_weak_references():
+    module = nn.LSTM(3, 4)
+    agree(lambda m, x: m(x)[0], module, torch.randn(2, 1, 3))
+    assert counters["graphs"] == 1
+
+
+def test_size_made_from_an_iterable():
+    agree(lambda x: (torch.zeros(torch.Size([2, len(x)])), tuple(torch.Size([1]) + x.shape)), torch.ones(3))
+
+
+def test_a_transpose_in_place_is_left_to_python():
+    def fn(x):
+        x.t_()
+        return x + 1
+
+    x = torch.arange(6.0).reshape(2, 3)
+    got = pyframe.compile(fn, backend="eager")(x)
+    assert x.shape == (3, 2) and torch.equal(got, x + 1)
