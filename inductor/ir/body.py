@@ -241,7 +241,9 @@ def _renumber(op: Op, numbers: dict[int, int], position: int) -> Op:
             return Ref(numbers[arg.i] if arg.i < position else arg.i + shift)
         if isinstance(arg, SubBody):
             return SubBody(
-                tuple(Op(o.name, tuple(map(move, o.args)), o.dtype) for o in arg.ops), move(arg.result), arg.start + shift
+                tuple(Op(o.name, tuple(map(move, o.args)), o.dtype) for o in arg.ops),
+                move(arg.result),
+                arg.start + shift,
             )
         return arg
 

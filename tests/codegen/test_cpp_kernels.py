@@ -126,7 +126,7 @@ def test_reductions(kind, torch_fn, shape, dim):
     keep, gone = shape[1 - dim], shape[dim]
     at = lambda v, r: flat([v[0], r[0]] if dim == 1 else [r[0], v[0]], x.stride())
     g.node((keep,), (gone,), dtype, lambda o, v, r: o.op("reduction", kind, o.op("load", n, at(v, r)), dtype=dtype), out=True)
-    torch.testing.assert_close(compile_graph(g)[2](x)[0], torch_fn(x, dim), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(compile_graph(g)[2](x)[0], torch_fn(x, dim), rtol=1e-4 if kind == "prod" else 1e-5, atol=1e-6)
 
 
 def test_full_sum_is_accurate():
