@@ -1,0 +1,174 @@
+"""What lowerings share: elementwise construction, views, reductions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..ir.body import LoopBody, trace
+from ..ir.buffer import Layout
+from ..ir.handler import ops
+from ..ir.nodes import Allocator, InnerFn, Lazy, Strided, TensorValue, compute_dtype
+from ..ir.symbolic import Index
+
+
+def is_value(x: Any) -> bool:
+    """Whether `x` is a tensor of the graph."""
+    return isinstance(x, Lazy | Strided)
+
+
+def operand(x: Any, dtype: torch.dtype, rank: int) -> InnerFn:
+    """The element of `x`, a tensor broadcast to `rank` dimensions or a Python number, as `dtype`."""
+    if not is_value(x):
+        return lambda index: ops.constant(x, dtype)
+    sizes = tuple(x.size)
+
+    def load(index: tuple[Index, ...]) -> Any:
+        own = index[rank - len(sizes) :]
+        return ops.to_dtype(x.load(tuple(0 if n == 1 else i for n, i in zip(sizes, own))), dtype)
+
+    return load
+
+
+def pointwise(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    compute: torch.dtype,
+    like: torch.Tensor,
+    work: int = 1,
+    compute_of: Sequence[torch.dtype] | None = None,
+) -> Lazy:
+    """`fn` of the elements of `inputs`, each as `compute` (or as `compute_of` says); size and dtype those of `like`."""
+    rank = like.dim()
+    dtypes = compute_of or [compute] * len(inputs)
+    loads = [operand(x, d, rank) for x, d in zip(inputs, dtypes)]
+    result = compute_dtype(like.dtype)
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        return ops.to_dtype(fn(*[load(index) for load in loads]), result)
+
+    values = [x for x in inputs if is_value(x)]
+    return Lazy(
+        like.device,
+        like.dtype,
+        tuple(like.shape),
+        inner_fn,
+        reads=sum(x.reads for x in values),
+        work=work + sum(x.work for x in values),
+        stride=tuple(like.stride()),
+    )
+
+
+def derived(x: TensorValue, fn: Callable[[Any], Any], dtype: torch.dtype, work: int = 1) -> Lazy:
+    """`fn` of each element of `x`, which it takes in x's compute dtype and gives in that of `dtype`."""
+    return Lazy(x.device, dtype, tuple(x.size), lambda i: fn(x.load(i)), x.reads, x.work + work)
+
+
+def view_of(
+    x: TensorValue,
+    size: Sequence[int],
+    reindex: Callable[[tuple[Index, ...]], Sequence[Index]],
+    relayout: Callable[[Layout], Layout | None],
+) -> TensorValue:
+    """A view of `x`: memory stays memory where `relayout` gives a layout for it."""
+    if isinstance(x, Strided):
+        layout = relayout(x.layout)
+        if layout is not None:
+            return Strided(x.buffer, layout)
+    return Lazy(
+        x.device,
+        x.dtype,
+        tuple(size),
+        lambda index: x.load(reindex(index)),
+        x.reads,
+        x.work,
+        view=(x, relayout) if isinstance(x, Lazy) else None,
+    )
+
+
+def shared(graph: Allocator, x: TensorValue) -> TensorValue:
+    """`x`, in memory if computing it for each of several readers would cost more than keeping it."""
+    if isinstance(x, Lazy) and (x.reads > 3 or x.work > 12):
+        return x.realize(graph)
+    return x
+
+
+def dims_of(dim: Any, rank: int) -> tuple[int, ...]:
+    """Dimensions to reduce, nonnegative and in order; None or an empty list means all."""
+    if dim is None or (isinstance(dim, list | tuple) and not dim):
+        return tuple(range(rank))
+    dims = [dim] if isinstance(dim, int) else dim
+    return tuple(sorted(d % rank for d in dims)) if rank else ()
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A reduction over `dims` of values of `size`."""
+
+    size: tuple[int, ...]
+    dims: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many elements each result sums up."""
+        return math.prod(self.size[d] for d in self.dims)
+
+    def __call__(
+        self,
+        graph: Allocator,
+        like: TensorValue,
+        kind: str,
+        fn: InnerFn,
+        dtype: torch.dtype,
+        epilogue: Callable[[Any], Any] | None = None,
+    ) -> Strided:
+        """A buffer of `dtype` with reduced dimensions kept as 1: epilogue(reduction of fn over the full index).
+
+        `fn` gives values of the compute dtype of `dtype` (for arg kinds: any dtype, with an int64 result).
+        """
+        size = tuple(1 if d in self.dims else n for d, n in enumerate(self.size))
+        outer = [d for d in range(len(size)) if d not in self.dims]
+        layout = Layout.contiguous(like.device, dtype, size)
+
+        def body_of(name: str) -> LoopBody:
+            def run(index: tuple[Index, ...], rindex: tuple[Index, ...]) -> None:
+                full: list[Index] = [0] * len(size)
+                kept = list(full)
+                for d, i in zip(outer, index):
+                    full[d] = kept[d] = i
+                for d, i in zip(self.dims, rindex):
+                    full[d] = i
+                value = fn(tuple(full))
+                if self.dims:
+                    value = ops.reduction(compute_dtype(dtype), kind, value)
+                elif kind in ("argmax", "argmin"):
+                    value = ops.constant(0, dtype)
+                if epilogue is not None:
+                    value = epilogue(value)
+                ops.store(name, layout.index(kept), ops.to_dtype(value, dtype))
+
+            return trace([self.size[d] for d in outer], [self.size[d] for d in self.dims], run)
+
+        return Strided(graph.add_computed(layout, body_of), layout)
+
+
+def drop(x: TensorValue, dims: Sequence[int]) -> TensorValue:
+    """`x` without these dimensions of size 1."""
+    kept = [d for d in range(len(x.size)) if d not in dims]
+
+    def reindex(index: tuple[Index, ...]) -> list[Index]:
+        full: list[Index] = [0] * len(x.size)
+        for d, i in zip(kept, index):
+            full[d] = i
+        return full
+
+    return view_of(
+        x,
+        [x.size[d] for d in kept],
+        reindex,
+        lambda at: at.with_view([at.size[d] for d in kept], [at.stride[d] for d in kept]),
+    )

@@ -1,0 +1,275 @@
+"""ATen graph -> loop IR."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from ..ir.body import LoopBody
+from ..ir.buffer import (
+    Buffer,
+    ComputedBuffer,
+    ConstantBuffer,
+    ExternKernel,
+    InputBuffer,
+    Layout,
+    MultiOutput,
+    View,
+)
+from ..ir.nodes import GraphIR, Lazy, Strided, TensorValue, dense_order, store, store_body
+from .common import is_value
+from .registry import Unlowered, Unsupported, find
+
+# A Lazy used more than once is kept in memory beyond these; any Lazy beyond the second pair.
+MANY_READS, MUCH_WORK = 4, 10
+MOST_READS, MOST_WORK = 16, 64
+OUTER_VIEWS = ("view", "permute", "transpose", "expand", "unsqueeze", "squeeze", "slice", "select", "t", "_unsafe_view")
+
+
+class GraphLowering:
+    """Lowers the nodes of one graph in order. `node` and `val` are the current node and its fake result."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Any] = []
+        self.constants: list[ConstantBuffer] = []
+        self.buffers: list[Any] = []
+        self.env: dict[fx.Node, Any] = {}
+        self.node: fx.Node = None  # type: ignore[assignment]  # set before any lowering runs
+        self.val: Any = None
+
+    def fresh(self) -> str:
+        """An unused buffer name."""
+        return f"buf{len(self.buffers)}"
+
+    def add_computed(self, layout: Layout, body_of: Callable[[str], LoopBody]) -> ComputedBuffer:
+        """A new buffer, filled by `body_of(its name)`."""
+        # the body may realize nothing while it is traced, so the name is still free afterwards
+        name = self.fresh()
+        buffer = ComputedBuffer(name, layout, body_of(name), (self.node,))
+        self.buffers.append(buffer)
+        return buffer
+
+    # ---- nodes
+
+    def run(self, gm: fx.GraphModule) -> GraphIR:
+        """The loop IR of `gm`; raises Unsupported."""
+        nodes = list(gm.graph.nodes)
+        for node in nodes:
+            self.node, self.val = node, node.meta.get("val")
+            match node.op:
+                case "placeholder":
+                    self.env[node] = self.placeholder()
+                case "get_attr":
+                    self.env[node] = self.constant(gm)
+                case "call_function":
+                    if node.target is torch.ops.aten.copy_.default:
+                        self.finish_copies(nodes)
+                    self.env[node] = self.call()
+                case "output":
+                    return GraphIR(self.inputs, self.constants, self.buffers, self.outputs())
+                case other:
+                    raise Unsupported(f"a graph node of kind {other}")
+        raise Unsupported("the graph has no output node")
+
+    def placeholder(self) -> Any:
+        """The next graph input."""
+        position = len(self.inputs)
+        if isinstance(self.val, torch.Tensor):
+            buffer = InputBuffer(f"in{position}", static_layout(self.val), position)
+            self.inputs.append(buffer)
+            return Strided(buffer, buffer.layout)
+        if self.val is not None and type(self.val) not in (int, float, bool):
+            raise Unsupported(f"an input of type {type(self.val).__name__}")
+        self.inputs.append(self.val)
+        return self.val
+
+    def constant(self, gm: fx.GraphModule) -> Any:
+        """A tensor attribute of the module."""
+        value = operator.attrgetter(str(self.node.target))(gm)
+        if not isinstance(value, torch.Tensor):
+            return value
+        buffer = ConstantBuffer(f"const{len(self.constants)}", static_layout(value), value.detach())
+        self.constants.append(buffer)
+        return Strided(buffer, buffer.layout)
+
+    def call(self) -> Any:
+        """The value of a call node."""
+        target = self.node.target
+        args, kwargs = fx.map_arg((self.node.args, self.node.kwargs), self.env.__getitem__)
+        if target is operator.getitem:
+            return args[0][args[1]]
+        if target is torch.ops.aten.copy_.default:
+            return self.copy_into(args[0], args[1])
+        if not isinstance(target, torch._ops.OpOverload):
+            raise Unsupported(f"a call of {target}, which is no ATen overload")
+        check_static(self.val)
+        lower = find(target)
+        mutates = target._schema.is_mutable
+        if lower is not None and not mutates:
+            try:
+                return self.kept(lower(self, *args, **kwargs))
+            except Unlowered:
+                pass
+        if mutates:
+            raise Unsupported(f"{target} writes to its argument")
+        return self.extern(target)
+
+    def kept(self, value: Any) -> Any:
+        """A lowering's result, put into memory if computing it at each use would cost too much."""
+        if isinstance(value, tuple | list):
+            return type(value)(map(self.kept, value))
+        if isinstance(value, Lazy) and value.view is None:
+            if value.reads > MOST_READS or value.work > MOST_WORK:
+                return value.realize(self)
+            if (value.reads >= MANY_READS or value.work >= MUCH_WORK) and self.uses(self.node) > 1:
+                return value.realize(self)
+        return value
+
+    def uses(self, node: fx.Node) -> int:
+        """How many nodes compute with a result, looking through views of it."""
+        count = 0
+        for user in node.users:
+            name = user.target._schema.name.removeprefix("aten::") if hasattr(user.target, "_schema") else ""
+            count += self.uses(user) if name in OUTER_VIEWS else 1
+        return count
+
+    # ---- extern kernels
+
+    def extern(self, target: Any) -> Any:
+        """A call of the ATen operator itself."""
+        if any(r.alias_info is not None for r in target._schema.returns):
+            return self.strided_view()
+        args = tuple(self.operand(a) for a in self.node.args)
+        kwargs = {k: self.operand(a) for k, a in self.node.kwargs.items()}
+        multi = isinstance(self.val, tuple | list)
+        vals = self.val if multi else (self.val,)
+        name = self.fresh()
+        outs: list[MultiOutput | None] = []
+        for i, val in enumerate(vals):
+            if val is not None and not isinstance(val, torch.Tensor):
+                raise Unsupported(f"{target} returns a {type(val).__name__}")
+            out_name = f"{name}_{i}" if multi else name
+            outs.append(None if val is None else MultiOutput(out_name, static_layout(val), i))
+        self.buffers.append(ExternKernel(name, target, args, kwargs, tuple(outs), (self.node,), multi))
+        values = [None if o is None else Strided(o, o.layout) for o in outs]
+        return tuple(values) if multi else values[0]
+
+    def operand(self, arg: Any) -> Any:
+        """An argument of an extern kernel: tensors in memory with the strides that fake tensors promised."""
+        if isinstance(arg, list | tuple):
+            return type(arg)(map(self.operand, arg)) if type(arg) in (list, tuple) else list(map(self.operand, arg))
+        if not isinstance(arg, fx.Node):
+            return arg
+        value = self.env[arg]
+        if not is_value(value):
+            return value
+        memory = self.in_memory(value, arg.meta["val"])
+        return memory.buffer if memory.layout == memory.buffer.layout else View(memory.buffer, memory.layout)
+
+    def in_memory(self, value: TensorValue, val: torch.Tensor) -> Strided:
+        """The value in memory, with the strides of `val` if those are dense."""
+        if isinstance(value, Lazy) and value.stride is None:
+            value.stride = tuple(val.stride())
+        memory = value.realize(self)
+        wanted = tuple(val.stride())
+        if _same_strides(memory.layout, wanted) or dense_order(val.shape, wanted) is None:
+            return memory
+        return store(self, memory, wanted)
+
+    def strided_view(self) -> Any:
+        """A view operator without a lowering of its own: where fake tensors say that its result lies."""
+        source = next((a for a in self.node.args if isinstance(a, fx.Node) and is_value(self.env[a])), None)
+        vals = self.val if isinstance(self.val, tuple | list) else (self.val,)
+        if source is None or not all(isinstance(v, torch.Tensor) for v in vals):
+            raise Unsupported(f"{self.node.target} on these arguments")
+        memory, base = self.in_memory(self.env[source], source.meta["val"]), source.meta["val"]
+        if not _same_strides(memory.layout, tuple(base.stride())):
+            raise Unsupported(f"{self.node.target} on a tensor whose strides differ from those expected")
+        shift = memory.layout.offset - base.storage_offset()
+        outs = []
+        for val in vals:
+            layout = static_layout(val)
+            offset = val.storage_offset() + shift
+            outs.append(Strided(memory.buffer, layout.with_view(layout.size, layout.stride, offset)))
+        return tuple(outs) if isinstance(self.val, tuple | list) else outs[0]
+
+    # ---- mutation and outputs
+
+    def finish_copies(self, nodes: Sequence[fx.Node]) -> None:
+        """Before an input is overwritten: compute whatever still has to read it."""
+        last = nodes[-1]
+        copies = [n for n in nodes if n.target is torch.ops.aten.copy_.default]
+        current = self.node
+        for node in {**dict.fromkeys(last.all_input_nodes), **{c.args[1]: None for c in copies[1:]}}:
+            value = self.env.get(node)
+            if isinstance(value, Lazy):
+                self.node = node
+                self.in_memory(value, node.meta["val"])
+        self.node = current
+
+    def copy_into(self, target: Any, value: Any) -> Any:
+        """`input.copy_(value)`."""
+        if not (isinstance(target, Strided) and isinstance(target.buffer, InputBuffer)):
+            raise Unsupported("copy_ into a tensor that is no graph input")
+        if not is_value(value) or tuple(value.size) != tuple(target.size) or value.dtype != target.dtype:
+            raise Unsupported("copy_ of another size or dtype than its target's")
+        order = dense_order(target.size, target.layout.stride) or range(len(target.size))
+        body = store_body(target.buffer.name, target.layout, value, list(order))
+        written = body.writes[0].index
+        if any(r.buf == target.buffer.name and r.index != written for r in body.reads):
+            body = store_body(target.buffer.name, target.layout, store(self, value), list(order))
+        self.buffers.append(
+            ComputedBuffer(self.fresh(), target.layout, body, (self.node,), mutates=target.buffer.name)
+        )
+        return target
+
+    def outputs(self) -> list[Strided | int | None]:
+        """What the output node returns."""
+        flat = self.node.args[0]
+        outs: list[Strided | int | None] = []
+        for arg in flat if isinstance(flat, list | tuple) else [flat]:
+            value = self.env[arg] if isinstance(arg, fx.Node) else arg
+            if is_value(value):
+                memory = self.in_memory(value, arg.meta["val"])
+                outs.append(memory)
+            elif value is None or isinstance(value, int):
+                outs.append(value)
+            else:
+                raise Unsupported(f"an output of type {type(value).__name__}")
+        return outs
+
+
+def _same_strides(layout: Layout, stride: tuple[int, ...]) -> bool:
+    return all(n <= 1 or a == b for n, a, b in zip(layout.size, layout.stride, stride))
+
+
+def check_static(val: Any) -> None:
+    """Raises Unsupported if a result's size is not known."""
+    for v in val if isinstance(val, tuple | list) else (val,):
+        if isinstance(v, torch.Tensor):
+            static_layout(v)
+
+
+def static_layout(tensor: torch.Tensor) -> Layout:
+    """The layout of a (fake) tensor; raises Unsupported for sizes unknown or layouts without strides."""
+    if tensor.layout != torch.strided:
+        raise Unsupported(f"a tensor of layout {tensor.layout}")
+    if any(type(n) is not int for n in (*tensor.shape, *tensor.stride())):
+        raise Unsupported("a size that is not known when compiling")
+    return Layout.of(tensor)
+
+
+def lower_graph(gm: fx.GraphModule) -> GraphIR:
+    """Lower an ATen graph whose nodes carry fake tensors in `meta["val"]`.
+
+    `copy_` into a graph input is the only mutation allowed. Raises Unsupported, with the reason, for anything that
+    cannot be compiled.
+    """
+    return GraphLowering().run(gm)
+
+
+__all__ = ["Buffer", "GraphLowering", "lower_graph", "static_layout"]

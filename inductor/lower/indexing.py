@@ -1,0 +1,101 @@
+"""Operators that read where an index tensor says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..ir.handler import ops
+from ..ir.nodes import Lazy, TensorValue
+from ..ir.symbolic import Index
+from .common import operand
+from .registry import Unlowered, lowering
+
+
+def _gathered(graph: Any, x: TensorValue, inner_fn: Any, indices: Sequence[TensorValue]) -> Lazy:
+    return Lazy(
+        x.device,
+        x.dtype,
+        tuple(graph.val.shape),
+        inner_fn,
+        x.reads + sum(i.reads for i in indices),
+        x.work + sum(i.work for i in indices) + 2,
+        tuple(graph.val.stride()),
+    )
+
+
+def _at(value: Any, size: int) -> Index:
+    index = ops.indirect(ops.to_dtype(value, torch.int64), size)
+    return index
+
+
+@lowering("embedding")
+def embedding(
+    graph: Any,
+    weight: TensorValue,
+    indices: TensorValue,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> TensorValue:
+    """Rows of a table"""
+    rank = len(indices.size)
+    rows = weight.size[0]
+    return _gathered(
+        graph, weight, lambda i: weight.load([_at(indices.load(i[:rank]), rows), i[-1]]), [indices]
+    )
+
+
+@lowering("index_select")
+def index_select(graph: Any, x: TensorValue, dim: int, indices: TensorValue) -> TensorValue:
+    """Positions of one dimension"""
+    if not x.size or not indices.size:
+        raise Unlowered
+    dim %= len(x.size)
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        own = list(index)
+        own[dim] = _at(indices.load([index[dim]]), x.size[dim])
+        return x.load(own)
+
+    return _gathered(graph, x, inner_fn, [indices])
+
+
+@lowering("gather")
+def gather(graph: Any, x: TensorValue, dim: int, indices: TensorValue, *, sparse_grad: bool = False) -> TensorValue:
+    """Along one dimension, the position that `indices` holds"""
+    if not x.size or not indices.size:
+        raise Unlowered
+    dim %= len(x.size)
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        own = list(index)
+        own[dim] = _at(indices.load(index), x.size[dim])
+        return x.load(own)
+
+    return _gathered(graph, x, inner_fn, [indices])
+
+
+@lowering("index", "_unsafe_index")
+def index(graph: Any, x: TensorValue, indices: Sequence[TensorValue | None]) -> TensorValue:
+    """x[indices], each a tensor of integers or None for a whole dimension"""
+    used = [d for d, i in enumerate(indices) if i is not None]
+    tensors = [i for i in indices if i is not None]
+    if not used or any(i.dtype in (torch.bool, torch.uint8) for i in tensors):
+        raise Unlowered
+    shape = tuple(torch.broadcast_shapes(*[tuple(i.size) for i in tensors]))
+    # the indices' dimensions stand where the first of them was, or in front if they were apart
+    first = used[0] if used == list(range(used[0], used[-1] + 1)) else 0
+    loads = {d: operand(indices[d], torch.int64, len(shape)) for d in used}
+
+    def inner_fn(at: tuple[Index, ...]) -> Any:
+        inner = at[first : first + len(shape)]
+        rest = list(at[:first] + at[first + len(shape) :])
+        own: list[Index] = []
+        for d, n in enumerate(x.size):
+            own.append(_at(loads[d](inner), n) if d in loads else rest.pop(0))
+        return x.load(own)
+
+    return _gathered(graph, x, inner_fn, tensors)

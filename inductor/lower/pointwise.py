@@ -1,0 +1,415 @@
+"""Elementwise operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..ir.handler import ops
+from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from .common import is_value, pointwise
+from .registry import Unlowered, lowering
+
+# operators that are one op of the loop IR; `work` is a rough price in additions
+_CHEAP, _DEAR = 1, 6
+
+_FLOAT_UNARY = (
+    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh sigmoid erf erfc"
+)
+_ROUNDING = "floor ceil round trunc"
+_SAME_UNARY = "neg abs sign relu"
+_BINARY = "atan2 fmod remainder maximum minimum bitwise_and bitwise_or bitwise_xor"
+_COMPARE = "eq ne lt le gt ge"
+_LOGICAL = "logical_and logical_or logical_xor"
+_BOOL_FORM = {"add": "bitwise_or", "mul": "bitwise_and", "maximum": "bitwise_or", "minimum": "bitwise_and"}
+
+
+def _fn(name: str) -> Callable[..., Any]:
+    return lambda *args: getattr(ops, name)(*args)
+
+
+def common_dtype(*args: Any) -> torch.dtype:
+    """The compute dtype in which torch would compute with these operands, as `torch.result_type`."""
+    samples = [torch.empty([1] * len(a.size), dtype=a.dtype, device="meta") if is_value(a) else a for a in args]
+    samples = [s.reshape(()) if isinstance(s, torch.Tensor) and s.dim() == 0 else s for s in samples]
+    result = torch.result_type(samples[0], samples[1]) if len(samples) > 1 else samples[0].dtype
+    return compute_dtype(result)
+
+
+def _reject_complex(graph: Any) -> None:
+    vals = graph.val if isinstance(graph.val, tuple | list) else (graph.val,)
+    if any(isinstance(v, torch.Tensor) and v.dtype.is_complex for v in vals):
+        raise Unlowered
+
+
+def elementwise(graph: Any, fn: Callable[..., Any], *inputs: Any, work: int = _CHEAP) -> Lazy:
+    """`fn` computed in the compute dtype of the node's result."""
+    _reject_complex(graph)
+    if any(is_value(x) and x.dtype.is_complex for x in inputs):
+        raise Unlowered
+    return pointwise(fn, inputs, compute_dtype(graph.val.dtype), graph.val, work)
+
+
+def _register_tables() -> None:
+    def unary(name: str, work: int) -> None:
+        lowering(name)(lambda graph, x: elementwise(graph, _fn(name), x, work=work))
+
+    def rounding(name: str) -> None:
+        def lower(graph: Any, x: TensorValue, decimals: int = 0) -> TensorValue:
+            if decimals:
+                raise Unlowered
+            return elementwise(graph, _fn(name), x) if x.dtype.is_floating_point else x
+
+        lowering(name)(lower)
+
+    def binary(name: str) -> None:
+        def lower(graph: Any, a: Any, b: Any) -> TensorValue:
+            return elementwise(graph, _fn(_bool_form(graph, name)), a, b)
+
+        lowering(name)(lower)
+
+    def compare(name: str) -> None:
+        lowering(name)(lambda graph, a, b: _compare(graph, name, a, b))
+
+    def logical(name: str) -> None:
+        lowering(name)(lambda graph, a, b: pointwise(_fn(name), (a, b), torch.bool, graph.val))
+
+    for name in _FLOAT_UNARY.split():
+        unary(name, _CHEAP if name in ("sqrt", "reciprocal") else _DEAR)
+    for name in _SAME_UNARY.split():
+        unary(name, _CHEAP)
+    for name in _ROUNDING.split():
+        rounding(name)
+    for name in _BINARY.split():
+        binary(name)
+    for name in _COMPARE.split():
+        compare(name)
+    for name in _LOGICAL.split():
+        logical(name)
+
+
+def _bool_form(graph: Any, name: str) -> str:
+    if graph.val.dtype == torch.bool:
+        return _BOOL_FORM.get(name, name)
+    return name
+
+
+def _compare(graph: Any, name: str, a: Any, b: Any) -> TensorValue:
+    if any(is_value(x) and x.dtype.is_complex for x in (a, b)):
+        raise Unlowered
+    return pointwise(_fn(name), (a, b), common_dtype(a, b), graph.val)
+
+
+_register_tables()
+
+
+def _scaled(value: Any, alpha: Any) -> Callable[[Any, torch.dtype], Any]:
+    return lambda x, dtype: x if alpha == 1 else ops.mul(x, ops.constant(alpha, dtype))
+
+
+@lowering("add")
+def add(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
+    """a + alpha * b"""
+    name, dtype = _bool_form(graph, "add"), compute_dtype(graph.val.dtype)
+    scale = _scaled(b, alpha)
+    return elementwise(graph, lambda x, y: getattr(ops, name)(x, scale(y, dtype)), a, b)
+
+
+@lowering("sub")
+def sub(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
+    """a - alpha * b"""
+    dtype, scale = compute_dtype(graph.val.dtype), _scaled(b, alpha)
+    return elementwise(graph, lambda x, y: ops.sub(x, scale(y, dtype)), a, b)
+
+
+@lowering("rsub")
+def rsub(graph: Any, a: Any, b: Any, alpha: Any = 1) -> TensorValue:
+    """b - alpha * a"""
+    dtype, scale = compute_dtype(graph.val.dtype), _scaled(a, alpha)
+    return elementwise(graph, lambda x, y: ops.sub(y, scale(x, dtype)), a, b)
+
+
+@lowering("mul")
+def mul(graph: Any, a: Any, b: Any) -> TensorValue:
+    """a * b"""
+    return elementwise(graph, _fn(_bool_form(graph, "mul")), a, b)
+
+
+@lowering("div", "true_divide")
+def div(graph: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> TensorValue:
+    """a / b, rounded as told"""
+    names = {None: "div", "floor": "floordiv", "trunc": "truncdiv"}
+    return elementwise(graph, _fn(names[rounding_mode]), a, b)
+
+
+@lowering("floor_divide")
+def floor_divide(graph: Any, a: Any, b: Any) -> TensorValue:
+    """a / b rounded down"""
+    return elementwise(graph, _fn("floordiv"), a, b)
+
+
+@lowering("square")
+def square(graph: Any, x: TensorValue) -> TensorValue:
+    """x * x"""
+    return elementwise(graph, lambda v: ops.mul(v, v), x)
+
+
+@lowering("pow")
+def pow_(graph: Any, a: Any, b: Any) -> TensorValue:
+    """a ** b; small constant exponents by multiplication"""
+    if not is_value(b):
+        if b == 1:
+            return elementwise(graph, lambda x: x, a)
+        if b in (2, 3, 4):
+            return elementwise(graph, lambda x: _power(x, int(b)), a)
+        if b == 0.5:
+            return elementwise(graph, ops.sqrt, a)
+        if b == -0.5:
+            return elementwise(graph, ops.rsqrt, a)
+        if b == -1:
+            return elementwise(graph, ops.reciprocal, a)
+    if not graph.val.dtype.is_floating_point:
+        raise Unlowered
+    return elementwise(graph, ops.pow, a, b, work=_DEAR)
+
+
+def _power(x: Any, n: int) -> Any:
+    if n == 2:
+        return ops.mul(x, x)
+    return ops.mul(x, ops.mul(x, x)) if n == 3 else _power(ops.mul(x, x), 2)
+
+
+@lowering("isnan")
+def isnan(graph: Any, x: TensorValue) -> TensorValue:
+    """x is not a number"""
+    return _class(graph, "isnan", x)
+
+
+@lowering("isinf")
+def isinf(graph: Any, x: TensorValue) -> TensorValue:
+    """x is infinite"""
+    return _class(graph, "isinf", x)
+
+
+def _class(graph: Any, name: str, x: TensorValue) -> TensorValue:
+    if x.dtype.is_complex:
+        raise Unlowered
+    if not x.dtype.is_floating_point:
+        return pointwise(lambda: ops.constant(False, torch.bool), (), torch.bool, graph.val)
+    return pointwise(_fn(name), (x,), compute_dtype(x.dtype), graph.val)
+
+
+@lowering("logical_not")
+def logical_not(graph: Any, x: TensorValue) -> TensorValue:
+    """not x"""
+    return pointwise(ops.logical_not, (x,), torch.bool, graph.val)
+
+
+@lowering("bitwise_not")
+def bitwise_not(graph: Any, x: TensorValue) -> TensorValue:
+    """~x"""
+    return elementwise(graph, ops.logical_not if x.dtype == torch.bool else ops.bitwise_not, x)
+
+
+@lowering("where")
+def where(graph: Any, mask: Any, a: Any = None, b: Any = None) -> TensorValue:
+    """a where mask, else b"""
+    if a is None:
+        raise Unlowered
+    dtype = compute_dtype(graph.val.dtype)
+    return pointwise(ops.where, (mask, a, b), dtype, graph.val, compute_of=(torch.bool, dtype, dtype))
+
+
+@lowering("masked_fill")
+def masked_fill(graph: Any, x: TensorValue, mask: TensorValue, value: Any) -> TensorValue:
+    """value where mask, else x"""
+    dtype = compute_dtype(graph.val.dtype)
+    return pointwise(ops.where, (mask, value, x), dtype, graph.val, compute_of=(torch.bool, dtype, dtype))
+
+
+@lowering("clamp")
+def clamp(graph: Any, x: TensorValue, min: Any = None, max: Any = None) -> TensorValue:
+    """x limited to min .. max"""
+    bounds = [b for b in (min, max) if b is not None]
+
+    def fn(v: Any, *given: Any) -> Any:
+        rest = list(given)
+        if min is not None:
+            v = ops.maximum(v, rest.pop(0))
+        return ops.minimum(v, rest.pop(0)) if max is not None else v
+
+    return elementwise(graph, fn, x, *bounds)
+
+
+@lowering("clamp_min")
+def clamp_min(graph: Any, x: TensorValue, min: Any) -> TensorValue:
+    """x, at least min"""
+    return clamp(graph, x, min)
+
+
+@lowering("clamp_max")
+def clamp_max(graph: Any, x: TensorValue, max: Any) -> TensorValue:
+    """x, at most max"""
+    return clamp(graph, x, None, max)
+
+
+@lowering("_to_copy")
+def to_copy(graph: Any, x: TensorValue, **kwargs: Any) -> TensorValue:
+    """x in another dtype"""
+    if graph.val.device != x.device:
+        raise Unlowered
+    return elementwise(graph, lambda v: v, x, work=0)
+
+
+@lowering("clone", "lift_fresh_copy")
+def clone(graph: Any, x: TensorValue, *, memory_format: Any = None) -> TensorValue:
+    """A copy of x"""
+    return elementwise(graph, lambda v: v, x, work=0)
+
+
+class _In:
+    """Constants and arithmetic in one dtype, to write activations down plainly."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def c(self, value: float) -> Any:
+        return ops.constant(value, self.dtype)
+
+
+def _activation(graph: Any, fn: Callable[[Any, _In], Any], x: TensorValue, work: int = _DEAR) -> TensorValue:
+    scope = _In(compute_dtype(graph.val.dtype))
+    return elementwise(graph, lambda v: fn(v, scope), x, work=work)
+
+
+@lowering("gelu")
+def gelu(graph: Any, x: TensorValue, *, approximate: str = "none") -> TensorValue:
+    """x * Phi(x), or its tanh approximation"""
+
+    def exact(v: Any, k: _In) -> Any:
+        half = ops.mul(v, k.c(0.5))
+        return ops.mul(half, ops.add(ops.erf(ops.mul(v, k.c(math.sqrt(0.5)))), k.c(1.0)))
+
+    def tanh(v: Any, k: _In) -> Any:
+        cube = ops.mul(ops.mul(v, v), v)
+        inner = ops.mul(k.c(math.sqrt(2 / math.pi)), ops.add(v, ops.mul(k.c(0.044715), cube)))
+        return ops.mul(ops.mul(v, k.c(0.5)), ops.add(ops.tanh(inner), k.c(1.0)))
+
+    return _activation(graph, tanh if approximate == "tanh" else exact, x, 12)
+
+
+@lowering("silu")
+def silu(graph: Any, x: TensorValue) -> TensorValue:
+    """x * sigmoid(x)"""
+    return _activation(graph, lambda v, k: ops.mul(v, ops.sigmoid(v)), x)
+
+
+@lowering("hardtanh")
+def hardtanh(graph: Any, x: TensorValue, min_val: float = -1, max_val: float = 1) -> TensorValue:
+    """x limited to min_val .. max_val"""
+    return clamp(graph, x, min_val, max_val)
+
+
+@lowering("hardsigmoid")
+def hardsigmoid(graph: Any, x: TensorValue) -> TensorValue:
+    """relu6(x + 3) / 6"""
+    return _activation(graph, _hardsigmoid, x, 3)
+
+
+def _hardsigmoid(v: Any, k: _In) -> Any:
+    clipped = ops.minimum(ops.maximum(ops.add(v, k.c(3.0)), k.c(0.0)), k.c(6.0))
+    return ops.div(clipped, k.c(6.0))
+
+
+@lowering("hardswish")
+def hardswish(graph: Any, x: TensorValue) -> TensorValue:
+    """x * hardsigmoid(x)"""
+    return _activation(graph, lambda v, k: ops.mul(v, _hardsigmoid(v, k)), x, 4)
+
+
+@lowering("leaky_relu")
+def leaky_relu(graph: Any, x: TensorValue, negative_slope: float = 0.01) -> TensorValue:
+    """x, scaled where negative"""
+    return _activation(
+        graph, lambda v, k: ops.where(ops.gt(v, k.c(0.0)), v, ops.mul(v, k.c(negative_slope))), x, 2
+    )
+
+
+@lowering("elu")
+def elu(graph: Any, x: TensorValue, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> TensorValue:
+    """scale * x, where negative scale * alpha * expm1(input_scale * x)"""
+
+    def fn(v: Any, k: _In) -> Any:
+        negative = ops.mul(ops.expm1(ops.mul(v, k.c(input_scale))), k.c(alpha * scale))
+        return ops.where(ops.gt(v, k.c(0.0)), ops.mul(v, k.c(scale)), negative)
+
+    return _activation(graph, fn, x, 10)
+
+
+@lowering("softplus")
+def softplus(graph: Any, x: TensorValue, beta: float = 1, threshold: float = 20) -> TensorValue:
+    """log(1 + exp(beta x)) / beta, or x where beta x is beyond the threshold"""
+
+    def fn(v: Any, k: _In) -> Any:
+        scaled = ops.mul(v, k.c(beta))
+        soft = ops.div(ops.log1p(ops.exp(scaled)), k.c(beta))
+        return ops.where(ops.gt(scaled, k.c(threshold)), v, soft)
+
+    return _activation(graph, fn, x, 14)
+
+
+@lowering("threshold_backward")
+def threshold_backward(graph: Any, grad: TensorValue, x: TensorValue, threshold: float) -> TensorValue:
+    """grad where x is beyond the threshold, else 0"""
+    dtype = compute_dtype(graph.val.dtype)
+    return elementwise(
+        graph,
+        lambda g, v: ops.where(ops.le(v, ops.constant(threshold, dtype)), ops.constant(0, dtype), g),
+        grad,
+        x,
+    )
+
+
+@lowering("sigmoid_backward")
+def sigmoid_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
+    """grad * y * (1 - y)"""
+    k = _In(compute_dtype(graph.val.dtype))
+    return elementwise(graph, lambda g, v: ops.mul(g, ops.mul(v, ops.sub(k.c(1.0), v))), grad, y)
+
+
+@lowering("tanh_backward")
+def tanh_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
+    """grad * (1 - y * y)"""
+    k = _In(compute_dtype(graph.val.dtype))
+    return elementwise(graph, lambda g, v: ops.mul(g, ops.sub(k.c(1.0), ops.mul(v, v))), grad, y)
+
+
+@lowering("addcmul")
+def addcmul(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValue:
+    """x + value * a * b"""
+    k = _In(compute_dtype(graph.val.dtype))
+    return elementwise(graph, lambda v, p, q: ops.add(v, ops.mul(k.c(value), ops.mul(p, q))), x, a, b, work=3)
+
+
+@lowering("addcdiv")
+def addcdiv(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValue:
+    """x + value * a / b"""
+    k = _In(compute_dtype(graph.val.dtype))
+    return elementwise(graph, lambda v, p, q: ops.add(v, ops.mul(k.c(value), ops.div(p, q))), x, a, b, work=3)
+
+
+@lowering("lerp")
+def lerp(graph: Any, a: Any, b: Any, weight: Any) -> TensorValue:
+    """a + weight * (b - a), from the nearer end"""
+    k = _In(compute_dtype(graph.val.dtype))
+
+    def fn(x: Any, y: Any, w: Any) -> Any:
+        near = ops.add(x, ops.mul(w, ops.sub(y, x)))
+        far = ops.sub(y, ops.mul(ops.sub(y, x), ops.sub(k.c(1.0), w)))
+        return ops.where(ops.lt(ops.abs(w), k.c(0.5)), near, far)
+
+    return elementwise(graph, fn, a, b, weight, work=5)

@@ -1,0 +1,48 @@
+"""Which function lowers which ATen operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+Lowering: TypeAlias = "Callable[..., Any]"
+
+LOWERINGS: dict[str, Lowering] = {}
+
+
+class Unlowered(Exception):
+    """Raised by a lowering for arguments it does not cover: the operator is called as an extern kernel instead."""
+
+
+class Unsupported(Exception):
+    """The graph cannot be compiled; the message says why."""
+
+
+def lowering(*names: str) -> Callable[[Lowering], Lowering]:
+    """Registers `fn(graph, *args, **kwargs)` for every overload of these ATen operators, named without "aten.".
+
+    Tensor arguments are TensorValues. `graph.val` is what fake tensors say of the result, a tensor or a tuple of them.
+    """
+
+    def register(fn: Lowering) -> Lowering:
+        for name in names:
+            if name in LOWERINGS:
+                raise ValueError(f"aten.{name} has a lowering already")
+            if not hasattr(torch.ops.aten, name):
+                raise ValueError(f"aten.{name} does not exist")
+            LOWERINGS[name] = fn
+        return fn
+
+    return register
+
+
+def find(target: Any) -> Lowering | None:
+    """The lowering of an overload, if there is one; only in the aten namespace."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return None
+    return LOWERINGS.get(target._schema.name.removeprefix("aten::"))
+
+
+__all__ = ["LOWERINGS", "Lowering", "Unlowered", "Unsupported", "find", "lowering"]

@@ -1,0 +1,280 @@
+"""Operators that only rearrange, and those that put tensors side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..ir.buffer import Layout, contiguous_strides
+from ..ir.handler import ops
+from ..ir.nodes import Lazy, Strided, TensorValue
+from ..ir.symbolic import Index
+from .common import drop, view_of
+from .registry import Unlowered, lowering
+
+
+def view_strides(size: Sequence[int], stride: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
+    """Strides with which memory of this size and stride reads as size `new`, or None if it cannot."""
+    if math.prod(size) == 0:
+        return contiguous_strides(new)
+    # runs of dimensions that are row-major among themselves, innermost first: [elements, stride of the last]
+    runs: list[list[int]] = []
+    for n, s in reversed([(n, s) for n, s in zip(size, stride) if n != 1]):
+        if runs and s == runs[-1][0] * runs[-1][1]:
+            runs[-1][0] *= n
+        else:
+            runs.append([n, s])
+    out: list[int] = []
+    left, step = runs.pop(0) if runs else (1, 1)
+    for n in reversed(new):
+        if n != 1 and left == 1 and runs:
+            left, step = runs.pop(0)
+        if left % n:
+            return None
+        out.append(step)
+        left, step = left // n, step * n
+    return tuple(reversed(out))
+
+
+@lowering("view", "reshape", "_unsafe_view", "_reshape_alias")
+def view(graph: Any, x: TensorValue, *args: Any) -> TensorValue:
+    """x as another size, elements in row-major order"""
+    if graph.val.dtype != x.dtype:
+        raise Unlowered
+    return reshaped(x, tuple(graph.val.shape))
+
+
+def reshaped(x: TensorValue, new: tuple[int, ...]) -> TensorValue:
+    """x as size `new`, elements in row-major order."""
+    old = tuple(x.size)
+    if old == new:
+        return x
+    old_strides, new_strides = contiguous_strides(old), contiguous_strides(new)
+
+    def reindex(index: tuple[Index, ...]) -> list[Index]:
+        flat: Index = 0
+        for i, s in zip(index, new_strides):
+            flat = flat + i * s
+        return [0 if n == 1 else (flat // s) % n for n, s in zip(old, old_strides)]
+
+    def relayout(at: Layout) -> Layout | None:
+        stride = view_strides(at.size, at.stride, new)
+        return None if stride is None else at.with_view(new, stride)
+
+    return view_of(x, new, reindex, relayout)
+
+
+def permuted(x: TensorValue, dims: Sequence[int]) -> TensorValue:
+    """x with its dimensions in this order."""
+    dims = [d % len(x.size) for d in dims]
+    if dims == sorted(dims):
+        return x
+
+    def reindex(index: tuple[Index, ...]) -> list[Index]:
+        out: list[Index] = [0] * len(dims)
+        for d, i in zip(dims, index):
+            out[d] = i
+        return out
+
+    return view_of(
+        x,
+        [x.size[d] for d in dims],
+        reindex,
+        lambda at: at.with_view([at.size[d] for d in dims], [at.stride[d] for d in dims]),
+    )
+
+
+@lowering("permute")
+def permute(graph: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+    """x with its dimensions in this order"""
+    return permuted(x, dims)
+
+
+@lowering("transpose")
+def transpose(graph: Any, x: TensorValue, a: int, b: int) -> TensorValue:
+    """x with two dimensions exchanged"""
+    dims = list(range(len(x.size)))
+    if dims:
+        dims[a], dims[b] = dims[b], dims[a]
+    return permuted(x, dims)
+
+
+@lowering("t")
+def t(graph: Any, x: TensorValue) -> TensorValue:
+    """The transpose of a matrix"""
+    return permuted(x, range(len(x.size) - 1, -1, -1))
+
+
+@lowering("unsqueeze", "squeeze")
+def unsqueeze(graph: Any, x: TensorValue, *args: Any) -> TensorValue:
+    """x with dimensions of size 1 added or removed"""
+    return reshaped(x, tuple(graph.val.shape))
+
+
+@lowering("expand")
+def expand(graph: Any, x: TensorValue, size: Sequence[int], *, implicit: bool = False) -> TensorValue:
+    """x repeated along dimensions of size 1, and new ones in front"""
+    new, old = tuple(graph.val.shape), tuple(x.size)
+    if new == old:
+        return x
+    pad = len(new) - len(old)
+
+    def relayout(at: Layout) -> Layout:
+        stride = [0 if n == 1 and m != 1 else s for n, m, s in zip(at.size, new[pad:], at.stride)]
+        return at.with_view(new, [0] * pad + stride)
+
+    return view_of(x, new, lambda index: [0 if n == 1 else i for n, i in zip(old, index[pad:])], relayout)
+
+
+def sliced(x: TensorValue, dim: int, start: int, length: int, step: int = 1) -> TensorValue:
+    """Elements start, start + step ... of one dimension, `length` of them."""
+    if start == 0 and step == 1 and length == x.size[dim]:
+        return x
+
+    def reindex(index: tuple[Index, ...]) -> list[Index]:
+        out = list(index)
+        out[dim] = index[dim] * step + start
+        return out
+
+    def relayout(at: Layout) -> Layout:
+        stride = [s * step if d == dim else s for d, s in enumerate(at.stride)]
+        size = [length if d == dim else n for d, n in enumerate(at.size)]
+        return at.with_view(size, stride, at.offset + start * at.stride[dim])
+
+    return view_of(x, [length if d == dim else n for d, n in enumerate(x.size)], reindex, relayout)
+
+
+@lowering("slice")
+def slice_(
+    graph: Any, x: TensorValue, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> TensorValue:
+    """x[start:end:step] along one dimension"""
+    dim %= len(x.size)
+    first, stop, _ = slice(start, end, step).indices(x.size[dim])
+    return sliced(x, dim, first, len(range(first, stop, step)), step)
+
+
+@lowering("select")
+def select(graph: Any, x: TensorValue, dim: int, index: int) -> TensorValue:
+    """One position of one dimension"""
+    if not isinstance(index, int):
+        raise Unlowered
+    dim %= len(x.size)
+    return drop(sliced(x, dim, index % x.size[dim], 1), [dim])
+
+
+@lowering("split", "split_with_sizes", "chunk")
+def split(graph: Any, x: TensorValue, sizes: Any, dim: int = 0) -> tuple[TensorValue, ...]:
+    """Consecutive parts of one dimension"""
+    dim %= len(x.size)
+    parts, start = [], 0
+    for val in graph.val:
+        parts.append(sliced(x, dim, start, val.shape[dim]))
+        start += val.shape[dim]
+    return tuple(parts)
+
+
+@lowering("unbind")
+def unbind(graph: Any, x: TensorValue, dim: int = 0) -> tuple[TensorValue, ...]:
+    """Each position of one dimension"""
+    dim %= len(x.size)
+    return tuple(drop(sliced(x, dim, k, 1), [dim]) for k in range(x.size[dim]))
+
+
+@lowering("alias", "detach", "lift_fresh", "lift")
+def alias(graph: Any, x: TensorValue) -> TensorValue:
+    """x itself"""
+    return x
+
+
+@lowering("contiguous")
+def contiguous(graph: Any, x: TensorValue, *, memory_format: Any = None) -> TensorValue:
+    """x in row-major memory"""
+    return Lazy(x.device, x.dtype, tuple(x.size), x.load, x.reads, x.work, stride=tuple(graph.val.stride()))
+
+
+@lowering("as_strided")
+def as_strided(
+    graph: Any, x: TensorValue, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> TensorValue:
+    """Any view of x's memory, which fake tensors know best"""
+    return graph.strided_view()
+
+
+@lowering("flip")
+def flip(graph: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+    """x backwards along some dimensions"""
+    turned = {d % len(x.size) for d in dims} if x.size else set()
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        return x.load([n - 1 - i if d in turned else i for d, (i, n) in enumerate(zip(index, x.size))])
+
+    return Lazy(x.device, x.dtype, tuple(x.size), inner_fn, x.reads, x.work + 1, tuple(graph.val.stride()))
+
+
+@lowering("repeat")
+def repeat(graph: Any, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
+    """x side by side with itself"""
+    size = tuple(graph.val.shape)
+    pad = len(size) - len(x.size)
+    return Lazy(
+        x.device,
+        x.dtype,
+        size,
+        lambda index: x.load([0 if n == 1 else i % n for i, n in zip(index[pad:], x.size)]),
+        x.reads,
+        x.work,
+    )
+
+
+# Beyond so many parts, ATen's copies are cheaper than a choice between them at each element.
+MOST_PARTS = 4
+
+
+@lowering("cat")
+def cat(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
+    """Tensors one after the other along one dimension"""
+    out = graph.val
+    parts = [x for x in tensors if tuple(x.size) != (0,)]
+    memory = all(isinstance(x, Strided) for x in parts)
+    if not parts or len(parts) > MOST_PARTS or memory or any(x.dtype != out.dtype for x in parts):
+        raise Unlowered
+    dim %= out.dim()
+    ends = [0]
+    for x in parts:
+        ends.append(ends[-1] + x.size[dim])
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        where = ops.index_expr(index[dim], torch.int64)
+        result = None
+        for k in range(len(parts) - 1, -1, -1):
+            own = [i - ends[k] if d == dim else i for d, i in enumerate(index)]
+            own = [0 if n == 1 else i for i, n in zip(own, parts[k].size)]
+            mask = ops.lt(where, ops.constant(ends[k + 1], torch.int64))
+            inside = mask
+            if k:
+                inside = ops.logical_and(ops.ge(where, ops.constant(ends[k], torch.int64)), mask)
+            value = ops.masked(inside, lambda k=k, own=own: parts[k].load(own), 0)
+            result = value if result is None else ops.where(mask, value, result)
+        return result
+
+    return Lazy(
+        out.device,
+        out.dtype,
+        tuple(out.shape),
+        inner_fn,
+        max(x.reads for x in parts) + len(parts),
+        sum(x.work for x in parts) + 3 * len(parts),
+        tuple(out.stride()),
+    )
+
+
+@lowering("stack")
+def stack(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
+    """Tensors along a new dimension"""
+    dim %= graph.val.dim()
+    wide = [reshaped(x, tuple(x.size[:dim]) + (1,) + tuple(x.size[dim:])) for x in tensors]
+    return cat(graph, wide, dim)
