@@ -1,12 +1,11 @@
-"""A torch-level graph as a pure ATen graph: no mutation, no views, parameters as inputs.
+"""A torch-level graph as an ATen graph without mutation but for closing writes into inputs; parameters are inputs too.
 
-What purity loses is recorded beside the graph and put back around each call by `restore_effects`: writes into inputs,
-and outputs that are inputs or views of them. Inference only: nothing here records autograd history.
+Inference only: nothing here records autograd history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,7 @@ class NotFunctional(Exception):
 
 
 @dataclass(frozen=True)
-class InputAlias:
+class _Alias:
     """An output in the storage of input `index`; the object itself if size is None. Offset from its first element."""
 
     index: int
@@ -33,22 +32,24 @@ class InputAlias:
 
 @dataclass(frozen=True)
 class AtenGraph:
-    """`graph(*inputs, *attributes)` returns the new values of the inputs `mutated`, then the graph's flat results.
+    """`graph(*inputs, *attributes)`, run without gradients, returns the flat results.
 
-    `aliases` has one entry for each flat result: None, or where in an input it lies.
+    It writes into its inputs number `mutated`, by one closing `copy_` each, and into nothing else. Results that are
+    inputs or views of them are so in the graph. `shared` gives for each result a number that is equal for results
+    sharing memory that is not an input's. `structure` is the pytree of the results.
     """
 
     graph: torch.fx.GraphModule
     attributes: tuple[torch.Tensor, ...]
     mutated: tuple[int, ...]
-    aliases: tuple[InputAlias | None, ...]
+    shared: tuple[int | None, ...]
     structure: pytree.TreeSpec
 
 
 def to_aten(
     gm: torch.fx.GraphModule,
     inputs: Sequence[torch.Tensor],
-    decompositions: dict[Any, Callable[..., Any]] | None = None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> AtenGraph:
     """Traces `gm` on fake copies of `inputs`. NotFunctional where purity cannot be had or would change results."""
     named = {**dict(gm.named_parameters()), **dict(gm.named_buffers())}
@@ -56,40 +57,39 @@ def to_aten(
     _refuse(inputs, attributes)
     mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or FakeTensorMode()
     fakes = [x if isinstance(x, FakeTensor) else mode.from_tensor(x) for x in (*inputs, *attributes)]
-    count = len(inputs)
     structures: list[pytree.TreeSpec] = []
 
     def flat(*values: torch.Tensor) -> list[Any]:
-        state = dict(zip(named, values[count:]))
-        result = torch.func.functional_call(gm, state, tuple(values[:count]))
+        result = _Run(gm, dict(zip(named, values[len(inputs) :]))).run(*values[: len(inputs)])
         leaves, structure = pytree.tree_flatten(result)
         structures.append(structure)
         return leaves
 
-    with torch.no_grad(), mode:
-        aliases = _find_aliases(flat, fakes, count)
-        pure = torch.func.functionalize(flat, remove="mutations_and_views")
-        graph = make_fx(pure, decomposition_table=decompositions or {})(*fakes)
-    mutated = _lift_writes(graph, count)
-    return AtenGraph(graph, attributes, mutated, aliases, structures[0])
+    with torch.no_grad(), mode, torch.fx.traceback.preserve_node_meta():
+        aliases, shared = _find_aliases(flat, fakes)
+        pure = torch.func.functionalize(flat, remove="mutations")
+        graph = make_fx(pure, decomposition_table=dict(decompositions or {}))(*fakes)
+        mutated = _check_writes(graph)
+        if any(_storage(fakes[i]) == _storage(x) for i in mutated for k, x in enumerate(fakes) if k != i):
+            raise NotFunctional("an input that is written shares memory with another")
+        _return_aliases(graph, aliases, fakes)
+    return AtenGraph(graph, attributes, mutated, shared, structures[0])
 
 
-def restore_effects(run: Callable[..., Sequence[Any]], aten: AtenGraph) -> Callable[..., Any]:
-    """`run`, a compiled `aten.graph`, as a function of the original inputs with the original effects and results."""
-    writes = len(aten.mutated)
+class _Run(torch.fx.Interpreter):
+    """Runs a graph with some attributes replaced; every ATen node gets the stack trace of the node it comes from."""
 
-    def call(*inputs: torch.Tensor) -> Any:
-        results = run(*inputs, *aten.attributes)
-        with torch.no_grad():
-            for index, value in zip(aten.mutated, results):
-                inputs[index].copy_(value)
-            outputs = [
-                value if alias is None else _alias(inputs[alias.index], alias)
-                for value, alias in zip(results[writes:], aten.aliases)
-            ]
-        return pytree.tree_unflatten(outputs, aten.structure)
+    def __init__(self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor]) -> None:
+        super().__init__(gm, garbage_collect_values=False)
+        self.state = state
 
-    return call
+    def fetch_attr(self, target: str) -> Any:
+        return self.state[target] if target in self.state else super().fetch_attr(target)
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        prefix = f"{target}."
+        own = {k.removeprefix(prefix): v for k, v in self.state.items() if k.startswith(prefix)}
+        return torch.func.functional_call(self.fetch_attr(target), own, args, kwargs)
 
 
 def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor]) -> None:
@@ -97,69 +97,75 @@ def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor]) -> None:
         raise NotFunctional("an input is not a tensor")
     if torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, *attributes)):
         raise NotFunctional("gradients are recorded")
-    storages = [x.untyped_storage()._cdata for x in (*inputs, *attributes)]
-    if len(set(storages)) != len(storages):
-        raise NotFunctional("two inputs share memory")
 
 
-def _find_aliases(flat: Callable[..., list[Any]], fakes: list[Any], count: int) -> tuple[InputAlias | None, ...]:
+def _storage(x: torch.Tensor) -> Any:
+    return x.untyped_storage()._cdata
+
+
+def _find_aliases(
+    flat: Callable[..., list[Any]], fakes: list[Any]
+) -> tuple[tuple[_Alias | None, ...], tuple[int | None, ...]]:
     """Runs the graph on copies that it may write to, and looks where its results lie."""
     copies = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) for x in fakes]
-    owner = {x.untyped_storage()._cdata: i for i, x in enumerate(copies)}
+    owner = {_storage(x): i for i, x in enumerate(copies)}
     before = [(x.shape, x.stride()) for x in copies]
     outputs = flat(*copies)
     if before != [(x.shape, x.stride()) for x in copies]:
         raise NotFunctional("the metadata of an input is changed in place")
-    aliases: list[InputAlias | None] = []
-    fresh: set[int] = set()
+    aliases: list[_Alias | None] = []
+    shared: list[int | None] = []
+    fresh: dict[Any, int] = {}
     for value in outputs:
-        if not isinstance(value, torch.Tensor):
-            aliases.append(None)
-            continue
-        storage = value.untyped_storage()._cdata
-        index = owner.get(storage)
-        if index is None:
-            if storage in fresh:
-                raise NotFunctional("two results share memory")
-            fresh.add(storage)
-            aliases.append(None)
-        elif index >= count or value.dtype != copies[index].dtype:
-            raise NotFunctional("a result lies in the memory of an attribute, or of an input of another dtype")
-        elif value is copies[index]:
-            aliases.append(InputAlias(index))
-        else:
-            aliases.append(InputAlias(index, tuple(value.shape), value.stride(), value.storage_offset()))
-    return tuple(aliases)
+        alias = group = None
+        if isinstance(value, torch.Tensor):
+            index = owner.get(_storage(value))
+            if index is None:
+                group = fresh.setdefault(_storage(value), len(fresh))
+            elif value is copies[index]:
+                alias = _Alias(index)
+            elif value.dtype != copies[index].dtype:
+                raise NotFunctional("a result lies in the memory of an input of another dtype")
+            else:
+                alias = _Alias(index, tuple(value.shape), value.stride(), value.storage_offset())
+        aliases.append(alias)
+        shared.append(group)
+    return tuple(aliases), tuple(shared)
 
 
-def _lift_writes(graph: torch.fx.GraphModule, count: int) -> tuple[int, ...]:
-    """Turns functionalization's closing copies into inputs into leading results; returns which inputs they were."""
+def _check_writes(graph: torch.fx.GraphModule) -> tuple[int, ...]:
+    """Which inputs functionalization's closing copies write."""
     placeholders = graph.graph.find_nodes(op="placeholder")
-    copy = torch.ops.aten.copy_.default
-    writes: dict[int, torch.fx.Node] = {}
-    for node in graph.graph.find_nodes(op="call_function", target=copy):
-        if node.args[0] not in placeholders:
-            raise NotFunctional("a write that is not into an input is left")
-        writes[placeholders.index(node.args[0])] = node
-    if any(index >= count for index in writes):
-        raise NotFunctional("a buffer of the module is written")
-    output = next(iter(graph.graph.find_nodes(op="output")))
-    values = [node.args[1] for node in writes.values()]
-    for node in writes.values():
-        node.replace_all_uses_with(node.args[1])
-        graph.graph.erase_node(node)
-    if any(node.op == "call_function" and _mutates(node.target) for node in graph.graph.nodes):
-        raise NotFunctional("an operator that writes is left")
-    output.args = ([*values, *output.args[0]],)
-    graph.recompile()
+    writes: dict[int, None] = {}
+    for node in graph.graph.nodes:
+        if node.op != "call_function" or not _mutates(node.target):
+            continue
+        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in placeholders:
+            raise NotFunctional(f"{node.target} writes")
+        writes[placeholders.index(node.args[0])] = None
     return tuple(writes)
+
+
+def _return_aliases(graph: torch.fx.GraphModule, aliases: Sequence[_Alias | None], fakes: Sequence[Any]) -> None:
+    """Makes the results that lie in inputs views of them in the graph."""
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    output = next(iter(graph.graph.find_nodes(op="output")))
+    results = list(output.args[0])
+    for k, alias in enumerate(aliases):
+        if alias is None:
+            continue
+        node, base = placeholders[alias.index], fakes[alias.index]
+        if alias.size is not None:
+            args = (alias.size, alias.stride, base.storage_offset() + alias.offset)
+            with graph.graph.inserting_before(output):
+                view = graph.graph.call_function(torch.ops.aten.as_strided.default, (node, *args))
+            view.meta["val"] = torch.ops.aten.as_strided.default(base, *args)
+            node = view
+        results[k] = node
+    output.args = (results,)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
 
 
 def _mutates(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
-
-
-def _alias(base: torch.Tensor, alias: InputAlias) -> torch.Tensor:
-    if alias.size is None:
-        return base
-    return base.as_strided(alias.size, alias.stride, base.storage_offset() + alias.offset)

@@ -6,8 +6,17 @@ import sys
 import pytest
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
-from inductor.aot.functionalize import NotFunctional, restore_effects, to_aten
+from inductor.aot.functionalize import NotFunctional, to_aten
+
+
+def runner(aten):
+    def call(*inputs):
+        with torch.no_grad():
+            return pytree.tree_unflatten(list(aten.graph(*inputs, *aten.attributes)), aten.structure)
+
+    return call
 
 
 def inplace(x, y):
@@ -47,9 +56,10 @@ def test_results_and_effects_are_eagers(fn, offset):
 
     mine, theirs = args(), args()
     aten = to_aten(gm, mine)
-    assert not any(n.target._schema.is_mutable for n in aten.graph.graph.nodes if n.op == "call_function")
+    written = [n for n in aten.graph.graph.nodes if n.op == "call_function" and n.target._schema.is_mutable]
+    assert len(written) == len(aten.mutated) and all(n.target is torch.ops.aten.copy_.default for n in written)
     before = [x._version for x in mine]
-    got, want = restore_effects(aten.graph, aten)(*mine), fn(*theirs)
+    got, want = runner(aten)(*mine), fn(*theirs)
     torch.testing.assert_close(got, want)
     torch.testing.assert_close(mine, theirs)
     for i, x in enumerate(mine):
@@ -61,11 +71,22 @@ def test_results_and_effects_are_eagers(fn, offset):
         assert got[1].data_ptr() == mine[0][1:].data_ptr()
 
 
+def test_results_that_share_memory_are_marked():
+    aten = to_aten(fx.symbolic_trace(lambda x, y: ((z := x + y), z[0], x * 2, y)), [torch.randn(3, 3), torch.randn(3, 3)])
+    assert aten.shared == (0, 0, 1, None)
+
+
+def test_inputs_that_share_memory_may_be_read():
+    x = torch.randn(3, 3)
+    aten = to_aten(fx.symbolic_trace(pure), [x, x])
+    torch.testing.assert_close(runner(aten)(x, x), pure(x, x))
+
+
 def test_parameters_become_inputs():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)).requires_grad_(False)
     x = torch.randn(2, 4)
     aten = to_aten(fx.symbolic_trace(model), [x])
-    call = restore_effects(aten.graph, aten)
+    call = runner(aten)
     torch.testing.assert_close(call(x), model(x))
     model[0].weight.zero_()
     torch.testing.assert_close(call(x), model(x))
@@ -73,8 +94,7 @@ def test_parameters_become_inputs():
 
 @pytest.mark.parametrize("word, fn, make", [
     ("gradients", pure, lambda: [torch.randn(3, 3, requires_grad=True), torch.randn(3, 3)]),
-    ("share memory", inplace, lambda: [torch.randn(3, 3)] * 2),
-    ("two results share", lambda x, y: ((z := x + y), z[0]), lambda: [torch.randn(3, 3), torch.randn(3, 3)]),
+    ("shares memory", inplace, lambda: [torch.randn(3, 3)] * 2),
     ("metadata", lambda x, y: x.t_(), lambda: [torch.randn(3, 3), torch.randn(3, 3)]),
     ("not a tensor", pure, lambda: [torch.randn(3, 3), 3]),
 ])
