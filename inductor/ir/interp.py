@@ -82,6 +82,8 @@ class _Run:
 
     def load(self, buf: str, expr: Index, mask: torch.Tensor | None) -> torch.Tensor:
         index, flat = self.index(expr), self.memory[buf]
+        if 0 in self.sizes:  # nothing runs; a variable of size 0 is not in the index
+            return flat.new_empty(self.sizes)
         if mask is not None:
             index = torch.where(mask, index, 0)
         if index.numel() and not (0 <= int(index.min()) and int(index.max()) < len(flat)):

@@ -27,7 +27,8 @@ def _indexed(graph: Any, fn: Callable[[tuple[Index, ...]], Any]) -> Lazy:
 def _filled(graph: Any, value: Any) -> Lazy:
     if not isinstance(value, int | float):
         raise Unlowered
-    return _indexed(graph, lambda index: ops.constant(value, compute_dtype(graph.val.dtype)))
+    dtype = compute_dtype(graph.val.dtype)
+    return _indexed(graph, lambda index: ops.constant(value, dtype))
 
 
 @lowering("full", "full_like", "new_full")

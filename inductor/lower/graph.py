@@ -33,7 +33,8 @@ OUTER_VIEWS = ("view", "permute", "transpose", "expand", "unsqueeze", "squeeze",
 class GraphLowering:
     """Lowers the nodes of one graph in order. `node` and `val` are the current node and its fake result."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Sequence[int | None] | None = None) -> None:
+        self.shared = shared
         self.inputs: list[Any] = []
         self.constants: list[ConstantBuffer] = []
         self.buffers: list[Any] = []
@@ -228,19 +229,52 @@ class GraphLowering:
         return target
 
     def outputs(self) -> list[Strided | int | None]:
-        """What the output node returns."""
+        """What the output node returns: memory of its own, or shared exactly where `shared` says so."""
         flat = self.node.args[0]
-        outs: list[Strided | int | None] = []
-        for arg in flat if isinstance(flat, list | tuple) else [flat]:
+        args = flat if isinstance(flat, list | tuple) else [flat]
+        groups = self.shared or (None,) * len(args)
+        outs: list[Any] = []
+        owner: dict[str, int] = {}
+        for arg, group in zip(args, groups):
             value = self.env[arg] if isinstance(arg, fx.Node) else arg
             if is_value(value):
-                memory = self.in_memory(value, arg.meta["val"])
+                memory = self.output(value, arg.meta["val"], group is not None and groups.count(group) > 1)
+                if group is not None:
+                    taken = owner.setdefault(memory.buffer.name, group)
+                    if taken != group or isinstance(memory.buffer, InputBuffer | ConstantBuffer):
+                        memory = store(self, memory, tuple(arg.meta["val"].stride()))
+                        owner[memory.buffer.name] = group
                 outs.append(memory)
             elif value is None or isinstance(value, int):
                 outs.append(value)
             else:
                 raise Unsupported(f"an output of type {type(value).__name__}")
+        _check_shared(outs, groups)
         return outs
+
+    def output(self, value: TensorValue, val: torch.Tensor, viewed: bool) -> Strided:
+        """An output in memory, with the strides that it has in eager; with `viewed`, as a view if it is one."""
+        if viewed or dense_order(val.shape, tuple(val.stride())) is None:
+            value = viewed_memory(self, value)
+        return self.in_memory(value, val)
+
+
+def viewed_memory(graph: GraphLowering, value: TensorValue) -> TensorValue:
+    """`value` in memory as a view of what it is a view of, however much larger that is; itself if it is no view."""
+    if isinstance(value, Lazy) and value.memory is None and value.view is not None:
+        base, relayout = value.view
+        memory = viewed_memory(graph, base).realize(graph)
+        layout = relayout(memory.layout)
+        if layout is not None:
+            value.memory = Strided(memory.buffer, layout)
+    return value
+
+
+def _check_shared(outs: Sequence[Any], groups: Sequence[int | None]) -> None:
+    owner: dict[int, str] = {}
+    for out, group in zip(outs, groups):
+        if group is not None and owner.setdefault(group, out.buffer.name) != out.buffer.name:
+            raise Unsupported("results that share memory in a way that only the operators themselves know")
 
 
 def _same_strides(layout: Layout, stride: tuple[int, ...]) -> bool:
@@ -263,13 +297,14 @@ def static_layout(tensor: torch.Tensor) -> Layout:
     return Layout.of(tensor)
 
 
-def lower_graph(gm: fx.GraphModule) -> GraphIR:
+def lower_graph(gm: fx.GraphModule, shared: Sequence[int | None] | None = None) -> GraphIR:
     """Lower an ATen graph whose nodes carry fake tensors in `meta["val"]`.
 
-    `copy_` into a graph input is the only mutation allowed. Raises Unsupported, with the reason, for anything that
-    cannot be compiled.
+    `copy_` into a graph input is the only mutation allowed. `shared`: for each output a number that outputs sharing
+    memory have in common, None for views of inputs and what is no tensor. Raises Unsupported, with the reason, for
+    anything that cannot be compiled.
     """
-    return GraphLowering().run(gm)
+    return GraphLowering(shared).run(gm)
 
 
 __all__ = ["Buffer", "GraphLowering", "lower_graph", "static_layout"]
