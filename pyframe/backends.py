@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from .errors import UserError
+from .metrics import counters
+from .report.logs import log
 
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 _REGISTRY: dict[str, Backend] = {}
@@ -64,20 +65,14 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 
 @register_backend("inductor")
 def inductor_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The default: our own compiler.  Until its code generation is complete, one warning and the graph as captured."""
+    """The default: our own compiler."""
     import inductor  # the compiler is loaded by its first use only
+    from inductor import stages
 
-    compile_fx = getattr(inductor, "compile_fx", None)
-    if compile_fx is not None:
-        return compile_fx(gm, example_inputs)
-    if not _warned:
-        _warned.append("inductor")
-        warnings.warn(
-            "pyframe: kernels of the inductor backend are not available in this version; the captured graph runs with "
-            "ATen operators. Results are those of eager.",
-            stacklevel=2,
-        )
-    return gm.forward
-
-
-_warned: list[str] = []
+    stages.set_sink(log)
+    compiled = inductor.compile_fx(gm, example_inputs)
+    report = gm.meta["compile_report"]
+    counters["kernels"] += report.kernels
+    counters["cache_hits"] += report.cache == "hit"
+    counters["cache_misses"] += report.cache == "miss"
+    return compiled

@@ -56,8 +56,14 @@ static int
 plan_traverse(plan_object *plan, visitproc visit, void *arg)
 {
     Py_VISIT(plan->fixed);
+    Py_VISIT(plan->fallback);
+    Py_VISIT(plan->written);
     for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
         Py_VISIT(plan->steps[i].callee);
+        int stop = plan_traverse_operand(&plan->steps[i].operands, visit, arg);
+        if (stop != 0) {
+            return stop;
+        }
     }
     for (Py_ssize_t i = 0; i < plan->n_outputs; i++) {
         Py_VISIT(plan->outputs[i].value);

@@ -5,7 +5,8 @@
 #include "tensor_view.h"
 
 /* The numbers are shared with plan.py. */
-enum step_kind { STEP_ALLOC, STEP_ARENA, STEP_SLOT, STEP_KERNEL, STEP_EXTERN, STEP_MATMUL, STEP_VIEW, STEP_FREE };
+enum step_kind { STEP_ALLOC, STEP_ARENA, STEP_SLOT, STEP_KERNEL, STEP_EXTERN, STEP_MATMUL, STEP_VIEW, STEP_FREE,
+                 STEP_STATUS };
 enum matmul_kind { MATMUL_MM, MATMUL_ADDMM, MATMUL_BMM, MATMUL_BADDBMM, MATMUL_KINDS };
 enum output_kind { OUTPUT_BUF, OUTPUT_INPUT, OUTPUT_CONST };
 enum result_form { RESULT_TUPLE, RESULT_LIST, RESULT_SINGLE };
@@ -21,6 +22,16 @@ typedef struct shape {
     int64_t *dims;
 } shape;
 
+/* An argument of an extern: a buffer's tensor, a fixed object, or a list of arguments. */
+enum operand_kind { OPERAND_BUF, OPERAND_VALUE, OPERAND_LIST };
+typedef struct operand {
+    enum operand_kind kind;
+    Py_ssize_t buf;
+    PyObject *value;
+    Py_ssize_t n_items;
+    struct operand *items;
+} operand;
+
 typedef struct step {
     enum step_kind kind;
     enum matmul_kind matmul;
@@ -31,7 +42,9 @@ typedef struct step {
     int64_t offset;    /* SLOT: bytes; VIEW: elements; ARENA: the size in bytes */
     shape shape;       /* ALLOC, SLOT, VIEW */
     kernel_fn kernel;  /* KERNEL */
-    PyObject *callee;  /* EXTERN: takes the tensors of bufs */
+    PyObject *callee;  /* EXTERN: takes `operand.items`, the last of them by the names of `keywords` */
+    PyObject *keywords;
+    operand operands;
     double beta, alpha;
     Py_ssize_t n_bufs, n_outs, n_ints;
     int32_t *bufs, *outs;
@@ -51,6 +64,11 @@ typedef struct plan_object {
     enum result_form form;
     int toggles_grad;    /* some step calls ATen */
     shape *inputs;       /* arguments, then fixed tensors; dtype -1 marks a Python int */
+    int64_t *extents;    /* of each input: bytes from its first to its last element */
+    int32_t *mutated;    /* the inputs that kernels write */
+    Py_ssize_t n_mutated;
+    PyObject *fallback;  /* called in place of the plan where a mutated input overlaps another; or NULL */
+    PyObject *written;   /* called with a tuple of the mutated inputs after a run */
     PyObject *fixed;     /* tuple: bound attributes and constants, read afresh on every call */
     step *steps;
     output *outputs;
@@ -76,6 +94,7 @@ int plan_bind_torch(void);
 /* plan_build.c: fill `plan` from the tuples. 0, or -1 with an exception set. */
 int plan_fill(plan_object *plan, PyObject *args);
 void plan_clear(plan_object *plan);
+int plan_traverse_operand(const operand *op, visitproc visit, void *arg);
 
 /* plan_run.c */
 PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);

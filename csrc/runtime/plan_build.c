@@ -121,6 +121,85 @@ fill_kernel(const plan_object *plan, step *out, PyObject *tuple, PyObject *kerne
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* ("buf", number), ("value", object) or ("list", (operands)) */
+static int
+fill_operand(const plan_object *plan, operand *out, PyObject *tuple)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != 2) {
+        PyErr_SetString(PyExc_ValueError, "plan: a malformed operand");
+        return -1;
+    }
+    out->kind = (enum operand_kind)int_at(tuple, 0);
+    if (out->kind == OPERAND_BUF) {
+        out->buf = int_at(tuple, 1);
+        return check_buf(plan, out->buf);
+    }
+    if (out->kind == OPERAND_VALUE) {
+        out->value = Py_NewRef(PyTuple_GET_ITEM(tuple, 1));
+        return 0;
+    }
+    PyObject *items = tuple_at(tuple, 1);
+    if (items == NULL) {
+        return -1;
+    }
+    out->items = zeroed(PyTuple_GET_SIZE(items), sizeof *out->items);
+    if (out->items == NULL) {
+        return -1;
+    }
+    for (; out->n_items < PyTuple_GET_SIZE(items); out->n_items++) {
+        if (fill_operand(plan, &out->items[out->n_items], PyTuple_GET_ITEM(items, out->n_items)) < 0) {
+            out->n_items++;
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static void
+clear_operand(operand *op)
+{
+    for (Py_ssize_t i = 0; i < op->n_items; i++) {
+        clear_operand(&op->items[i]);
+    }
+    PyMem_Free(op->items);
+    Py_CLEAR(op->value);
+    op->items = NULL;
+    op->n_items = 0;
+}
+
+int
+plan_traverse_operand(const operand *op, visitproc visit, void *arg)
+{
+    Py_VISIT(op->value);
+    for (Py_ssize_t i = 0; i < op->n_items; i++) {
+        int stop = plan_traverse_operand(&op->items[i], visit, arg);
+        if (stop != 0) {
+            return stop;
+        }
+    }
+    return 0;
+}
+
+static int
+fill_extern(const plan_object *plan, step *out, PyObject *tuple)
+{
+    PyObject *keywords = tuple_at(tuple, 3);
+    out->outs = fill_bufs(plan, tuple, 4, &out->n_outs, 1);
+    if (keywords == NULL || out->outs == NULL) {
+        return -1;
+    }
+    out->callee = Py_NewRef(PyTuple_GET_ITEM(tuple, 1));
+    out->keywords = PyTuple_GET_SIZE(keywords) > 0 ? Py_NewRef(keywords) : NULL;
+    if (fill_operand(plan, &out->operands, PyTuple_GET_ITEM(tuple, 2)) < 0) {
+        return -1;
+    }
+    if (out->operands.n_items < PyTuple_GET_SIZE(keywords)) {
+        PyErr_SetString(PyExc_ValueError, "plan: more keywords than operands");
+        return -1;
+    }
+    return 0;
+}
+
 static int
 fill_matmul(const plan_object *plan, step *out, PyObject *tuple)
 {
@@ -171,6 +250,7 @@ fill_step(plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
         plan->makers[out->buf] = out;
         return fill_shape(&out->shape, tuple, 4);
     case STEP_FREE:
+    case STEP_STATUS:
         out->buf = int_at(tuple, 1);
         return check_buf(plan, out->buf);
     case STEP_KERNEL:
@@ -180,13 +260,7 @@ fill_step(plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
         return fill_matmul(plan, out, tuple);
     case STEP_EXTERN:
         plan->toggles_grad = 1;
-        out->bufs = fill_bufs(plan, tuple, 2, &out->n_bufs, 0);
-        out->outs = fill_bufs(plan, tuple, 3, &out->n_outs, 1);
-        if (out->bufs == NULL || out->outs == NULL) {
-            return -1;
-        }
-        out->callee = Py_NewRef(PyTuple_GET_ITEM(tuple, 1));
-        return 0;
+        return fill_extern(plan, out, tuple);
     }
     PyErr_SetString(PyExc_ValueError, "plan: unknown step");
     return -1;
@@ -207,13 +281,41 @@ fill_output(plan_object *plan, output *out, PyObject *tuple)
     return check_buf(plan, out->index);
 }
 
+static int
+fill_mutated(plan_object *plan, PyObject *numbers)
+{
+    plan->mutated = zeroed(PyTuple_GET_SIZE(numbers), sizeof *plan->mutated);
+    plan->extents = zeroed(plan->n_inputs, sizeof *plan->extents);
+    if (plan->mutated == NULL || plan->extents == NULL) {
+        return -1;
+    }
+    for (; plan->n_mutated < PyTuple_GET_SIZE(numbers); plan->n_mutated++) {
+        int64_t i = int_at(numbers, plan->n_mutated);
+        if (i < 0 || i >= plan->n_inputs || plan->inputs[i].dtype == -1) {
+            PyErr_SetString(PyExc_ValueError, "plan: only a tensor input can be mutated");
+            return -1;
+        }
+        plan->mutated[plan->n_mutated] = (int32_t)i;
+    }
+    for (Py_ssize_t i = 0; i < plan->n_inputs; i++) {
+        const shape *s = &plan->inputs[i];
+        int64_t elements = 1;
+        for (int64_t d = 0; d < s->ndim; d++) {
+            elements += (s->dims[d] - 1) * s->dims[s->ndim + d];
+        }
+        plan->extents[i] = s->numel > 0 ? elements * s->itemsize : 0;
+    }
+    return 0;
+}
+
 int
 plan_fill(plan_object *plan, PyObject *args)
 {
-    PyObject *inputs, *fixed, *steps, *outputs, *kernels;
+    PyObject *inputs, *fixed, *steps, *outputs, *kernels, *mutated, *fallback, *written;
     int form;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!ni:Plan", &PyTuple_Type, &inputs, &PyTuple_Type, &fixed, &PyTuple_Type,
-                          &steps, &PyTuple_Type, &outputs, &PyTuple_Type, &kernels, &plan->n_buffers, &form)) {
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!niO!OO:Plan", &PyTuple_Type, &inputs, &PyTuple_Type, &fixed, &PyTuple_Type,
+                          &steps, &PyTuple_Type, &outputs, &PyTuple_Type, &kernels, &plan->n_buffers, &form,
+                          &PyTuple_Type, &mutated, &fallback, &written)) {
         return -1;
     }
     plan->form = (enum result_form)form;
@@ -237,6 +339,11 @@ plan_fill(plan_object *plan, PyObject *args)
             return -1;
         }
     }
+    if (fill_mutated(plan, mutated) < 0) {
+        return -1;
+    }
+    plan->fallback = fallback == Py_None ? NULL : Py_NewRef(fallback);
+    plan->written = Py_NewRef(written);
     for (; plan->n_steps < PyTuple_GET_SIZE(steps); plan->n_steps++) {
         PyObject *tuple = tuple_at(steps, plan->n_steps);
         /* Counted before it is filled, so that plan_clear sees what a failure left behind. */
@@ -264,6 +371,8 @@ plan_clear(plan_object *plan)
     for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
         step *s = &plan->steps[i];
         Py_CLEAR(s->callee);
+        Py_CLEAR(s->keywords);
+        clear_operand(&s->operands);
         PyMem_Free(s->shape.dims);
         PyMem_Free(s->bufs);
         PyMem_Free(s->outs);
@@ -279,6 +388,13 @@ plan_clear(plan_object *plan)
     PyMem_Free(plan->outputs);
     PyMem_Free(plan->inputs);
     PyMem_Free(plan->makers);
+    PyMem_Free(plan->mutated);
+    PyMem_Free(plan->extents);
+    plan->mutated = NULL;
+    plan->extents = NULL;
+    plan->n_mutated = 0;
+    Py_CLEAR(plan->fallback);
+    Py_CLEAR(plan->written);
     plan->steps = NULL;
     plan->outputs = NULL;
     plan->inputs = NULL;

@@ -16,6 +16,7 @@ typedef struct run {
     buffer *buffers;
     char *arena;
     int arena_is_plans;
+    int64_t status; /* set by kernels: an index was out of bounds */
 } run;
 
 static PyObject *
@@ -167,23 +168,57 @@ run_kernel(run *r, const step *s)
     return 0;
 }
 
-static int
-run_extern(run *r, const step *s)
+/* A new reference. */
+static PyObject *
+operand_value(run *r, const operand *op)
 {
-    PyObject *small[16], **args = small;
-    if (s->n_bufs > 16 && (args = PyMem_Malloc((size_t)s->n_bufs * sizeof *args)) == NULL) {
-        PyErr_NoMemory();
-        return -1;
+    if (op->kind == OPERAND_BUF) {
+        return Py_XNewRef(buffer_tensor(r, op->buf));
     }
-    int failed = 0;
-    for (Py_ssize_t i = 0; i < s->n_bufs && !failed; i++) {
-        args[i] = buffer_tensor(r, s->bufs[i]);
-        failed = args[i] == NULL;
+    if (op->kind == OPERAND_VALUE) {
+        return Py_NewRef(op->value);
     }
-    PyObject *result = failed ? NULL : PyObject_Vectorcall(s->callee, args, (size_t)s->n_bufs, NULL);
+    PyObject *list = PyList_New(op->n_items);
+    for (Py_ssize_t i = 0; list != NULL && i < op->n_items; i++) {
+        PyObject *item = operand_value(r, &op->items[i]);
+        if (item == NULL) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SET_ITEM(list, i, item);
+        }
+    }
+    return list;
+}
+
+static PyObject *
+call_extern(run *r, const step *s)
+{
+    PyObject *small[24], **args = small, *result = NULL;
+    Py_ssize_t n = s->operands.n_items, made = 0;
+    if (n > 24 && (args = PyMem_Malloc((size_t)n * sizeof *args)) == NULL) {
+        return PyErr_NoMemory();
+    }
+    while (made < n && (args[made] = operand_value(r, &s->operands.items[made])) != NULL) {
+        made++;
+    }
+    if (made == n) {
+        Py_ssize_t named = s->keywords == NULL ? 0 : PyTuple_GET_SIZE(s->keywords);
+        result = PyObject_Vectorcall(s->callee, args, (size_t)(n - named), s->keywords);
+    }
+    for (Py_ssize_t i = 0; i < made; i++) {
+        Py_DECREF(args[i]);
+    }
     if (args != small) {
         PyMem_Free(args);
     }
+    return result;
+}
+
+static int
+run_extern(run *r, const step *s)
+{
+    int failed = 0;
+    PyObject *result = call_extern(r, s);
     if (result == NULL) {
         return -1;
     }
@@ -291,6 +326,9 @@ run_step(run *r, const step *s)
     case STEP_FREE:
         Py_CLEAR(r->buffers[s->buf].tensor);
         return 0;
+    case STEP_STATUS:
+        r->buffers[s->buf].data = &r->status;
+        return 0;
     }
     Py_UNREACHABLE();
 }
@@ -326,6 +364,42 @@ collect(run *r, PyObject *const *args)
     return result;
 }
 
+/* Whether an input that kernels write lies over another one. */
+static int
+mutated_overlaps(const run *r)
+{
+    const plan_object *plan = r->plan;
+    for (Py_ssize_t m = 0; m < plan->n_mutated; m++) {
+        Py_ssize_t i = plan->mutated[m];
+        const char *start = r->buffers[i].data, *end = start + plan->extents[i];
+        for (Py_ssize_t j = 0; j < plan->n_inputs; j++) {
+            const char *other = r->buffers[j].data;
+            if (j != i && plan->inputs[j].dtype != -1 && other < end && start < other + plan->extents[j]) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* Autograd learns of the writes from the tensors' version counters. */
+static int
+report_writes(run *r)
+{
+    const plan_object *plan = r->plan;
+    PyObject *tensors = PyTuple_New(plan->n_mutated);
+    if (tensors == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t m = 0; m < plan->n_mutated; m++) {
+        PyTuple_SET_ITEM(tensors, m, Py_NewRef(r->buffers[plan->mutated[m]].tensor));
+    }
+    PyObject *done = PyObject_CallOneArg(plan->written, tensors);
+    Py_DECREF(tensors);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 static PyObject *
 run_all(run *r, PyObject *const *args)
 {
@@ -335,6 +409,13 @@ run_all(run *r, PyObject *const *args)
         if (read_input(r, i, i < n_args ? args[i] : PyTuple_GET_ITEM(plan->fixed, i - n_args)) < 0) {
             return NULL;
         }
+    }
+    if (plan->n_mutated > 0 && mutated_overlaps(r)) {
+        if (plan->fallback == NULL) {
+            PyErr_SetString(PyExc_ValueError, "an input that a compiled graph writes shares memory with another");
+            return NULL;
+        }
+        return PyObject_Vectorcall(plan->fallback, args, (size_t)n_args, NULL);
     }
     /* Outputs and externs must not record autograd history. */
     bool grad = plan->toggles_grad && plan_api.grad_enabled();
@@ -346,7 +427,9 @@ run_all(run *r, PyObject *const *args)
     while (i < plan->n_steps && run_step(r, &plan->steps[i]) == 0) {
         i++;
     }
-    if (i == plan->n_steps) {
+    if (i == plan->n_steps && r->status != 0) {
+        PyErr_SetString(PyExc_IndexError, "index out of range in a compiled graph");
+    } else if (i == plan->n_steps && (plan->n_mutated == 0 || report_writes(r) == 0)) {
         result = collect(r, args);
     }
     if (grad) {

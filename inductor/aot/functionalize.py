@@ -15,9 +15,16 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from ..errors import Unsupported
 
-class NotFunctional(Exception):
-    """The graph has to run as it is; the message says why."""
+
+class NotFunctional(Unsupported):
+    """Purity cannot be had, or would change results."""
+
+
+def attributes_of(gm: torch.fx.GraphModule) -> list[tuple[str, torch.Tensor]]:
+    """The parameters and buffers of a graph module by name, in the order in which they become inputs."""
+    return [*gm.named_parameters(), *gm.named_buffers()]
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ def to_aten(
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> AtenGraph:
     """Traces `gm` on fake copies of `inputs`. NotFunctional where purity cannot be had or would change results."""
-    named = {**dict(gm.named_parameters()), **dict(gm.named_buffers())}
+    named = dict(attributes_of(gm))
     attributes = tuple(named.values())
     _refuse(inputs, attributes)
     mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or FakeTensorMode()

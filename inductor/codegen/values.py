@@ -5,12 +5,16 @@ Buffers that stay inside the group turn into edges here: a load of what an earli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..schedule.index import Affine, Index, Opaque, add, read, scale, variable
-from ..schedule.node import Group, Member
+import torch
+
+from ..errors import Unsupported
+from ..ir.body import Op, Ref
+from ..schedule.index import Affine, Index, add, read, scale, variable
+from ..schedule.node import Group, Member, Node
 
 KIND = {
     "float32": "f", "bfloat16": "f", "float16": "f", "float64": "d", "bool": "m",
@@ -18,8 +22,7 @@ KIND = {
 }  # compute type of a dtype: f(loat) d(ouble) m(ask) i(nt32) l(ong)
 
 
-class Unsupported(Exception):
-    """Code generation has no form for this op or dtype; the message names it."""
+STATUS = "%status"  # the word that a kernel sets when an index is out of bounds, as if it were a buffer
 
 
 def dtype_text(dtype: Any) -> str:
@@ -77,7 +80,7 @@ class Values:
         self.table: dict[Any, Val] = {}
         self.stores: list[Store] = []
         self.reductions: list[Val] = []
-        self._known: dict[str, Val] = {}
+        self.known: dict[str, Val] = {}  # what each buffer written by an earlier member holds at this point
         for member in group.members:
             self._member(member, group.stored)
 
@@ -96,91 +99,82 @@ class Values:
 
     def _member(self, member: Member, stored: set[str]) -> None:
         env = {v: a.substitute(self.renames) for v, a in member.env.items()}
-        node = member.node
-        values: list[Any] = []
-        symbols: dict[str, Val] = {}
+        _Member(self, member.node, env, stored).run(member.node.ops, [], None)
 
-        def index_of(expr: Any) -> tuple[Index, tuple[tuple[str, Val], ...]]:
-            index = read(expr).substitute(env)
-            return index, tuple((n, symbols[n]) for n in sorted(index.names() & symbols.keys()))
 
-        def value(arg: Any) -> Val:
-            return values[ref_number(arg)]
+class _Member:
+    """The ops of one member, turned into values."""
 
-        for position, op in enumerate(node.ops):
-            out: Any = None
-            if op.name == "load":
-                out = self._load(op, *index_of(op.args[1]))
-            elif op.name == "store":
-                index, used = index_of(op.args[1])
-                mode = (op.args[3] if len(op.args) > 3 else None) or "assign"
-                self._store(op.args[0], index, value(op.args[2]), mode, used, stored)
-            elif op.name == "reduction":
-                out = self._reduction(op, value, node.inner, env)
-            elif op.name == "constant":
-                out = self.make("constant", (), (_hashable(op.args[0]),), op.dtype)
-            elif op.name == "index_expr":
-                index, used = index_of(op.args[0])
-                out = self.make("index", tuple(v for _, v in used), (index, tuple(n for n, _ in used)), op.dtype,
-                                bool(index.names() & self.inner))
-            elif op.name == "indirect":
-                symbols[symbol_name(op, position)] = value(op.args[0])
-            else:
-                refs = tuple(value(a) for a in op.args if is_ref(a))
-                attrs = tuple(_hashable(a) for a in op.args if not is_ref(a))
-                out = self.make(op.name, refs, attrs, op.dtype)
-            values.append(out)
+    def __init__(self, out: Values, node: Node, env: Mapping[str, Affine], stored: set[str]) -> None:
+        self.out, self.node, self.env, self.stored = out, node, env, stored
+        self.symbols: dict[str, Val] = {}
 
-    def _load(self, op: Any, index: Index, used: tuple[tuple[str, Val], ...]) -> Val:
-        buf = op.args[0]
-        if buf in self._known:
-            return self._known[buf]
+    def run(self, ops: Sequence[Op], values: list[Any], mask: Val | None) -> list[Any]:
+        """`values` with the results of `ops` after it. Loads of a masked body happen where `mask`."""
+        for op in ops:
+            args = [values[a.i] if isinstance(a, Ref) else a for a in op.args]
+            values.append(self._op(op, args, values, mask))
+        return values
+
+    def _op(self, op: Op, args: list[Any], values: list[Any], mask: Val | None) -> Any:
+        make = self.out.make
+        match op.name:
+            case "load":
+                return self._load(args[0], *self._index(args[1]), mask)
+            case "store":
+                return self._store(args[0], *self._index(args[1]), args[2], args[3] or "assign")
+            case "reduction":
+                return self._reduction(args[0], args[1], op.dtype)
+            case "constant":
+                return make("constant", (), (repr(args[0]), args[0]), op.dtype)
+            case "index_expr":
+                index, used = self._index(args[0])
+                varies = bool(index.names() & self.out.inner)
+                return make("index", tuple(v for _, v in used), (index, tuple(n for n, _ in used)), op.dtype, varies)
+            case "indirect":
+                value, sym, size = args
+                masks = () if mask is None else (mask,)
+                self.symbols[sym.name] = make("wrap", (value, *masks), (size,), torch.int64)
+                return self.symbols[sym.name]
+            case "masked":
+                return self._masked(op, args, values, mask)
+        return make(op.name, tuple(args), (), op.dtype)
+
+    def _index(self, expr: Any) -> tuple[Index, tuple[tuple[str, Val], ...]]:
+        index = read(expr).substitute(self.env)
+        return index, tuple((n, self.symbols[n]) for n in sorted(index.names() & self.symbols.keys()))
+
+    def _load(self, buf: str, index: Index, used: tuple[tuple[str, Val], ...], mask: Val | None) -> Val:
+        known = self.out.known.get(buf)
+        if known is not None:
+            return known
+        args = tuple(v for _, v in used) if mask is None else (mask, *(v for _, v in used))
         attrs = (buf, index, tuple(n for n, _ in used))
-        return self.make("load", tuple(v for _, v in used), attrs, self.dtypes[buf], bool(index.names() & self.inner))
+        varies = bool(index.names() & self.out.inner)
+        return self.out.make("load" if mask is None else "masked_load", args, attrs, self.out.dtypes[buf], varies)
 
-    def _store(self, buf: str, index: Index, value: Val, mode: str, used: tuple[tuple[str, Val], ...],
-               stored: set[str]) -> None:
-        target = self.dtypes[buf]
+    def _masked(self, op: Op, args: list[Any], values: list[Any], mask: Val | None) -> Val:
+        inner, sub, other = args
+        if mask is not None:
+            inner = self.out.make("logical_and", (mask, inner), (), torch.bool)
+        own = values[: sub.start - 1] + [None] * (sub.start - len(values))
+        result = self.run(sub.ops, own, inner)[sub.result.i]
+        constant = self.out.make("constant", (), (repr(other), other), op.dtype)
+        return self.out.make("where", (args[0], result, constant), (), op.dtype)
+
+    def _store(self, buf: str, index: Index, used: tuple[tuple[str, Val], ...], value: Val, mode: str) -> None:
+        target = self.out.dtypes[buf]
         if kind_of(target) != value.kind:
-            value = self.make("to_dtype", (value,), (target,), target)
-        if buf in stored or mode != "assign":
-            loop = bool(index.names() & self.inner) or value.loop or any(v.loop for _, v in used)
-            self.stores.append(Store(buf, index, value, mode, used, loop))
-        self._known[buf] = value
+            value = self.out.make("to_dtype", (value,), (), target)
+        if buf in self.stored or mode != "assign":
+            loop = bool(index.names() & self.out.inner) or value.loop or any(v.loop for _, v in used)
+            self.out.stores.append(Store(buf, index, value, mode, used, loop))
+        self.out.known[buf] = value
 
-    def _reduction(self, op: Any, value: Any, inner: list[tuple[str, int]], env: Mapping[str, Affine]) -> Val:
-        reduce_kind = next(a for a in op.args if isinstance(a, str))
-        arg = value(next(a for a in reversed(op.args) if is_ref(a)))
+    def _reduction(self, kind: str, value: Val, dtype: torch.dtype) -> Val:
         position, stride = Affine(), 1
-        for var, size in reversed(inner):
-            position = add(position, scale(env.get(var, variable(var)), stride))
+        for var, size in reversed(self.node.inner):
+            position = add(position, scale(self.env.get(var, variable(var)), stride))
             stride *= size
-        attrs = (reduce_kind, position) if reduce_kind.startswith("arg") else (reduce_kind,)
-        return self.make("reduction", (arg,), attrs, op.dtype)
-
-
-def is_ref(arg: Any) -> bool:
-    """Whether an op's argument names an earlier value of the body."""
-    return type(arg).__name__ == "Ref"
-
-
-def ref_number(arg: Any) -> int:
-    """The position that a Ref names."""
-    for field in ("index", "i", "id", "n"):
-        if hasattr(arg, field) and not callable(getattr(arg, field)):
-            return getattr(arg, field)
-    return int(arg)
-
-
-def symbol_name(op: Any, position: int) -> str:
-    """The name under which indices use the result of an `indirect` op."""
-    return next((a for a in op.args if isinstance(a, str)), f"indirect{position}")
-
-
-def _hashable(x: Any) -> Any:
-    return tuple(map(_hashable, x)) if isinstance(x, list) else x
-
-
-def opaque_names(index: Index) -> set[str]:
-    """Variables whose role in the index is not known."""
-    return index.names() if isinstance(index, Opaque) else set()
+        attrs = (kind, position) if kind.startswith("arg") else (kind,)
+        return self.out.make("reduction", (value,), attrs, dtype)

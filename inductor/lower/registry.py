@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import torch
 
+from ..errors import Unsupported
+
 Lowering: TypeAlias = "Callable[..., Any]"
 
 LOWERINGS: dict[str, Lowering] = {}
@@ -14,10 +16,6 @@ LOWERINGS: dict[str, Lowering] = {}
 
 class Unlowered(Exception):
     """Raised by a lowering for arguments it does not cover: the operator is called as an extern kernel instead."""
-
-
-class Unsupported(Exception):
-    """The graph cannot be compiled; the message says why."""
 
 
 def lowering(*names: str) -> Callable[[Lowering], Lowering]:

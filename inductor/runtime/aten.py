@@ -1,4 +1,4 @@
-"""ATen overloads by name, and calls of them with some arguments filled in."""
+"""ATen overloads by name, and the buffers among their arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .plan_spec import BufRef, Extern
+from .plan_spec import BufRef
 
 
 def overload(target: str) -> Any:
@@ -25,30 +25,6 @@ def map_refs(value: Any, convert: Callable[[BufRef], Any]) -> Any:
     return value
 
 
-def bind_extern(step: Extern) -> tuple[Callable[..., Any], tuple[int, ...]]:
-    """The step as a function of tensors alone, and the buffers to pass."""
-    op = overload(step.target)
-    bufs: list[int] = []
-
-    def note(ref: BufRef) -> BufRef:
-        if ref.buf not in bufs:
-            bufs.append(ref.buf)
-        return ref
-
-    map_refs(step.args, note)
-    map_refs(tuple(value for _, value in step.kwargs), note)
-    if step.out:
-        for buf in step.outs:
-            note(BufRef(buf))
-    if not step.kwargs and not step.out and step.args == tuple(BufRef(buf) for buf in bufs):
-        return op, tuple(bufs)
-    position = {buf: i for i, buf in enumerate(bufs)}
-    args, kwargs = step.args, step.kwargs + tuple((name, BufRef(buf)) for name, buf in zip(step.out, step.outs))
-
-    def call(*tensors: torch.Tensor) -> Any:
-        def get(ref: BufRef) -> torch.Tensor:
-            return tensors[position[ref.buf]]
-
-        return op(*[map_refs(arg, get) for arg in args], **{name: map_refs(arg, get) for name, arg in kwargs})
-
-    return call, tuple(bufs)
+def has_refs(value: Any) -> bool:
+    """Whether a BufRef is inside."""
+    return isinstance(value, BufRef) or (isinstance(value, (list, tuple)) and any(map(has_refs, value)))

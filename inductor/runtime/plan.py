@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import torch
 
-from .aten import bind_extern
-from .plan_py import PythonPlan
+from .aten import has_refs, overload
+from .plan_py import PythonPlan, report_writes
 from .plan_spec import (
     Alloc,
     Arena,
@@ -21,6 +21,7 @@ from .plan_spec import (
     OutputRef,
     PlanSpec,
     Slot,
+    Status,
     Step,
     View,
     dtype_name,
@@ -35,7 +36,7 @@ except ImportError:  # built without a C compiler; the reference runner serves
 Form = Literal["tuple", "list", "single"]
 
 # Shared with csrc/runtime/plan.h.
-ALLOC, ARENA, SLOT, KERNEL, EXTERN, MATMUL, VIEW, FREE = range(8)
+ALLOC, ARENA, SLOT, KERNEL, EXTERN, MATMUL, VIEW, FREE, STATUS = range(9)
 _MATMULS = {"aten.mm": 0, "aten.addmm": 1, "aten.bmm": 2, "aten.baddbmm": 3}
 _OUTPUTS = {"buf": 0, "input": 1, "const": 2}
 _FORMS: dict[str, int] = {"tuple": 0, "list": 1, "single": 2}
@@ -50,9 +51,12 @@ _RELEASE_BYTES = 1 << 20
 
 def make_plan(
     spec: PlanSpec, kernels: Sequence[int], bound: Sequence[torch.Tensor] = (), form: Form = "tuple",
-    python: bool = False,
+    python: bool = False, fallback: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """A callable over the graph inputs less the last `len(bound)`, which are always `bound`.
+
+    `fallback` is called with the same arguments where an input that the plan writes overlaps another in memory; without
+    it that is a ValueError. An index out of bounds is an IndexError.
 
     `kernels`: addresses, in the order of `spec.kernel_names`. `form`: what the outputs come in. `python`: run by the
     reference even if the extension is there. The result must not be called with other sizes, strides or dtypes than
@@ -61,7 +65,7 @@ def make_plan(
     if len(kernels) != len(spec.kernel_names):
         raise ValueError(f"{len(spec.kernel_names)} kernels are needed, {len(kernels)} were given")
     if python or _C is None:
-        return PythonPlan(spec, tuple(kernels), tuple(bound), form)
+        return PythonPlan(spec, tuple(kernels), tuple(bound), form, fallback)
     fixed = (*bound, *spec.constants)
     inputs = (*spec.inputs, *map(input_spec, spec.constants))
     facts = _BufferFacts(spec, inputs)
@@ -73,6 +77,9 @@ def make_plan(
         tuple(kernels),
         spec.buffer_count(),
         _FORMS[form],
+        spec.mutated,
+        fallback,
+        report_writes,
     )
 
 
@@ -151,6 +158,8 @@ def _encode(step: Step, facts: _BufferFacts) -> tuple[Any, ...]:
         return (VIEW, step.buf, step.base, step.offset, *_shape(facts.dtype[step.buf], step.size, step.stride))
     if isinstance(step, Free):
         return (FREE, step.buf)
+    if isinstance(step, Status):
+        return (STATUS, step.buf)
     return _encode_extern(step)
 
 
@@ -162,8 +171,22 @@ def _encode_extern(step: Extern) -> tuple[Any, ...]:
     if kind is not None and plain and len(step.args) == (3 if kind % 2 else 2) and step.out in ((), ("out",)):
         bufs = tuple(arg.buf for arg in step.args)
         return (MATMUL, kind, bufs, step.outs[0], int(bool(step.out)), float(beta), float(alpha))
-    call, bufs = bind_extern(step)
-    return (EXTERN, call, bufs, () if step.out else tuple(step.outs))
+    named = (*step.kwargs, *((name, BufRef(buf)) for name, buf in zip(step.out, step.outs)))
+    operands = (_LIST, tuple(_operand(arg) for arg in (*step.args, *(value for _, value in named))))
+    # the builtin behind the overload: no Python frame between two steps
+    call = overload(step.target)._op
+    return (EXTERN, call, operands, tuple(name for name, _ in named), () if step.out else tuple(step.outs))
+
+
+_BUF, _VALUE, _LIST = range(3)
+
+
+def _operand(value: Any) -> tuple[int, Any]:
+    if isinstance(value, BufRef):
+        return (_BUF, value.buf)
+    if isinstance(value, (list, tuple)) and has_refs(value):
+        return (_LIST, tuple(map(_operand, value)))
+    return (_VALUE, value)
 
 
 def _encode_output(ref: OutputRef) -> tuple[Any, ...]:

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .aten import map_refs, overload
-from .plan_spec import Alloc, Arena, BufRef, Extern, Free, KernelCall, OutputRef, PlanSpec, Slot, View, dtype_of
+from .plan_spec import (
+    Alloc,
+    Arena,
+    BufRef,
+    Extern,
+    Free,
+    InputSpec,
+    KernelCall,
+    OutputRef,
+    PlanSpec,
+    Slot,
+    Status,
+    View,
+    dtype_of,
+)
 
 
 class PythonPlan:
     """Callable over the flat graph inputs. Slower than the C Plan by microseconds a step, otherwise its equal."""
 
     def __init__(
-        self, spec: PlanSpec, kernels: tuple[int, ...], bound: tuple[torch.Tensor, ...], form: str = "tuple"
+        self, spec: PlanSpec, kernels: tuple[int, ...], bound: tuple[torch.Tensor, ...], form: str = "tuple",
+        fallback: Callable[..., Any] | None = None,
     ) -> None:
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-        self._spec, self._bound, self._form = spec, bound, form
+        self._spec, self._bound, self._form, self._fallback = spec, bound, form, fallback
         self._kernels = [prototype(address) for address in kernels]
 
     def __call__(self, *args: Any) -> Any:
@@ -30,8 +47,16 @@ class PythonPlan:
             if spec.kind == "tensor":
                 check_input(i, value, spec.dtype, spec.size, spec.stride)
         buffers: dict[int, Any] = dict(enumerate((*inputs, *self._spec.constants)))
+        if _mutated_overlaps(self._spec, buffers):
+            if self._fallback is None:
+                raise ValueError("an input that a compiled graph writes shares memory with another")
+            return self._fallback(*args)
         with torch.no_grad():
             self._run(buffers)
+            for step in self._spec.steps:
+                if isinstance(step, Status) and int(buffers[step.buf]):
+                    raise IndexError("index out of range in a compiled graph")
+            report_writes([inputs[i] for i in self._spec.mutated])
             outputs = [self._output(ref, buffers) for ref in self._spec.outputs]
         if self._form == "single":
             return outputs[0]
@@ -53,6 +78,8 @@ class PythonPlan:
                 buffers[step.buf] = base.as_strided(step.size, step.stride, base.storage_offset() + step.offset)
             elif isinstance(step, Extern):
                 _call_extern(step, buffers)
+            elif isinstance(step, Status):
+                buffers[step.buf] = torch.zeros((), dtype=torch.int64)
             elif isinstance(step, Free):
                 del buffers[step.buf]
 
@@ -63,6 +90,26 @@ class PythonPlan:
 
     def _output(self, ref: OutputRef, buffers: dict[int, Any]) -> Any:
         return ref.value if ref.kind == "const" else buffers[ref.value]
+
+
+def report_writes(tensors: Sequence[torch.Tensor]) -> None:
+    """Autograd learns that these were written: their version counters grow. Inference tensors have none."""
+    torch.autograd.graph.increment_version([x for x in tensors if not x.is_inference()])
+
+
+def _mutated_overlaps(spec: PlanSpec, buffers: dict[int, Any]) -> bool:
+    constants = [InputSpec("tensor", "", tuple(c.shape), c.stride()) for c in spec.constants]
+    every: list[InputSpec] = [*spec.inputs, *constants]
+
+    def span(i: int) -> tuple[int, int]:
+        size, stride, start = every[i].size, every[i].stride, buffers[i].data_ptr()
+        extent = 1 + sum((n - 1) * s for n, s in zip(size, stride)) if math.prod(size) else 0
+        return start, start + extent * buffers[i].element_size()
+
+    tensors = [i for i in range(len(every)) if every[i].kind == "tensor"]
+    return any(
+        i != j and span(i)[0] < span(j)[1] and span(j)[0] < span(i)[1] for i in spec.mutated for j in tensors
+    )
 
 
 def check_input(i: int, value: torch.Tensor, dtype: str, size: tuple[int, ...], stride: tuple[int, ...]) -> None:

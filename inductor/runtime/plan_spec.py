@@ -113,7 +113,14 @@ class Free:
     buf: int
 
 
-Step: TypeAlias = Alloc | Arena | Slot | KernelCall | Extern | View | Free
+@dataclass(frozen=True)
+class Status:
+    """`buf` is one int64, 0 at first; if a kernel changes it, an index was out of bounds and the call fails."""
+
+    buf: int
+
+
+Step: TypeAlias = Alloc | Arena | Slot | KernelCall | Extern | View | Free | Status
 
 
 @dataclass(frozen=True)
@@ -126,19 +133,23 @@ class OutputRef:
 
 @dataclass(frozen=True)
 class PlanSpec:
-    """A whole program. Buffers 0..len(inputs)-1 are the inputs, the next len(constants) the constants."""
+    """A whole program. Buffers 0..len(inputs)-1 are the inputs, the next len(constants) the constants.
+
+    `mutated`: positions of the inputs that kernels write.
+    """
 
     inputs: tuple[InputSpec, ...]
     constants: tuple[torch.Tensor, ...]
     steps: tuple[Step, ...]
     outputs: tuple[OutputRef, ...]
     kernel_names: tuple[str, ...] = ()
+    mutated: tuple[int, ...] = ()
 
     def buffer_count(self) -> int:
         """One more than the highest buffer number in use."""
         highest = len(self.inputs) + len(self.constants) - 1
         for step in self.steps:
-            if isinstance(step, (Alloc, Slot, View)):
+            if isinstance(step, (Alloc, Slot, View, Status)):
                 highest = max(highest, step.buf)
             elif isinstance(step, Extern):
                 highest = max(highest, *step.outs, -1)

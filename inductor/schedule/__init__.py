@@ -2,6 +2,8 @@
 
 from .fuse import Fuse, WhyNot, fuse
 from .node import Group, Member, Node
-from .scheduler import output_names, schedule
+from .scheduler import extern_reads, output_names, print_schedule, schedule
 
-__all__ = ["Fuse", "Group", "Member", "Node", "WhyNot", "fuse", "output_names", "schedule"]
+__all__ = [
+    "Fuse", "Group", "Member", "Node", "WhyNot", "extern_reads", "fuse", "output_names", "print_schedule", "schedule",
+]  # fmt: skip

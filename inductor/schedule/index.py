@@ -1,20 +1,18 @@
 """Indices as the scheduler compares and code generation prints them: affine in loop variables where possible.
 
-The loop IR's own expressions are read through their C text, so static affine indexing costs one small parse (cached)
-and everything else (floor division, modulus, indirect symbols) stays text with a substitution beside it.
+Everything else (floor division, modulus) stays C text with a substitution beside it.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from ..ir.symbolic import Index as IRIndex
+from ..ir.symbolic import Sym
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_CAST = re.compile(r"\(?\(int64_t\)\)?|(?<=\d)(?:LL|L)\b|INT64_C")
 
 
 @dataclass(frozen=True)
@@ -96,46 +94,13 @@ def variable(name: str) -> Affine:
     return Affine(((name, 1),))
 
 
-def read(expr: Any) -> Index:
-    """An index of the loop IR (an int, a name or an expression with `to_c`)."""
+def read(expr: IRIndex) -> Index:
+    """An index of the loop IR."""
     if isinstance(expr, int):
         return Affine((), expr)
-    return parse(expr if isinstance(expr, str) else expr.to_c())
-
-
-@functools.lru_cache(maxsize=65536)
-def parse(source: str) -> Index:
-    """C text to an index."""
-    text = _CAST.sub("", source)
-    try:
-        return _affine(ast.parse(text, mode="eval").body)
-    except (SyntaxError, _NotAffine):
-        return Opaque(source)
-
-
-class _NotAffine(Exception):
-    pass
-
-
-def _affine(node: ast.expr) -> Affine:
-    match node:
-        case ast.Constant(value=int(value)):
-            return Affine((), value)
-        case ast.Name(id=name):
-            return variable(name)
-        case ast.UnaryOp(op=ast.USub(), operand=x):
-            return scale(_affine(x), -1)
-        case ast.BinOp(left=a, op=ast.Add(), right=b):
-            return add(_affine(a), _affine(b))
-        case ast.BinOp(left=a, op=ast.Sub(), right=b):
-            return add(_affine(a), scale(_affine(b), -1))
-        case ast.BinOp(left=a, op=ast.Mult(), right=b):
-            x, y = _affine(a), _affine(b)
-            if not x.terms:
-                return scale(y, x.const)
-            if not y.terms:
-                return scale(x, y.const)
-    raise _NotAffine
+    if all(isinstance(atom, Sym) for atom, _ in expr.terms):
+        return Affine(tuple(sorted((atom.name, c) for atom, c in expr.terms if isinstance(atom, Sym))), expr.const)
+    return Opaque(expr.to_c())
 
 
 def split_variables(variables: list[tuple[str, int]], target: list[tuple[str, int]]) -> dict[str, Affine] | None:

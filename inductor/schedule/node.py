@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..ir.body import Op
+from ..ir.buffer import ComputedBuffer
 from .index import Affine, Index, read, variable
 
 
@@ -23,7 +25,7 @@ class Node:
     """One loop nest. `outer` and `inner` are (variable, size); `inner` is empty unless the node reduces."""
 
     name: str
-    ops: tuple[Any, ...]
+    ops: tuple[Op, ...]
     outer: list[tuple[str, int]]
     inner: list[tuple[str, int]]
     origins: tuple[Any, ...]
@@ -32,28 +34,19 @@ class Node:
     plain: bool = True  # stores only by assignment, so others may share its loops
 
     @staticmethod
-    def of(buffer: Any) -> Node:
+    def of(buffer: ComputedBuffer) -> Node:
         """The node of a ComputedBuffer."""
         body = buffer.body
-        node = Node(
+        return Node(
             buffer.name,
-            tuple(body.ops),
-            list(zip(map(name_of, body.iter_vars), map(int, body.iter_sizes))),
-            list(zip(map(name_of, body.reduce_vars), map(int, body.reduce_sizes))),
-            tuple(getattr(buffer, "origins", ()) or ()),
+            body.ops,
+            [(v.name, v.size) for v in body.iter_vars],
+            [(v.name, v.size) for v in body.reduce_vars],
+            buffer.origins,
+            [Access(dep.buf, read(dep.index)) for dep in body.reads],
+            [Access(dep.buf, read(dep.index)) for dep in body.writes],
+            all(op.args[3] is None for op in body.ops if op.name == "store"),
         )
-        for op in node.ops:
-            if op.name == "load":
-                node.reads.append(Access(op.args[0], read(op.args[1])))
-            elif op.name == "store":
-                node.writes.append(Access(op.args[0], read(op.args[1])))
-                node.plain &= len(op.args) < 4 or op.args[3] in (None, "", "assign")
-        return node
-
-
-def name_of(var: Any) -> str:
-    """The C name of a loop variable."""
-    return var if isinstance(var, str) else var.to_c() if hasattr(var, "to_c") else str(var)
 
 
 @dataclass(eq=False)

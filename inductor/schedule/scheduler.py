@@ -5,11 +5,16 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any
 
+import torch
+
+from ..ir.buffer import ComputedBuffer, ExternKernel, View
+from ..ir.nodes import GraphIR, Strided
 from . import score
 from .fuse import Fuse, fuse
 from .node import Group, Node
+
+GENERATOR = "%generator"  # the state that random operators read and write, as if it were a buffer
 
 log = logging.getLogger("inductor.schedule")
 
@@ -17,20 +22,20 @@ log = logging.getLogger("inductor.schedule")
 class _Unit:
     """A group or an extern kernel with what it must follow; `before` is a bit set of unit numbers, transitive."""
 
-    def __init__(self, number: int, what: Group | Any, reads: set[str], writes: set[str]) -> None:
+    def __init__(self, number: int, what: Group | ExternKernel, reads: set[str], writes: set[str]) -> None:
         self.number, self.what, self.reads, self.writes = number, what, reads, writes
         self.before = 0
 
 
-def schedule(graph: Any) -> list[Group | Any]:
+def schedule(graph: GraphIR) -> list[Group | ExternKernel]:
     """Groups and extern kernels of a graph IR (`buffers` in program order, `outputs`), in an order that respects
     every dependency. Each group's `stored` names the buffers that must reach memory."""
     units: dict[int, _Unit] = {}
     writer: dict[str, int] = {}
     readers: dict[str, set[int]] = {}
-    sizes = {b.name: _nbytes(b) for b in graph.buffers}
+    sizes = {b.name: b.layout.numel * b.dtype.itemsize for b in graph.buffers if isinstance(b, ComputedBuffer)}
     for number, buffer in enumerate(graph.buffers):
-        group = Group.of(Node.of(buffer)) if hasattr(buffer, "body") else None
+        group = Group.of(Node.of(buffer)) if isinstance(buffer, ComputedBuffer) else None
         reads, writes = _names(buffer, group)
         direct = _direct(reads, writes, writer, readers)
         placed = _join(number, group, reads, writes, direct, units, writer, readers, sizes) if group else None
@@ -48,25 +53,24 @@ def schedule(graph: Any) -> list[Group | Any]:
     return [u.what for u in ordered]
 
 
-def output_names(graph: Any) -> set[str]:
-    """Names of the buffers that the graph returns."""
-    return {n for n in (o if isinstance(o, str) else getattr(o, "name", None) for o in graph.outputs) if n}
+def output_names(graph: GraphIR) -> set[str]:
+    """Names of the buffers that the graph returns, or views of which it returns."""
+    return {o.buffer.name for o in graph.outputs if isinstance(o, Strided)}
 
 
-def _nbytes(buffer: Any) -> int:
-    layout = getattr(buffer, "layout", None)
-    if layout is None:
-        return 0
-    total = getattr(layout.dtype, "itemsize", 4)
-    for s in layout.size:
-        total *= int(s)
-    return total
+def extern_reads(kernel: ExternKernel) -> list[str]:
+    """Names of the buffers that an extern kernel reads, each once."""
+    return list(dict.fromkeys((o.buffer if isinstance(o, View) else o).name for o in kernel.operands()))
 
 
-def _names(buffer: Any, group: Group | None) -> tuple[set[str], set[str]]:
-    if group is not None:
-        return group.read_names(), group.written_names()
-    return set(buffer.read_names()), {buffer.name, *getattr(buffer, "mutated_names", lambda: ())()}
+def _names(buffer: ComputedBuffer | ExternKernel, group: Group | None) -> tuple[set[str], set[str]]:
+    if isinstance(buffer, ExternKernel):
+        writes = {o.name for o in buffer.outputs if o is not None}
+        if torch.Tag.nondeterministic_seeded in buffer.target.tags:
+            writes.add(GENERATOR)  # random numbers are drawn in program order
+        return set(extern_reads(buffer)), writes
+    assert group is not None
+    return group.read_names(), group.written_names()
 
 
 def _direct(reads: set[str], writes: set[str], writer: dict[str, int], readers: dict[str, set[int]]) -> set[int]:
@@ -198,3 +202,17 @@ def _mark_stored(ordered: Sequence[_Unit], outputs: set[str]) -> None:
                 n for n in unit.writes
                 if n in outputs or n not in names or read_by.get(n, 0) > (n in unit.reads)
             } & made
+
+
+def print_schedule(groups: Sequence[Group | ExternKernel]) -> str:
+    """One line a kernel or extern call, in execution order."""
+    lines = []
+    for what in groups:
+        if isinstance(what, ExternKernel):
+            outs = ", ".join(o.name if o else "_" for o in what.outputs)
+            lines.append(f"{outs} = {what.target}({', '.join(extern_reads(what))})")
+        else:
+            names = " ".join(m.node.name for m in what.members)
+            space = f"{what.outer} x {what.inner}" if what.inner else f"{what.outer}"
+            lines.append(f"kernel over {space}: {names} -> {', '.join(sorted(what.stored))}")
+    return "\n".join(lines)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from ...schedule import score
 from ...schedule.index import Affine, Index, add, variable
 from ...schedule.node import Group
-from ..values import Store, Unsupported, Val, Values
+from ..values import STATUS, Store, Unsupported, Val, Values
 from .axes import Axes, plan_axes
 from .ops import (
     ARITHMETIC,
@@ -31,16 +31,18 @@ from .ops import (
     literal,
 )
 
+Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index
+
 UNROLL = 4
 CHUNK = 8192
 LONG_ROW = 2 * CHUNK
 MAX_SCRATCH = 16384
 LANES_AT_MOST = 16
 
-IDENTITY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True, "xor_sum": 0,
+IDENTITY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True,
             "argmax": -math.inf, "argmin": math.inf}
 COMBINE = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "max_({0}, {1})", "min": "min_({0}, {1})",
-           "any": "{0} | {1}", "all": "{0} & {1}", "xor_sum": "{0} ^ {1}"}
+           "any": "{0} | {1}", "all": "{0} & {1}"}
 LIMITS = {"i": (-(2**31), 2**31 - 1), "l": (-(2**63), 2**63 - 1), "m": (0, 1)}
 
 
@@ -51,11 +53,11 @@ class Kernel:
         self.axes: Axes = plan_axes(group)
         inner = {v for v, _ in self.axes.inner}
         self.values = Values(group, self.axes.renames, inner, dtypes)
-        self.dtypes = dtypes
         self.bufs: list[str] = []
         self.work = group.work()
         self.plain = all(s.mode == "assign" for s in self.values.stores)
         self._count = 0
+        self.dtypes = {**dtypes, STATUS: "int64"}
         self._lines: list[str] = []  # of the scope being written
         self._row_lines: list[str] = []
         self._row: dict[Val, str] = {}
@@ -282,14 +284,16 @@ class Kernel:
         return name
 
     def _compute(self, value: Val, vector: bool) -> str:
-        if value.op == "load":
+        if value.op in ("load", "masked_load"):
             return self._load(value, vector)
+        if value.op == "wrap":
+            return self._wrap(value, vector)
         if value.op == "index":
             return self._index_value(value, vector)
         if value.op == "constant":
-            text = literal(value.attrs[0], value.kind)
+            text = literal(value.attrs[1], value.kind)
             return self.emit(value.kind, vector, f"bcast({text})" if vector else text)
-        if value.op in ("to_dtype", "convert"):
+        if value.op == "to_dtype":
             return self._to_dtype(value, vector)
         if value.op == "where":
             c, a, b = value.args
@@ -348,44 +352,60 @@ class Kernel:
         var = self.axes.vector or ""
         return index.substitute({var: add(variable(var), variable("k"))}).text()
 
-    def _symbols(self, pairs: tuple[tuple[str, Val], ...], vector: bool) -> str:
+    def _symbols(self, pairs: Pairs, vector: bool) -> str:
         """Declarations of the indirect symbols of an index for lane k."""
         return "".join(f"const int64_t {n} = lane({self.get(v, vector)}, k); " for n, v in pairs)
 
+    def _settled(self, index: Index, pairs: Pairs, vector: bool) -> tuple[Index, Pairs]:
+        """The index with its indirect symbols replaced by C variables, where those are not vectors."""
+        scalars = {n: v for n, v in pairs if not (vector and self.is_vector(v))}
+        env = {n: variable(self.get(v, False)) for n, v in scalars.items()}
+        return index.substitute(env), tuple((n, v) for n, v in pairs if n not in scalars)
+
     def _load(self, value: Val, vector: bool) -> str:
         buf, index, names = value.attrs
-        p, step = self._pointer(buf), self._step(index)
-        pairs = tuple(zip(names, value.args))
+        masked = value.op == "masked_load"
+        mask = self.get(value.args[0], vector) if masked else None
+        p = self._pointer(buf)
+        index, pairs = self._settled(index, tuple(zip(names, value.args[masked:])), vector)
         if not vector:
-            return self._scalar_at(value.kind, pairs, f"ld1({p} + {index.text()})")
+            text = f"ld1({p} + {index.text()})"
+            zero = f"({SCALAR[value.kind]})0"
+            return self.emit(value.kind, False, f"{mask} ? {text} : {zero}" if masked else text)
+        step = self._step(index)
         if not pairs and step == 1:
+            if masked:
+                mask = f"{mask} & first({self._tail})" if self._tail else mask
+                return self.emit(value.kind, True, f"ld_masked<{VECTOR[value.kind]}>({p} + {index.text()}, {mask})")
             rest = f", {self._tail}" if self._tail else ""
             return self.emit(value.kind, True, f"ld({p} + {index.text()}{rest})")
-        if not pairs and step == 0:
+        if not pairs and step == 0 and not masked:
             return self.emit(value.kind, True, f"bcast(ld1({p} + {index.text()}))")
-        return self._gather(value.kind, pairs, f"ld1({p} + {self._lane_text(index)})")
+        return self._gather(value.kind, pairs, f"ld1({p} + {self._lane_text(index)})", mask)
 
-    def _scalar_at(self, kind: str, pairs: tuple[tuple[str, Val], ...], text: str) -> str:
-        if not pairs:
-            return self.emit(kind, False, text)
-        setup = self._symbols(pairs, False)
-        name = self._fresh()
-        self._lines.append(f"{SCALAR[kind]} {name}; {{ const int k = 0; (void)k; {setup}{name} = {text}; }}")
-        return name
-
-    def _gather(self, kind: str, pairs: tuple[tuple[str, Val], ...], text: str) -> str:
+    def _gather(self, kind: str, pairs: Pairs, text: str, mask: str | None = None) -> str:
         setup = self._symbols(pairs, True)
         name = self._fresh()
         self._lines.append(f"{VECTOR[kind]} {name} = {{}};")
-        self._lines.append(f"for (int k = 0; k < {self._lanes()}; ++k) {{ {setup}setlane({name}, k, {text}); }}")
+        guard = f"if (lane({mask}, k)) " if mask else ""
+        self._lines.append(f"for (int k = 0; k < {self._lanes()}; ++k) {guard}{{ {setup}setlane({name}, k, {text}); }}")
         return name
+
+    def _wrap(self, value: Val, vector: bool) -> str:
+        """An index made nonnegative; one out of bounds sets the status word and becomes 0."""
+        text = self._as(value.args[0], "l", vector)
+        masks = [self.get(m, vector) for m in value.args[1:]]
+        if vector and self._tail:
+            masks.append(f"first({self._tail})")
+        mask = " & ".join(masks) or "bcast(true)" if vector else " & ".join(masks) or "true"
+        return self.emit("l", vector, f"wrap_index({text}, (int64_t){value.attrs[0]}, {mask}, {self._pointer(STATUS)})")
 
     def _index_value(self, value: Val, vector: bool) -> str:
         index, names = value.attrs
-        pairs = tuple(zip(names, value.args))
-        step = self._step(index)
+        index, pairs = self._settled(index, tuple(zip(names, value.args)), vector)
         if not vector:
-            return self._scalar_at(value.kind, pairs, f"({SCALAR[value.kind]})({index.text()})")
+            return self.emit(value.kind, False, f"({SCALAR[value.kind]})({index.text()})")
+        step = self._step(index)
         if pairs or step is None:
             return self._gather(value.kind, pairs, f"({SCALAR[value.kind]})({self._lane_text(index)})")
         base = f"bcast((int64_t)({index.text()}))"
@@ -407,8 +427,9 @@ class Kernel:
             self._scatter(store, p, text, True)
 
     def _scatter(self, store: Store, p: str, text: str, vector: bool) -> None:
-        index = self._lane_text(store.index) if vector else store.index.text()
-        setup = self._symbols(store.symbols, vector)
+        settled, pairs = self._settled(store.index, store.symbols, vector)
+        index = self._lane_text(settled) if vector else settled.text()
+        setup = self._symbols(pairs, vector)
         value = f"lane({text}, k)"
         if store.mode != "assign":
             value = f"ld1({p} + {index}) + {value}"
@@ -476,7 +497,7 @@ class _Accumulator:
             total = "(" + COMBINE[self.reduce].format(total, f"{n}[{u}]") + ")"
         if not horizontal:
             return [f"const {VECTOR[self.kind]} {self.result} = {total};"]
-        fold = "h" + {"xor_sum": "xor"}.get(self.reduce, self.reduce)
+        fold = "h" + self.reduce
         if part:
             return [f"{n}p[c] = {fold}({total});"]
         return [f"const {SCALAR[self.kind]} {self.result} = {fold}({total});"]

@@ -1,7 +1,8 @@
-"""One translation unit a graph: every distinct kernel once, with the user's lines above it."""
+"""The translation units of a graph: every distinct kernel once, with the user's lines above it."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from ...schedule.node import Group
 from .kernel import Kernel
 
+UNIT_CHARACTERS, MOST_UNITS = 6000, 8
 _NOT_TEXT = re.compile(r"[^\x20-\x7e]|\\$")
 
 
@@ -30,9 +32,14 @@ class Source:
             self._texts.append(_comment(group) + kernel.text(f"k{number}"))
         return number, kernel.bufs
 
-    def text(self) -> str:
-        """The translation unit."""
-        return "#define USE_SLEEF 1\n#include <vec.h>\n\n" + "\n".join(self._texts)
+    def texts(self) -> list[str]:
+        """Translation units of about equal length, few enough that each repays a compiler's start."""
+        total = sum(map(len, self._texts))
+        units = max(1, min(os.cpu_count() or 1, MOST_UNITS, total // UNIT_CHARACTERS)) if self._texts else 0
+        filled: list[list[str]] = [[] for _ in range(units)]
+        for text in sorted(self._texts, key=len, reverse=True):
+            min(filled, key=lambda unit: sum(map(len, unit))).append(text)
+        return ["#define USE_SLEEF 1\n#include <vec.h>\n\n" + "\n".join(unit) for unit in filled]
 
 
 def user_lines(group: Group) -> list[str]:

@@ -143,6 +143,33 @@ INL bool lane(bool v, int) { return v; }
 INL int32_t lane(int32_t v, int) { return v; }
 INL int64_t lane(int64_t v, int) { return v; }
 
+#if W == 8 && defined(__AVX2__)
+INL int bits(vm a) { return __builtin_ia32_movmskps256((vf)a.m); }
+#else
+INL int bits(vm a) { int r = 0; LANES(k) r |= (a.m[k] & 1) << k; return r; }
+#endif
+// The lanes where `m`, the others zero; memory is touched only where `m`.
+template <class V, class T> INL V ld_masked(const T* p, vm m) {
+  const int b = bits(m);
+  if (b == (1 << W) - 1) return ld(p);
+  V r = {};
+  if (b) for (int k = 0; k < W; ++k) if (b >> k & 1) setlane(r, k, ld1(p + k));
+  return r;
+}
+// Python's negative indices; one out of bounds, where `m`, sets *status and becomes 0.
+INL int64_t wrap_index(int64_t i, int64_t n, bool m, int64_t* status) {
+  i = i < 0 ? i + n : i;
+  if ((uint64_t)i < (uint64_t)n) return i;
+  if (m) *status = 1;
+  return 0;
+}
+INL vl wrap_index(vl i, int64_t n, vm m, int64_t* status) {
+  i = i < 0 ? i + n : i;
+  const vl bad = (i < 0) | (i >= n);
+  if (bits(vm{CVT(bad, vi)} & m)) *status = 1;
+  return bad ? vl{} : i;
+}
+
 // ---- conversions between compute types
 INL vf to_f(vf x) { return x; }   INL vf to_f(vd x) { return CVT(x, vf); }
 INL vf to_f(vi x) { return CVT(x, vf); }   INL vf to_f(vm x) { return CVT(-x.m, vf); }
@@ -239,7 +266,7 @@ SLEEF1(log_, log) SLEEF1(log1p_, log1p) SLEEF1(log2_, log2) SLEEF1(log10_, log10
 SLEEF1(expm1_, expm1) SLEEF1(lgamma_, lgamma) SLEEF2(pow_, pow) SLEEF2(atan2_, atan2)
 #define LANE1(name, fn) INL vf name(vf x) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k]); return r; } LIBM1(name, fn)
 #define LANE2(name, fn) INL vf name(vf x, vf y) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k], y[k]); return r; } LIBM2(name, fn)
-LANE1(erfc_, erfc) LANE2(hypot_, hypot) LANE2(fmod_, fmod) LANE2(nextafter_, nextafter)
+LANE1(erfc_, erfc) LANE2(fmod_, fmod)
 LIBM1(exp_, exp) LIBM1(tanh_, tanh) LIBM1(erf_, erf) LIBM1(sqrt_, sqrt) LIBM1(floor_, floor) LIBM1(ceil_, ceil) LIBM1(trunc_, trunc)
 
 // exp: two-part reduction by ln 2, degree-6 polynomial, scaled in two steps so that subnormal results are right.
@@ -297,8 +324,6 @@ template <class T> INL T sigmoid_(T x) { return 1 / (1 + exp_(-x)); }
 template <class T> INL T relu_(T x) { return max_(x, T{}); }
 template <class T> INL auto isnan_(T x) { return ne(x, x); }
 template <class T> INL auto isinf_(T x) { return eq(abs_(x), T{} + __builtin_inff()); }
-INL vm signbit_(vf x) { return {(vi)x < 0}; }   INL vm signbit_(vd x) { return {CVT((vl)((vl)x < 0), vi)}; }
-INL bool signbit_(float x) { return __builtin_signbit(x); }   INL bool signbit_(double x) { return __builtin_signbit(x); }
 template <class T> INL T sign_(T x) { return sel(gt(x, T{}), T{} + 1, sel(lt(x, T{}), T{} - 1, x)); }
 // Integer division: C truncates; floor and Python's modulus are built on it. Lane by lane: no vector divide exists.
 #define IDIV(V, T) \
@@ -325,7 +350,6 @@ template <class V> INL auto hsum(V v) { auto r = v[0]; for (int k = 1; k < W; ++
 template <class V> INL auto hprod(V v) { auto r = v[0]; for (int k = 1; k < W; ++k) r *= v[k]; return r; }
 template <class V> INL auto hmax(V v) { auto r = lane(v, 0); for (int k = 1; k < W; ++k) r = max_(r, lane(v, k)); return r; }
 template <class V> INL auto hmin(V v) { auto r = lane(v, 0); for (int k = 1; k < W; ++k) r = min_(r, lane(v, k)); return r; }
-template <class V> INL auto hxor(V v) { auto r = v[0]; for (int k = 1; k < W; ++k) r ^= v[k]; return r; }
 INL bool hany(vm v) { bool r = false; LANES(k) r |= v.m[k] != 0; return r; }
 INL bool hall(vm v) { bool r = true; LANES(k) r &= v.m[k] != 0; return r; }
 // `a` beats `b` in argmax: greater, or a NaN that `b` is not; ties keep the smaller position.

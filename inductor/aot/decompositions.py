@@ -1,0 +1,30 @@
+"""Which ATen operators are rewritten as simpler ones before lowering."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions
+
+from ..lower import LOWERINGS
+
+# ATen's own kernels are better than what these decompose into.
+_KEPT = set(
+    "addmm baddbmm addmv addbmm mv dot embedding_dense_backward _scaled_dot_product_flash_attention_for_cpu "
+    "grid_sampler_2d upsample_bilinear2d upsample_bicubic2d upsample_nearest2d im2col col2im unfold "
+    "native_dropout native_dropout_backward bernoulli uniform normal take masked_select linspace".split()
+)
+
+
+@functools.cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """torch's core decompositions, less what has a lowering here and what is best left to ATen."""
+    table = {}
+    for op, fn in core_aten_decompositions().items():
+        name = op._schema.name.removeprefix("aten::") if isinstance(op, torch._ops.OpOverload) else None
+        if name is not None and name not in LOWERINGS and name not in _KEPT:
+            table[op] = fn
+    return table

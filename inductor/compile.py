@@ -1,0 +1,193 @@
+"""The pipeline: a torch-level graph to something callable."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from .aot.decompositions import decompositions
+from .aot.functionalize import attributes_of, to_aten
+from .codegen import codegen
+from .errors import CompileError, Unsupported
+from .graph_key import graph_key
+from .ir.printer import print_graph
+from .lower import lower_graph
+from .options import CompileOptions
+from .runtime.cache import shared_cache
+from .runtime.cpp_build import BuildError, build_all, kernel_addresses
+from .runtime.plan import Form, make_plan
+from .runtime.plan_spec import PlanSpec
+from .schedule import print_schedule, schedule
+from .stages import show
+
+GRADIENTS = "inputs require gradients: the captured graph runs with ATen under autograd"
+
+
+@dataclass
+class CompileReport:
+    """What became of a graph; found in its `meta["compile_report"]`. `seconds` by phase; `cache`: hit, miss or off.
+
+    `fallback`: why the graph runs with ATen operators, None where it was compiled.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    cache: str = "off"
+    kernels: int = 0
+    externs: int = 0
+    fallback: str | None = None
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the time of the block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled graph as the cache keeps it."""
+
+    spec: PlanSpec
+    sources: tuple[str, ...]
+    structure: pytree.TreeSpec
+
+
+def compile_fx(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
+    """A callable that does what `gm` does on inputs of the sizes, strides and dtypes of `example_inputs`.
+
+    Where it cannot be compiled, one warning says why and `gm.forward` is returned; with the option `strict` that is a
+    CompileError. ValueError for an unknown option.
+    """
+    chosen = CompileOptions.of(options)
+    report = gm.meta["compile_report"] = CompileReport()
+    if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, example_inputs)):
+        report.fallback = GRADIENTS
+        return gm.forward
+    try:
+        return _compile(gm, example_inputs, chosen, report)
+    except (Unsupported, BuildError, OSError) as error:
+        report.fallback = str(error)
+        if chosen.strict:
+            raise CompileError(f"the graph could not be compiled: {error}") from error
+        _warn_once(f"a graph runs with ATen operators, not compiled: {error}")
+        return gm.forward
+
+
+def _tensors(gm: fx.GraphModule, inputs: Sequence[Any]) -> Iterator[torch.Tensor]:
+    yield from (x for x in inputs if isinstance(x, torch.Tensor))
+    yield from (value for _, value in attributes_of(gm))
+
+
+def _compile(
+    gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
+) -> Callable[..., Any]:
+    with report.phase("cache"):
+        key = graph_key(gm, inputs, attributes_of(gm)) if options.cache else None
+        artifact = _load(key) if key else None
+        report.cache = "off" if key is None else "miss" if artifact is None else "hit"
+        show("cache", lambda: f"graph {key}: {report.cache}")
+    if artifact is None:
+        artifact = _generate(gm, inputs, report)
+        if key is not None:
+            with report.phase("cache"):
+                _store(key, artifact)
+    with report.phase("build"):
+        libraries = build_all(artifact.sources) if artifact.sources else []
+        addresses = kernel_addresses(libraries, artifact.spec.kernel_names)
+    report.kernels = len(artifact.spec.kernel_names)
+    attributes = tuple(value for _, value in attributes_of(gm))
+    form = _form(artifact.structure)
+    plan = make_plan(artifact.spec, addresses, attributes, form or "list", fallback=gm.forward)
+    if form is None:
+        plan = _unflattened(plan, artifact.structure)
+    return _without_autocast(plan) if _autocast() else plan
+
+
+def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Artifact:
+    with report.phase("aot"):
+        aten = to_aten(gm, inputs, decompositions())
+    show("ir", lambda: aten.graph.print_readable(print_output=False))
+    with report.phase("lower"):
+        graph = lower_graph(aten.graph, aten.shared)
+    show("ir", print_graph, graph)
+    with report.phase("schedule"):
+        groups = schedule(graph)
+    show("schedule", print_schedule, groups)
+    with report.phase("codegen"):
+        source, spec = codegen(groups, graph)
+    for text in source.texts():
+        show("code", text)
+    return Artifact(spec, tuple(source.texts()), aten.structure)
+
+
+# ---- the graph cache
+
+
+def _load(key: str) -> Artifact | None:
+    data = shared_cache().get(key, ".graph")
+    # the entry's checksum was right, so it is what a process with this very source wrote
+    return None if data is None else pickle.loads(data)
+
+
+def _store(key: str, artifact: Artifact) -> None:
+    try:
+        data = pickle.dumps(artifact)
+    except (pickle.PicklingError, TypeError, AttributeError):  # outputs in containers of a local class
+        return
+    shared_cache().put(key, data, ".graph")
+
+
+# ---- around the plan
+
+
+def _form(structure: pytree.TreeSpec) -> Form | None:
+    """How the plan itself can return the results, if it can."""
+    if structure.is_leaf():
+        return "single"
+    if all(child.is_leaf() for child in structure.children()):
+        if structure.type is tuple:
+            return "tuple"
+        if structure.type is list:
+            return "list"
+    return None
+
+
+def _unflattened(plan: Callable[..., Any], structure: pytree.TreeSpec) -> Callable[..., Any]:
+    return lambda *args: pytree.tree_unflatten(plan(*args), structure)
+
+
+def _autocast() -> bool:
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+
+
+def _without_autocast(plan: Callable[..., Any]) -> Callable[..., Any]:
+    """The casts are in the graph already; the operators that the plan calls must not cast once more."""
+
+    def call(*args: Any) -> Any:
+        with torch._C._DisableAutocast():
+            return plan(*args)
+
+    return call
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(f"inductor: {message}", stacklevel=3)

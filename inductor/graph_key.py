@@ -1,0 +1,95 @@
+"""What the compiled form of a torch-level graph depends on, as a cache key."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from .runtime.cache import content_key
+
+_PLAIN = (int, float, bool, str, bytes, complex, type(None), type(Ellipsis))
+
+
+class _NoKey(Exception):
+    """Something in the graph has no name that another process would know."""
+
+
+def graph_key(gm: fx.GraphModule, inputs: Sequence[Any], attributes: Sequence[tuple[str, torch.Tensor]]) -> str | None:
+    """The key of a graph on inputs of this metadata under the current modes; None if it cannot be named."""
+    try:
+        numbers: dict[fx.Node, int] = {}
+        parts = [_source_hash(), _process(), *map(_metadata, inputs)]
+        parts += [f"{name}: {_metadata(value)}" for name, value in attributes]
+        for node in gm.graph.nodes:
+            numbers[node] = len(numbers)
+            match node.op:
+                case "placeholder" | "output":
+                    target = ""
+                case "get_attr" | "call_method":
+                    target = str(node.target)
+                case _:
+                    target = _target(node)
+            args = _argument(node.args, numbers), _argument(tuple(sorted(node.kwargs.items())), numbers)
+            parts.append(f"{node.op} {target} {args}")
+            if node.op == "get_attr" and str(node.target) not in dict(attributes):
+                raise _NoKey
+    except _NoKey:
+        return None
+    return content_key("graph", *parts)
+
+
+def _process() -> str:
+    devices = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")]
+    return repr((
+        torch.__version__, torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), devices,
+        torch.get_float32_matmul_precision(), torch.backends.mkldnn.is_available(),
+    ))  # fmt: skip
+
+
+def _metadata(x: Any) -> str:
+    if not isinstance(x, torch.Tensor):
+        raise _NoKey
+    sizes = (*x.shape, *x.stride())
+    if x.layout != torch.strided or any(type(n) is not int for n in sizes):
+        raise _NoKey
+    return f"{x.dtype} {x.device} {tuple(x.shape)} {x.stride()} {x.is_conj()} {x.is_neg()}"
+
+
+def _target(node: fx.Node) -> str:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    module = getattr(target, "__module__", None) or getattr(getattr(target, "__self__", None), "__name__", None)
+    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
+    if node.op != "call_function" or not isinstance(module, str) or name is None or "<" in name:
+        raise _NoKey
+    if not module.startswith(("torch", "_operator", "operator", "math", "builtins")):
+        raise _NoKey
+    return f"{module}.{name}"
+
+
+def _argument(value: Any, numbers: dict[fx.Node, int]) -> str:
+    if isinstance(value, fx.Node):
+        return f"%{numbers[value]}"
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__}({', '.join(_argument(v, numbers) for v in value)})"
+    if isinstance(value, dict):
+        return f"dict({', '.join(_argument(item, numbers) for item in value.items())})"
+    if isinstance(value, slice):
+        return f"slice({_argument((value.start, value.stop, value.step), numbers)})"
+    if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format) or type(value) in _PLAIN:
+        return f"{type(value).__name__} {value!r}"
+    raise _NoKey
+
+
+@functools.cache
+def _source_hash() -> str:
+    """Of every source file of this package: another version compiles to something else."""
+    root = Path(__file__).resolve().parent
+    files = sorted(p for p in root.rglob("*") if p.suffix in (".py", ".h") and "__pycache__" not in p.parts)
+    return content_key(*[part for p in files for part in (str(p.relative_to(root)), p.read_bytes())])

@@ -1,0 +1,42 @@
+"""Each stage of a compilation, readable: printed for PYFRAME_LOGS, written to files for PYFRAME_DUMP."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STAGES = ("ir", "schedule", "code", "cache")
+_SUFFIX = {"code": "cpp"}
+_numbers = itertools.count()
+
+
+def from_environment(stage: str, message: Any, *args: Any) -> None:
+    """The sink of a process that uses this package alone."""
+    dump, enabled = os.environ.get("PYFRAME_DUMP"), os.environ.get("PYFRAME_LOGS", "")
+    if not dump and not enabled:
+        return
+    text = str(message(*args)) if callable(message) else str(message)
+    if stage in enabled.split(","):
+        print(f"[{stage}] {text}", file=sys.stderr)
+    if dump:
+        folder = Path(dump)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{next(_numbers):04d}_inductor_{stage}.{_SUFFIX.get(stage, 'txt')}").write_text(text + "\n")
+
+
+_sink: Callable[..., None] = from_environment
+
+
+def set_sink(sink: Callable[..., None]) -> None:
+    """Sends every stage to `sink(stage, message, *args)`; a message may be a function of `args` that makes the text."""
+    global _sink
+    _sink = sink
+
+
+def show(stage: str, message: Any, *args: Any) -> None:
+    """Hands one stage's form to whoever wants it."""
+    _sink(stage, message, *args)
