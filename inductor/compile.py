@@ -57,11 +57,12 @@ class CompileReport:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled graph as the cache keeps it."""
+    """A compiled graph as the cache keeps it. Results come in `form`, or as leaves of `structure`."""
 
     spec: PlanSpec
     sources: tuple[str, ...]
-    structure: pytree.TreeSpec
+    form: Form | None
+    structure: pytree.TreeSpec | None
 
 
 def compile_fx(
@@ -100,6 +101,9 @@ def _compile(
         artifact = _load(key) if key else None
         report.cache = "off" if key is None else "miss" if artifact is None else "hit"
         show("cache", lambda: f"graph {key}: {report.cache}")
+    if artifact is not None:
+        for text in artifact.sources:
+            show("code", text)
     if artifact is None:
         artifact = _generate(gm, inputs, report)
         if key is not None:
@@ -110,9 +114,8 @@ def _compile(
         addresses = kernel_addresses(libraries, artifact.spec.kernel_names)
     report.kernels = len(artifact.spec.kernel_names)
     attributes = tuple(value for _, value in attributes_of(gm))
-    form = _form(artifact.structure)
-    plan = make_plan(artifact.spec, addresses, attributes, form or "list", fallback=gm.forward)
-    if form is None:
+    plan = make_plan(artifact.spec, addresses, attributes, artifact.form or "list", fallback=gm.forward)
+    if artifact.structure is not None:
         plan = _unflattened(plan, artifact.structure)
     return _without_autocast(plan) if _autocast() else plan
 
@@ -131,7 +134,8 @@ def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) 
         source, spec = codegen(groups, graph)
     for text in source.texts():
         show("code", text)
-    return Artifact(spec, tuple(source.texts()), aten.structure)
+    form = _form(aten.structure)
+    return Artifact(spec, tuple(source.texts()), form, aten.structure if form is None else None)
 
 
 # ---- the graph cache

@@ -140,7 +140,8 @@ class _Planner:
         """The number of a view, made here if it was not made before."""
         key = (buffer.name, layout)
         if key not in self.views:
-            number = self.views[key] = self.number(f"%view{len(self.views)}")
+            # a number of its own each time: one step makes one buffer
+            number = self.views[key] = self.number(f"%view{len(self.numbers)}")
             self.steps.append(spec.View(number, self.number(buffer.name), layout.size, layout.stride,
                                         layout.offset - buffer.layout.offset, self.dtypes[buffer.name]))
         return self.views[key]
