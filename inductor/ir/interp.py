@@ -17,6 +17,7 @@ _NAMED: dict[str, Callable[..., torch.Tensor]] = {
     "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
     "erf": torch.special.erf,
+    "ndtr": torch.special.ndtr,
     "relu": torch.relu,
 }
 

@@ -37,7 +37,7 @@ _ROWS = [
     OpSpec("bitcast", 1, "explicit", structured=True),
     # floating point only
     *_rows("exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh", 1),
-    *_rows("asinh acosh atanh sigmoid erf erfc lgamma floor ceil round trunc", 1),
+    *_rows("asinh acosh atanh sigmoid erf erfc ndtr lgamma floor ceil round trunc", 1),
     *_rows("pow atan2 fmod", 2),
     *_rows("isnan isinf", 1, "bool"),
     # any number; `div` is true division, `floordiv` and `remainder` round to minus infinity, `truncdiv` to zero

@@ -291,8 +291,7 @@ def gelu(graph: Any, x: TensorValue, *, approximate: str = "none") -> TensorValu
     """x * Phi(x), or its tanh approximation"""
 
     def exact(v: Any, k: _In) -> Any:
-        half = ops.mul(v, k.c(0.5))
-        return ops.mul(half, ops.add(ops.erf(ops.mul(v, k.c(math.sqrt(0.5)))), k.c(1.0)))
+        return ops.mul(v, ops.ndtr(v))
 
     def tanh(v: Any, k: _In) -> Any:
         cube = ops.mul(ops.mul(v, v), v)
@@ -300,6 +299,12 @@ def gelu(graph: Any, x: TensorValue, *, approximate: str = "none") -> TensorValu
         return ops.mul(ops.mul(v, k.c(0.5)), ops.add(ops.tanh(inner), k.c(1.0)))
 
     return _activation(graph, tanh if approximate == "tanh" else exact, x, 12)
+
+
+@lowering("special_ndtr")
+def special_ndtr(graph: Any, x: TensorValue) -> TensorValue:
+    """The normal distribution function"""
+    return elementwise(graph, ops.ndtr, x, work=_DEAR)
 
 
 @lowering("silu")

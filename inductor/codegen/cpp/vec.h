@@ -318,6 +318,39 @@ INL vf erf_(vf a) {
   q = fma_(q, a, a);
   return t > 0.927734375f ? r : q;
 }
+// The normal distribution function: log2 of the smaller tail by a polynomial of degree 10 in |x| (fitted on 0 .. 5.5 and
+// falling beyond), then 2^ of it. Relative error 3e-6 down to x = -5, absolute error 1e-7.
+INL vf ndtr_(vf x) {
+  vf a = abs_(x), r = set_f(-2.2697032e-8f);
+  r = fma_(r, a, set_f(6.9111871e-7f));
+  r = fma_(r, a, set_f(-9.0565891e-6f));
+  r = fma_(r, a, set_f(6.4668378e-5f));
+  r = fma_(r, a, set_f(-2.3683293e-4f));
+  r = fma_(r, a, set_f(-9.3370712e-5f));
+  r = fma_(r, a, set_f(7.0662270e-3f));
+  r = fma_(r, a, set_f(-5.2524872e-2f));
+  r = fma_(r, a, set_f(-4.5919299e-1f));
+  r = fma_(r, a, set_f(-1.1511073e+0f));
+  r = fma_(r, a, set_f(-1.0f));
+  r = r < -126.0f ? set_f(-126.0f) : r;
+  vf n = r + 12582912.0f;
+  vi k = (vi)n << 23;
+  vf f = r - (n - 12582912.0f);
+  vf p = set_f(1.5345811e-4f);
+  p = fma_(p, f, set_f(1.3399932e-3f));
+  p = fma_(p, f, set_f(9.6184891e-3f));
+  p = fma_(p, f, set_f(5.5503286e-2f));
+  p = fma_(p, f, set_f(2.4022646e-1f));
+  p = fma_(p, f, set_f(6.9314718e-1f));
+  p = fma_(p, f, set_f(1.0f));
+  p = (vf)((vi)p + k);
+  p = r > -126.0f ? p : vf{};
+  p = x < 0.0f ? p : 1.0f - p;
+  return x != x ? x : p;
+}
+INL float ndtr_(float x) { return 0.5f * __builtin_erfcf(-x * 0.70710678f); }
+INL double ndtr_(double x) { return 0.5 * __builtin_erfc(-x * 0.70710678118654752); }
+INL vd ndtr_(vd x) { vd r; LANES(k) r[k] = ndtr_(x[k]); return r; }
 template <class T> INL T rsqrt_(T x) { return 1 / sqrt_(x); }
 template <class T> INL T recip_(T x) { return 1 / x; }
 template <class T> INL T sigmoid_(T x) { return 1 / (1 + exp_(-x)); }

@@ -1,0 +1,192 @@
+"""Forward and backward of a torch-level graph as one ATen graph without mutation.
+
+Autograd itself is run, on functional fake tensors: its rules decide what the backward is, what has no gradient, and
+what is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from .functionalize import GraphRun, NotFunctional, attributes_of, storage_of
+from .results import Finals, Result, classify
+
+
+@dataclass(frozen=True)
+class JointGraph:
+    """`graph(*inputs, *attributes, *tangents)` returns `[returned, written, gradients]`, three lists.
+
+    `returned`: the tensors that the forward makes, each with memory of its own; the first len(tangents) are
+    differentiable, and tangents are their gradients, in the same order and with strides that `tangents` gives.
+    `written[k]` is the final value of input number `writes[k]`, to be copied into it unseen by autograd.
+    `gradients[i]` belongs to input i and is None where it has none.
+    `results` says how each flat result of the graph comes about, `structure` is their pytree. `assigned` lists
+    (input, returned): differentiable writes, `input.copy_(returned)` under autograd after the forward.
+    """
+
+    graph: torch.fx.GraphModule
+    attributes: tuple[torch.Tensor, ...]
+    names: Mapping[str, int]
+    tangents: tuple[torch.Tensor, ...]
+    writes: tuple[int, ...]
+    assigned: tuple[tuple[int, int], ...]
+    results: tuple[Result, ...]
+    structure: pytree.TreeSpec
+
+
+def to_joint(
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[torch.Tensor],
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> JointGraph:
+    """Traces `gm` and its gradients on fake copies of `inputs`; inputs are left as they are.
+
+    Random operators are not decomposed: their numbers are eager's. NotFunctional where the graph has to run as it is,
+    among others where eager raises an error.
+    """
+    if not all(isinstance(x, torch.Tensor) for x in inputs):
+        raise NotFunctional("an input is not a tensor")
+    attributes, names = _attributes(gm, len(inputs))
+    mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or FakeTensorMode()
+    primals = (*inputs, *attributes)
+    fakes = [x if isinstance(x, FakeTensor) else mode.from_tensor(x) for x in primals]
+    table = {op: fn for op, fn in (decompositions or {}).items() if not is_random(op)}
+    trace = _Trace(gm, len(inputs), names, [(x.requires_grad, x.is_leaf) for x in primals])
+    with _tracing(), mode:
+        bare = [x.detach() for x in fakes]
+        try:
+            graph = make_fx(trace, decomposition_table=table)(*bare)
+        except RuntimeError as error:
+            raise NotFunctional(f"eager has to say what is wrong: {error}") from error
+    finals = trace.finals
+    _refuse_shared_writes(bare, finals)
+    tangents = _tangents_to_inputs(graph, len(primals), len(finals.tangents))
+    written = [i for i, _ in finals.written]
+    return JointGraph(
+        graph, attributes, names, tangents, tuple(written), finals.assigned, finals.results, finals.structure
+    )
+
+
+def is_random(op: Any) -> bool:
+    """Whether an operator draws from a generator."""
+    return isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
+
+
+def _attributes(gm: torch.fx.GraphModule, first: int) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
+    """The tensors of the module, once each, and where each of their names finds its tensor among the primals."""
+    index: dict[int, int] = {}
+    values: list[torch.Tensor] = []
+    names: dict[str, int] = {}
+    tied = [*gm.named_parameters(remove_duplicate=False), *gm.named_buffers(remove_duplicate=False)]
+    for name, value in (*attributes_of(gm), *tied, *_constants(gm)):
+        if id(value) not in index:
+            index[id(value)] = first + len(values)
+            values.append(value)
+        names[name] = index[id(value)]
+    return tuple(values), names
+
+
+def _constants(gm: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors that the graph reads off the module though they are neither parameters nor buffers."""
+    for node in gm.graph.find_nodes(op="get_attr"):
+        value: Any = gm
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        if isinstance(value, torch.Tensor):
+            yield node.target, value
+
+
+@contextlib.contextmanager
+def _tracing() -> Iterator[None]:
+    ambient = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    try:
+        with (
+            torch.enable_grad(),
+            torch.autograd.set_multithreading_enabled(False),
+            torch.fx.traceback.preserve_node_meta(),
+            enable_python_dispatcher(),
+        ):
+            yield
+    finally:
+        if ambient:  # casts of the trace's parameters would stay in the cache until the region ends
+            torch.clear_autocast_cache()
+
+
+class _NonLeaf(torch.autograd.Function):
+    """The same value as a result of an operator: only leaves refuse to be written in place."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        return torch._to_functional_tensor(torch._from_functional_tensor(leaf))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad
+
+
+class _Trace:
+    """What make_fx traces: primals -> [returned, written, gradients, tangents]. Leaves `finals` behind."""
+
+    finals: Finals
+
+    def __init__(
+        self, gm: torch.fx.GraphModule, count: int, names: Mapping[str, int], grads: list[tuple[bool, bool]]
+    ) -> None:
+        self.gm, self.count, self.names, self.grads = gm, count, names, grads
+
+    def __call__(self, *bare: torch.Tensor) -> list[Any]:
+        leaves = [torch._to_functional_tensor(x) for x in bare]
+        torch._enable_functionalization(reapply_views=True)
+        try:
+            return self._joint(leaves)
+        finally:
+            torch._disable_functionalization()
+
+    def _joint(self, leaves: list[torch.Tensor]) -> list[Any]:
+        primals = []
+        for x, (requires_grad, is_leaf) in zip(leaves, self.grads):
+            x.requires_grad_(requires_grad)
+            primals.append(x if is_leaf else _NonLeaf.apply(x))
+        state = {name: primals[i] for name, i in self.names.items()}
+        before = [(x.grad_fn, x.requires_grad, x.shape, x.stride()) for x in primals]
+        result = GraphRun(self.gm, state).run(*primals[: self.count])
+        values, structure = pytree.tree_flatten(result)
+        finals = self.finals = classify(values, structure, primals, before)
+        with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region
+            tangents = [_tangent(x) for x in finals.returned[: finals.differentiable]]
+            wanted = [x for x, (requires_grad, _) in zip(leaves, self.grads) if requires_grad]
+            found: Sequence[Any] = [None] * len(wanted)
+            if tangents and wanted:
+                outputs = finals.returned[: len(tangents)]
+                found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
+        finals.tangents = tangents
+        each = iter(found)
+        gradients = [_value(next(each)) if requires_grad else None for requires_grad, _ in self.grads]
+        returned = [_value(x) for x in finals.returned]
+        return [returned, [_value(x) for _, x in finals.written], gradients, [_value(x) for x in tangents]]
+
+
+def _value(x: torch.Tensor | None) -> torch.Tensor | None:
+    if x is None:
+        return None
+    torch._sync(x)
+    return torch._from_functional_tensor(x).detach()
+
+
+def _tangent(x: torch.Tensor) -> torch.Tensor:
+    """Stands for the gradient of x: laid out as x is, if that leaves no holes."""
+    size, stride = x.shape, x.stride()
+    dense = torch.ops.aten.is_non_overlapping_and_dense(x)
+    if dense:
+        return torch.empty_strided(size, stride, dtype=x.dtype, device=x.device)
+    return torch.empty(size, dtype=x.dtype, device=x.device)
