@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -192,6 +193,7 @@ _warned: set[str] = set()
 
 
 def _warn_once(message: str) -> None:
-    if message not in _warned:
-        _warned.add(message)
+    kind = re.sub(r"/\S+", "", message)  # temporary files differ each time
+    if kind not in _warned:
+        _warned.add(kind)
         warnings.warn(f"inductor: {message}", stacklevel=3)
