@@ -26,7 +26,7 @@ from .options import CompileOptions
 from .runtime.cache import shared_cache
 from .runtime.cpp_build import BuildError, build_all, kernel_addresses
 from .runtime.plan import Form, make_plan
-from .runtime.plan_spec import PlanSpec
+from .runtime.plan_spec import Extern, PlanSpec
 from .schedule import print_schedule, schedule
 from .stages import show
 
@@ -114,6 +114,7 @@ def _compile(
         libraries = build_all(artifact.sources) if artifact.sources else []
         addresses = kernel_addresses(libraries, artifact.spec.kernel_names)
     report.kernels = len(artifact.spec.kernel_names)
+    report.externs = sum(isinstance(step, Extern) for step in artifact.spec.steps)
     attributes = tuple(value for _, value in attributes_of(gm))
     plan = make_plan(artifact.spec, addresses, attributes, artifact.form or "list", fallback=gm.forward)
     if artifact.structure is not None:

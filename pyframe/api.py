@@ -72,11 +72,10 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
 
 
 def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
-    """`explain(fn)(*args)` runs `fn` once under a fresh capture and tells what happened; settings as for compile,
-    backend "eager" unless given."""
+    """`explain(fn)(*args)` runs `fn` once under a fresh capture and tells what happened; settings as for compile."""
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
-        backend = settings.get("backend", "eager")
+        backend = settings.get("backend", "inductor")
         checked = make_options(
             settings.get("fullgraph", False), settings.get("dynamic"), settings.get("mode"), settings.get("options")
         )

@@ -29,6 +29,10 @@ class Tracer(Protocol):
     def user_line(self) -> UserLine:
         """The user's line being traced (innermost inlined frame)."""
 
+    def user_stack(self) -> tuple[UserLine, ...]:
+        """The place of every frame being traced, outermost first."""
+        ...
+
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
         """Record an assumption, with the current user line.  No-op when source is None and the kind needs one."""
 

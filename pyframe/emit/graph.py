@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
+from ..core.guard import UserLine
 from ..core.source import Source
 from ..core.tracer import Tracer
 from ..vars.base import NotConstant, Var
@@ -130,8 +132,7 @@ class GraphBuilder:
 
     def _annotate(self, node: fx.Node) -> fx.Node:
         if self.tx is not None:
-            line = self.tx.user_line()
-            node.meta["stack_trace"] = f'  File "{line.filename}", line {line.lineno}, in {line.function}\n'
+            node.meta["stack_trace"] = "".join(map(_trace_line, self.tx.user_stack()))
         return node
 
     def _value(self, value: Any, fake: bool) -> Any:
@@ -182,3 +183,8 @@ class GraphBuilder:
             assert self.tx is not None
             self.tx.graph_break("tensor-to-python", f"{node.target} gives a value known only at run time")
         return make(result) if not isinstance(result, (torch.dtype, torch.device)) else ConstVar(result)
+
+
+def _trace_line(line: UserLine) -> str:
+    text = linecache.getline(line.filename, line.lineno).strip()
+    return f'  File "{line.filename}", line {line.lineno}, in {line.function}\n' + (f"    {text}\n" if text else "")

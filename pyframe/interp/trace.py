@@ -88,6 +88,9 @@ class Trace:
     def user_line(self) -> UserLine:
         return self.frames[-1].user_line()
 
+    def user_stack(self) -> tuple[UserLine, ...]:
+        return tuple(frame.user_line() for frame in self.frames)
+
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
         if source is None and kind not in ("GLOBAL_STATE", "DISTINCT"):
             return
@@ -140,8 +143,7 @@ class Trace:
         return frame.run().value
 
     def graph_break(self, kind: str, detail: str) -> NoReturn:
-        stack = tuple(frame.user_line() for frame in self.frames)
-        raise self._break(GraphBreak(kind, detail, stack))
+        raise self._break(GraphBreak(kind, detail, self.user_stack()))
 
     def raise_(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
         raise Raised(ExceptionVar(exc_type, [make(arg) for arg in args]))
@@ -269,7 +271,7 @@ class Trace:
         try:
             outcome = root.step()
         except Raised as raised:
-            stack = tuple(frame.user_line() for frame in self.frames)
+            stack = self.user_stack()
             raise self._break(GraphBreak("exception-in-traced-code", raised.exc.describe(), stack)) from raised
         if root.pc != root.at + 1 and root.flow.instrs[root.pc].op == "PUSH_EXC_INFO" and before == 0:
             self.raise_step = self.steps

@@ -23,7 +23,7 @@ class Explanation:
         self.guards = [g for c in captures for g in c.guards]
         self.seconds: dict[str, float] = {}
         for capture in captures:
-            for phase, seconds in capture.seconds.items():
+            for phase, seconds in _phases(capture).items():
                 self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
     @property
@@ -43,6 +43,7 @@ class Explanation:
                 if n.op in ("call_function", "call_method")
             )
             out.append(f"graph {i}: {sum(ops.values())} ops: " + ", ".join(f"{k} x{v}" for k, v in ops.most_common()))
+            out.extend(_compiled(gm))
         for i, brk in enumerate(self.breaks):
             row = CATALOGUE[brk.kind]
             out.append(f"break {i}: [{brk.kind}] {brk.detail}")
@@ -55,6 +56,27 @@ class Explanation:
         out.extend(f"    {g.kind} {g.source if g.source else ''}  {_place(g)}" for g in self.guards)
         out.append("seconds: " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
         return "\n".join(out)
+
+
+def _phases(capture: Any) -> dict[str, float]:
+    """Seconds of a capture, those of the backend by its own phases where it reports them."""
+    seconds = dict(capture.seconds)
+    for gm in capture.graphs:
+        report = gm.meta.get("compile_report")
+        for phase, spent in report.seconds.items() if report else ():
+            seconds[phase] = seconds.get(phase, 0.0) + spent
+            seconds["backend"] -= spent
+    return seconds
+
+
+def _compiled(gm: Any) -> list[str]:
+    """What the compiler says of a graph."""
+    report = gm.meta.get("compile_report")
+    if report is None:
+        return []
+    if report.fallback is not None:
+        return [f"    not compiled: {report.fallback}"]
+    return [f"    compiled: {report.kernels} kernels, {report.externs} calls of ATen, graph cache {report.cache}"]
 
 
 def _place(guard: Any) -> str:

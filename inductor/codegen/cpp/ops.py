@@ -24,7 +24,8 @@ ARITHMETIC = {
     "log10": "log10_({0})", "log1p": "log1p_({0})", "sin": "sin_({0})", "cos": "cos_({0})", "tan": "tan_({0})",
     "asin": "asin_({0})", "acos": "acos_({0})", "atan": "atan_({0})", "sinh": "sinh_({0})", "cosh": "cosh_({0})",
     "tanh": "tanh_({0})", "asinh": "asinh_({0})", "acosh": "acosh_({0})", "atanh": "atanh_({0})",
-    "erf": "erf_({0})", "erfc": "erfc_({0})", "ndtr": "ndtr_({0})", "lgamma": "lgamma_({0})", "sigmoid": "sigmoid_({0})",
+    "erf": "erf_({0})", "erfc": "erfc_({0})", "ndtr": "ndtr_({0})", "lgamma": "lgamma_({0})",
+    "sigmoid": "sigmoid_({0})",
     "relu": "relu_({0})", "sign": "sign_({0})", "floor": "floor_({0})", "ceil": "ceil_({0})",
     "trunc": "trunc_({0})", "round": "round_({0})", "pow": "pow_({0}, {1})", "atan2": "atan2_({0}, {1})",
     "fmod": "truncrem({0}, {1})", "remainder": "pymod({0}, {1})",
@@ -47,7 +48,8 @@ if _MISSING:
 
 EXPENSIVE = {
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-    "cosh", "tanh", "erf", "erfc", "ndtr", "lgamma", "sigmoid", "pow", "atan2", "fmod", "remainder", "asinh", "acosh", "atanh",
+    "cosh", "tanh", "erf", "erfc", "ndtr", "lgamma", "sigmoid", "pow", "atan2", "fmod", "remainder", "asinh", "acosh",
+    "atanh",
 }
 
 
