@@ -67,7 +67,7 @@ def to_aten(
     structures: list[pytree.TreeSpec] = []
 
     def flat(*values: torch.Tensor) -> list[Any]:
-        result = _Run(gm, dict(zip(named, values[len(inputs) :]))).run(*values[: len(inputs)])
+        result = GraphRun(gm, dict(zip(named, values[len(inputs) :]))).run(*values[: len(inputs)])
         leaves, structure = pytree.tree_flatten(result)
         structures.append(structure)
         return leaves
@@ -77,13 +77,13 @@ def to_aten(
         pure = torch.func.functionalize(flat, remove="mutations")
         graph = make_fx(pure, decomposition_table=dict(decompositions or {}))(*fakes)
         mutated = _check_writes(graph)
-        if any(_storage(fakes[i]) == _storage(x) for i in mutated for k, x in enumerate(fakes) if k != i):
+        if any(storage_of(fakes[i]) == storage_of(x) for i in mutated for k, x in enumerate(fakes) if k != i):
             raise NotFunctional("an input that is written shares memory with another")
         _return_aliases(graph, aliases, fakes)
     return AtenGraph(graph, attributes, mutated, shared, structures[0])
 
 
-class _Run(torch.fx.Interpreter):
+class GraphRun(torch.fx.Interpreter):
     """Runs a graph with some attributes replaced; every ATen node gets the stack trace of the node it comes from."""
 
     def __init__(self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor]) -> None:
@@ -106,7 +106,7 @@ def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor]) -> None:
         raise NotFunctional("gradients are recorded")
 
 
-def _storage(x: torch.Tensor) -> Any:
+def storage_of(x: torch.Tensor) -> Any:
     return x.untyped_storage()._cdata
 
 
@@ -115,7 +115,7 @@ def _find_aliases(
 ) -> tuple[tuple[_Alias | None, ...], tuple[int | None, ...]]:
     """Runs the graph on copies that it may write to, and looks where its results lie."""
     copies = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) for x in fakes]
-    owner = {_storage(x): i for i, x in enumerate(copies)}
+    owner = {storage_of(x): i for i, x in enumerate(copies)}
     before = [(x.shape, x.stride()) for x in copies]
     outputs = flat(*copies)
     if before != [(x.shape, x.stride()) for x in copies]:
@@ -126,9 +126,9 @@ def _find_aliases(
     for value in outputs:
         alias = group = None
         if isinstance(value, torch.Tensor):
-            index = owner.get(_storage(value))
+            index = owner.get(storage_of(value))
             if index is None:
-                group = fresh.setdefault(_storage(value), len(fresh))
+                group = fresh.setdefault(storage_of(value), len(fresh))
             elif value is copies[index]:
                 alias = _Alias(index)
             elif value.dtype != copies[index].dtype:

@@ -19,7 +19,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from .functionalize import GraphRun, NotFunctional, attributes_of, storage_of
-from .results import Finals, Result, classify
+from .memory import is_random, tidy
+from .results import Finals, InputState, Result, classify, dense
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,20 @@ class JointGraph:
     `gradients[i]` belongs to input i and is None where it has none.
     `results` says how each flat result of the graph comes about, `structure` is their pytree. `assigned` lists
     (input, returned): differentiable writes, `input.copy_(returned)` under autograd after the forward.
+    `origins[k]`: the number of a flat result that is returned[k], or with True, that has it as its base.
+    `permanent`: which inputs and attributes live on anyway, parameters and what belongs to the module.
+    `names` maps each name of a tensor of the module to its place in (*inputs, *attributes).
     """
 
     graph: torch.fx.GraphModule
     attributes: tuple[torch.Tensor, ...]
     names: Mapping[str, int]
+    permanent: tuple[bool, ...]
     tangents: tuple[torch.Tensor, ...]
     writes: tuple[int, ...]
     assigned: tuple[tuple[int, int], ...]
     results: tuple[Result, ...]
+    origins: tuple[tuple[int, bool] | None, ...]
     structure: pytree.TreeSpec
 
 
@@ -56,7 +62,7 @@ def to_joint(
     """
     if not all(isinstance(x, torch.Tensor) for x in inputs):
         raise NotFunctional("an input is not a tensor")
-    attributes, names = _attributes(gm, len(inputs))
+    attributes, names = _attributes(gm, inputs)
     mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or FakeTensorMode()
     primals = (*inputs, *attributes)
     fakes = [x if isinstance(x, FakeTensor) else mode.from_tensor(x) for x in primals]
@@ -69,28 +75,42 @@ def to_joint(
         except RuntimeError as error:
             raise NotFunctional(f"eager has to say what is wrong: {error}") from error
     finals = trace.finals
-    _refuse_shared_writes(bare, finals)
-    tangents = _tangents_to_inputs(graph, len(primals), len(finals.tangents))
-    written = [i for i, _ in finals.written]
+    writes = tuple(i for i, _ in finals.written)
+    _refuse_shared_writes(bare, {*writes, *(i for i, _ in finals.assigned)})
+    tidy(graph, [InputState.of(x) for x in finals.returned], writes)
+    tangents = tuple(node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")[len(primals) :])
+    permanent = tuple(i >= len(inputs) or (x.requires_grad and x.is_leaf) for i, x in enumerate(primals))
     return JointGraph(
-        graph, attributes, names, tangents, tuple(written), finals.assigned, finals.results, finals.structure
+        graph,
+        attributes,
+        names,
+        permanent,
+        tangents,
+        writes,
+        finals.assigned,
+        finals.results,
+        finals.origins,
+        finals.structure,
     )
 
 
-def is_random(op: Any) -> bool:
-    """Whether an operator draws from a generator."""
-    return isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
+def _refuse_shared_writes(fakes: Sequence[torch.Tensor], indices: set[int]) -> None:
+    owners = [storage_of(x) for x in fakes]
+    if any(owners.count(owners[i]) > 1 for i in indices):
+        raise NotFunctional("an input that is written shares memory with another")
 
 
-def _attributes(gm: torch.fx.GraphModule, first: int) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
+def _attributes(
+    gm: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]
+) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
     """The tensors of the module, once each, and where each of their names finds its tensor among the primals."""
-    index: dict[int, int] = {}
+    index = {id(x): i for i, x in enumerate(inputs)}
     values: list[torch.Tensor] = []
     names: dict[str, int] = {}
     tied = [*gm.named_parameters(remove_duplicate=False), *gm.named_buffers(remove_duplicate=False)]
     for name, value in (*attributes_of(gm), *tied, *_constants(gm)):
         if id(value) not in index:
-            index[id(value)] = first + len(values)
+            index[id(value)] = len(inputs) + len(values)
             values.append(value)
         names[name] = index[id(value)]
     return tuple(values), names
@@ -158,7 +178,7 @@ class _Trace:
             x.requires_grad_(requires_grad)
             primals.append(x if is_leaf else _NonLeaf.apply(x))
         state = {name: primals[i] for name, i in self.names.items()}
-        before = [(x.grad_fn, x.requires_grad, x.shape, x.stride()) for x in primals]
+        before = [InputState.of(x) for x in primals]
         result = GraphRun(self.gm, state).run(*primals[: self.count])
         values, structure = pytree.tree_flatten(result)
         finals = self.finals = classify(values, structure, primals, before)
@@ -180,13 +200,12 @@ def _value(x: torch.Tensor | None) -> torch.Tensor | None:
     if x is None:
         return None
     torch._sync(x)
-    return torch._from_functional_tensor(x).detach()
+    return torch._from_functional_tensor(x)
 
 
 def _tangent(x: torch.Tensor) -> torch.Tensor:
     """Stands for the gradient of x: laid out as x is, if that leaves no holes."""
     size, stride = x.shape, x.stride()
-    dense = torch.ops.aten.is_non_overlapping_and_dense(x)
-    if dense:
+    if dense(x.shape, x.stride()):
         return torch.empty_strided(size, stride, dtype=x.dtype, device=x.device)
     return torch.empty(size, dtype=x.dtype, device=x.device)

@@ -1,0 +1,196 @@
+"""A compiled forward and backward as one node of autograd."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils import _pytree as pytree
+
+from .joint import JointGraph, to_joint
+from .memory import ancestors, output_of
+from .partition import Halves, partition
+from .rerun import Rerun
+from .results import Constant, Input, Made, Result, View
+
+Compiled = Callable[..., Sequence[torch.Tensor]]
+
+
+def compile_training(
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[torch.Tensor],
+    compile_graph: Callable[[torch.fx.GraphModule], Compiled],
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> Callable[..., Any]:
+    """A callable of tensors like `inputs` that does what `gm` does, for autograd too.
+
+    Forward and backward are ATen graphs compiled by `compile_graph(graph)`, which returns a callable of tensors that
+    returns a list of tensors; they are run without gradients. NotFunctional if `gm` has to run as it is. The modes at
+    a call, autocast among them, are to be those of now.
+    """
+    joint = to_joint(gm, inputs, decompositions)
+    halves = partition(joint)
+    again = Rerun(gm, joint, halves, inputs)
+    forward, backward = compile_graph(halves.forward), compile_graph(halves.backward)
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        forward, backward = _without_autocast(forward), _without_autocast(backward)
+    return wrap(joint, halves, forward, backward, again)
+
+
+def wrap(
+    joint: JointGraph, halves: Halves, forward: Compiled, backward: Compiled, again: Rerun
+) -> Callable[..., Any]:
+    """The run-time half of `compile_training`: what is done at each call around the two compiled graphs."""
+    if joint.tangents:
+        apply = _make_function(joint, halves, forward, backward, again).apply
+    else:
+        apply = _no_gradient(joint, forward)
+    attributes, results, structure, assigned = joint.attributes, joint.results, joint.structure, joint.assigned
+    straight = not assigned and results == tuple(map(Made, range(len(results))))
+    if straight and structure.type is tuple and all(child.is_leaf() for child in structure.children()):
+        if not attributes:
+            return apply
+        return lambda *inputs: apply(*inputs, *attributes)
+
+    def call(*inputs: torch.Tensor) -> Any:
+        primals = (*inputs, *attributes)
+        made = apply(*primals)
+        for i, k in assigned:
+            primals[i].copy_(made[k])
+        return pytree.tree_unflatten([_result(x, primals, made) for x in results], structure)
+
+    return call
+
+
+def _result(result: Result, primals: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> Any:
+    if isinstance(result, Constant):
+        return result.value
+    if isinstance(result, Made):
+        return made[result.index]
+    if isinstance(result, Input):
+        return primals[result.index]
+    assert isinstance(result, View)
+    base = (made if isinstance(result.base, Made) else primals)[result.base.index]
+    offset = base.storage_offset() + result.offset
+    if result.grad:
+        return base.as_strided(result.size, result.stride, offset)
+    with torch.no_grad():
+        view = base.as_strided(result.size, result.stride, offset)
+        return view if result.tracked else view.detach()
+
+
+def _bump(x: torch.Tensor, version: int) -> None:
+    """A compiled kernel may write without autograd's counter noticing."""
+    if x._version == version:
+        torch.autograd.graph.increment_version(x)
+
+
+def _writing(joint: JointGraph, forward: Compiled) -> Compiled:
+    """`forward` with version counters as they are after writes."""
+    writes = joint.writes
+    if not writes:
+        return forward
+
+    def run(*primals: torch.Tensor) -> Sequence[torch.Tensor]:
+        before = [primals[i]._version for i in writes]
+        made = forward(*primals)
+        for i, version in zip(writes, before):
+            _bump(primals[i], version)
+        return made
+
+    return run
+
+
+def _no_gradient(joint: JointGraph, forward: Compiled) -> Callable[..., Any]:
+    run = _writing(joint, forward)
+
+    def apply(*primals: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.no_grad():
+            return tuple(run(*primals))
+
+    return apply
+
+
+def _pick(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    if len(indices) == 1:
+        return lambda values, only=indices[0]: (values[only],)
+    return operator.itemgetter(*indices) if indices else lambda values: ()
+
+
+def _make_function(
+    joint: JointGraph, halves: Halves, forward: Compiled, backward: Compiled, again: Rerun
+) -> type[torch.autograd.Function]:
+    run = _writing(joint, forward)
+    saved = halves.saved
+    inputs, returned = _pick(saved.inputs), _pick(saved.returned)
+    count, differentiable = len(joint.origins), len(joint.tangents)
+    gradients = _Gradients(joint, backward)
+    hold = again.hold
+
+    class CompiledGraph(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *primals: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            ctx.held = hold(primals)
+            made = run(*primals)
+            ctx.save_for_backward(*inputs(primals), *returned(made), *made[count:])
+            made = tuple(made[:count])
+            ctx.mark_non_differentiable(*made[differentiable:])
+            ctx.set_materialize_grads(False)
+            return made
+
+        @staticmethod
+        def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+            if torch.is_grad_enabled():
+                return again(ctx, tangents[:differentiable])
+            return gradients(ctx.saved_tensors, tangents[:differentiable])
+
+    return CompiledGraph
+
+
+class _Gradients:
+    """Calls the compiled backward: tangents laid out as it expects, gradients put where their inputs are."""
+
+    def __init__(self, joint: JointGraph, backward: Compiled) -> None:
+        self.backward = backward
+        self.layouts = [(tuple(x.shape), x.stride(), x.dtype, x.device) for x in joint.tangents]
+        gradients = output_of(joint.graph.graph).args[0][2]
+        tangents = joint.graph.graph.find_nodes(op="placeholder")[len(gradients) :]
+        self.count = len(gradients)
+        self.places = [i for i, x in enumerate(gradients) if x is not None]
+        reached = [ancestors([gradients[i]]) for i in self.places]
+        self.sources = [[k for k, x in enumerate(tangents) if x in found] for found in reached]
+
+    def __call__(
+        self, saved: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
+    ) -> tuple[torch.Tensor | None, ...]:
+        given = [_placed(x, *layout) for x, layout in zip(tangents, self.layouts)]
+        found: list[torch.Tensor | None] = [None] * self.count
+        for i, gradient in zip(self.places, self.backward(*saved, *given)):
+            found[i] = gradient
+        if any(x is None for x in tangents):  # results that nothing came of: what hangs on them alone has no gradient
+            for i, sources in zip(self.places, self.sources):
+                if all(tangents[k] is None for k in sources):
+                    found[i] = None
+        return tuple(found)
+
+
+def _placed(
+    x: torch.Tensor | None, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    if x is not None and x.stride() == stride:
+        return x
+    made = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    return made.zero_() if x is None else made.copy_(x)
+
+
+def _without_autocast(fn: Compiled) -> Compiled:
+    """The casts are in the graph already."""
+
+    def call(*args: Any) -> Any:
+        with torch._C._DisableAutocast():
+            return fn(*args)
+
+    return call

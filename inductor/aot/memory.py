@@ -1,0 +1,130 @@
+"""Which values of an ATen graph share memory, and the rewriting of a traced joint graph that rests on it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from .functionalize import NotFunctional
+from .results import InputState, dense
+
+aten = torch.ops.aten
+# autograd's bookkeeping: equal to their argument in a graph that writes nothing
+_SAME = (aten.detach.default, aten.alias.default)
+
+
+def is_random(op: Any) -> bool:
+    """Whether an operator draws from a generator."""
+    return isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
+
+
+def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The argument whose memory the result (or each of the results) lies in; None for a result of its own memory."""
+    if node.op != "call_function":
+        return None
+    if node.target is operator.getitem or node.target is aten._unsafe_view.default:
+        source = node.args[0]
+        assert isinstance(source, torch.fx.Node)
+        return source if node.target is not operator.getitem or viewed(source) is not None else None
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    for argument, given in zip(node.target._schema.arguments, node.args):
+        alias = argument.alias_info
+        if alias is not None and not alias.is_write and isinstance(given, torch.fx.Node):
+            return given
+    return None
+
+
+def roots(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]:
+    """For each node the one whose memory its value lies in."""
+    found: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.nodes:
+        source = viewed(node)
+        found[node] = node if source is None else found[source]
+    return found
+
+
+def tidy(gm: torch.fx.GraphModule, states: Sequence[InputState], writes: Sequence[int]) -> None:
+    """Turns the fourth list of outputs, tangents, into inputs; gives returned tensors memory of their own, laid out as
+    `states` says, and keeps written values apart from the inputs that are written. Notes in `meta["backward"]` which
+    nodes autograd's backward made."""
+    output = output_of(gm.graph)
+    later = False
+    for node in list(gm.graph.nodes):
+        later = later or node in output.args[0][3]
+        node.meta["backward"] = later
+        if node.op == "call_function" and node.target in _SAME:
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+    returned, written, gradients, tangents = output.args[0]
+    _to_inputs(gm.graph, tangents)
+    root = roots(gm.graph)
+    inputs = gm.graph.find_nodes(op="placeholder")
+    clobbered = {inputs[i] for i in writes}
+    written = [
+        _copied(x, InputState.of(x.meta["val"])) if root[x] in clobbered and x is not inputs[i] else x
+        for i, x in zip(writes, written)
+    ]
+    taken: set[torch.fx.Node] = set()
+    fresh = []
+    for node, state in zip(returned, states):
+        foreign = root[node].op != "call_function" or root[node] in taken
+        taken.add(root[node])
+        fresh.append(_copied(node, state) if foreign or not _laid_out(node.meta["val"], state.stride) else node)
+    output.args = ([fresh, written, gradients],)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+
+
+def output_of(graph: torch.fx.Graph) -> torch.fx.Node:
+    """The node that ends a graph."""
+    return next(iter(graph.find_nodes(op="output")))
+
+
+def _to_inputs(graph: torch.fx.Graph, nodes: Sequence[torch.fx.Node]) -> None:
+    last = graph.find_nodes(op="placeholder")[-1]
+    for k, node in enumerate(nodes):
+        with graph.inserting_after(last):
+            last = graph.placeholder(f"tangent_{k}")
+        last.meta = dict(node.meta)
+        node.replace_all_uses_with(last)
+        graph.erase_node(node)
+
+
+def _laid_out(x: torch.Tensor, stride: tuple[int, ...]) -> bool:
+    return x.numel() == 0 or all(n == 1 or a == b for n, a, b in zip(x.shape, x.stride(), stride))
+
+
+def _copied(node: torch.fx.Node, state: InputState) -> torch.fx.Node:
+    """A copy with the strides of `state`, put before the graph's end."""
+    if not dense(state.size, state.stride):
+        raise NotFunctional("a result is a copy with holes")
+    order = sorted(range(len(state.stride)), key=lambda d: (-state.stride[d], d))
+    back = sorted(range(len(order)), key=order.__getitem__)
+    with node.graph.inserting_before(output_of(node.graph)):
+        turned = call(node.graph, aten.permute.default, node, order)
+        copy = call(node.graph, aten.clone.default, turned, memory_format=torch.contiguous_format)
+        return call(node.graph, aten.permute.default, copy, back)
+
+
+def call(graph: torch.fx.Graph, target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
+    """A new node at the insertion point, with its fake value."""
+    node = graph.call_function(target, args, kwargs)
+    node.meta["val"] = target(*torch.fx.map_arg(args, lambda x: x.meta["val"]), **kwargs)
+    return node
+
+
+def ancestors(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes and all that they are computed from."""
+    found: set[torch.fx.Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(node.all_input_nodes)
+    return found

@@ -1,0 +1,246 @@
+"""A joint graph as a forward and a backward, with as few bytes between them as a minimum cut allows.
+
+What is cheap is computed again in the backward; products of matrices, convolutions, attention, reductions and random
+numbers never are.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.fx
+
+from .functionalize import NotFunctional
+from .joint import JointGraph
+from .maxflow import INFINITE, Network
+from .memory import ancestors, call, is_random, output_of, roots, viewed
+from .results import dense
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+
+_CHEAP = {
+    getattr(aten, name)
+    for name in (
+        "_to_copy arange clone copy empty empty_like empty_strided eye full full_like lift_fresh_copy masked_fill "
+        "new_empty new_full new_ones new_zeros ones ones_like scalar_tensor tril triu where zeros zeros_like"
+    ).split()
+}
+_FARTHEST = 64
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What the backward needs of the forward, in this order: inputs and returned tensors by number, and `kept` more
+    tensors that the forward graph returns after the others."""
+
+    inputs: tuple[int, ...]
+    returned: tuple[int, ...]
+    kept: int
+
+
+@dataclass(frozen=True)
+class Halves:
+    """`forward(*inputs, *attributes)` returns [*returned, *kept] and ends with one `copy_` into each written input.
+
+    `backward(*saved, *tangents)` returns the gradients that are not None.
+    """
+
+    forward: torch.fx.GraphModule
+    backward: torch.fx.GraphModule
+    saved: Saved
+
+
+def partition(joint: JointGraph) -> Halves:
+    """Cuts a joint graph in two, changing it on the way. NotFunctional where the backward needs an overwritten input.
+
+    A tensor that the caller can see is saved only where autograd saved it too: a write to it is an error then, as it is
+    in eager, and never otherwise.
+    """
+    plan = _Plan(joint)
+    saved = plan.cut()
+    position = plan.position
+    place = {node: k for k, node in enumerate(plan.returned)}
+    inputs = [node for node in saved if node in position]
+    returned = [node for node in saved if node in place]
+    kept = [node for node in saved if node not in position and node not in place]
+    return Halves(
+        _forward(joint, plan, kept),
+        _backward(joint, plan, [*inputs, *returned, *kept], plan.placeholders[len(plan.inputs) :]),
+        Saved(tuple(position[x] for x in inputs), tuple(place[x] for x in returned), len(kept)),
+    )
+
+
+class _Plan:
+    """A joint graph, what of it depends on what, and which of its values may be saved."""
+
+    def __init__(self, joint: JointGraph) -> None:
+        self.joint = joint
+        self.graph = joint.graph.graph
+        self.placeholders = list(self.graph.find_nodes(op="placeholder"))
+        self.inputs = self.placeholders[: len(self.placeholders) - len(joint.tangents)]
+        self.position = {x: i for i, x in enumerate(self.inputs)}
+        self.overwritten = {self.inputs[i] for i in (*joint.writes, *(i for i, _ in joint.assigned))}
+        self.returned, self.written, gradients = output_of(self.graph).args[0]
+        self.gradients = [x for x in gradients if x is not None]
+        needed = ancestors(self.gradients)
+        self.root = roots(self.graph)
+        users = {x: [u for u in x.users if u in needed and u.meta.get("backward")] for x in self.graph.nodes}
+        self.seen = {self.root[x] for x in self.graph.nodes if not x.meta.get("backward") and users[x]}
+        self.seen |= {self.root[x] for x in self.gradients if not x.meta.get("backward")}
+        for k, node in enumerate(self.returned):
+            if node is not self.root[node] and self.root[node] in self.seen:
+                self._anchor(k, node)
+        self.root = roots(self.graph)
+        self.needed = ancestors(self.gradients)
+        self.late = _descendants(self.graph, self.placeholders[len(self.inputs) :])
+
+    def _anchor(self, k: int, node: Node) -> None:
+        """The returned view `node` is what will be saved: whatever else uses its memory does so through it."""
+        root = self.root[node]
+        chain = [node]
+        while chain[-1] is not root:
+            chain.append(viewed(chain[-1]))
+        own = node.meta["val"]
+        if own.numel() != root.meta["val"].numel() or not dense(own.shape, own.stride()):
+            with self.graph.inserting_after(node):
+                copy = call(self.graph, aten.clone.default, node)
+            self.returned = [copy if i == k else x for i, x in enumerate(self.returned)]
+            output_of(self.graph).args = ([self.returned, *output_of(self.graph).args[0][1:]],)
+            return
+        last = root
+        for view in reversed(chain[:-1]):
+            last.append(view)
+            last = view
+        for x in chain[1:]:
+            others = [user for user in x.users if user not in chain]
+            if others:
+                val = x.meta["val"]
+                with self.graph.inserting_after(last):
+                    if val.is_contiguous() and own.is_contiguous():
+                        last = call(self.graph, aten.view.default, node, list(val.shape))
+                    else:
+                        layout = (list(val.shape), list(val.stride()), val.storage_offset())
+                        last = call(self.graph, aten.as_strided.default, node, *layout)
+                for user in others:
+                    user.replace_input_with(x, last)
+
+    def cut(self) -> list[Node]:
+        """The nodes to save, in the order of the graph."""
+        early = [x for x in self.graph.nodes if x in self.needed and x not in self.late]
+        number = {x: 2 * i + 2 for i, x in enumerate(early)}
+        ends = {x for x in early if x in self.gradients or any(u in self.late and u in self.needed for u in x.users)}
+        distance = _distances(early, ends)
+        net = Network(2 * len(early) + 2)
+        for x in early:
+            inner, outer = number[x], number[x] + 1
+            net.edge(inner, outer, self._cost(x) * (_FARTHEST + distance[x]) if self._savable(x) else INFINITE)
+            if not recomputable(x):
+                net.edge(0, inner, INFINITE)
+            for source in x.all_input_nodes:
+                net.edge(number[source] + 1, inner, INFINITE)
+            if x in ends:
+                net.edge(outer, 1, INFINITE)
+        flow, side = net.cut(0, 1)
+        if flow >= INFINITE:
+            raise NotFunctional("the backward needs an input as it was before the graph wrote to it")
+        return [x for x in early if number[x] in side and number[x] + 1 not in side]
+
+    def _savable(self, x: Node) -> bool:
+        if not isinstance(x.meta.get("val"), torch.Tensor) or x.op == "get_attr":
+            return False
+        visible = x.op == "placeholder" or x in self.returned
+        if x in self.overwritten:
+            return False
+        return self.root[x] in self.seen if visible else self.root[x] is x and not self._escapes(x)
+
+    def _escapes(self, x: Node) -> bool:
+        return any(self.root[y] is x for y in self.returned)
+
+    def _cost(self, x: Node) -> int:
+        if x.op == "placeholder" and self.joint.permanent[self.position[x]]:
+            return 1  # a parameter stays in memory anyway
+        val = x.meta["val"]
+        return max(1, val.numel() * val.element_size())
+
+
+def recomputable(node: Node) -> bool:
+    """Whether the backward may compute the value again: cheap, and the same each time."""
+    if node.op == "get_attr" or viewed(node) is not None:
+        return True
+    if node.op != "call_function" or is_random(node.target):
+        return False
+    if node.target is operator.getitem:
+        return recomputable(node.args[0])
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return torch.Tag.pointwise in node.target.tags or node.target.overloadpacket in _CHEAP or (
+        node.target is torch.ops.prims.convert_element_type.default
+    )
+
+
+def _descendants(graph: torch.fx.Graph, nodes: Iterable[Node]) -> set[Node]:
+    found = set(nodes)
+    for node in graph.nodes:
+        if node.op != "output" and any(x in found for x in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _distances(early: list[Node], ends: set[Node]) -> dict[Node, int]:
+    """How many nodes a recomputation from here to the nearest use in the backward takes, at most _FARTHEST."""
+    distance = dict.fromkeys(early, _FARTHEST)
+    for x in reversed(early):
+        if x in ends:
+            distance[x] = 0
+        for source in x.all_input_nodes:
+            distance[source] = min(distance[source], distance[x] + 1)
+    return distance
+
+
+def _forward(joint: JointGraph, plan: _Plan, kept: list[Node]) -> torch.fx.GraphModule:
+    written = [(plan.inputs[i], x) for i, x in zip(joint.writes, plan.written) if x is not plan.inputs[i]]
+    draws = [x for x in plan.graph.nodes if is_random(x.target) and x not in plan.late]
+    wanted = ancestors([*plan.returned, *(x for _, x in written), *kept, *draws])
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    for node in plan.graph.nodes:
+        if node in plan.position or (node in wanted and node.op != "output"):
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    for target, value in written:
+        call(graph, aten.copy_.default, copies[target], copies[value])
+    graph.output([copies[x] for x in (*plan.returned, *kept)])
+    return torch.fx.GraphModule(joint.graph, graph)
+
+
+def _backward(joint: JointGraph, plan: _Plan, saved: list[Node], tangents: list[Node]) -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    for node in (*saved, *tangents):
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = dict(node.meta)
+    for node in plan.graph.nodes:  # what is computed again is so where it is first used: it need not live longer
+        if node in plan.needed and node in plan.late:
+            _emit(graph, node, copies)
+    gradients = []
+    for x in plan.gradients:
+        _emit(graph, x, copies)
+        # memory of the forward must not become the memory of a .grad
+        gradients.append(copies[x] if x in plan.late else call(graph, aten.clone.default, copies[x]))
+    graph.output(gradients)
+    return torch.fx.GraphModule(joint.graph, graph)
+
+
+def _emit(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> None:
+    stack = [node]
+    while stack:
+        missing = [x for x in stack[-1].all_input_nodes if x not in copies]
+        if stack[-1] in copies or not missing:
+            last = stack.pop()
+            if last not in copies:
+                copies[last] = graph.node_copy(last, copies.__getitem__)
+        else:
+            stack.extend(missing)

@@ -1,0 +1,118 @@
+"""Second derivatives: the captured graph once more, this time under autograd, on the inputs of the forward."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils import _pytree as pytree
+
+from .functionalize import GraphRun
+from .joint import JointGraph
+from .memory import ancestors, is_random, output_of
+from .partition import Halves
+
+# inputs that nothing else keeps and that take at least this many bytes are not kept alive for the case
+_LARGE = 1 << 16
+_warned: list[bool] = []
+
+
+class Rerun:
+    """Gradients that are differentiable themselves. RuntimeError where the forward cannot be run again as it was."""
+
+    def __init__(
+        self, gm: torch.fx.GraphModule, joint: JointGraph, halves: Halves, inputs: Sequence[torch.Tensor]
+    ) -> None:
+        self.gm, self.names, self.origins, self.count = gm, joint.names, joint.origins, len(inputs)
+        self.writes = joint.writes
+        self.hindrance, needed = _analyse(joint)
+        saved = set(halves.saved.inputs)
+        self.watched = [i for i in needed if i not in saved]  # saved ones are watched by autograd
+        self.loose = [
+            i
+            for i, x in enumerate(inputs)
+            if i not in saved and not joint.permanent[i] and x.numel() * x.element_size() >= _LARGE
+        ]
+        self.autocast = [
+            (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
+        ]
+
+    def hold(self, primals: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[int]]:
+        """What to keep of a call: the inputs, and the versions of those that autograd does not watch."""
+        versions = [primals[i]._version for i in self.watched]
+        if not self.loose:
+            return primals, versions
+        held: list[Any] = list(primals)
+        for i in self.loose:
+            held[i] = weakref.ref(held[i])
+        return held, versions
+
+    def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
+        """The gradients of the inputs that need one, with a graph of their own."""
+        held, versions = ctx.held
+        _ = ctx.saved_tensors  # raises autograd's own error for what was freed or written since
+        primals = self._primals(held, versions)
+        if not _warned:
+            _warned.append(True)
+            warnings.warn("inductor: a second derivative runs the captured graph in eager, not compiled", stacklevel=2)
+        with self._modes():
+            state = {name: primals[i] for name, i in self.names.items()}
+            values = pytree.tree_leaves(GraphRun(self.gm, state).run(*primals[: self.count]))
+        outputs = []
+        for origin, tangent in zip(self.origins, tangents):
+            if tangent is not None:
+                index, is_base = origin
+                outputs.append((values[index]._base if is_base else values[index], tangent))
+        wanted = [i for i, needs in enumerate(ctx.needs_input_grad) if needs]
+        found = torch.autograd.grad(
+            [x for x, _ in outputs],
+            [primals[i] for i in wanted],
+            [x for _, x in outputs],
+            create_graph=True,
+            allow_unused=True,
+        )
+        gradients: list[torch.Tensor | None] = [None] * len(primals)
+        for i, gradient in zip(wanted, found):
+            gradients[i] = gradient
+        return tuple(gradients)
+
+    def _primals(self, held: Sequence[Any], versions: Sequence[int]) -> list[torch.Tensor]:
+        hindrance = self.hindrance
+        primals = [x() if isinstance(x, weakref.ref) else x for x in held]
+        if any(x is None for x in primals):
+            hindrance = hindrance or "one of its inputs is gone"
+        if hindrance is None and any(primals[i]._version != v for i, v in zip(self.watched, versions)):
+            hindrance = "one of its inputs has been written to since"
+        if hindrance is not None:
+            raise RuntimeError(
+                f"inductor: no second derivative of a compiled graph: {hindrance}. Run this part with backend='eager'."
+            )
+        for i in self.writes:
+            primals[i] = primals[i].detach().clone()
+        return primals
+
+    @contextlib.contextmanager
+    def _modes(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.enable_grad())
+            for kind, dtype in self.autocast:
+                stack.enter_context(torch.autocast(kind, dtype))
+            yield
+
+
+def _analyse(joint: JointGraph) -> tuple[str | None, list[int]]:
+    """Why the forward cannot be run again, if so, and the inputs that decide on its results and gradients."""
+    returned, _, gradients = output_of(joint.graph.graph).args[0]
+    found = ancestors([*returned, *(x for x in gradients if x is not None)])
+    inputs = joint.graph.graph.find_nodes(op="placeholder")[: len(gradients)]
+    needed = [i for i, x in enumerate(inputs) if x in found]
+    if any(is_random(x.target) for x in joint.graph.graph.nodes):
+        return "it draws random numbers", needed
+    if joint.assigned or any(i in needed for i in joint.writes):
+        return "it writes to an input that it reads", needed
+    return None, needed

@@ -1,0 +1,189 @@
+"""What autograd and aliasing say of the values of a traced graph: which tensors its forward has to make, and how each
+result is had from those and from the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .functionalize import NotFunctional, storage_of
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A result that is no tensor."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Made:
+    """The result is the returned tensor number `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Input:
+    """The result is the input number `index` itself."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of a made tensor or an input, `offset` elements from its first. `grad`: autograd goes through the view;
+    `tracked`: autograd knows that it is one (a view made under no_grad is, a detached tensor is not)."""
+
+    base: Made | Input
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    grad: bool
+    tracked: bool
+
+
+Result = Constant | Made | Input | View
+
+
+@dataclass(frozen=True)
+class InputState:
+    """What must not change about an input while the graph runs, but by a write."""
+
+    grad_fn: Any
+    requires_grad: bool
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @staticmethod
+    def of(x: torch.Tensor) -> InputState:
+        return InputState(x.grad_fn, x.requires_grad, tuple(x.shape), x.stride())
+
+
+@dataclass
+class Finals:
+    """Functional tensors after the forward: `returned` (the first `differentiable` ones with a gradient), `written`
+    with the number of the input. `origins[k]`: the number of the flat result that returned[k] is, or with True, that
+    it is the base of; None for the value of an input."""
+
+    results: tuple[Result, ...]
+    structure: pytree.TreeSpec
+    returned: list[torch.Tensor]
+    differentiable: int
+    origins: tuple[tuple[int, bool] | None, ...]
+    written: list[tuple[int, torch.Tensor]]
+    assigned: tuple[tuple[int, int], ...]
+    tangents: list[torch.Tensor] = field(default_factory=list)
+
+
+def classify(
+    values: Sequence[Any], structure: pytree.TreeSpec, primals: Sequence[torch.Tensor], before: Sequence[InputState]
+) -> Finals:
+    """Sorts the results `values` of a run on functional `primals`. NotFunctional where no rule here fits."""
+    written, assigned = _writes(primals, before)
+    owner = {storage_of(x): i for i, x in enumerate(primals)}
+    bases = _bases(values, owner)
+    made = _unique(base for base in bases if base is not None)
+    changed = [primals[i] for i in assigned]
+    returned = sorted([*made, *changed], key=lambda x: not x.requires_grad)  # stable
+    index = {id(x): k for k, x in enumerate(returned)}
+    results: list[Result] = []
+    for value, base in zip(values, bases):
+        if not isinstance(value, torch.Tensor):
+            results.append(Constant(value))
+        elif base is not None:
+            results.append(_result(value, base, Made(index[id(base)])))
+        else:
+            i = owner[storage_of(value)]
+            results.append(_result(value, primals[i], Input(i)))
+    origin = {id(base): (n, base is not values[n]) for n, base in enumerate(bases)}
+    return Finals(
+        tuple(results),
+        structure,
+        returned,
+        sum(x.requires_grad for x in returned),
+        tuple(origin.get(id(x)) for x in returned),
+        [(i, primals[i]) for i in written],
+        tuple((i, index[id(primals[i])]) for i in assigned),
+    )
+
+
+def _writes(primals: Sequence[torch.Tensor], before: Sequence[InputState]) -> tuple[list[int], list[int]]:
+    """The inputs written unseen by autograd, and those written differentiably."""
+    written, assigned = [], []
+    for i, (x, old) in enumerate(zip(primals, before)):
+        now = InputState.of(x)
+        if (now.size, now.stride) != (old.size, old.stride) or torch._functionalize_was_storage_changed(x):
+            raise NotFunctional("the metadata of an input is changed in place")
+        data = torch._functionalize_has_data_mutation(x)
+        if now == old:
+            if data:
+                written.append(i)
+        elif data and x.requires_grad and not x.is_leaf:
+            assigned.append(i)
+        else:
+            raise NotFunctional("whether an input requires a gradient is changed")
+    return written, assigned
+
+
+def _bases(values: Sequence[Any], owner: dict[Any, int]) -> list[torch.Tensor | None]:
+    """For each result the tensor to be made for it; None for what is no tensor or lies in an input."""
+    groups: dict[Any, list[torch.Tensor]] = {}
+    for value in values:
+        if isinstance(value, torch.Tensor) and storage_of(value) not in owner:
+            if value.requires_grad and value.is_leaf:
+                raise NotFunctional("a leaf that requires a gradient is made")
+            groups.setdefault(storage_of(value), []).append(value)
+    chosen = {key: _base(_unique(members)) for key, members in groups.items()}
+    return [chosen.get(storage_of(x)) if isinstance(x, torch.Tensor) else None for x in values]
+
+
+def _base(members: list[torch.Tensor]) -> torch.Tensor:
+    """The tensor that all these results in one memory can be views of."""
+    if len(members) == 1:
+        return members[0]
+    bases = _unique(x._base if x._is_view() and x._base is not None else x for x in members)
+    graded = [x for x in bases if x.requires_grad]
+    base = graded[0] if graded else max(bases, key=torch.Tensor.numel)
+    if len(graded) > 1 or not dense(base.shape, base.stride()):
+        raise NotFunctional("results share memory in a way that only eager can tell")
+    for x in members:
+        first, last = _span(x)
+        if first < _span(base)[0] or last > _span(base)[1]:
+            raise NotFunctional("results overlap in memory and none holds the others")
+    return base
+
+
+def _result(value: torch.Tensor, base: torch.Tensor, source: Made | Input) -> Result:
+    if value is base:
+        return source
+    if value.dtype != base.dtype or value.is_conj() or value.is_neg():
+        raise NotFunctional("a result lies in the memory of a tensor of another dtype")
+    if value.requires_grad and value._base is not base:
+        raise NotFunctional("a result shares memory with a tensor that autograd does not connect it to")
+    offset = value.storage_offset() - base.storage_offset()
+    return View(source, tuple(value.shape), value.stride(), offset, value.requires_grad, value._is_view())
+
+
+def _span(x: torch.Tensor) -> tuple[int, int]:
+    """The first and the last element, counted from the start of the storage."""
+    first = x.storage_offset()
+    return first, first + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))
+
+
+def _unique(values: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return list({id(x): x for x in values}.values())
+
+
+def dense(size: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether a tensor of this layout has no holes and no element twice: a permuted contiguous one."""
+    expected = 1
+    for step, length in sorted((s, n) for n, s in zip(size, stride) if n != 1):
+        if step != expected:
+            return 0 in size
+        expected *= length
+    return True
