@@ -8,6 +8,7 @@ last outer one when memory is contiguous there (then every value of a row is a v
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -34,6 +35,8 @@ from .ops import (
 Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index
 
 UNROLL = 4
+BLOCK = 64  # columns whose reductions run side by side
+MOST_SEGMENTS = 5
 CHUNK = 8192
 LONG_ROW = 2 * CHUNK
 MAX_SCRATCH = 16384
@@ -62,6 +65,7 @@ class Kernel:
         self._row_lines: list[str] = []
         self._row: dict[Val, str] = {}
         self._loop: dict[Val, str] | None = None
+        self._segment: tuple[int, int] | None = None  # bounds of the vector variable in the loop being written
         self._tail: str | None = None  # C text: how many lanes are valid, None for all
         self._spilled: dict[Val, str] = {}
         self._spill_ready: set[Val] = set()
@@ -107,20 +111,54 @@ class Kernel:
         if loops and parallel and not self._parallel_inner:
             lines.append("#pragma omp parallel for" + (f" collapse({len(loops)})" if len(loops) > 1 else ""))
         if self.axes.vector_outer:
-            (var, size) = loops.pop()
-            lines += [f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in loops]
-            lines.append(f"for (int64_t {var} = 0; {var} < {size}; {var} += W) {{")
-            lines += [f"if ({var} + W <= {size}) {{", *self._row_body(None)]
-            if size % LANES_AT_MOST:
-                lines += ["} else {", *self._row_body(f"({size} - {var})")]
-            lines.append("}")
+            lines = self._column_loops(loops, lines)
         else:
             lines += [f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in loops]
-            lines += ["{", *self._row_body(None)]
-        lines.append("}")
+            lines += ["{", *self._row_body(None), "}"]
         head = [f"{MEMORY[self.dtypes[b]]}* b{i} = ({MEMORY[self.dtypes[b]]}*)bufs[{i}];"
                 for i, b in enumerate(self.bufs)]
         return "".join(f"  {line}\n" for line in head + lines)
+
+    def _column_loops(self, loops: list[tuple[str, int]], pragma: list[str]) -> list[str]:
+        """Vectors along the last of the outer loops."""
+        *rest, (var, size) = loops
+        nest = [*pragma, *(f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in rest)]
+        blocks, lines, whole = self._column_blocks(var, size), [], 0
+        if blocks:
+            whole = size // BLOCK * BLOCK
+            lines = [*nest, f"for (int64_t {var}b = 0; {var}b < {whole}; {var}b += {BLOCK}) {{", *blocks, "}"]
+        if whole < size:
+            lines += [*nest, f"for (int64_t {var} = {whole}; {var} < {size}; {var} += W) {{"]
+            lines += [f"if ({var} + W <= {size}) {{", *self._row_body(None)]
+            if size % LANES_AT_MOST:
+                lines += ["} else {", *self._row_body(f"({size} - {var})")]
+            lines += ["}", "}"]
+        return lines
+
+    def _column_blocks(self, var: str, size: int) -> list[str]:
+        """The body for BLOCK columns at once, each inner step reading whole cache lines of a row; empty where the
+        columns need more than one pass."""
+        reductions, stores = self._reductions(0), self._stores(0)
+        used = {a for v in self._live[0] for a in v.args if not a.loop} if self._live else set()
+        if len(self._live) != 1 or stores or size < BLOCK or any(a.op != "constant" for a in used):
+            return []
+        self._row, self._loop, self._tail = {}, None, None
+        self._row_lines = self._lines = []
+        accs = {r: _Accumulator(self, r) for r in reductions}
+        count = f"({BLOCK} / W)"
+        place = f"const int64_t {var} = {var}b + u * W;"
+        lines = [line for acc in accs.values() for line in acc.declare(count)]
+        lines += [f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in self.axes.inner]
+        lines += [f"_Pragma(\"GCC unroll 16\") for (int u = 0; u < {count}; ++u) {{", place,
+                  *self._iteration(accs, stores, "u", None), "}"]
+        lines = [*self._row_lines, *lines, f"for (int u = 0; u < {count}; ++u) {{", place]
+        self._row_lines = self._lines = lines
+        for r, acc in accs.items():
+            lines += acc.finish(1, False, slot="u")
+            self._row[r] = acc.result
+        for store in self.values.stores:
+            self._store(store)
+        return [*lines, "}"]
 
     def _row_body(self, tail: str | None) -> list[str]:
         self._row, self._loop, self._tail = {}, None, tail
@@ -160,7 +198,7 @@ class Kernel:
         row, body = self._row_lines, []
         open_lines, close_lines = [], []
         for acc in accs.values():
-            (body if chunked else open_lines).extend(acc.declare(unroll))
+            (body if chunked else open_lines).extend(acc.declare(unroll, "lo" if chunked else "0"))
         for v, s in inner[:-1]:
             open_lines.append(f"for (int64_t {v} = 0; {v} < {s}; ++{v}) {{")
             close_lines.append("}")
@@ -214,6 +252,9 @@ class Kernel:
         else:
             if self._parallel_inner and not accs and len(self.axes.inner) == 1:
                 lines.append("#pragma omp parallel for")
+            segments = [] if accs else self._segments(var, size)
+            if segments:
+                return lines + [line for lo, hi in segments for line in self._segment_loop(var, lo, hi, stores)]
             whole = f"{size} / W * W"
             lines += [f"for (int64_t {var} = 0; {var} < {whole}; {var} += W) {{",
                       *self._iteration(accs, stores, "0", None), "}"]
@@ -222,6 +263,45 @@ class Kernel:
             lines += [f"if ({start} < {hi}) {{", f"const int64_t {var} = {start};",
                       *self._iteration(accs, stores, "0", f"({hi} - {var})"), "}"]
         return lines
+
+    def _segments(self, var: str, size: int) -> list[tuple[int, int]]:
+        """Parts of the vector loop in which comparisons of its variable with constants do not change; [] if one."""
+        cuts = {0, size}
+        for value in self.values.table.values():
+            if value.op in ("lt", "le", "gt", "ge") and value.args[0].op == "index" and value.args[1].op == "constant":
+                index = value.args[0].attrs[0]
+                if isinstance(index, Affine) and index.terms == ((var, 1),):
+                    at = value.args[1].attrs[1] - index.const + (value.op in ("le", "gt"))
+                    cuts |= {at} if 0 < at < size else set()
+        ends = sorted(cuts)
+        return list(zip(ends, ends[1:])) if 2 < len(ends) <= MOST_SEGMENTS + 1 else []
+
+    def _segment_loop(self, var: str, lo: int, hi: int, stores: list[Store]) -> list[str]:
+        self._segment = (lo, hi)
+        lines = [f"for (int64_t {var} = {lo}; {var} + W <= {hi}; {var} += W) {{",
+                 *self._iteration({}, stores, "0", None), "}"]
+        if (hi - lo) % LANES_AT_MOST:
+            lines += [f"if (({hi - lo}) % W) {{", f"const int64_t {var} = {lo} + ({hi - lo}) / W * W;",
+                      *self._iteration({}, stores, "0", f"({hi} - {var})"), "}"]
+        self._segment = None
+        return lines
+
+    def _truth(self, value: Val) -> bool | None:
+        """What a condition is throughout the current segment, None where that is not known."""
+        if value.op in ("logical_and", "bitwise_and"):
+            known = [self._truth(a) for a in value.args]
+            return False if False in known else True if all(known) else None
+        if self._segment is None or value.op not in ("lt", "le", "gt", "ge"):
+            return None
+        left, right = value.args
+        if left.op != "index" or right.op != "constant" or not isinstance(left.attrs[0], Affine):
+            return None
+        index = left.attrs[0]
+        if index.names() != {self.axes.vector}:
+            return None
+        ends = [index.coef(self.axes.vector or "") * v + index.const for v in (self._segment[0], self._segment[1] - 1)]
+        results = {getattr(operator, value.op)(end, right.attrs[1]) for end in ends}
+        return results.pop() if len(results) == 1 else None
 
     def _iteration(self, accs: Mapping[Val, _Accumulator], stores: list[Store], slot: str,
                    tail: str | None) -> list[str]:
@@ -297,6 +377,9 @@ class Kernel:
             return self._to_dtype(value, vector)
         if value.op == "where":
             c, a, b = value.args
+            truth = self._truth(c)
+            if truth is not None:
+                return self.emit(value.kind, vector, self._as(a if truth else b, value.kind, vector))
             text = (f"sel({convert(self.get(c, vector), c.kind, 'm')}, {self._as(a, value.kind, vector)}, "
                     f"{self._as(b, value.kind, vector)})")
             return self.emit(value.kind, vector, text)
@@ -365,9 +448,15 @@ class Kernel:
     def _load(self, value: Val, vector: bool) -> str:
         buf, index, names = value.attrs
         masked = value.op == "masked_load"
+        truth = self._truth(value.args[0]) if masked else True
+        if truth is False:
+            zero = literal(0, value.kind)
+            return self.emit(value.kind, vector, f"bcast({zero})" if vector else zero)
+        first = int(masked)
+        masked = masked and truth is None
         mask = self.get(value.args[0], vector) if masked else None
         p = self._pointer(buf)
-        index, pairs = self._settled(index, tuple(zip(names, value.args[masked:])), vector)
+        index, pairs = self._settled(index, tuple(zip(names, value.args[first:])), vector)
         if not vector:
             text = f"ld1({p} + {index.text()})"
             zero = f"({SCALAR[value.kind]})0"
@@ -448,6 +537,8 @@ class _Accumulator:
         self.kind = self.arg.kind if self.is_arg else value.kind
         if self.reduce not in IDENTITY:
             raise Unsupported(f"reduction {self.reduce}")
+        # a lane meets positions in increasing order, so the first of equals is the one it has already
+        self.in_order = self.is_arg and len(kernel.axes.inner) == 1 and kernel.axes.inner[0][1] < 2**31 - 64
         self.name = kernel._fresh("a")
         self.result = f"{self.name}r"
 
@@ -458,11 +549,16 @@ class _Accumulator:
             value = LIMITS[self.kind][value > 0]
         return literal(value, self.kind)
 
-    def declare(self, unroll: int) -> list[str]:
-        """Before the loops."""
+    def declare(self, unroll: int | str, lo: str = "0") -> list[str]:
+        """Before the loops; `lo` is where the vector variable starts."""
         n, vec = self.name, VECTOR[self.kind]
         lines = [f"{vec} {n}[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}[u] = bcast({self.identity()});"]
-        if self.is_arg:
+        if self.in_order:
+            # the first position that each lane sees: right even if every element equals the identity
+            start = "iota_i()" if not self.kernel.axes.vector_outer else "vi{}"
+            step = f" + (int32_t)({lo} + u * W)" if not self.kernel.axes.vector_outer else ""
+            lines.append(f"vi {n}i[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}i[u] = {start}{step};")
+        elif self.is_arg:
             lines.append(f"vl {n}i[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}i[u] = bcast((int64_t)INT64_MAX);")
         return lines
 
@@ -480,6 +576,12 @@ class _Accumulator:
     def _update_arg(self, x: str, acc: str, at: str, mask: str | None) -> None:
         k, position = self.kernel, self.value.attrs[1]
         step = k._step(position) or 0
+        if self.in_order:
+            here = f"(vi{{}} + (int32_t)({position.text()}){' + iota_i()' if step else ''})"
+            win = f"beats_{self.reduce[3:]}({x}, {acc})"
+            cond = f"{win} & {mask}" if mask else win
+            k._lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
+            return
         here = k.emit("l", True, f"bcast((int64_t)({position.text()})) + iota_l() * {step}")
         # The first element always wins over the empty state, even where it equals the identity.
         win = k.emit("m", True, f"beats_{self.reduce[3:]}({x}, {acc}) | (eq({at}, bcast((int64_t)INT64_MAX)) | "
@@ -487,12 +589,12 @@ class _Accumulator:
         cond = f"{win} & {mask}" if mask else win
         k._lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
 
-    def finish(self, unroll: int, horizontal: bool, part: bool = False) -> list[str]:
+    def finish(self, unroll: int, horizontal: bool, part: bool = False, slot: str = "0") -> list[str]:
         """After the loops: the result, or with `part` that of chunk c."""
         n = self.name
         if self.is_arg:
-            return self._finish_arg(unroll, horizontal, part)
-        total = f"{n}[0]"
+            return self._finish_arg(unroll, horizontal, part, slot)
+        total = f"{n}[{slot}]"
         for u in range(1, unroll):
             total = "(" + COMBINE[self.reduce].format(total, f"{n}[{u}]") + ")"
         if not horizontal:
@@ -502,7 +604,7 @@ class _Accumulator:
             return [f"{n}p[c] = {fold}({total});"]
         return [f"const {SCALAR[self.kind]} {self.result} = {fold}({total});"]
 
-    def _finish_arg(self, unroll: int, horizontal: bool, part: bool) -> list[str]:
+    def _finish_arg(self, unroll: int, horizontal: bool, part: bool, slot: str) -> list[str]:
         n, beats = self.name, f"beats_{self.reduce[3:]}"
         lines = []
         for u in range(1, unroll):
@@ -510,7 +612,7 @@ class _Accumulator:
                          f"lt({n}i[{u}], {n}i[0])); {n}[0] = sel(w, {n}[{u}], {n}[0]); "
                          f"{n}i[0] = sel(w, {n}i[{u}], {n}i[0]); }}")
         if not horizontal:
-            return [*lines, f"const vl {self.result} = {n}i[0];"]
+            return [*lines, f"const vl {self.result} = to_l({n}i[{slot}]);"]
         if part:
             return [*lines, f"{n}p[c] = h{self.reduce}({n}[0], {n}i[0], {n}v[c]);"]
         return [*lines, f"{SCALAR[self.kind]} {n}v; const int64_t {self.result} = "
