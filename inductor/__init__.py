@@ -1,8 +1,20 @@
-"""inductor: compiles torch.fx graphs to fused, vectorised kernels."""
+"""inductor: compiles torch.fx graphs to fused, vectorised kernels.
+
+The public names load on first use: a part of the package can be imported without the compiler.
+"""
 
 from __future__ import annotations
 
-from .compile import CompileReport, compile_fx
-from .errors import CompileError, Unsupported
+import importlib
+from typing import Any
 
-__all__ = ["CompileError", "CompileReport", "Unsupported", "compile_fx"]
+_PUBLIC = {"compile_fx": "compile", "CompileReport": "compile", "CompileError": "errors", "Unsupported": "errors"}
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'inductor' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+    globals()[name] = value
+    return value

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.proxy_tensor import make_fx
+
+from inductor.aot.fake import make_fx
 
 from .errors import UserError
 from .metrics import counters

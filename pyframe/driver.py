@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+
+from inductor.aot.fake import fake_mode
 
 from . import _C
 from .backends import Backend
@@ -135,7 +136,7 @@ class FrameCompiler:
     def _trace(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> tuple[TraceResult, Trace]:
         speculation: dict[int, Any] = {}
         for _ in range(MAX_RESTARTS):
-            graph = GraphBuilder(FakeTensorMode(allow_non_fake_inputs=False))
+            graph = GraphBuilder(fake_mode())
             trace = Trace(func, locals_, self.options, graph, speculation)
             graph.tx = trace
             trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)

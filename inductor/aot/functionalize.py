@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
+from .fake import fake_mode, make_fx
 
 
 class NotFunctional(Unsupported):
@@ -62,7 +62,7 @@ def to_aten(
     named = dict(attributes_of(gm))
     attributes = tuple(named.values())
     _refuse(inputs, attributes)
-    mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or FakeTensorMode()
+    mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or fake_mode()
     fakes = [x if isinstance(x, FakeTensor) else mode.from_tensor(x) for x in (*inputs, *attributes)]
     structures: list[pytree.TreeSpec] = []
 

@@ -110,7 +110,6 @@ def test_refusals_say_why(word, fn, make):
     torch.testing.assert_close([x.detach() if isinstance(x, torch.Tensor) else x for x in inputs], copies)
 
 
-@pytest.mark.xfail(reason="the functionalizing trace still pulls in torch._dynamo; to be cut before it joins the main path")
 def test_the_peers_are_not_imported():
     code = ("import torch, sys\nfrom torch import fx\nfrom inductor.aot.functionalize import to_aten\n"
             "to_aten(fx.symbolic_trace(lambda x: x.relu_().sum()), [torch.randn(3)])\n"

@@ -1,0 +1,53 @@
+"""Fake tensor modes and ATen traces that do not load torch's own compiler."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch.fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental import proxy_tensor
+
+from .standins import light_torch, peers_loaded
+
+
+def fake_mode(**options: Any) -> FakeTensorMode:
+    """A FakeTensorMode (`options` as for it) whose use leaves torch._dynamo and torch._inductor unloaded.
+
+    With a `shape_env` they are loaded: symbolic sizes keep their sources.
+    """
+    with light_torch:
+        mode = FakeTensorMode(**options)
+    if options.get("shape_env") is None and not peers_loaded():
+        for method in _METHODS:  # on the instance: torch's operators look handlers up by the exact type of a mode
+            setattr(mode, method.__name__, types.MethodType(method, mode))
+    return mode
+
+
+def _lightly(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with light_torch:
+            return method(*args, **kwargs)
+
+    return call
+
+
+# What runs code of torch that imports torch._dynamo: on every use, not only when the mode is made.
+_METHODS = (_lightly(FakeTensorMode.__torch_dispatch__), _lightly(FakeTensorMode.from_tensor))
+
+
+def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch.fx.GraphModule]:
+    """torch's `make_fx` (`options` as for it), which by itself loads torch._dynamo and torch._inductor."""
+
+    def trace(*args: Any) -> torch.fx.GraphModule:
+        with light_torch:
+            # torch's tracer names this module and relies on torch._dynamo for having loaded it
+            import torch._higher_order_ops.triton_kernel_wrap  # noqa: F401
+
+            return proxy_tensor.make_fx(function, **options)(*args)
+
+    return trace

@@ -1,0 +1,226 @@
+"""Light stand-ins for the few names of torch._dynamo and torch._inductor that torch's tracing reads.
+
+Fake tensors and `make_fx` import both packages (1.2 s) to read settings whose defaults are known. Within `light_torch`
+those imports find the modules made here, unless the real ones are loaded. Whatever else is asked of a stand-in, by any
+thread, loads the real module and is passed on to it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType, TracebackType
+from typing import Any, ClassVar
+
+from torch import fx
+
+_ROOTS = ("torch._dynamo", "torch._inductor")
+
+
+class _StandIn(ModuleType):
+    """`known` names are answered here, every other one by the object that `load` gives."""
+
+    def __init__(self, name: str, load: Callable[[], Any], **known: Any) -> None:
+        super().__init__(name)
+        self.__dict__.update(known)
+        self.__dict__["_load"] = load
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # whoever looks through all modules asks for __file__ and the like
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(self.__dict__["_load"](), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["_load"](), name, value)
+
+
+class _Source:
+    """Says where a tensor comes from; without symbolic shapes nobody reads it."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+    @property
+    def name(self) -> str:
+        return f"{type(self).__name__}{self.parts}"
+
+
+class _ConstantSource(_Source):
+    pass
+
+
+class _AttrSource(_Source):
+    pass
+
+
+class _EphemeralSource(_Source):
+    pass
+
+
+class _RandomValueSource(_Source):
+    pass
+
+
+class _CompilerBisector:
+    @staticmethod
+    def disable_subsystem(*args: Any) -> bool:
+        """Whether a step is switched off to find a fault: never, as nobody bisects a compiler that is not loaded."""
+        return False
+
+
+def _disable(fn: Callable[..., Any], recursive: bool = True, **options: Any) -> Callable[..., Any]:
+    """`fn`, kept out of captures by torch.compile once that exists: torch keeps what this gives for good."""
+    settled: list[Callable[..., Any]] = []
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not settled:
+            disable = getattr(_real_or_none("torch._dynamo"), "disable", None)
+            if disable is None:  # not loaded, or being loaded right now
+                return fn(*args, **kwargs)
+            settled.append(disable(fn, recursive, **options))
+        return settled[0](*args, **kwargs)
+
+    return call
+
+
+def _dedupe_symints(graph: fx.Graph) -> None:
+    if any(hasattr(node.meta.get("val"), "node") for node in graph.nodes):
+        _load("torch._inductor.fx_passes.dedupe_symint_uses").dedupe_symints(graph)
+
+
+def _make_all() -> dict[str, _StandIn]:
+    modules: dict[str, _StandIn] = {}
+
+    def module(name: str, **known: Any) -> _StandIn:
+        modules[name] = _StandIn(name, lambda: _load(name), **known)
+        return modules[name]
+
+    trace = _StandIn("trace", lambda: _load("torch._inductor.config").trace, provenance_tracking_level=0)
+    module(
+        "torch._dynamo",
+        __path__=[],
+        disable=_disable,
+        config=module(
+            "torch._dynamo.config",
+            fake_tensor_cache_enabled=os.environ.get("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "1") == "1",
+            fake_tensor_cache_crosscheck_enabled=os.environ.get("TORCH_FAKE_TENSOR_DISPATCH_CACHE_CROSSCHECK") == "1",
+            _custom_ops_profile=None,
+        ),
+        source=module(
+            "torch._dynamo.source",
+            ConstantSource=_ConstantSource,
+            AttrSource=_AttrSource,
+            EphemeralSource=_EphemeralSource,
+            RandomValueSource=_RandomValueSource,
+        ),
+    )
+    module(
+        "torch._inductor",
+        __path__=[],
+        config=module("torch._inductor.config", emulate_precision_casts=False, trace=trace),
+        compiler_bisector=module("torch._inductor.compiler_bisector", CompilerBisector=_CompilerBisector),
+        fx_passes=module(
+            "torch._inductor.fx_passes",
+            __path__=[],
+            dedupe_symint_uses=module("torch._inductor.fx_passes.dedupe_symint_uses", dedupe_symints=_dedupe_symints),
+        ),
+    )
+    return modules
+
+
+def _real_or_none(name: str) -> ModuleType | None:
+    found = sys.modules.get(name)
+    return None if isinstance(found, _StandIn) else found
+
+
+def peers_loaded() -> bool:
+    """Whether the real packages are there: then stand-ins are of no use."""
+    return all(_real_or_none(root) is not None for root in _ROOTS)
+
+
+def _load(name: str) -> ModuleType:
+    """The real module; its stand-ins go away for good."""
+    with light_torch.lock:
+        light_torch.withdraw()
+    return importlib.import_module(name)
+
+
+class _Finder:
+    """Sees every import of the real packages: one that begins ends the stand-ins' use.
+
+    A submodule of a stand-in that has no stand-in is the real package's.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Iterable[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if not name.startswith(_ROOTS):
+            return None
+        if name in _ROOTS:
+            with light_torch.lock:
+                light_torch.begun.add(name)
+                light_torch.withdraw()
+        elif isinstance(sys.modules.get(name.rpartition(".")[0]), _StandIn):
+            return importlib.util.spec_from_loader(name, _Loaded(_load(name)))
+        return None
+
+
+class _Loaded:
+    """Gives the import system a module that is loaded already."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec
+
+
+class _LightTorch:
+    """Context manager: torch's lazy imports of its compiler find stand-ins. Reentrant, and shared by all threads."""
+
+    lock: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.modules: dict[str, _StandIn] = {}
+        self.begun: set[str] = set()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.depth += 1
+            if self.depth == 1:
+                self._place([root for root in _ROOTS if root not in sys.modules and root not in self.begun])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0:
+                self.withdraw()
+
+    def _place(self, roots: Sequence[str]) -> None:
+        if not roots:
+            return
+        self.modules = self.modules or _make_all()
+        for name, module in self.modules.items():
+            if name.startswith(tuple(roots)):
+                sys.modules.setdefault(name, module)
+
+    def withdraw(self) -> None:
+        """Removes the stand-ins, however many are using them: they load the real modules from now on."""
+        for name, module in self.modules.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
+
+
+light_torch = _LightTorch()
+# For good, and before any use: another thread's import must not go unseen between its search and its first line.
+sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]

@@ -1,0 +1,179 @@
+"""Tracing leaves torch's own compiler unloaded, and does not get in its way when a program loads it."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from inductor.aot.fake import fake_mode, make_fx
+
+PEERS = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd")
+HEAD = f"""
+import sys, threading, torch, pyframe
+from torch import nn
+from inductor.aot.fake import fake_mode, make_fx
+from inductor.aot.standins import light_torch
+PEERS = {PEERS!r}
+def loaded():
+    return [name for name in sys.modules if name.startswith(PEERS)]
+"""
+
+
+def fresh(code):
+    """Runs code in a new process, as what this one has loaded would hide what is asked."""
+    done = subprocess.run([sys.executable, "-c", HEAD + code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+MODEL = """
+model = nn.Sequential(
+    nn.Embedding(10, 16), nn.TransformerEncoderLayer(16, 4, batch_first=True), nn.Conv1d(5, 5, 3), nn.ReLU(),
+    nn.LayerNorm(14), nn.Linear(14, 4), nn.GELU(), nn.Softmax(-1)).eval()
+x = torch.randint(0, 10, (2, 5))
+"""
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_compiling_loads_no_peer(backend):
+    fresh(MODEL + f"""
+before = list(sys.meta_path)
+with torch.no_grad():
+    torch.testing.assert_close(pyframe.compile(model, backend={backend!r})(x), model(x))
+assert not loaded(), loaded()
+assert sys.meta_path == before and not {{'_dynamo', '_inductor'}} & vars(torch).keys()
+""")
+
+
+def test_an_mlp_in_aot_eager_loads_no_peer():
+    fresh("""
+mlp = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).requires_grad_(False)
+x = torch.randn(3, 4)
+torch.testing.assert_close(pyframe.compile(mlp, backend="aot_eager")(x), mlp(x))
+assert not loaded(), loaded()
+""")
+
+
+def test_torch_compile_works_after_us():
+    fresh(MODEL + """
+with torch.no_grad():
+    want = pyframe.compile(model, backend="aot_eager")(x)
+    torch.testing.assert_close(torch.compile(model, backend="aot_eager")(x), want)
+    torch.testing.assert_close(pyframe.compile(nn.Sequential(model), backend="aot_eager")(x), want)
+import torch._dynamo.config, torch._inductor.config
+assert torch._dynamo.config.__spec__ and torch._inductor.config.__spec__
+""")
+
+
+def test_the_real_modules_are_used_once_loaded():
+    fresh("""
+import torch._dynamo.config
+config = torch._dynamo.config
+with light_torch:
+    assert sys.modules["torch._dynamo.config"] is config
+    import torch._inductor.config as other
+    assert sys.modules["torch._inductor.config"] is other
+with config.patch(fake_tensor_cache_enabled=False):
+    assert not fake_mode().cache_enabled
+assert fake_mode().cache_enabled and "from_tensor" not in vars(fake_mode())
+""")
+
+
+@pytest.mark.parametrize("use", [
+    "import torch._dynamo.utils as m; assert m.counters is not None",
+    "from torch._dynamo import optimize as m",
+    "from torch._inductor.utils import IndentedBuffer as m",
+    "import torch._dynamo; torch._dynamo.config.recompile_limit = 7",
+    "import torch._inductor.config as m; m.trace.enabled = False; assert not m.trace.graph_diagram",
+    "import torch._inductor.fx_passes.pad_mm",
+])
+def test_what_has_no_stand_in_comes_from_the_real_module(use):
+    fresh(f"""
+def other():
+    {use}
+    done.append(True)
+done = []
+with light_torch:
+    import torch._dynamo.config
+    thread = threading.Thread(target=other)
+    thread.start(), thread.join()
+    assert done
+    fake_mode().from_tensor(torch.randn(3)).relu()
+{use}
+assert torch._dynamo.config.recompile_limit in (7, 8)
+import importlib, types
+for name in loaded():
+    module = sys.modules[name]
+    assert module.__spec__.name == module.__name__ or "polyfills" in name, name
+    for key, value in [("", module), *vars(module).items()]:
+        assert type(value).__module__ != "inductor.aot.standins", (name, key)
+""")
+
+
+def test_threads_share_the_stand_ins():
+    fresh("""
+def work():
+    for _ in range(30):
+        mode = fake_mode()
+        y = mode.from_tensor(torch.randn(3, 4))
+        with mode:
+            assert (y @ y.t()).shape == (3, 3)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[t.start() for t in threads], [t.join() for t in threads]
+assert not loaded(), loaded()
+""")
+
+
+@pytest.mark.parametrize("delay", [0, 0.001, 0.01, 0.2])
+def test_a_thread_may_load_the_real_modules_meanwhile(delay):
+    fresh(f"""
+import time
+def work():
+    for _ in range(40):
+        mode = fake_mode()
+        with mode:
+            y = mode.from_tensor(torch.randn(3, 4)[1:])
+            assert (y @ y.t()).shape == (2, 2)
+threads = [threading.Thread(target=work) for _ in range(3)]
+[t.start() for t in threads]
+time.sleep({delay})
+import torch._dynamo.config, torch._inductor.config
+[t.join() for t in threads]
+for name in loaded():
+    for key, value in vars(sys.modules[name]).items():
+        assert type(value).__module__ != "inductor.aot.standins", (name, key)
+assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)) == 2
+""")
+
+
+def test_what_torch_keeps_is_disabled_once_dynamo_is_there():
+    fresh("""
+from inductor.aot.standins import _disable
+seen = []
+def fn():
+    seen.append(torch.compiler.is_compiling())
+    return 1
+kept = _disable(fn, True, wrapping=False)
+assert kept() == 1 and not loaded()
+def user(x):
+    return kept() + x
+assert torch.compile(user, backend="eager")(torch.ones(1)) == 2
+assert seen == [False, False]
+""")
+
+
+def test_a_fake_mode_is_torchs_own():
+    mode = fake_mode(allow_non_fake_inputs=True)
+    assert type(mode) is torch._subclasses.fake_tensor.FakeTensorMode and mode.allow_non_fake_inputs
+    y = mode.from_tensor(torch.randn(2, 3)[1:])
+    assert (y + 1).shape == (1, 3) and y.fake_mode is mode
+
+
+def test_make_fx_takes_options_and_runs_in_threads():
+    out = []
+    table = {torch.ops.aten.silu.default: lambda x: x * torch.sigmoid(x)}
+    thread = threading.Thread(
+        target=lambda: out.append(make_fx(lambda x: torch.nn.functional.silu(x), decomposition_table=table)(torch.randn(3))))
+    thread.start(), thread.join()
+    assert [n.target for n in out[0].graph.find_nodes(op="call_function", target=torch.ops.aten.silu.default)] == []
