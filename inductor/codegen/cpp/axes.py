@@ -19,6 +19,7 @@ class Axes:
     vector: str | None
     vector_outer: bool
     renames: dict[str, Affine]
+    across: str | None = None  # an outer variable along which some access is contiguous that is not along `vector`
 
 
 def plan_axes(group: Group) -> Axes:
@@ -36,13 +37,23 @@ def plan_axes(group: Group) -> Axes:
         if not outer:
             return Axes((), (), None, False, renames)
         best = min(outer, key=lambda v: (_misses(v, indices), -outer.index(v)))
-        return Axes(tuple(v for v in outer if v != best), (best,), best[0], False, renames)
+        rest = [v for v in outer if v != best]
+        return Axes(tuple(rest), (best,), best[0], False, renames, _across(best, rest, indices))
     best_in = min(inner, key=lambda v: (_misses(v, indices), -inner.index(v)))
     best_out = min(outer, key=lambda v: (_misses(v, indices), -outer.index(v))) if outer else None
     if best_out is not None and _misses(best_out, indices) < _misses(best_in, indices) and best_out[1] >= 4:
         rest = tuple(v for v in outer if v != best_out)
         return Axes((*rest, best_out), tuple(inner), best_out[0], True, renames)
     return Axes(tuple(outer), (*(v for v in inner if v != best_in), best_in), best_in[0], False, renames)
+
+
+def _across(vector: tuple[str, int], outer: list[tuple[str, int]], indices: list[Index]) -> str | None:
+    for index in indices:
+        if isinstance(index, Affine) and index.coef(vector[0]) not in (0, 1):
+            for name, size in outer:
+                if index.coef(name) == 1 and size >= 16 and vector[1] >= 16:
+                    return name
+    return None
 
 
 def _misses(var: tuple[str, int], indices: Iterable[Index]) -> int:

@@ -16,6 +16,7 @@ from ...schedule import score
 from ...schedule.index import Affine, Index, add, variable
 from ...schedule.node import Group
 from ..values import STATUS, Store, Unsupported, Val, Values
+from .accumulate import Accumulator
 from .axes import Axes, plan_axes
 from .ops import (
     ARITHMETIC,
@@ -35,19 +36,13 @@ from .ops import (
 Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index
 
 UNROLL = 4
+TILE = 16  # rows of a tile: one cache line of floats
 BLOCK = 64  # columns whose reductions run side by side
 MOST_SEGMENTS = 5
 CHUNK = 8192
 LONG_ROW = 2 * CHUNK
 MAX_SCRATCH = 16384
 LANES_AT_MOST = 16
-
-IDENTITY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True,
-            "argmax": -math.inf, "argmin": math.inf}
-COMBINE = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "max_({0}, {1})", "min": "min_({0}, {1})",
-           "any": "{0} | {1}", "all": "{0} & {1}"}
-LIMITS = {"i": (-(2**31), 2**31 - 1), "l": (-(2**63), 2**63 - 1), "m": (0, 1)}
-
 
 class Kernel:
     """The function of a group. `text(name)` is its source, `bufs` the buffer names that it is called with."""
@@ -61,12 +56,12 @@ class Kernel:
         self.plain = all(s.mode == "assign" for s in self.values.stores)
         self._count = 0
         self.dtypes = {**dtypes, STATUS: "int64"}
-        self._lines: list[str] = []  # of the scope being written
+        self.lines: list[str] = []  # of the scope being written
         self._row_lines: list[str] = []
         self._row: dict[Val, str] = {}
         self._loop: dict[Val, str] | None = None
         self._segment: tuple[int, int] | None = None  # bounds of the vector variable in the loop being written
-        self._tail: str | None = None  # C text: how many lanes are valid, None for all
+        self.tail: str | None = None  # C text: how many lanes are valid, None for all
         self._spilled: dict[Val, str] = {}
         self._spill_ready: set[Val] = set()
         self._live = self._needed_by_phase()
@@ -112,12 +107,32 @@ class Kernel:
             lines.append("#pragma omp parallel for" + (f" collapse({len(loops)})" if len(loops) > 1 else ""))
         if self.axes.vector_outer:
             lines = self._column_loops(loops, lines)
+        elif self.axes.across is not None and not self._parallel_inner:
+            lines += self._tiles(loops)
         else:
             lines += [f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in loops]
             lines += ["{", *self._row_body(None), "}"]
         head = [f"{MEMORY[self.dtypes[b]]}* b{i} = ({MEMORY[self.dtypes[b]]}*)bufs[{i}];"
                 for i, b in enumerate(self.bufs)]
         return "".join(f"  {line}\n" for line in head + lines)
+
+    def _tiles(self, loops: list[tuple[str, int]]) -> list[str]:
+        """Loops over tiles of the vector variable and the one along which some access is contiguous."""
+        across, (var, size) = self.axes.across or "", self.axes.inner[-1]
+        extent = dict(loops)[across]
+        self._row, self._loop, self.tail = {}, None, None
+        self._row_lines = self.lines = []
+        stores = self._stores(0)
+        whole, rest = self._iteration({}, stores, "0", None), self._iteration({}, stores, "0", f"(hi - {var})")
+        return [
+            *(f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in loops if v != across),
+            f"for (int64_t {across}b = 0; {across}b < {extent}; {across}b += {TILE})",
+            f"for (int64_t {var}b = 0; {var}b < {size}; {var}b += {BLOCK}) {{",
+            f"const int64_t hi = {var}b + {BLOCK} < {size} ? {var}b + {BLOCK} : {size};",
+            f"for (int64_t {across} = {across}b; {across} < {across}b + {TILE} && {across} < {extent}; ++{across}) {{",
+            *self._row_lines, f"int64_t {var} = {var}b;",
+            f"for (; {var} + W <= hi; {var} += W) {{", *whole, "}", f"if ({var} < hi) {{", *rest, "}", "}", "}",
+        ]  # fmt: skip
 
     def _column_loops(self, loops: list[tuple[str, int]], pragma: list[str]) -> list[str]:
         """Vectors along the last of the outer loops."""
@@ -139,12 +154,13 @@ class Kernel:
         """The body for BLOCK columns at once, each inner step reading whole cache lines of a row; empty where the
         columns need more than one pass."""
         reductions, stores = self._reductions(0), self._stores(0)
-        used = {a for v in self._live[0] for a in v.args if not a.loop} if self._live else set()
-        if len(self._live) != 1 or stores or size < BLOCK or any(a.op != "constant" for a in used):
+        passes = [p for p, live in enumerate(self._live) if live or self._reductions(p) or self._stores(p)]
+        used = {a for v in self._live[0] for a in v.args if not a.loop}
+        if passes != [0] or stores or size < BLOCK or any(a.op != "constant" for a in used):
             return []
-        self._row, self._loop, self._tail = {}, None, None
-        self._row_lines = self._lines = []
-        accs = {r: _Accumulator(self, r) for r in reductions}
+        self._row, self._loop, self.tail = {}, None, None
+        self._row_lines = self.lines = []
+        accs = {r: Accumulator(self, r) for r in reductions}
         count = f"({BLOCK} / W)"
         place = f"const int64_t {var} = {var}b + u * W;"
         lines = [line for acc in accs.values() for line in acc.declare(count)]
@@ -152,7 +168,7 @@ class Kernel:
         lines += [f"_Pragma(\"GCC unroll 16\") for (int u = 0; u < {count}; ++u) {{", place,
                   *self._iteration(accs, stores, "u", None), "}"]
         lines = [*self._row_lines, *lines, f"for (int u = 0; u < {count}; ++u) {{", place]
-        self._row_lines = self._lines = lines
+        self._row_lines = self.lines = lines
         for r, acc in accs.items():
             lines += acc.finish(1, False, slot="u")
             self._row[r] = acc.result
@@ -161,8 +177,8 @@ class Kernel:
         return [*lines, "}"]
 
     def _row_body(self, tail: str | None) -> list[str]:
-        self._row, self._loop, self._tail = {}, None, tail
-        self._row_lines = self._lines = []
+        self._row, self._loop, self.tail = {}, None, tail
+        self._row_lines = self.lines = []
         self._choose_spills()
         for phase in range(len(self._live)):
             reductions, stores = self._reductions(phase), self._stores(phase)
@@ -180,7 +196,7 @@ class Kernel:
         size = self.axes.inner[0][1] + LANES_AT_MOST
         for value in sorted(set().union(*self._live), key=lambda v: v.id) if self._live else ():
             if value.op in EXPENSIVE and sum(value in live for live in self._live) > 1:
-                name = self._fresh("s")
+                name = self.fresh("s")
                 self._row_lines.append(f"alignas(64) {SCALAR[value.kind]} {name}[{size}];")
                 self._spilled[value] = name
 
@@ -188,7 +204,7 @@ class Kernel:
 
     def _phase(self, reductions: list[Val], stores: list[Store]) -> None:
         inner = list(self.axes.inner)
-        accs = {r: _Accumulator(self, r) for r in reductions}
+        accs = {r: Accumulator(self, r) for r in reductions}
         if not inner:
             raise Unsupported("a reduction over no dimension")
         var, size = inner[-1]
@@ -206,7 +222,7 @@ class Kernel:
             body += self._vector_loop(var, size, unroll, chunked, accs, stores)
         else:
             body += [f"for (int64_t {var} = 0; {var} < {size}; ++{var}) {{",
-                     *self._iteration(accs, stores, "0", self._tail), "}"]
+                     *self._iteration(accs, stores, "0", self.tail), "}"]
         if chunked:
             self._chunks(size, accs, body)
         else:
@@ -217,10 +233,10 @@ class Kernel:
             self._row[r] = acc.result
         self._spill_ready |= {v for v in self._spilled if any(v in self._live[p] for p in self._phases_of(accs, stores))}  # noqa: E501
 
-    def _phases_of(self, accs: Mapping[Val, _Accumulator], stores: list[Store]) -> set[int]:
+    def _phases_of(self, accs: Mapping[Val, Accumulator], stores: list[Store]) -> set[int]:
         return {r.phase - 1 for r in accs} | {s.phase for s in stores}
 
-    def _chunks(self, size: int, accs: Mapping[Val, _Accumulator], body: list[str]) -> None:
+    def _chunks(self, size: int, accs: Mapping[Val, Accumulator], body: list[str]) -> None:
         """A long row in pieces: partial results bound the rounding error and let threads share one row."""
         row, count = self._row_lines, -(-size // CHUNK)
         for acc in accs.values():
@@ -236,12 +252,12 @@ class Kernel:
         for acc in accs.values():
             row += acc.join_parts(count)
 
-    def _vector_loop(self, var: str, size: int, unroll: int, chunked: bool, accs: Mapping[Val, _Accumulator],
+    def _vector_loop(self, var: str, size: int, unroll: int, chunked: bool, accs: Mapping[Val, Accumulator],
                      stores: list[Store]) -> list[str]:
         lo, hi = ("lo", "hi") if chunked else ("0", str(size))
         lines = []
         if unroll > 1:
-            at = self._fresh("at")
+            at = self.fresh("at")
             lines += [f"int64_t {at} = {lo};", f"for (; {at} + {unroll} * W <= {hi}; {at} += {unroll} * W) {{",
                       f"#pragma GCC unroll {unroll}", f"for (int u = 0; u < {unroll}; ++u) {{",
                       f"const int64_t {var} = {at} + u * W;", *self._iteration(accs, stores, "u", None), "}}"]
@@ -303,7 +319,7 @@ class Kernel:
         results = {getattr(operator, value.op)(end, right.attrs[1]) for end in ends}
         return results.pop() if len(results) == 1 else None
 
-    def _iteration(self, accs: Mapping[Val, _Accumulator], stores: list[Store], slot: str,
+    def _iteration(self, accs: Mapping[Val, Accumulator], stores: list[Store], slot: str,
                    tail: str | None) -> list[str]:
         with self._loop_scope(tail) as lines:
             for acc in accs.values():
@@ -314,14 +330,15 @@ class Kernel:
 
     @contextmanager
     def _loop_scope(self, tail: str | None) -> Iterator[list[str]]:
-        before = self._tail
-        self._loop, self._lines, self._tail = {}, [], tail
-        yield self._lines
-        self._loop, self._lines, self._tail = None, self._row_lines, before
+        before = self.tail
+        self._loop, self.lines, self.tail = {}, [], tail
+        yield self.lines
+        self._loop, self.lines, self.tail = None, self._row_lines, before
 
     # ---- values
 
-    def _fresh(self, prefix: str = "t") -> str:
+    def fresh(self, prefix: str = "t") -> str:
+        """An unused C name."""
         self._count += 1
         return f"{prefix}{self._count}"
 
@@ -339,17 +356,17 @@ class Kernel:
             name = self._loop[value]
         else:
             if value not in self._row:
-                state = self._lines, self._loop, self._tail
-                self._lines = self._row_lines
+                state = self.lines, self._loop, self.tail
+                self.lines = self._row_lines
                 self._row[value] = self._define(value)
-                self._lines, self._loop, self._tail = state
+                self.lines, self._loop, self.tail = state
             name = self._row[value]
         return f"bcast({name})" if vector and not self.is_vector(value) else name
 
     def emit(self, kind: str, vector: bool, text: str) -> str:
         """A new variable of the current scope."""
-        name = self._fresh()
-        self._lines.append(f"const {(VECTOR if vector else SCALAR)[kind]} {name} = {text};")
+        name = self.fresh()
+        self.lines.append(f"const {(VECTOR if vector else SCALAR)[kind]} {name} = {text};")
         return name
 
     def _define(self, value: Val) -> str:
@@ -360,7 +377,7 @@ class Kernel:
             return self.emit(value.kind, True, f"ld({scratch} + {var})")
         name = self._compute(value, vector)
         if scratch:
-            self._lines.append(f"st({scratch} + {var}, {name});")
+            self.lines.append(f"st({scratch} + {var}, {name});")
         return name
 
     def _compute(self, value: Val, vector: bool) -> str:
@@ -379,28 +396,29 @@ class Kernel:
             c, a, b = value.args
             truth = self._truth(c)
             if truth is not None:
-                return self.emit(value.kind, vector, self._as(a if truth else b, value.kind, vector))
-            text = (f"sel({convert(self.get(c, vector), c.kind, 'm')}, {self._as(a, value.kind, vector)}, "
-                    f"{self._as(b, value.kind, vector)})")
+                return self.emit(value.kind, vector, self.as_kind(a if truth else b, value.kind, vector))
+            text = (f"sel({convert(self.get(c, vector), c.kind, 'm')}, {self.as_kind(a, value.kind, vector)}, "
+                    f"{self.as_kind(b, value.kind, vector)})")
             return self.emit(value.kind, vector, text)
         if value.op in COMPARISON:
             kind = max((a.kind for a in value.args), key=RANK.index)
-            a, b = (self._as(x, kind, vector) for x in value.args)
+            a, b = (self.as_kind(x, kind, vector) for x in value.args)
             return self.emit("m", vector, f"{COMPARISON[value.op]}({a}, {b})")
         if value.op in PREDICATE:
             return self.emit("m", vector, PREDICATE[value.op].format(self.get(value.args[0], vector)))
         if value.op in LOGIC:
-            args = [self._as(a, "m", vector) for a in value.args]
+            args = [self.as_kind(a, "m", vector) for a in value.args]
             return self.emit("m", vector, LOGIC[value.op].format(*args))
         return self._arithmetic(value, vector)
 
-    def _as(self, value: Val, kind: str, vector: bool) -> str:
+    def as_kind(self, value: Val, kind: str, vector: bool) -> str:
+        """C text of a value as another compute type."""
         return convert(self.get(value, vector), value.kind, kind)
 
     def _arithmetic(self, value: Val, vector: bool) -> str:
         if value.op not in ARITHMETIC:
             raise Unsupported(f"op {value.op}")
-        args = [self._as(a, value.kind, vector) for a in value.args]
+        args = [self.as_kind(a, value.kind, vector) for a in value.args]
         if value.kind in "il" and value.op in ("floor", "ceil", "trunc", "round"):
             return args[0]
         text = ARITHMETIC[value.op].format(*args)
@@ -409,7 +427,7 @@ class Kernel:
         return self.emit(value.kind, vector, text)
 
     def _to_dtype(self, value: Val, vector: bool) -> str:
-        text = self._as(value.args[0], value.kind, vector)
+        text = self.as_kind(value.args[0], value.kind, vector)
         if value.dtype in WRAP:
             text = f"{WRAP[value.dtype]}({text})"
         return self.emit(value.kind, vector, text)
@@ -421,7 +439,7 @@ class Kernel:
             self.bufs.append(buf)
         return f"b{self.bufs.index(buf)}"
 
-    def _step(self, index: Index) -> int | None:
+    def step(self, index: Index) -> int | None:
         """The stride along the vector variable, None if there is no constant one."""
         var = self.axes.vector or ""
         if isinstance(index, Affine):
@@ -429,7 +447,7 @@ class Kernel:
         return None if var in index.names() else 0
 
     def _lanes(self) -> str:
-        return self._tail or "W"
+        return self.tail or "W"
 
     def _lane_text(self, index: Index) -> str:
         var = self.axes.vector or ""
@@ -461,12 +479,12 @@ class Kernel:
             text = f"ld1({p} + {index.text()})"
             zero = f"({SCALAR[value.kind]})0"
             return self.emit(value.kind, False, f"{mask} ? {text} : {zero}" if masked else text)
-        step = self._step(index)
+        step = self.step(index)
         if not pairs and step == 1:
             if masked:
-                mask = f"{mask} & first({self._tail})" if self._tail else mask
+                mask = f"{mask} & first({self.tail})" if self.tail else mask
                 return self.emit(value.kind, True, f"ld_masked<{VECTOR[value.kind]}>({p} + {index.text()}, {mask})")
-            rest = f", {self._tail}" if self._tail else ""
+            rest = f", {self.tail}" if self.tail else ""
             return self.emit(value.kind, True, f"ld({p} + {index.text()}{rest})")
         if not pairs and step == 0 and not masked:
             return self.emit(value.kind, True, f"bcast(ld1({p} + {index.text()}))")
@@ -474,18 +492,18 @@ class Kernel:
 
     def _gather(self, kind: str, pairs: Pairs, text: str, mask: str | None = None) -> str:
         setup = self._symbols(pairs, True)
-        name = self._fresh()
-        self._lines.append(f"{VECTOR[kind]} {name} = {{}};")
+        name = self.fresh()
+        self.lines.append(f"{VECTOR[kind]} {name} = {{}};")
         guard = f"if (lane({mask}, k)) " if mask else ""
-        self._lines.append(f"for (int k = 0; k < {self._lanes()}; ++k) {guard}{{ {setup}setlane({name}, k, {text}); }}")
+        self.lines.append(f"for (int k = 0; k < {self._lanes()}; ++k) {guard}{{ {setup}setlane({name}, k, {text}); }}")
         return name
 
     def _wrap(self, value: Val, vector: bool) -> str:
         """An index made nonnegative; one out of bounds sets the status word and becomes 0."""
-        text = self._as(value.args[0], "l", vector)
+        text = self.as_kind(value.args[0], "l", vector)
         masks = [self.get(m, vector) for m in value.args[1:]]
-        if vector and self._tail:
-            masks.append(f"first({self._tail})")
+        if vector and self.tail:
+            masks.append(f"first({self.tail})")
         mask = " & ".join(masks) or "bcast(true)" if vector else " & ".join(masks) or "true"
         return self.emit("l", vector, f"wrap_index({text}, (int64_t){value.attrs[0]}, {mask}, {self._pointer(STATUS)})")
 
@@ -494,7 +512,7 @@ class Kernel:
         index, pairs = self._settled(index, tuple(zip(names, value.args)), vector)
         if not vector:
             return self.emit(value.kind, False, f"({SCALAR[value.kind]})({index.text()})")
-        step = self._step(index)
+        step = self.step(index)
         if pairs or step is None:
             return self._gather(value.kind, pairs, f"({SCALAR[value.kind]})({self._lane_text(index)})")
         base = f"bcast((int64_t)({index.text()}))"
@@ -502,16 +520,16 @@ class Kernel:
         return self.emit(value.kind, True, convert(text, "l", value.kind))
 
     def _store(self, store: Store) -> None:
-        p, step = self._pointer(store.buf), self._step(store.index)
+        p, step = self._pointer(store.buf), self.step(store.index)
         kind = {"float": "f", "bf16": "f", "f16": "f", "double": "d", "bool": "m", "int64_t": "l"}.get(
             MEMORY[self.dtypes[store.buf]], "i")
         vector = self.axes.vector_outer or (store.loop and self.axes.vector is not None)
-        text = self._as(store.value, kind, vector)
+        text = self.as_kind(store.value, kind, vector)
         if not vector:
             self._scatter(store, p, text, False)
         elif store.mode == "assign" and step == 1 and not store.symbols:
-            rest = f", {self._tail}" if self._tail else ""
-            self._lines.append(f"st({p} + {store.index.text()}, {text}{rest});")
+            rest = f", {self.tail}" if self.tail else ""
+            self.lines.append(f"st({p} + {store.index.text()}, {text}{rest});")
         else:
             self._scatter(store, p, text, True)
 
@@ -523,115 +541,4 @@ class Kernel:
         if store.mode != "assign":
             value = f"ld1({p} + {index}) + {value}"
         count = self._lanes() if vector else "1"
-        self._lines.append(f"for (int k = 0; k < {count}; ++k) {{ {setup}st1({p} + {index}, {value}); }}")
-
-
-class _Accumulator:
-    """The running state of one reduction, and the text that declares, updates and finishes it."""
-
-    def __init__(self, kernel: Kernel, value: Val) -> None:
-        self.kernel, self.value = kernel, value
-        self.reduce: str = value.attrs[0]
-        self.arg = value.args[0]
-        self.is_arg = self.reduce.startswith("arg")
-        self.kind = self.arg.kind if self.is_arg else value.kind
-        if self.reduce not in IDENTITY:
-            raise Unsupported(f"reduction {self.reduce}")
-        # a lane meets positions in increasing order, so the first of equals is the one it has already
-        self.in_order = self.is_arg and len(kernel.axes.inner) == 1 and kernel.axes.inner[0][1] < 2**31 - 64
-        self.name = kernel._fresh("a")
-        self.result = f"{self.name}r"
-
-    def identity(self) -> str:
-        """The neutral element as a literal."""
-        value = IDENTITY[self.reduce]
-        if self.kind in LIMITS and isinstance(value, float):
-            value = LIMITS[self.kind][value > 0]
-        return literal(value, self.kind)
-
-    def declare(self, unroll: int | str, lo: str = "0") -> list[str]:
-        """Before the loops; `lo` is where the vector variable starts."""
-        n, vec = self.name, VECTOR[self.kind]
-        lines = [f"{vec} {n}[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}[u] = bcast({self.identity()});"]
-        if self.in_order:
-            # the first position that each lane sees: right even if every element equals the identity
-            start = "iota_i()" if not self.kernel.axes.vector_outer else "vi{}"
-            step = f" + (int32_t)({lo} + u * W)" if not self.kernel.axes.vector_outer else ""
-            lines.append(f"vi {n}i[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}i[u] = {start}{step};")
-        elif self.is_arg:
-            lines.append(f"vl {n}i[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}i[u] = bcast((int64_t)INT64_MAX);")
-        return lines
-
-    def update(self, slot: str) -> None:
-        """In the loop."""
-        k, acc = self.kernel, f"{self.name}[{slot}]"
-        x = k._as(self.arg, self.kind, True)
-        mask = f"first({k._tail})" if k._tail and not k.axes.vector_outer else None
-        if self.is_arg:
-            self._update_arg(x, acc, f"{self.name}i[{slot}]", mask)
-            return
-        new = COMBINE[self.reduce].format(acc, x)
-        k._lines.append(f"{acc} = {f'sel({mask}, {new}, {acc})' if mask else new};")
-
-    def _update_arg(self, x: str, acc: str, at: str, mask: str | None) -> None:
-        k, position = self.kernel, self.value.attrs[1]
-        step = k._step(position) or 0
-        if self.in_order:
-            here = f"(vi{{}} + (int32_t)({position.text()}){' + iota_i()' if step else ''})"
-            win = f"beats_{self.reduce[3:]}({x}, {acc})"
-            cond = f"{win} & {mask}" if mask else win
-            k._lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
-            return
-        here = k.emit("l", True, f"bcast((int64_t)({position.text()})) + iota_l() * {step}")
-        # The first element always wins over the empty state, even where it equals the identity.
-        win = k.emit("m", True, f"beats_{self.reduce[3:]}({x}, {acc}) | (eq({at}, bcast((int64_t)INT64_MAX)) | "
-                                f"(not_(beats_{self.reduce[3:]}({acc}, {x})) & lt({here}, {at})))")
-        cond = f"{win} & {mask}" if mask else win
-        k._lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
-
-    def finish(self, unroll: int, horizontal: bool, part: bool = False, slot: str = "0") -> list[str]:
-        """After the loops: the result, or with `part` that of chunk c."""
-        n = self.name
-        if self.is_arg:
-            return self._finish_arg(unroll, horizontal, part, slot)
-        total = f"{n}[{slot}]"
-        for u in range(1, unroll):
-            total = "(" + COMBINE[self.reduce].format(total, f"{n}[{u}]") + ")"
-        if not horizontal:
-            return [f"const {VECTOR[self.kind]} {self.result} = {total};"]
-        fold = "h" + self.reduce
-        if part:
-            return [f"{n}p[c] = {fold}({total});"]
-        return [f"const {SCALAR[self.kind]} {self.result} = {fold}({total});"]
-
-    def _finish_arg(self, unroll: int, horizontal: bool, part: bool, slot: str) -> list[str]:
-        n, beats = self.name, f"beats_{self.reduce[3:]}"
-        lines = []
-        for u in range(1, unroll):
-            lines.append(f"{{ const vm w = {beats}({n}[{u}], {n}[0]) | (not_({beats}({n}[0], {n}[{u}])) & "
-                         f"lt({n}i[{u}], {n}i[0])); {n}[0] = sel(w, {n}[{u}], {n}[0]); "
-                         f"{n}i[0] = sel(w, {n}i[{u}], {n}i[0]); }}")
-        if not horizontal:
-            return [*lines, f"const vl {self.result} = to_l({n}i[{slot}]);"]
-        if part:
-            return [*lines, f"{n}p[c] = h{self.reduce}({n}[0], {n}i[0], {n}v[c]);"]
-        return [*lines, f"{SCALAR[self.kind]} {n}v; const int64_t {self.result} = "
-                        f"h{self.reduce}({n}[0], {n}i[0], {n}v);"]
-
-    def declare_parts(self, count: int) -> list[str]:
-        """Room for the partial results of chunks."""
-        n = self.name
-        if self.is_arg:
-            return [f"int64_t {n}p[{count}]; {SCALAR[self.kind]} {n}v[{count}];"]
-        return [f"{SCALAR[self.kind]} {n}p[{count}];"]
-
-    def join_parts(self, count: int) -> list[str]:
-        """The result from the partial results, in order; sums of floats in double."""
-        n, r = self.name, self.result
-        if self.is_arg:
-            return [f"int64_t {r} = {n}p[0]; {{ {SCALAR[self.kind]} v = {n}v[0]; for (int c = 1; c < {count}; ++c) "
-                    f"if (beats_{self.reduce[3:]}({n}v[c], v)) {{ v = {n}v[c]; {r} = {n}p[c]; }} }}"]
-        wide = "double" if self.kind == "f" and self.reduce == "sum" else SCALAR[self.kind]
-        step = COMBINE[self.reduce].format(f"{r}w", f"{n}p[c]")
-        return [f"{wide} {r}w = {n}p[0]; for (int c = 1; c < {count}; ++c) {r}w = {step};",
-                f"const {SCALAR[self.kind]} {r} = ({SCALAR[self.kind]}){r}w;"]
+        self.lines.append(f"for (int k = 0; k < {count}; ++k) {{ {setup}st1({p} + {index}, {value}); }}")

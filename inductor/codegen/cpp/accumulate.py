@@ -1,0 +1,129 @@
+"""The running state of one reduction, and the C++ that declares, updates and finishes it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..values import Unsupported, Val
+from .ops import SCALAR, VECTOR, literal
+
+if TYPE_CHECKING:
+    from .kernel import Kernel
+
+IDENTITY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True,
+            "argmax": -math.inf, "argmin": math.inf}
+COMBINE = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "max_({0}, {1})", "min": "min_({0}, {1})",
+           "any": "{0} | {1}", "all": "{0} & {1}"}
+LIMITS = {"i": (-(2**31), 2**31 - 1), "l": (-(2**63), 2**63 - 1), "m": (0, 1)}
+
+
+class Accumulator:
+    """Of the reduction `value` of a kernel: `name` is an array of vectors, `result` the C name of what comes out."""
+
+    def __init__(self, kernel: Kernel, value: Val) -> None:
+        self.kernel, self.value = kernel, value
+        self.reduce: str = value.attrs[0]
+        self.arg = value.args[0]
+        self.is_arg = self.reduce.startswith("arg")
+        self.kind = self.arg.kind if self.is_arg else value.kind
+        if self.reduce not in IDENTITY:
+            raise Unsupported(f"reduction {self.reduce}")
+        # a lane meets positions in increasing order, so the first of equals is the one it has already
+        self.in_order = self.is_arg and len(kernel.axes.inner) == 1 and kernel.axes.inner[0][1] < 2**31 - 64
+        self.name = kernel.fresh("a")
+        self.result = f"{self.name}r"
+
+    def identity(self) -> str:
+        """The neutral element as a literal."""
+        value = IDENTITY[self.reduce]
+        if self.kind in LIMITS and isinstance(value, float):
+            value = LIMITS[self.kind][value > 0]
+        return literal(value, self.kind)
+
+    def declare(self, unroll: int | str, lo: str = "0") -> list[str]:
+        """Before the loops; `lo` is where the vector variable starts."""
+        n, vec = self.name, VECTOR[self.kind]
+        lines = [f"{vec} {n}[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}[u] = bcast({self.identity()});"]
+        if self.in_order:
+            # the first position that each lane sees: right even if every element equals the identity
+            start = "iota_i()" if not self.kernel.axes.vector_outer else "vi{}"
+            step = f" + (int32_t)({lo} + u * W)" if not self.kernel.axes.vector_outer else ""
+            lines.append(f"vi {n}i[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}i[u] = {start}{step};")
+        elif self.is_arg:
+            lines.append(f"vl {n}i[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}i[u] = bcast((int64_t)INT64_MAX);")
+        return lines
+
+    def update(self, slot: str) -> None:
+        """In the loop."""
+        k, acc = self.kernel, f"{self.name}[{slot}]"
+        x = k.as_kind(self.arg, self.kind, True)
+        mask = f"first({k.tail})" if k.tail and not k.axes.vector_outer else None
+        if self.is_arg:
+            self._update_arg(x, acc, f"{self.name}i[{slot}]", mask)
+            return
+        new = COMBINE[self.reduce].format(acc, x)
+        k.lines.append(f"{acc} = {f'sel({mask}, {new}, {acc})' if mask else new};")
+
+    def _update_arg(self, x: str, acc: str, at: str, mask: str | None) -> None:
+        k, position = self.kernel, self.value.attrs[1]
+        step = k.step(position) or 0
+        if self.in_order:
+            here = f"(vi{{}} + (int32_t)({position.text()}){' + iota_i()' if step else ''})"
+            win = f"beats_{self.reduce[3:]}({x}, {acc})"
+            cond = f"{win} & {mask}" if mask else win
+            k.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
+            return
+        here = k.emit("l", True, f"bcast((int64_t)({position.text()})) + iota_l() * {step}")
+        # The first element always wins over the empty state, even where it equals the identity.
+        win = k.emit("m", True, f"beats_{self.reduce[3:]}({x}, {acc}) | (eq({at}, bcast((int64_t)INT64_MAX)) | "
+                                f"(not_(beats_{self.reduce[3:]}({acc}, {x})) & lt({here}, {at})))")
+        cond = f"{win} & {mask}" if mask else win
+        k.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
+
+    def finish(self, unroll: int, horizontal: bool, part: bool = False, slot: str = "0") -> list[str]:
+        """After the loops: the result, or with `part` that of chunk c."""
+        n = self.name
+        if self.is_arg:
+            return self._finish_arg(unroll, horizontal, part, slot)
+        total = f"{n}[{slot}]"
+        for u in range(1, unroll):
+            total = "(" + COMBINE[self.reduce].format(total, f"{n}[{u}]") + ")"
+        if not horizontal:
+            return [f"const {VECTOR[self.kind]} {self.result} = {total};"]
+        fold = "h" + self.reduce
+        if part:
+            return [f"{n}p[c] = {fold}({total});"]
+        return [f"const {SCALAR[self.kind]} {self.result} = {fold}({total});"]
+
+    def _finish_arg(self, unroll: int, horizontal: bool, part: bool, slot: str) -> list[str]:
+        n, beats = self.name, f"beats_{self.reduce[3:]}"
+        lines = []
+        for u in range(1, unroll):
+            lines.append(f"{{ const vm w = {beats}({n}[{u}], {n}[0]) | (not_({beats}({n}[0], {n}[{u}])) & "
+                         f"lt({n}i[{u}], {n}i[0])); {n}[0] = sel(w, {n}[{u}], {n}[0]); "
+                         f"{n}i[0] = sel(w, {n}i[{u}], {n}i[0]); }}")
+        if not horizontal:
+            return [*lines, f"const vl {self.result} = to_l({n}i[{slot}]);"]
+        if part:
+            return [*lines, f"{n}p[c] = h{self.reduce}({n}[0], {n}i[0], {n}v[c]);"]
+        return [*lines, f"{SCALAR[self.kind]} {n}v; const int64_t {self.result} = "
+                        f"h{self.reduce}({n}[0], {n}i[0], {n}v);"]
+
+    def declare_parts(self, count: int) -> list[str]:
+        """Room for the partial results of chunks."""
+        n = self.name
+        if self.is_arg:
+            return [f"int64_t {n}p[{count}]; {SCALAR[self.kind]} {n}v[{count}];"]
+        return [f"{SCALAR[self.kind]} {n}p[{count}];"]
+
+    def join_parts(self, count: int) -> list[str]:
+        """The result from the partial results, in order; sums of floats in double."""
+        n, r = self.name, self.result
+        if self.is_arg:
+            return [f"int64_t {r} = {n}p[0]; {{ {SCALAR[self.kind]} v = {n}v[0]; for (int c = 1; c < {count}; ++c) "
+                    f"if (beats_{self.reduce[3:]}({n}v[c], v)) {{ v = {n}v[c]; {r} = {n}p[c]; }} }}"]
+        wide = "double" if self.kind == "f" and self.reduce == "sum" else SCALAR[self.kind]
+        step = COMBINE[self.reduce].format(f"{r}w", f"{n}p[c]")
+        return [f"{wide} {r}w = {n}p[0]; for (int c = 1; c < {count}; ++c) {r}w = {step};",
+                f"const {SCALAR[self.kind]} {r} = ({SCALAR[self.kind]}){r}w;"]
