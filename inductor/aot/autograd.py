@@ -11,12 +11,12 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 from .joint import JointGraph, to_joint
-from .memory import ancestors, output_of
+from .memory import ancestors, output_of, viewed
 from .partition import Halves, partition
 from .rerun import Rerun
 from .results import Constant, Input, Made, Result, View
 
-Compiled = Callable[..., Sequence[torch.Tensor]]
+Compiled = Callable[..., list[torch.Tensor]]
 
 
 def compile_training(
@@ -94,7 +94,7 @@ def _writing(joint: JointGraph, forward: Compiled) -> Compiled:
     if not writes:
         return forward
 
-    def run(*primals: torch.Tensor) -> Sequence[torch.Tensor]:
+    def run(*primals: torch.Tensor) -> list[torch.Tensor]:
         before = [primals[i]._version for i in writes]
         made = forward(*primals)
         for i, version in zip(writes, before):
@@ -129,12 +129,16 @@ def _make_function(
     count, differentiable = len(joint.origins), len(joint.tangents)
     gradients = _Gradients(joint, backward)
     hold = again.hold
+    nodes = output_of(halves.forward.graph).args[0]
+    views = [k for k in range(count) if viewed(nodes[k]) is not None]
 
     class CompiledGraph(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *primals: torch.Tensor) -> tuple[torch.Tensor, ...]:
             ctx.held = hold(primals)
             made = run(*primals)
+            for k in views:  # autograd would refuse writes to a view that a custom function returns
+                made[k] = made[k].detach()
             ctx.save_for_backward(*inputs(primals), *returned(made), *made[count:])
             made = tuple(made[:count])
             ctx.mark_non_differentiable(*made[differentiable:])

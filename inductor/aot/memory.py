@@ -60,8 +60,8 @@ def tidy(gm: torch.fx.GraphModule, states: Sequence[InputState], writes: Sequenc
         if node.op == "call_function" and node.target in _SAME:
             node.replace_all_uses_with(node.args[0])
             gm.graph.erase_node(node)
-    returned, written, gradients, tangents = output.args[0]
-    _to_inputs(gm.graph, tangents)
+    _to_inputs(gm.graph, output.args[0][3])
+    returned, written, gradients, _ = output.args[0]
     root = roots(gm.graph)
     inputs = gm.graph.find_nodes(op="placeholder")
     clobbered = {inputs[i] for i in writes}

@@ -89,7 +89,7 @@ def classify(
     bases = _bases(values, owner)
     made = _unique(base for base in bases if base is not None)
     changed = [primals[i] for i in assigned]
-    returned = sorted([*made, *changed], key=lambda x: not x.requires_grad)  # stable
+    returned = sorted([*made, *changed], key=lambda x: x.grad_fn is None)  # stable
     index = {id(x): k for k, x in enumerate(returned)}
     results: list[Result] = []
     for value, base in zip(values, bases):
@@ -105,7 +105,7 @@ def classify(
         tuple(results),
         structure,
         returned,
-        sum(x.requires_grad for x in returned),
+        sum(x.grad_fn is not None for x in returned),
         tuple(origin.get(id(x)) for x in returned),
         [(i, primals[i]) for i in written],
         tuple((i, index[id(primals[i])]) for i in assigned),
@@ -135,7 +135,7 @@ def _bases(values: Sequence[Any], owner: dict[Any, int]) -> list[torch.Tensor | 
     groups: dict[Any, list[torch.Tensor]] = {}
     for value in values:
         if isinstance(value, torch.Tensor) and storage_of(value) not in owner:
-            if value.requires_grad and value.is_leaf:
+            if value.requires_grad and value.is_leaf and not value._is_view():  # a view made under no_grad looks so
                 raise NotFunctional("a leaf that requires a gradient is made")
             groups.setdefault(storage_of(value), []).append(value)
     chosen = {key: _base(_unique(members)) for key, members in groups.items()}
@@ -145,9 +145,11 @@ def _bases(values: Sequence[Any], owner: dict[Any, int]) -> list[torch.Tensor | 
 def _base(members: list[torch.Tensor]) -> torch.Tensor:
     """The tensor that all these results in one memory can be views of."""
     if len(members) == 1:
+        if members[0].requires_grad and members[0].grad_fn is None:
+            raise NotFunctional("a view made under no_grad of a differentiable value is all that is returned of it")
         return members[0]
     bases = _unique(x._base if x._is_view() and x._base is not None else x for x in members)
-    graded = [x for x in bases if x.requires_grad]
+    graded = [x for x in bases if x.grad_fn is not None]
     base = graded[0] if graded else max(bases, key=torch.Tensor.numel)
     if len(graded) > 1 or not dense(base.shape, base.stride()):
         raise NotFunctional("results share memory in a way that only eager can tell")
@@ -163,10 +165,11 @@ def _result(value: torch.Tensor, base: torch.Tensor, source: Made | Input) -> Re
         return source
     if value.dtype != base.dtype or value.is_conj() or value.is_neg():
         raise NotFunctional("a result lies in the memory of a tensor of another dtype")
-    if value.requires_grad and value._base is not base:
+    tracked = value.grad_fn is not None
+    if tracked and value._base is not base:
         raise NotFunctional("a result shares memory with a tensor that autograd does not connect it to")
     offset = value.storage_offset() - base.storage_offset()
-    return View(source, tuple(value.shape), value.stride(), offset, value.requires_grad, value._is_view())
+    return View(source, tuple(value.shape), value.stride(), offset, tracked, value._is_view())
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:
