@@ -14,10 +14,10 @@ from typing import Any
 import torch
 import torch.fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
+from .fake import fake_mode, make_fx
 from .functionalize import GraphRun, NotFunctional, attributes_of, storage_of
 from .memory import is_random, tidy
 from .results import Finals, InputState, Result, classify, dense
@@ -63,7 +63,7 @@ def to_joint(
     if not all(isinstance(x, torch.Tensor) for x in inputs):
         raise NotFunctional("an input is not a tensor")
     attributes, names = _attributes(gm, inputs)
-    mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or FakeTensorMode()
+    mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or fake_mode()
     primals = (*inputs, *attributes)
     fakes = [x if isinstance(x, FakeTensor) else mode.from_tensor(x) for x in primals]
     table = {op: fn for op, fn in (decompositions or {}).items() if not is_random(op)}
@@ -154,6 +154,28 @@ class _NonLeaf(torch.autograd.Function):
         return grad
 
 
+class _LinedRun(GraphRun):
+    """A run after which autograd's nodes know the user's line: what they compute in the backward is marked with it."""
+
+    def __init__(
+        self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor], primals: Sequence[torch.Tensor]
+    ) -> None:
+        super().__init__(gm, state)
+        self.seen: set[Any] = {x.grad_fn for x in primals} | {None}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        line = n.meta.get("stack_trace")
+        stack = [x.grad_fn for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)] if line else []
+        while stack:
+            step = stack.pop()
+            if step not in self.seen:
+                self.seen.add(step)
+                step.register_prehook(lambda _: torch.fx.traceback.set_stack_trace([line]))
+                stack.extend(source for source, _ in step.next_functions)
+        return result
+
+
 class _Trace:
     """What make_fx traces: primals -> [returned, written, gradients, tangents]. Leaves `finals` behind."""
 
@@ -179,7 +201,7 @@ class _Trace:
             primals.append(x if is_leaf else _NonLeaf.apply(x))
         state = {name: primals[i] for name, i in self.names.items()}
         before = [InputState.of(x) for x in primals]
-        result = GraphRun(self.gm, state).run(*primals[: self.count])
+        result = _LinedRun(self.gm, state, primals).run(*primals[: self.count])
         values, structure = pytree.tree_flatten(result)
         finals = self.finals = classify(values, structure, primals, before)
         with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region
