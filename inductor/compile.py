@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import re
 import time
@@ -28,6 +29,7 @@ from .runtime.cpp_build import BuildError, build_all, kernel_addresses
 from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec
 from .schedule import print_schedule, schedule
+from .specialize import Specialized, is_symbolic
 from .stages import show
 
 GRADIENTS = "inputs require gradients: the captured graph runs with ATen under autograd"
@@ -71,14 +73,17 @@ def compile_fx(
 ) -> Callable[..., Any]:
     """A callable that does what `gm` does on inputs of the sizes, strides and dtypes of `example_inputs`.
 
-    Where it cannot be compiled, one warning says why and `gm.forward` is returned; with the option `strict` that is a
-    CompileError. ValueError for an unknown option.
+    With numbers or symbolic sizes among the inputs, it is compiled at the first call of each size. Where it cannot be
+    compiled, one warning says why and `gm.forward` is returned; with the option `strict` that is a CompileError.
+    ValueError for an unknown option.
     """
     chosen = CompileOptions.of(options)
     report = gm.meta["compile_report"] = CompileReport()
     if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, example_inputs)):
         report.fallback = GRADIENTS
         return gm.forward
+    if is_symbolic(example_inputs):
+        return Specialized(gm, functools.partial(compile_fx, options=options))
     try:
         return _compile(gm, example_inputs, chosen, report)
     except (Unsupported, BuildError, OSError) as error:

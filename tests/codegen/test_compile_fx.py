@@ -206,3 +206,22 @@ def test_a_cache_that_cannot_be_written_is_one_warning(tmp_path):
     blocked.write_text("")
     out, err = process(5.5, PYFRAME_CACHE_DIR=str(blocked / "cache"))
     assert out.endswith("None") and err.count("cannot write") == 1
+
+
+def test_torch_compile_finds_the_backend_and_sizes_may_vary(tmp_path):
+    program = """
+import torch, warnings
+warnings.simplefilter("error")
+f = torch.compile(lambda x, n: (x * n).softmax(-1) + x.shape[0], backend="pyframe_inductor")
+for n in (4, 8, 16, 32):
+    x = torch.randn(n, 5)
+    torch.testing.assert_close(f(x, n + 1), (x * (n + 1)).softmax(-1) + n)
+model = torch.nn.Sequential(torch.nn.Linear(5, 5), torch.nn.GELU())
+fast = torch.compile(model, backend="pyframe_inductor")
+torch.testing.assert_close(fast(x), model(x))
+fast(x).sum().backward()
+assert model[0].weight.grad is not None
+"""
+    env = {**os.environ, "PYFRAME_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
