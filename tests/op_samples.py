@@ -72,6 +72,7 @@ CASES = {
     "split": (lambda a: [x + 1 for x in a.split(2, 1)] + [x * 2 for x in (a + 1).chunk(3, 1)], f32(4, 6)),
     "unbind": (lambda a: sum(a.unbind(0)), f32(3, 4)),
     "rotate_half": (lambda a: torch.cat([-a[..., 2:], a[..., :2]], -1) * a, f32(3, 4)),
+    "roll": (lambda a: (a.roll(1, -1) + 1, torch.roll(a, (-1, 4), (0, 1)) * 2), f32(3, 5)),
     "cat3": (lambda a, b: torch.cat([a + 1, b * 2, a.sin()], 1), f32(2, 3), f32(2, 5)),
     "cat_nested": (lambda a: torch.cat([torch.cat([a + 1, a], 0).exp(), a * 2], 0), f32(2, 3)),
     "stack": (lambda a, b: torch.stack([a + 1, b * 2], 1), f32(2, 3), f32(2, 3)),

@@ -202,15 +202,21 @@ class GraphLowering:
 
     def finish_copies(self, nodes: Sequence[fx.Node]) -> None:
         """Before an input is overwritten: compute whatever still has to read it."""
-        last = nodes[-1]
-        copies = [n for n in nodes if n.target is torch.ops.aten.copy_.default]
+        results = [n for n in nodes[-1].all_input_nodes if isinstance(self.env.get(n), Lazy)]
+        copied = [n.args[1] for n in nodes if n.target is torch.ops.aten.copy_.default][1:]
+        viewed = self.shared_nodes(nodes[-1])
         current = self.node
-        for node in {**dict.fromkeys(last.all_input_nodes), **{c.args[1]: None for c in copies[1:]}}:
-            value = self.env.get(node)
-            if isinstance(value, Lazy):
-                self.node = node
-                self.in_memory(value, node.meta["val"])
+        for self.node in results:
+            self.output(self.env[self.node], self.node.meta["val"], self.node in viewed)
+        for self.node in copied:
+            if isinstance(self.env.get(self.node), Lazy):
+                self.in_memory(self.env[self.node], self.node.meta["val"])
         self.node = current
+
+    def shared_nodes(self, output: fx.Node) -> set[fx.Node]:
+        """The results that share memory with other results."""
+        args, groups = output.args[0], self.shared or ()
+        return {a for a, g in zip(args, groups) if g is not None and groups.count(g) > 1}  # type: ignore[arg-type]
 
     def copy_into(self, target: Any, value: Any) -> Any:
         """`input.copy_(value)`."""
@@ -235,10 +241,11 @@ class GraphLowering:
         groups = self.shared or (None,) * len(args)
         outs: list[Any] = []
         owner: dict[str, int] = {}
+        viewed = self.shared_nodes(self.node)
         for arg, group in zip(args, groups):
             value = self.env[arg] if isinstance(arg, fx.Node) else arg
             if is_value(value):
-                memory = self.output(value, arg.meta["val"], group is not None and groups.count(group) > 1)
+                memory = self.output(value, arg.meta["val"], arg in viewed)
                 if group is not None:
                     taken = owner.setdefault(memory.buffer.name, group)
                     if taken != group or isinstance(memory.buffer, InputBuffer | ConstantBuffer):

@@ -215,6 +215,21 @@ def flip(graph: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
     return Lazy(x.device, x.dtype, tuple(x.size), inner_fn, x.reads, x.work + 1, tuple(graph.val.stride()))
 
 
+@lowering("roll")
+def roll(graph: Any, x: TensorValue, shifts: Sequence[int], dims: Sequence[int] = ()) -> TensorValue:
+    """x moved along some dimensions, what leaves one end entering at the other"""
+    if not dims or 0 in x.size:
+        raise Unlowered
+    by = dict.fromkeys(range(len(x.size)), 0)
+    for shift, dim in zip(shifts, dims):
+        by[dim % len(x.size)] += shift
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        return x.load([(i + -by[d] % n) % n for d, (i, n) in enumerate(zip(index, x.size))])
+
+    return Lazy(x.device, x.dtype, tuple(x.size), inner_fn, x.reads, x.work + 1, tuple(graph.val.stride()))
+
+
 @lowering("repeat")
 def repeat(graph: Any, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
     """x side by side with itself"""
