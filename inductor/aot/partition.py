@@ -164,7 +164,8 @@ class _Plan:
         if x.op == "placeholder" and self.joint.permanent[self.position[x]]:
             return 1  # a parameter stays in memory anyway
         val = x.meta["val"]
-        return max(1, val.numel() * val.element_size())
+        # for a value of the backward the forward would do work that is not its own
+        return max(1, val.numel() * val.element_size()) * (2 if x.meta.get("backward") else 1)
 
 
 def recomputable(node: Node) -> bool:
