@@ -21,13 +21,24 @@ from .core import guard_explain, guard_program
 from .core.guard import Guard, TensorMeta
 from .emit.graph import GraphBuilder
 from .emit.output import TraceResult
-from .errors import BackendCompilerFailed, InternalError, PyframeError, RecompileLimitExceeded, Restart, SkipFrame
+from .emit.resume import continuation
+from .errors import (
+    BackendCompilerFailed,
+    GraphBreak,
+    InternalError,
+    PyframeError,
+    RecompileLimitExceeded,
+    Restart,
+    SkipFrame,
+)
 from .interp.trace import Trace
 from .metrics import counters
 from .options import Options
 from .report.logs import log
+from .vars import unknown
 
 MAX_RESTARTS = 200
+_OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _SKIPPED_ROOTS = tuple(
     {
@@ -70,6 +81,7 @@ class FrameCompiler:
         self.always: set[types.CodeType] = set()
         self.captures: list[Capture] | None = None
         self.limited: set[int] = set()
+        self.announced: set[tuple[str, str, int] | None] = set()
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         code = func.__code__
@@ -90,6 +102,7 @@ class FrameCompiler:
         log("recompiles", f"{func.__qualname__}: {reason}")
         if len(entries) < self.options.recompile_limit:
             counters["recompiles"] += 1
+            self._generalize(func, locals_, entries)
             return True
         if self.options.fullgraph:
             raise RecompileLimitExceeded(f"{func.__qualname__}: {len(entries)} captures; last missed guard: {reason}")
@@ -112,14 +125,29 @@ class FrameCompiler:
             return "unknown guard"
         return described[index](func, locals_) if callable(described[index]) else described[index]
 
+    @staticmethod
+    def _generalize(func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> None:
+        """In a function that runs once for each iteration of a loop, values that changed since the last capture are
+        no constants of the next one."""
+        known = continuation(func.__code__)
+        if known is None or not known.loops:
+            return
+        for described in entries[0].tag:
+            guard = described.guard if isinstance(described, _Explained) else None
+            if guard is None or guard.kind not in _OF_VALUES or type(guard.payload) is bool:
+                continue
+            if guard_explain.evaluate([guard], func, locals_) is not None:
+                known.varying[guard.source] = (*unknown.VALUES, *unknown.CONTAINERS)
+
     # ---- capturing ----
     def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> Any:
         start = time.perf_counter()
         state = _C.GlobalState.capture()
         self.backend_seconds = 0.0
         result, trace = self._trace(func, locals_)
-        counters["graph_breaks"].update(b.kind for b in result.breaks)
         for brk in result.breaks:
+            if self._is_news(brk):
+                counters["graph_breaks"][brk.kind] += 1
             where = brk.stack[-1] if brk.stack else func.__qualname__
             log("breaks", f"{brk.kind} at {where}: {brk.detail}")
         if result.compiled is None and not result.breaks and not len(trace.effects):
@@ -132,6 +160,19 @@ class FrameCompiler:
                 Capture(func.__qualname__, list(result.guards), result.gms, result.breaks, seconds)
             )
         return entry
+
+    def _is_news(self, brk: GraphBreak) -> bool:
+        """Whether a break is met for the first time: a frame that stops before a call or a loop because of a break in
+        there meets it, and so does the capture of that call or loop body."""
+        where = (brk.kind, brk.stack[-1].filename, brk.stack[-1].lineno) if brk.stack else None
+        ahead = len(brk.stack) > 1 or bool(brk.context.get("ahead"))
+        if where is None or where not in self.announced:
+            if ahead:
+                self.announced.add(where)
+            return True
+        if not ahead:
+            self.announced.discard(where)
+        return False
 
     def _trace(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> tuple[TraceResult, Trace]:
         speculation: dict[int, Any] = {}
@@ -193,7 +234,17 @@ def _description(guards: list[Guard], index: int | None) -> Any:
     guard = guards[index]
     if guard.kind in ("ID", "TYPE", "SAME", "DISTINCT", "PREDICATE", "GLOBAL_STATE"):
         return f"{guard.kind} {guard.source}" + (f" (from {guard.line})" if guard.line else "")
-    return lambda func, locals_: guard_explain.explain(guard, func, locals_)
+    return _Explained(guard)
+
+
+class _Explained:
+    """A guard that can say why it fails; of a kind that keeps no object of the user alive."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+
+    def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> str:
+        return guard_explain.explain(self.guard, func, locals_)
 
 
 def _as_tuple(compiled: Callable[..., Any]) -> Any:

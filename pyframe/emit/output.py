@@ -6,8 +6,6 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..bytecode import OPS, Instr, Label
-from ..bytecode.flow import live_locals
 from ..core.guard import GuardSet
 from ..core.source import Source
 from ..errors import GraphBreak, SkipFrame
@@ -16,11 +14,8 @@ from ..vars.const import ConstVar
 from ..vars.sequence import ListVar, TupleVar
 from . import replay
 from .assemble import Assembler
+from .leave import Leave
 from .reconstruct import Codegen
-from .resume import make_resume
-
-# Their results may hold a NULL that cannot be passed on to a resume function.
-_NULL_RESULTS = ("LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
 
 
 @dataclass
@@ -43,12 +38,14 @@ class TraceResult:
 
 @dataclass
 class End:
-    """How the trace of the root frame ended: `value` returned, or `brk` at instruction `at`."""
+    """How the trace of the root frame ended: `value` returned, or `brk` at instruction `at`; with `loop`, the break is
+    inside the loop with that head, and `at` is its GET_ITER or the head itself."""
 
     value: Var | None = None
     brk: GraphBreak | None = None
     at: int = 0
     stack: list[Var] = field(default_factory=list)
+    loop: int | None = None
 
 
 class OutputBuilder:
@@ -56,10 +53,7 @@ class OutputBuilder:
         self.tx, self.root, self.end = tx, root, end
         cc = root.cc
         self.cells = set(cc.freevars) | (set(cc.cellvars) if end.brk is not None else set())
-        self.live: list[str] = []
-        if end.brk is not None:
-            alive = live_locals(cc, end.at)
-            self.live = [name for name in root.locals if name in alive and name not in self.cells]
+        self.leave = Leave(tx, root, end, self.cells) if end.brk is not None else None
 
     def assembler(self) -> Assembler:
         asm = Assembler(self.root.cc)
@@ -115,74 +109,8 @@ class OutputBuilder:
                 cg.asm.load_fast(result)
             cg.asm.return_value()
             return
-        self._leave(cg, commits)
-
-    def _leave(self, cg: Codegen, commits: list[replay.Commit]) -> None:
-        code = self.root.code
-        if "__class__" in code.co_freevars and "super" in code.co_names:
-            raise SkipFrame("super() without arguments reads the frame's first argument, which a resume function moves")
-        asm, root, end = cg.asm, self.root, self.end
-        values = {name: self._temp(cg, root.locals[name]) for name in self.live}
-        own = [(name, root.cells[name].content) for name in root.cc.cellvars if name in root.cells]
-        contents = {name: None if content is None else self._temp(cg, content) for name, content in own}
-        slots = [None if _is_null(var) else self._temp(cg, var) for var in end.stack]
-        for commit in commits:
-            commit()
-        for name, temp in values.items():
-            asm.load_fast(temp)
-            asm.store_fast(name)
-        for name, content in contents.items():
-            if content is not None:
-                asm.load_fast(content)
-                asm.store_deref(name)
-        for slot in slots:
-            if slot is None:
-                asm.emit("PUSH_NULL")
-            else:
-                asm.load_fast(slot)
-        self._break(cg)
-
-    def _temp(self, cg: Codegen, var: Var) -> str:
-        cg.load(var)
-        return cg.asm.store_fast()
-
-    def _break(self, cg: Codegen) -> None:
-        """Run the breaking instruction for real, then call what continues after it."""
-        asm, root, end = cg.asm, self.root, self.end
-        instr: Instr = root.flow.instrs[end.at]
-        if instr.op in _NULL_RESULTS:
-            raise SkipFrame(f"break at {instr.op}")
-        row = OPS[instr.op]
-        tail, taken = Label("tail"), Label("taken") if row.jump else None
-        asm.jump(asm.embed_original(end.at, tail, taken))
-        rest = [_is_null(var) for var in end.stack[: len(end.stack) - row.pops(instr.arg)]]
-        if not row.terminator:
-            asm.label(tail)
-            self._continue(asm, end.at + 1, rest + [False] * row.pushes(instr.arg))
-        if taken is not None:
-            assert row.jump_pushes is not None
-            asm.label(taken)
-            target = root.flow.place[instr.arg]
-            if instr.op == "FOR_ITER":
-                self._continue(asm, target + 1, rest)
-            else:
-                self._continue(asm, target, rest + [False] * row.jump_pushes(instr.arg))
-
-    def _continue(self, asm: Assembler, at: int, nulls: list[bool]) -> None:
-        live = tuple(name for name in self.live if name in live_locals(self.root.cc, at))
-        try:
-            code = make_resume(self.root.code, at, len(nulls), tuple(nulls), live)
-        except ValueError as error:
-            raise SkipFrame(str(error)) from error
-        temps = [asm.store_fast() for _ in nulls][::-1]
-        loads = [Instr("LOAD_FAST", temp) for temp, null in zip(temps, nulls, strict=True) if not null]
-        loads += [Instr("LOAD_FAST", name) for name in live]
-        asm.call(asm.function_instrs(code), loads, len(loads))
-        asm.return_value()
-
-
-def _is_null(var: Var) -> bool:
-    return type(var).__name__ == "NullVar"
+        assert self.leave is not None
+        self.leave.emit(cg, commits)
 
 
 def _template(var: Var, wanted: list[Var]) -> Any:

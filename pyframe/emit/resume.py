@@ -8,9 +8,12 @@ the original body, entered by a jump.  Regions, loops and positions are the orig
 
 from __future__ import annotations
 
+import functools
 import re
 import types
+import weakref
 from dataclasses import dataclass
+from typing import Any
 
 from pyframe.bytecode import (
     CanonicalCode,
@@ -23,12 +26,16 @@ from pyframe.bytecode import (
 )
 from pyframe.bytecode.flow import build_flow, displaced_cells, reachable, stack_depths
 
+from ..core.source import LocalSource, Source
+from .loops import UNBOUND, LoopCut, cut_loop
+
 CO_OPTIMIZED, CO_NEWLOCALS, CO_VARARGS, CO_VARKEYWORDS, CO_NESTED = 0x01, 0x02, 0x04, 0x08, 0x10
 CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
 CO_HAS_DOCSTRING = 0x4000000  # from 3.13
 _SUSPENDING = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _NOT_INHERITED = CO_VARARGS | CO_VARKEYWORDS | CO_HAS_DOCSTRING
-_SUFFIX = re.compile(r"__resume_\d+$")
+_SUFFIX = re.compile(r"__(resume|body)_\d+$")
+FIRST = "__self"  # stands for the first argument where that is a cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +43,77 @@ class ResumeKey:
     """All that a resume function depends on: two breaks with equal keys share one.
 
     `at` is the ordinal of the instruction to run next among the real instructions of `canonicalize(code)`;
-    `stack_nulls` says, bottom first, which stack slots hold NULL; `live` names the locals that are passed.
+    `stack_nulls` says, bottom first, which stack slots hold NULL; `live` names the locals that are passed, those in
+    `maybe` as UNBOUND when they are not bound.  `first` is a local (or FIRST) that is passed before everything else,
+    because `super()` reads the frame's first argument.  With `cut`, the code is the body of that loop.
     """
 
     code: types.CodeType
     at: int
     stack_nulls: tuple[bool, ...]
     live: tuple[str, ...]
+    first: str | None = None
+    maybe: tuple[str, ...] = ()
+    cut: LoopCut | None = None
+
+
+class Continuation:
+    """What is known of a resume function beyond its code.  `varying` holds sources whose values are not to be taken
+    as constants, with the types that this goes for; `loops` says that it runs once for each iteration of a loop."""
+
+    def __init__(self) -> None:
+        self.varying: dict[Source, tuple[type, ...]] = {}
+        self.loops = False
+
+
+_CONTINUATIONS: weakref.WeakKeyDictionary[types.CodeType, Continuation] = weakref.WeakKeyDictionary()
+
+
+def continuation(code: types.CodeType) -> Continuation | None:
+    """What is known of `code` as a resume function, None for other code."""
+    return _CONTINUATIONS.get(code)
+
+
+class _SameCode:
+    """A code object by identity: equal codes of two files are two codes."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.code = code
+
+    def __hash__(self) -> int:
+        return id(self.code)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameCode) and other.code is self.code
+
+
+@functools.lru_cache(maxsize=4096)
+def _shared(code: _SameCode, *parts: Any) -> types.CodeType:
+    made = make_resume_for(ResumeKey(code.code, *parts))
+    _CONTINUATIONS.setdefault(made, Continuation())
+    return made
+
+
+def shared_resume(key: ResumeKey) -> types.CodeType:
+    """`make_resume_for(key)`, one code object for equal keys: captures of it are shared and counted together."""
+    parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut)
+    return _shared(_SameCode(key.code), *parts)
+
+
+def parameter_source(code: types.CodeType, name: str) -> LocalSource:
+    """The source of parameter `name` of a resume function."""
+    return LocalSource(name, code.co_varnames.index(name))
+
+
+def super_argument(cc: CanonicalCode) -> str | None:
+    """The local that `super()` without arguments reads, None if the code cannot call it."""
+    names = {item.arg for item in cc.real_instrs() if item.op in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return cc.varnames[0] if "__class__" in cc.freevars and "super" in names and cc.varnames else None
+
+
+def plain_name(name: str) -> str:
+    """The name of the function that a resume function continues."""
+    return _SUFFIX.sub("", name)
 
 
 def stack_parameter(slot: int, live: tuple[str, ...] = ()) -> str:
@@ -150,19 +221,50 @@ def make_resume_for(key: ResumeKey) -> types.CodeType:
     """`make_resume` by key."""
     cc = canonicalize(key.code)
     _check(key, cc)
+    cc, at = (cc, key.at) if key.cut is None else cut_loop(cc, key.cut)
     names = [stack_parameter(slot, key.live) for slot in range(len(key.stack_nulls))]
-    params = [name for name, null in zip(names, key.stack_nulls, strict=True) if not null]
-    freevars = cc.cellvars + cc.freevars
-    target = cc.real_instrs()[key.at]
+    params = [] if key.first is None else [key.first]
+    params += [name for name, null in zip(names, key.stack_nulls, strict=True) if not null]
+    params += [name for name in key.live if name != key.first]
+    target = cc.real_instrs()[at]
     # Up to 3.12 the names of a CALL_KW are part of it: drop them from the stack and enter at their LOAD_CONST.
     has_names = target.op == "CALL_KW"
-    entry = key.at - has_names
+    entry = at - has_names
     if has_names:
-        keyword_names(cc.real_instrs(), key.at)
+        keyword_names(cc.real_instrs(), at)
     body, regions, entries = copy_body(cc, reachable(cc, entry))
+    prologue = _prologue(key, cc, target, names)
+    if has_names:
+        prologue.append(Instr("POP_TOP"))
+    prologue.append(Instr("JUMP", entries[entry]))
+    kept_names = {item.arg for item in body if isinstance(item, Instr) and isinstance(item.arg, str)}
+    locals_ = [
+        name for name in cc.varnames if name not in cc.cellvars and name in kept_names and name not in params
+    ]
+    freevars = cc.cellvars + cc.freevars
+    suffix = f"__{'resume' if key.cut is None else 'body'}_{key.at}"
+    resumed = CanonicalCode(
+        instrs=prologue + body,
+        regions=regions,
+        argcount=len(params),
+        varnames=(*params, *locals_),
+        freevars=freevars,
+        flags=(cc.flags & ~_NOT_INHERITED) | CO_OPTIMIZED | CO_NEWLOCALS | (CO_NESTED if freevars else 0),
+        name=plain_name(cc.name) + suffix,
+        qualname=plain_name(cc.qualname) + suffix,
+        filename=cc.filename,
+        firstlineno=cc.firstlineno,
+    )
+    drop_empty_regions(resumed)
+    verify(resumed)
+    return materialize(resumed)
+
+
+def _prologue(key: ResumeKey, cc: CanonicalCode, target: Instr, names: list[str]) -> list[Instr | Label]:
+    """What a resume function does first: cells, the stack, unbound locals."""
     prologue: list[Instr | Label] = []
-    if freevars:
-        prologue.append(Instr("COPY_FREE_VARS", len(freevars)))
+    if cc.cellvars or cc.freevars:
+        prologue.append(Instr("COPY_FREE_VARS", len(cc.cellvars) + len(cc.freevars)))
     # The user's line is current from the start: profilers and tracebacks never see the seam.
     prologue.append(Instr("RESUME", 0, target.pos._replace(col=None, end_col=None, end_lineno=None)))
     for name, null in zip(names, key.stack_nulls, strict=True):
@@ -170,28 +272,8 @@ def make_resume_for(key: ResumeKey) -> types.CodeType:
             prologue.append(Instr("PUSH_NULL"))
         else:  # moved, not copied: a parameter must not keep a value alive longer than the stack would
             prologue += (Instr("LOAD_FAST", name), Instr("DELETE_FAST", name))
-    if has_names:
-        prologue.append(Instr("POP_TOP"))
-    prologue.append(Instr("JUMP", entries[entry]))
-    kept_names = {item.arg for item in body if isinstance(item, Instr) and isinstance(item.arg, str)}
-    locals_ = [
-        name
-        for name in cc.varnames
-        if name not in key.live and name not in cc.cellvars and name in kept_names and name not in params
-    ]
-    suffix = f"__resume_{key.at}"
-    resumed = CanonicalCode(
-        instrs=prologue + body,
-        regions=regions,
-        argcount=len(params) + len(key.live),
-        varnames=(*params, *key.live, *locals_),
-        freevars=freevars,
-        flags=(cc.flags & ~_NOT_INHERITED) | CO_OPTIMIZED | CO_NEWLOCALS | (CO_NESTED if freevars else 0),
-        name=_SUFFIX.sub("", cc.name) + suffix,
-        qualname=_SUFFIX.sub("", cc.qualname) + suffix,
-        filename=cc.filename,
-        firstlineno=cc.firstlineno,
-    )
-    drop_empty_regions(resumed)
-    verify(resumed)
-    return materialize(resumed)
+    for name in key.maybe:
+        bound = Label(f"{name}.bound")
+        prologue += (Instr("LOAD_FAST", name), Instr("LOAD_CONST", UNBOUND), Instr("IS_OP", 0))
+        prologue += (Instr("POP_JUMP_IF_FALSE", bound), Instr("DELETE_FAST", name), bound)
+    return prologue

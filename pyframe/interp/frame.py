@@ -12,8 +12,9 @@ from ..bytecode import CanonicalCode, Instr, canonicalize
 from ..bytecode.flow import FlowGraph, build_flow
 from ..core.guard import UserLine
 from ..core.source import DictItemSource, GlobalSource, Source
+from ..emit.resume import plain_name
 from ..errors import InternalError
-from ..vars.base import Var
+from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar
 from ..vars.exception import Raised
 from ..vars.function import CellVar
@@ -29,6 +30,16 @@ class NullVar(Var):
 
 
 NULL = NullVar()
+
+
+class UntouchedVar(Var):
+    """An argument of the root frame that the program has not read yet: nothing is assumed of it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source) -> None:
+        super().__init__(source)
+        self.value = value
 
 
 @functools.lru_cache(maxsize=2048)
@@ -93,6 +104,13 @@ class Frame:
         del self.stack[-count:]
         return taken
 
+    def local(self, name: str) -> Var | None:
+        """The value of a local that is about to be read; None if unbound."""
+        found = self.locals.get(name)
+        if type(found) is UntouchedVar:
+            found = self.locals[name] = self.tx.wrap(found.value, found.source)
+        return found
+
     def jump(self, label: Any) -> None:
         self.pc = self.flow.place[label]
 
@@ -102,7 +120,7 @@ class Frame:
 
     def user_line(self) -> UserLine:
         line = self.instr.pos.lineno if self.flow.instrs else None
-        return UserLine(self.code.co_filename, line or self.code.co_firstlineno, self.code.co_name)
+        return UserLine(self.code.co_filename, line or self.code.co_firstlineno, plain_name(self.code.co_name))
 
     # ---- running ----
     def step(self) -> Outcome | None:
@@ -117,6 +135,8 @@ class Frame:
         except Raised as raised:
             self.unwind(raised)
             return None
+        except NotConstant as value:
+            return self.tx.graph_break("unsupported-object", f"{instr.op} of {value}, known only at run time")
 
     def run(self) -> Outcome:
         """Run an inlined frame until it returns or yields."""
@@ -134,6 +154,8 @@ class Frame:
         region = self.flow.region[self.at]
         if region is None:
             raise raised
+        if self.is_root and not self.handling:
+            self.tx.raise_step = self.tx.steps
         del self.stack[region.depth :]
         if region.lasti:
             self.push(ConstVar(self.at))

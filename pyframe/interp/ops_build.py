@@ -9,6 +9,7 @@ from ..vars.klass import ClassVar
 from ..vars.mapping import DictVar, key_of, pairs_of
 from ..vars.sequence import ListVar, SliceVar, TupleVar
 from ..vars.sets import SetVar
+from ..vars.unknown import UnknownVar, joined
 from .frame import Frame, op
 
 
@@ -60,11 +61,19 @@ def store_slice(frame: Frame, arg: None) -> None:
 
 @op("BUILD_STRING")
 def build_string(frame: Frame, count: int) -> None:
-    frame.push(ConstVar("".join(part.constant() for part in frame.popn(count))))
+    parts = frame.popn(count)
+    if any(isinstance(part, UnknownVar) for part in parts):
+        frame.push(joined(frame.tx, parts))
+    else:
+        frame.push(ConstVar("".join(part.constant() for part in parts)))
 
 
 @op("CONVERT_VALUE")
 def convert_value(frame: Frame, how: int) -> None:
+    value = frame.stack[-1]
+    if how == 1 and isinstance(value, UnknownVar):
+        frame.push(frame.pop() if value.python_type() is str else value.derived(frame.tx, str, frame.pop()))
+        return
     convert = ClassVar(str) if how == 1 else frame.tx.wrap(repr if how == 2 else ascii, None)
     frame.push(frame.tx.call(convert, [frame.pop()], {}))
 

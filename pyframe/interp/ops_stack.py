@@ -8,6 +8,7 @@ from ..vars import slots
 from ..vars.const import ConstVar, make
 from ..vars.function import CellVar
 from ..vars.klass import ClassVar, SuperVar
+from ..vars.unknown import with_tensor
 from .frame import NULL, Frame, op
 
 
@@ -45,7 +46,7 @@ def load_const(frame: Frame, value: Any) -> None:
 
 @op("LOAD_FAST")
 def load_fast(frame: Frame, name: str) -> None:
-    found = frame.locals.get(name)
+    found = frame.local(name)
     if found is None:
         frame.tx.raise_(UnboundLocalError, f"cannot access local variable {name!r}")
     frame.push(found)
@@ -53,7 +54,8 @@ def load_fast(frame: Frame, name: str) -> None:
 
 @op("LOAD_FAST_AND_CLEAR")
 def load_fast_and_clear(frame: Frame, name: str) -> None:
-    frame.push(frame.locals.pop(name, NULL))
+    frame.push(frame.local(name) or NULL)
+    frame.locals.pop(name, None)
 
 
 @op("STORE_FAST")
@@ -73,7 +75,8 @@ def delete_fast(frame: Frame, name: str) -> None:
 
 @op("MAKE_CELL")
 def make_cell(frame: Frame, name: str) -> None:
-    content = frame.locals.pop(name, None)
+    content = frame.local(name)
+    frame.locals.pop(name, None)
     frame.cells[name] = CellVar(content, None, name if frame.is_root else None)
 
 
@@ -164,13 +167,13 @@ def unary_invert(frame: Frame, arg: None) -> None:
 
 @op("BINARY_OP")
 def binary_op(frame: Frame, symbol: str) -> None:
-    left, right = frame.popn(2)
+    left, right = with_tensor(frame.tx, symbol, *frame.popn(2))
     frame.push(slots.binary(frame.tx, symbol, left, right))
 
 
 @op("COMPARE_OP")
 def compare_op(frame: Frame, symbol: str) -> None:
-    left, right = frame.popn(2)
+    left, right = with_tensor(frame.tx, symbol, *frame.popn(2))
     frame.push(slots.compare(frame.tx, symbol, left, right))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..core.breaks import CATALOGUE
 from ..core.effects import EffectLog
@@ -19,9 +19,12 @@ from ..core.source import (
     Source,
 )
 from ..emit.assemble import frame_arguments
+from ..emit.loops import loops_of
 from ..emit.output import End, OutputBuilder, TraceResult
+from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..vars import builtins as _builtins
+from ..vars import unknown
 from ..vars import wrap as wrapping
 from ..vars.base import Var
 from ..vars.const import ConstVar, make
@@ -30,13 +33,22 @@ from ..vars.function import CellVar, FunctionVar
 from ..vars.iterator import GeneratorVar
 from . import ops_build, ops_call, ops_exc, ops_jump, ops_match, ops_stack
 from .bind import bind
-from .frame import Frame, Outcome
+from .frame import Frame, Outcome, UntouchedVar
 
 HANDLER_FILES = (ops_build, ops_call, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
 MAX_DEPTH = 60
 CO_GENERATOR, CO_ASYNC = 0x20, 0x80 | 0x200
 # Shared values of these types carry no identity worth remembering.
 _PLAIN = (int, float, complex, str, bytes, type(None), type, types.FunctionType, types.ModuleType)
+
+
+class Note(NamedTuple):
+    """A break known to be needed at a step; `loop`: the head of the loop that has it inside, and starts there."""
+
+    kind: str
+    detail: str
+    stack: tuple[UserLine, ...]
+    loop: int | None = None
 
 
 class GlobalsVar(Var):
@@ -53,8 +65,8 @@ class GlobalsVar(Var):
 class Trace:
     """Traces `func` called with the fast locals `locals_`.
 
-    `speculation` maps root steps at which a break is known to be needed to (kind, detail, stack); the trace adds
-    to it before it raises Restart.
+    `speculation` maps root steps at which a break is known to be needed to Notes; the trace adds to it before it
+    raises Restart.
     """
 
     def __init__(
@@ -63,8 +75,7 @@ class Trace:
         locals_: tuple[Any, ...],
         options: Any,
         graph_builder: Any,
-        speculation: MutableMapping[int, tuple[str, str, tuple[UserLine, ...]]],
-        resume_maker: Any = None,
+        speculation: MutableMapping[int, Note],
     ) -> None:
         self.func = func
         self.entry_locals = locals_
@@ -79,6 +90,10 @@ class Trace:
         self.cells: dict[int, CellVar] = {}
         self.globals_written: dict[tuple[int, str], Var] = {}
         self.globals_vars: dict[int, GlobalsVar] = {}
+        known = continuation(func.__code__)
+        self.varying = known.varying if known is not None else {}
+        self.loops = loops_of(func.__code__)
+        self.entered: dict[int, int] = {}  # root step at which the trace came to each loop
         self.steps = 0
         self.raise_step = 0
         self.inlined_in_step = False
@@ -103,7 +118,10 @@ class Trace:
             return value
         known = None if isinstance(value, _PLAIN) else self.memo.get(id(value))
         if known is None:
-            var = wrapping.wrap(self, value, source)
+            var = None
+            if source in self.varying:
+                var = unknown.wrap(self, value, source, self.varying[source])
+            var = var or wrapping.wrap(self, value, source)
             if not isinstance(value, _PLAIN):
                 self.memo[id(value)] = var
                 self.keep_alive.append(value)
@@ -210,7 +228,7 @@ class Trace:
         if getattr(self.options, "fullgraph", False):
             return Unsupported(_message(brk))
         root = self.frames[0]
-        note = (brk.kind, brk.detail, brk.stack)
+        note = Note(brk.kind, brk.detail, brk.stack)
         if root.handling:
             self.speculation[root.handling[0][1]] = note
             return Restart()
@@ -235,7 +253,9 @@ class Trace:
         self.frames.append(root)
         names = frame_arguments(root.cc)
         for index, (name, value) in enumerate(zip(names, self.entry_locals, strict=False)):
-            root.locals[name] = self.wrap(value, LocalSource(name, index))
+            source = LocalSource(name, index)
+            reads_first = index == 0 and "super" in func.__code__.co_names
+            root.locals[name] = self.wrap(value, source) if reads_first else UntouchedVar(value, source)
         for index, name in enumerate(root.cc.freevars):
             cell = (func.__closure__ or ())[index]
             try:
@@ -253,39 +273,55 @@ class Trace:
             stack = list(root.stack)
             self.steps += 1
             self.inlined_in_step = False
+            self._enter_loop(root)
             try:
-                if self.steps in self.speculation:
+                note = self.speculation.get(self.steps)
+                if note is not None:
                     root.at = root.pc
-                    kind, detail, lines = self.speculation[self.steps]
-                    raise GraphBreak(kind, detail, lines)
+                    raise GraphBreak(note.kind, note.detail, note.stack, ahead=note.loop is not None)
                 outcome: Outcome | None = self._root_step(root)
             except GraphBreak as brk:
-                if _in_loop(root):
-                    raise SkipFrame(f"a graph break inside a loop ({brk})") from brk
-                return End(None, brk, root.at, stack)
+                return End(None, brk, root.at, stack, self._broken_loop(root, brk))
             if outcome is not None:
                 return End(outcome.value, None, root.at)
 
+    def _enter_loop(self, root: Frame) -> None:
+        """Note the step at which a loop starts: its GET_ITER, if that is right before the head."""
+        head = root.pc
+        if head not in self.loops or head in self.entered:
+            return
+        instrs = root.flow.instrs
+        fresh = root.at == head - 1 and instrs[root.at].op == "GET_ITER" and instrs[head].op == "FOR_ITER"
+        self.entered[head] = self.steps - fresh
+
+    def _broken_loop(self, root: Frame, brk: GraphBreak) -> int | None:
+        """The head of the loop that a break is inside of, when the trace is at the start of that loop; when it is
+        further on, it starts again, to stop there."""
+        note = self.speculation.get(self.steps)
+        if note is not None and note.loop is not None:
+            return note.loop
+        at = root.at
+        around = [(self.entered[head], head) for head in self.entered if at in self.loops[head]]
+        if around:
+            step, head = min(around)
+            if step == self.steps:
+                brk.context["ahead"] = root.flow.instrs[at].op not in ("GET_ITER", "FOR_ITER")
+                return head
+            self.speculation[step] = Note(brk.kind, brk.detail, brk.stack, head)
+            raise Restart()
+        if any(at in members for members in self.loops.values()):
+            raise SkipFrame(f"a graph break inside a loop that was entered in its middle ({brk})")
+        instrs = root.flow.instrs
+        if instrs[at].op == "GET_ITER" and instrs[at + 1].op == "FOR_ITER" and at + 1 in self.loops:
+            return at + 1
+        return None
+
     def _root_step(self, root: Frame) -> Outcome | None:
-        before = len(root.handling)
         try:
-            outcome = root.step()
+            return root.step()
         except Raised as raised:
             stack = self.user_stack()
             raise self._break(GraphBreak("exception-in-traced-code", raised.exc.describe(), stack)) from raised
-        if root.pc != root.at + 1 and root.flow.instrs[root.pc].op == "PUSH_EXC_INFO" and before == 0:
-            self.raise_step = self.steps
-        return outcome
-
-
-def _in_loop(root: Frame) -> bool:
-    """Whether a backward jump spans the current instruction."""
-    place, at = root.flow.place, root.at
-    return any(
-        index >= at >= place[instr.arg]
-        for index, instr in enumerate(root.flow.instrs)
-        if instr.op.startswith(("JUMP", "POP_JUMP")) and place.get(instr.arg, index + 1) <= index
-    )
 
 
 def _message(brk: GraphBreak) -> str:

@@ -1,0 +1,259 @@
+"""Leaving a traced frame at a break: the values into their places, the breaking instruction for real, and then the
+resume functions that go on, or the loop that the frame runs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..bytecode import OPS, Instr, Label
+from ..bytecode.flow import live_locals
+from ..errors import SkipFrame
+from ..vars.base import Var
+from ..vars.unknown import UnknownVar
+from .assemble import Assembler
+from .loops import UNBOUND, LoopCut, loops_of, plan_cut
+from .reconstruct import Codegen
+from .replay import Commit
+from .resume import (
+    FIRST,
+    ResumeKey,
+    continuation,
+    parameter_source,
+    shared_resume,
+    stack_parameter,
+    super_argument,
+)
+
+# Their results may hold a NULL that cannot be passed on to a resume function.
+_NULL_RESULTS = ("LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
+_NUMBERS = (int, float)
+
+
+def is_null(var: Var) -> bool:
+    """Whether a stack slot holds NULL."""
+    return type(var).__name__ == "NullVar"
+
+
+class Leave:
+    """Emits what comes after the graph of a frame that breaks.  `end` is the `output.End` of its trace."""
+
+    def __init__(self, tx: Any, root: Any, end: Any, cells: set[str]) -> None:
+        self.tx, self.root, self.end, self.cells = tx, root, end, cells
+        self.known = continuation(root.code)
+        self.first = super_argument(root.cc)
+        self.alive = live_locals(root.cc, end.at)
+        self.live = [name for name in root.locals if name not in cells and (name in self.alive or name == self.first)]
+        if self.first is not None and self.first not in self.live:
+            if self.first not in root.cc.cellvars:
+                raise SkipFrame("super() without arguments in a frame that has deleted its first argument")
+            self.first = FIRST
+
+    def emit(self, cg: Codegen, commits: Sequence[Commit]) -> None:
+        """Everything from the values of the live locals on."""
+        asm, root, end = cg.asm, self.root, self.end
+        values = {name: self._temp(cg, root.locals[name]) for name in self.live}
+        own = [(name, root.cells[name].content) for name in root.cc.cellvars if name in root.cells]
+        contents = {name: None if content is None else self._temp(cg, content) for name, content in own}
+        slots = [None if is_null(var) else self._temp(cg, var) for var in end.stack]
+        for commit in commits:
+            commit()
+        for name, temp in values.items():
+            asm.load_fast(temp)
+            asm.store_fast(name)
+        for name in asm.params:  # deleted by the program, and read by what is next: it must fail
+            if name in self.alive and name not in root.locals and name not in self.cells:
+                asm.delete_fast(name)
+        for name, content in contents.items():
+            if content is not None:
+                asm.load_fast(content)
+                asm.store_deref(name)
+        for slot in slots:
+            if slot is None:
+                asm.emit("PUSH_NULL")
+            else:
+                asm.load_fast(slot)
+        if end.loop is None:
+            self._break(asm)
+        else:
+            self._loop(asm, end.loop)
+
+    def _temp(self, cg: Codegen, var: Var) -> str:
+        cg.load(var)
+        return cg.asm.store_fast()
+
+    # ---- straight on ----
+    def _break(self, asm: Assembler) -> None:
+        """Run the breaking instruction for real, then call what continues after it."""
+        root, end = self.root, self.end
+        instr: Instr = root.flow.instrs[end.at]
+        if instr.op in _NULL_RESULTS:
+            raise SkipFrame(f"break at {instr.op}")
+        row = OPS[instr.op]
+        tail, taken = Label("tail"), Label("taken") if row.jump else None
+        asm.jump(asm.embed_original(end.at, tail, taken))
+        kept = end.stack[: len(end.stack) - row.pops(instr.arg)]
+        if not row.terminator:
+            asm.label(tail)
+            self._continue(asm, end.at + 1, kept, row.pushes(instr.arg))
+        if taken is not None:
+            assert row.jump_pushes is not None
+            asm.label(taken)
+            target = root.flow.place[instr.arg]
+            if instr.op == "FOR_ITER":
+                self._continue(asm, target + 1, kept, 0)
+            else:
+                self._continue(asm, target, kept, row.jump_pushes(instr.arg))
+
+    def _continue(
+        self,
+        asm: Assembler,
+        at: int,
+        kept: Sequence[Var],
+        pushed: int,
+        live: Sequence[str] | None = None,
+        maybe: Mapping[str, str] | None = None,
+    ) -> None:
+        """Return what the rest of the frame returns.  On the stack: `kept` and `pushed` new slots.  `live`: the locals
+        that may be live (default: those at the break); `maybe`: locals in other places than their own."""
+        maybe = maybe or {}
+        alive = live_locals(self.root.cc, at)
+        names = tuple(name for name in (self.live if live is None else live) if name in alive)
+        nulls = (*(is_null(var) for var in kept), *[False] * pushed)
+        key = ResumeKey(self.root.code, at, nulls, names, self.first, tuple(n for n in maybe if n in names))
+        code = self._made(key)
+        for slot, var in enumerate(kept):
+            if isinstance(var, UnknownVar):
+                self._vary(code, stack_parameter(slot, names), (var.python_type(),))
+        temps = [asm.store_fast() for _ in nulls][::-1]
+        stack = [temp for temp, null in zip(temps, nulls, strict=True) if not null]
+        loads = self._loads(asm, stack, names, maybe)
+        asm.call(asm.function_instrs(code), loads, len(loads))
+        asm.return_value()
+
+    def _made(self, key: ResumeKey) -> Any:
+        """The code for `key`; values not known while tracing stay unknown in it."""
+        try:
+            code = shared_resume(key)
+        except ValueError as error:
+            raise SkipFrame(str(error)) from error
+        made = continuation(code)
+        assert made is not None
+        made.loops = made.loops or (self.known is not None and self.known.loops)
+        for name in key.live:
+            var = self.root.locals.get(name)
+            if isinstance(var, UnknownVar):
+                self._vary(code, name, (var.python_type(),))
+        return code
+
+    def _vary(self, code: Any, name: str, types: tuple[type, ...]) -> None:
+        made = continuation(code)
+        assert made is not None
+        made.varying.setdefault(parameter_source(code, name), types)
+
+    def _loads(
+        self, asm: Assembler, stack: Sequence[str], names: Sequence[str], places: Mapping[str, str]
+    ) -> list[Instr]:
+        """The arguments of a resume function."""
+        loads = []
+        if self.first is not None:
+            own = self.first == FIRST
+            loads.append(Instr("LOAD_DEREF", self.root.cc.varnames[0]) if own else Instr("LOAD_FAST", self.first))
+        loads += [Instr("LOAD_FAST", temp) for temp in stack]
+        loads += [Instr("LOAD_FAST", places.get(name, name)) for name in names if name != self.first]
+        return loads
+
+    # ---- a loop ----
+    def _loop(self, asm: Assembler, head: int) -> None:
+        """Run the loop at `head` here, its body as a function; on the stack: the slots at the break."""
+        root, end = self.root, self.end
+        if end.at != head:  # GET_ITER
+            made = Label("iterator")
+            asm.jump(asm.embed_original(end.at, made))
+            asm.label(made)
+        nulls = tuple(is_null(var) for var in end.stack)
+        cut = plan_cut(root.code, head, self.live, nulls)
+        alive = live_locals(root.cc, head)
+        live = [*cut.carried, *(name for name in self.live if name in alive and name not in cut.carried)]
+        stack = [asm.store_fast() for _ in nulls][::-1]
+        for name, null in zip(stack, nulls, strict=True):
+            asm.emit("PUSH_NULL") if null else asm.load_fast(name)
+        maybe = {name: asm.fresh_temp() for name in cut.maybe}
+        for name, place in maybe.items():
+            asm.load_fast(name) if name in self.live else asm.load_const(UNBOUND)
+            asm.store_fast(place)
+        self._iterate(asm, cut, stack, live, maybe)
+
+    def _iterate(
+        self, asm: Assembler, cut: LoopCut, stack: list[str], live: Sequence[str], maybe: Mapping[str, str]
+    ) -> None:
+        again, item, taken, done = Label("again"), Label("item"), Label("exhausted"), Label("done")
+        items = self.root.flow.instrs[cut.head].op == "FOR_ITER"
+        code, names = self._body(cut, live, items)
+        asm.append(*asm.function_instrs(code))
+        body = asm.store_fast()
+        passed = [name for name, null in zip(stack, cut.nulls, strict=True) if not null]
+        asm.label(again)
+        if items:
+            asm.jump(asm.embed_original(cut.head, item, taken))
+            asm.label(item)
+            passed.append(asm.store_fast())
+        loads = self._loads(asm, passed, names, maybe)
+        asm.call([Instr("LOAD_FAST", body)], loads, len(loads))
+        asm.unpack(2)
+        asm.emit("COPY", 1)
+        asm.jump(done, "POP_JUMP_IF_NONE")
+        asm.unpack(len(cut.carried))
+        for name in cut.carried:
+            self._carry(asm, name, maybe.get(name))
+        asm.pop_top()
+        asm.jump(again)
+        asm.label(done)
+        asm.pop_top()
+        result = asm.store_fast()
+        for null in reversed(cut.nulls):
+            asm.discard_null() if null else asm.pop_top()
+        asm.load_fast(result)
+        asm.return_value()
+        if items:
+            asm.label(taken)
+            target = self.root.flow.place[self.root.flow.instrs[cut.head].arg]
+            self._continue(asm, target + 1, self.end.stack[:-1], 0, live, maybe)
+
+    def _carry(self, asm: Assembler, name: str, place: str | None) -> None:
+        """Take a carried value off the stack, into the local itself (handlers read it there) and into `place`."""
+        if place is None:
+            asm.store_fast(name)
+            return
+        bound = Label(f"{name}.bound")
+        asm.emit("COPY", 1)
+        asm.store_fast(place)
+        asm.store_fast(name)
+        asm.load_fast(name)
+        asm.load_const(UNBOUND)
+        asm.emit("IS_OP", 0)
+        asm.jump(bound, "POP_JUMP_IF_FALSE")
+        asm.delete_fast(name)
+        asm.label(bound)
+
+    def _body(self, cut: LoopCut, live: Sequence[str], items: bool) -> tuple[Any, tuple[str, ...]]:
+        """The code of the body, and which of `live` it takes."""
+        at = cut.head + items
+        alive = live_locals(self.root.cc, at)
+        names = tuple(name for name in live if name in alive)
+        maybe = tuple(name for name in cut.maybe if name in names)
+        key = ResumeKey(self.root.code, at, (*cut.nulls, *[False] * items), names, self.first, maybe, cut)
+        code = self._made(key)
+        made = continuation(code)
+        assert made is not None
+        made.loops = True
+        # A number that the loop makes anew in each iteration is no constant of its body.
+        for name in names:
+            if name in cut.carried:
+                self._vary(code, name, _NUMBERS)
+        if items:
+            self._vary(code, stack_parameter(len(cut.nulls), names), _NUMBERS)
+        return code, names
+
+
+__all__ = ["Leave", "is_null", "loops_of"]

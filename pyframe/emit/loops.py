@@ -1,0 +1,145 @@
+"""Loops that a graph break cuts: the frame runs the loop itself, and calls a body function once an iteration.
+
+A break inside a loop that went on in a chain of resume functions would nest one call per iteration.  Instead the
+frame keeps the loop: it asks the real iterator for the next item and calls the *body function*, made from the original
+code.  That function is captured like any other, breaks included.  It starts where the body starts; where the original
+jumps back to the head of the loop it returns `(carried, None)`, the values that the loop hands to its next iteration;
+where the original returns, after a `break` or from code behind the loop, it returns `(None, value)`.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..bytecode import OPS, CanonicalCode, Instr, Label, TryRegion, canonicalize
+from ..bytecode.flow import FlowGraph, build_flow, live_locals, reachable
+
+_WRITES = ("STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR")
+_UNBINDS = ("DELETE_FAST", "LOAD_FAST_AND_CLEAR")
+
+
+class Unbound(enum.Enum):
+    """Stands for an unbound local where values are passed on."""
+
+    UNBOUND = 0
+
+
+UNBOUND = Unbound.UNBOUND
+
+
+@functools.lru_cache(maxsize=2048)
+def loops_of(code: types.CodeType) -> dict[int, frozenset[int]]:
+    """The loops of a code: the ordinal of each head, and the ordinals that lie on a cycle through it."""
+    cc = canonicalize(code)
+    flow = build_flow(cc)
+    heads = {flow.place[i.arg] for at, i in enumerate(flow.instrs) if OPS[i.op].jump and flow.place[i.arg] <= at}
+    loops = {head: _cycle(cc, flow, head) for head in sorted(heads)}
+    return {head: members for head, members in loops.items() if members}
+
+
+def _cycle(cc: CanonicalCode, flow: FlowGraph, head: int) -> frozenset[int]:
+    """The ordinals on a cycle through `head`; none if it is no head of a loop."""
+    forward: set[int] = set().union(*(reachable(cc, after, flow) for after in _successors(flow, head)))
+    return frozenset(forward & _reaching(flow, head)) if head in forward else frozenset()
+
+
+def _successors(flow: FlowGraph, index: int) -> Iterator[int]:
+    yield from (after for after, _ in flow.normal_successors(index))
+    region = flow.region[index]
+    if region is not None:
+        yield flow.place[region.handler]
+
+
+def _reaching(flow: FlowGraph, target: int) -> set[int]:
+    """The ordinals from which control can come to `target`, itself included."""
+    before: list[list[int]] = [[] for _ in range(len(flow.instrs) + 1)]
+    for index in range(len(flow.instrs)):
+        for after in _successors(flow, index):
+            before[after].append(index)
+    seen = {target}
+    todo = [target]
+    while todo:
+        fresh = set(before[todo.pop()]) - seen
+        seen |= fresh
+        todo += fresh
+    return seen
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCut:
+    """What a body function of the loop at `head` depends on: `carried` names the locals that an iteration may change
+    and a later one (or what follows the loop) may read, those in `maybe` perhaps unbound; `nulls` says which stack
+    slots at the head hold NULL."""
+
+    head: int
+    carried: tuple[str, ...]
+    maybe: tuple[str, ...]
+    nulls: tuple[bool, ...]
+
+
+def plan_cut(code: types.CodeType, head: int, bound: Sequence[str], nulls: Sequence[bool]) -> LoopCut:
+    """The cut of the loop at `head` when the locals in `bound` are bound on entry."""
+    cc = canonicalize(code)
+    flow = build_flow(cc)
+    alive = live_locals(cc, head, flow)
+    inside = [flow.instrs[index] for index in loops_of(code)[head]]
+    assigned = {instr.arg for instr in inside if instr.op in _WRITES}
+    unbound = {instr.arg for instr in inside if instr.op in _UNBINDS}
+    carried = tuple(name for name in cc.varnames if name in alive and name in assigned and name not in cc.cellvars)
+    maybe = tuple(name for name in carried if name in unbound or name not in bound)
+    return LoopCut(head, carried, maybe, tuple(nulls))
+
+
+def cut_loop(cc: CanonicalCode, cut: LoopCut) -> tuple[CanonicalCode, int]:
+    """`cc` as a body function (before a resume function is made of it), and the ordinal that it starts with."""
+    flow = build_flow(cc)
+    inside = _cycle(cc, flow, cut.head)
+    head = flow.instrs[cut.head]
+    start = flow.instrs[cut.head + 1] if head.op == "FOR_ITER" else head
+    again = Label("again")
+    instrs: list[Instr | Label] = []
+    index = -1
+    for item in cc.instrs:
+        if isinstance(item, Label):
+            instrs.append(item)
+            continue
+        index += 1
+        if index == cut.head and index - 1 in inside and not OPS[flow.instrs[index - 1].op].terminator:
+            instrs.append(Instr("JUMP", again, item.pos))
+        if item.op == "RETURN_VALUE":
+            wrap = (("LOAD_CONST", None), ("SWAP", 2), ("BUILD_TUPLE", 2))
+            instrs += (Instr(op, arg, item.pos) for op, arg in wrap)
+        if isinstance(item.arg, Label) and flow.place[item.arg] == cut.head:
+            item.arg = again
+        instrs.append(item)
+    block, regions, names = _next_iteration(cut, again)
+    cc.instrs = instrs + block
+    cc.regions = [*cc.regions, *regions]
+    cc.varnames += tuple(names)
+    for instr in cc.real_instrs():
+        if instr.pos.lineno is None:
+            instr.pos = head.pos
+    return cc, next(i for i, instr in enumerate(cc.real_instrs()) if instr is start)
+
+
+def _next_iteration(cut: LoopCut, again: Label) -> tuple[list[Instr | Label], list[TryRegion], list[str]]:
+    """Code that empties the stack and returns `(carried, None)`, its regions, and the locals that it needs."""
+    block: list[Instr | Label] = [again]
+    tail: list[Instr | Label] = []
+    regions = []
+    for null in reversed(cut.nulls):
+        block.append(Instr("STORE_FAST", "__null") if null else Instr("POP_TOP"))
+    for name in cut.maybe:
+        start, end, handler, after = (Label(f"{name}.{part}") for part in ("start", "end", "unbound", "bound"))
+        block += (start, Instr("LOAD_FAST", name), end, Instr("POP_TOP"), after)
+        tail += (handler, Instr("PUSH_EXC_INFO"), Instr("POP_TOP"), Instr("POP_EXCEPT"))
+        tail += (Instr("LOAD_CONST", UNBOUND), Instr("STORE_FAST", name), Instr("JUMP", after))
+        regions.append(TryRegion(start, end, handler, 0, False))
+    block += [Instr("LOAD_FAST", name) for name in cut.carried]
+    block += (Instr("BUILD_TUPLE", len(cut.carried)), Instr("LOAD_CONST", None), Instr("BUILD_TUPLE", 2))
+    block.append(Instr("RETURN_VALUE"))
+    return block + tail, regions, ["__null"] if any(cut.nulls) else []
