@@ -16,13 +16,14 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from .aot.autograd import compile_training
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
 from .codegen import codegen
 from .errors import CompileError, Unsupported
 from .graph_key import graph_key
 from .ir.printer import print_graph
-from .lower import lower_graph
+from .lower import lower_graph, separate_results
 from .options import CompileOptions
 from .runtime.cache import shared_cache
 from .runtime.cpp_build import BuildError, build_all, kernel_addresses
@@ -31,8 +32,6 @@ from .runtime.plan_spec import Extern, PlanSpec
 from .schedule import print_schedule, schedule
 from .specialize import Specialized, is_symbolic
 from .stages import show
-
-GRADIENTS = "inputs require gradients: the captured graph runs with ATen under autograd"
 
 
 @dataclass
@@ -79,12 +78,11 @@ def compile_fx(
     """
     chosen = CompileOptions.of(options)
     report = gm.meta["compile_report"] = CompileReport()
-    if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, example_inputs)):
-        report.fallback = GRADIENTS
-        return gm.forward
     if is_symbolic(example_inputs):
         return Specialized(gm, functools.partial(compile_fx, options=options))
     try:
+        if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, example_inputs)):
+            return _compile_training(gm, example_inputs, report)
         return _compile(gm, example_inputs, chosen, report)
     except (Unsupported, BuildError, OSError) as error:
         report.fallback = str(error)
@@ -115,11 +113,7 @@ def _compile(
         if key is not None:
             with report.phase("cache"):
                 _store(key, artifact)
-    with report.phase("build"):
-        libraries = build_all(artifact.sources) if artifact.sources else []
-        addresses = kernel_addresses(libraries, artifact.spec.kernel_names)
-    report.kernels = len(artifact.spec.kernel_names)
-    report.externs = sum(isinstance(step, Extern) for step in artifact.spec.steps)
+    addresses = _build(artifact, report)
     attributes = tuple(value for _, value in attributes_of(gm))
     plan = make_plan(artifact.spec, addresses, attributes, artifact.form or "list", fallback=gm.forward)
     if artifact.structure is not None:
@@ -130,9 +124,15 @@ def _compile(
 def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Artifact:
     with report.phase("aot"):
         aten = to_aten(gm, inputs, decompositions())
-    show("ir", lambda: aten.graph.print_readable(print_output=False))
+    return _generate_aten(aten.graph, aten.shared, aten.structure, report)
+
+
+def _generate_aten(
+    aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport
+) -> Artifact:
+    show("ir", lambda: aten.print_readable(print_output=False))
     with report.phase("lower"):
-        graph = lower_graph(aten.graph, aten.shared)
+        graph = lower_graph(aten, shared)
     show("ir", print_graph, graph)
     with report.phase("schedule"):
         groups = schedule(graph)
@@ -141,8 +141,35 @@ def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) 
         source, spec = codegen(groups, graph)
     for text in source.texts():
         show("code", text)
-    form = _form(aten.structure)
-    return Artifact(spec, tuple(source.texts()), form, aten.structure if form is None else None)
+    form = _form(structure)
+    return Artifact(spec, tuple(source.texts()), form, structure if form is None else None)
+
+
+def _build(artifact: Artifact, report: CompileReport) -> list[int]:
+    with report.phase("build"):
+        libraries = build_all(artifact.sources) if artifact.sources else []
+        addresses = kernel_addresses(libraries, artifact.spec.kernel_names)
+    report.kernels += len(artifact.spec.kernel_names)
+    report.externs += sum(isinstance(step, Extern) for step in artifact.spec.steps)
+    return addresses
+
+
+def _compile_training(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Callable[..., Any]:
+    start, compiling = time.perf_counter(), 0.0
+
+    def compile_half(half: fx.GraphModule) -> Callable[..., Any]:
+        nonlocal compiling
+        began = time.perf_counter()
+        results = next(iter(half.graph.find_nodes(op="output"))).args[0]
+        _, structure = pytree.tree_flatten([0] * len(results))
+        artifact = _generate_aten(half, separate_results(half), structure, report)
+        plan = make_plan(artifact.spec, _build(artifact, report), form="list", fallback=half.forward)
+        compiling += time.perf_counter() - began
+        return plan
+
+    call = compile_training(gm, inputs, compile_half, decompositions())
+    report.seconds["aot"] = time.perf_counter() - start - compiling
+    return call
 
 
 # ---- the graph cache

@@ -304,6 +304,22 @@ def static_layout(tensor: torch.Tensor) -> Layout:
     return Layout.of(tensor)
 
 
+def separate_results(gm: fx.GraphModule) -> list[int | None]:
+    """`shared` of a graph each of whose results is to have memory of its own, but for inputs and views of them."""
+    results = next(iter(gm.graph.find_nodes(op="output"))).args[0]
+    inputs = {_storage(n) for n in gm.graph.find_nodes(op="placeholder")}
+    numbers: dict[fx.Node, int] = {}
+    return [
+        numbers.setdefault(r, len(numbers)) if isinstance(r, fx.Node) and _storage(r) not in inputs else None
+        for r in results  # type: ignore[union-attr]
+    ]
+
+
+def _storage(node: fx.Node) -> Any:
+    value = node.meta.get("val")
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else node
+
+
 def lower_graph(gm: fx.GraphModule, shared: Sequence[int | None] | None = None) -> GraphIR:
     """Lower an ATen graph whose nodes carry fake tensors in `meta["val"]`.
 
@@ -314,4 +330,4 @@ def lower_graph(gm: fx.GraphModule, shared: Sequence[int | None] | None = None) 
     return GraphLowering(shared).run(gm)
 
 
-__all__ = ["Buffer", "GraphLowering", "lower_graph", "static_layout"]
+__all__ = ["Buffer", "GraphLowering", "lower_graph", "separate_results", "static_layout"]
