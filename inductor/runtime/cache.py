@@ -1,33 +1,44 @@
 """A content-addressed store of files on disk, shared by processes.
 
-An entry is a file named by its key, with a header that holds a checksum of the rest: whatever is truncated or
-corrupt counts as absent. Writers write a temporary file and rename it, so readers never see half an entry.
+An entry is a file named by its key that carries a checksum of its contents: whatever is truncated or corrupt counts as
+absent. Writers write a temporary file and rename it, so readers never see half an entry.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-_MAGIC = b"pyframe1"
-_HEADER = len(_MAGIC) + 32
+from .private import private_folders, replace_file
+
+_MAGIC = b"pyframe2"
+_SEAL = len(_MAGIC) + 32
 DEFAULT_MAX_BYTES = 2 << 30
-_TRIM_EVERY = 64  # writes between two looks at the total size
+_TRIM_EVERY = 64  # writes of one process between two looks at the total size
+_TRIM_SECONDS = 3600  # ... and the time between two looks of short processes
+_GRACE_SECONDS = 300  # an entry used this recently is about to be loaded by someone
+_LOCK_SECONDS = 900  # longer than any build: whoever still holds the lock is stuck
 
 
-def default_directory() -> Path:
-    """PYFRAME_CACHE_DIR, or pyframe/ in the user's XDG cache directory."""
+def default_directory() -> Path | None:
+    """PYFRAME_CACHE_DIR, or pyframe/ in the user's cache directory; None for a user without a home."""
     chosen = os.environ.get("PYFRAME_CACHE_DIR")
     if chosen:
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyframe"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):
+        return Path(base) / "pyframe"
+    try:
+        return Path.home() / ".cache" / "pyframe"
+    except RuntimeError:
+        return None
 
 
 def content_key(*parts: str | bytes) -> str:
@@ -40,62 +51,66 @@ def content_key(*parts: str | bytes) -> str:
 
 
 class Cache:
-    """The store under one directory.
+    """The store under one directory (`default_directory()` unless given).
 
-    An unwritable directory costs one warning and is replaced by a private temporary one. At most about `max_bytes`
-    are kept (PYFRAME_CACHE_MAX_BYTES): what was used longest ago goes first.
+    A directory that cannot be written costs one warning a process: it is still read, and what would be written goes to
+    private temporary directories that the process removes when it ends. At most about `max_bytes` are kept
+    (PYFRAME_CACHE_MAX_BYTES): what was used longest ago goes first.
     """
 
     def __init__(self, directory: Path | None = None, max_bytes: int | None = None) -> None:
-        self.directory = _writable(directory or default_directory())
-        self.max_bytes = max_bytes or int(os.environ.get("PYFRAME_CACHE_MAX_BYTES", DEFAULT_MAX_BYTES))
+        self.directory = directory or default_directory()
+        self.max_bytes = _max_bytes() if max_bytes is None else max_bytes
+        self._spare: list[Path] = []
         self._writes = 0
-
-    def path(self, key: str, suffix: str) -> Path:
-        """Where the entry of a key lies, whether or not it exists."""
-        return self.directory / key[:2] / f"{key}{suffix}"
 
     def get(self, key: str, suffix: str = ".bin") -> bytes | None:
         """The bytes of an entry, or None if it is absent or damaged."""
-        path = self.path(key, suffix)
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return None
-        if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(data[_HEADER:]).digest() != data[len(_MAGIC) : _HEADER]:
-            return None
-        _touch(path)
-        return data[_HEADER:]
+        found = self._find(key, suffix)
+        return None if found is None else found[1]
 
     def put(self, key: str, data: bytes, suffix: str = ".bin") -> None:
-        """Stores an entry; a disk that refuses is not an error, since everything stored can be made again."""
-        self._write(self.path(key, suffix), _MAGIC + hashlib.sha256(data).digest() + data)
+        """Stores an entry. A disk that refuses is no error: what is stored can be made again."""
+        try:
+            self.put_file(key, suffix, data)
+        except OSError as error:
+            _warn_once(f"nothing can be cached ({error})")
 
     def get_file(self, key: str, suffix: str) -> Path | None:
-        """The path of an entry stored by `put_file`, or None if it is absent or damaged."""
-        path = self.path(key, suffix)
-        expected = self.get(key, suffix + ".sum")
-        if expected is None:
-            return None
-        try:
-            actual = hashlib.sha256(path.read_bytes()).digest()
-        except OSError:
-            return None
-        if actual != expected:
-            return None
-        _touch(path)
-        return path
+        """The path of an entry, for dlopen, or None if it is absent or damaged. The file ends in a checksum."""
+        found = self._find(key, suffix)
+        return None if found is None else found[0]
 
     def put_file(self, key: str, suffix: str, data: bytes) -> Path:
-        """Stores bytes as a plain file (for dlopen), with its checksum beside it. OSError if that fails."""
-        path = self.path(key, suffix)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, data)
-        self.put(key, hashlib.sha256(data).digest(), suffix + ".sum")
-        return path
+        """Stores an entry and gives its path. OSError if no directory, temporary ones included, takes it."""
+        sealed = data + _MAGIC + hashlib.sha256(data).digest()
+        if self.directory is None:
+            _warn_once("there is no home directory; set PYFRAME_CACHE_DIR to keep compiled kernels")
+        else:
+            try:
+                path = self._write(self.directory, key, suffix, sealed)
+            except OSError as error:
+                _warn_once(f"cannot write to the cache {self.directory} ({error}); using temporary directories")
+            else:
+                self._count_write(self.directory)
+                return path
+        failure: OSError | None = None
+        for folder in private_folders():
+            try:
+                path = self._write(folder, key, suffix, sealed)
+            except OSError as error:
+                failure = error
+                continue
+            if folder not in self._spare:
+                self._spare.append(folder)
+            return path
+        raise failure or OSError("there is no writable temporary directory")
 
     def get_or_make_file(self, key: str, suffix: str, make: Callable[[], bytes]) -> Path:
-        """The file of a key, made by `make` if there is none: by one process even when many ask at once."""
+        """The file of a key, made by `make` if there is none: by one process even when many ask at once.
+
+        OSError as for `put_file`; what `make` raises is passed on.
+        """
         found = self.get_file(key, suffix)
         if found is not None:
             return found
@@ -104,48 +119,93 @@ class Cache:
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """Held by one process at a time for a key."""
-        folder = self.directory / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(str(folder / f"{key[:32]}.lock")):
+        """Held by one process at a time for a key. Where files cannot be locked it is nothing: work is done twice."""
+        with ExitStack() as stack:
+            if self.directory is not None:
+                folder = self.directory / "locks"
+                try:
+                    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    # few files, shared by many keys: nobody may remove the file of a lock
+                    stack.enter_context(FileLock(str(folder / f"{key[:2]}.lock"), timeout=_LOCK_SECONDS))
+                except (OSError, NotImplementedError, Timeout):
+                    pass
             yield
 
     def trim(self) -> None:
-        """Removes what was used longest ago until at most `max_bytes` remain."""
-        entries = []
+        """Removes what was used longest ago until at most `max_bytes` remain, and what killed writers left."""
+        if self.directory is None:
+            return
+        now, entries = time.time(), []
         for path in self.directory.glob("??/*"):
             try:
                 status = path.stat()
+                if path.suffix == ".tmp":
+                    if status.st_mtime < now - _TRIM_SECONDS:
+                        path.unlink()
+                    continue
             except OSError:
                 continue
             entries.append((status.st_mtime, status.st_size, path))
         total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries):
-            if total <= self.max_bytes:
+        for used, size, path in sorted(entries):
+            if total <= self.max_bytes or used > now - _GRACE_SECONDS:
                 return
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError:  # a directory that became read-only
+                return
             total -= size
 
-    def _write(self, path: Path, data: bytes) -> None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, data)
-        except OSError:
-            return
+    def _find(self, key: str, suffix: str) -> tuple[Path, bytes] | None:
+        for folder in [self.directory, *self._spare]:
+            if folder is None:
+                continue
+            path = _path(folder, key, suffix)
+            try:
+                sealed = path.read_bytes()
+            except OSError:
+                continue
+            data, magic, digest = sealed[:-_SEAL], sealed[-_SEAL:-32], sealed[-32:]
+            if magic == _MAGIC and hashlib.sha256(data).digest() == digest:
+                _touch(path)
+                return path, data
+        return None
+
+    def _write(self, folder: Path, key: str, suffix: str, sealed: bytes) -> Path:
+        path = _path(folder, key, suffix)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        replace_file(path, sealed)
+        return path
+
+    def _count_write(self, directory: Path) -> None:
         self._writes += 1
-        if self._writes % _TRIM_EVERY == 0:
+        stamp = directory / "trimmed"
+        if self._writes == 1:
+            try:
+                due = stamp.stat().st_mtime < time.time() - _TRIM_SECONDS
+            except OSError:
+                due = True
+        else:
+            due = self._writes % _TRIM_EVERY == 0
+        if due:
+            try:
+                stamp.touch()
+            except OSError:
+                return
             self.trim()
 
 
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+def _path(folder: Path, key: str, suffix: str) -> Path:
+    return folder / key[:2] / f"{key}{suffix}"
+
+
+def _max_bytes() -> int:
+    text = os.environ.get("PYFRAME_CACHE_MAX_BYTES", "")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        return int(text) if text else DEFAULT_MAX_BYTES
+    except ValueError:
+        _warn_once(f"PYFRAME_CACHE_MAX_BYTES={text!r} is not a number of bytes")
+        return DEFAULT_MAX_BYTES
 
 
 def _touch(path: Path) -> None:
@@ -155,18 +215,16 @@ def _touch(path: Path) -> None:
         return
 
 
-def _writable(directory: Path) -> Path:
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=directory):
-            return directory
-    except OSError as error:
-        private = Path(tempfile.mkdtemp(prefix="pyframe-cache-"))
-        warnings.warn(f"cannot write to the cache {directory} ({error}); using {private}", stacklevel=3)
-        return private
+_warned: list[str] = []
 
 
-_shared: dict[Path, Cache] = {}
+def _warn_once(reason: str) -> None:
+    if not _warned:
+        _warned.append(reason)
+        warnings.warn(f"compiled kernels: {reason}", stacklevel=4)
+
+
+_shared: dict[Path | None, Cache] = {}
 
 
 def shared_cache() -> Cache:

@@ -8,54 +8,91 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import torch
 
 from .cache import Cache, content_key, shared_cache
+from .private import private_folders, replace_file
+from .processes import Processes, Stopped
 
 _COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
 _NATIVE = {"x86_64": ("-march=native",), "aarch64": ("-mcpu=native",), "arm64": ("-mcpu=native",)}
 _TIMEOUT_SECONDS = 600
+_VERSION_SECONDS = 60
 _MESSAGE_LINES = 30
 INCLUDE = Path(__file__).resolve().parent.parent / "codegen" / "cpp"
 
 
 class BuildError(RuntimeError):
-    """There is no C++ compiler, or it refused a source that we generated."""
+    """There is no C++ compiler, or it refused a source that we generated, or the result cannot be stored or loaded."""
 
 
 @functools.cache
 def find_compiler(chosen: str | None) -> tuple[str, ...]:
     """The command of a C++ compiler: `chosen` ($CXX) first, then g++, then clang++. BuildError if there is none."""
-    for candidate in filter(None, (chosen, "g++", "clang++", "c++")):
-        words = shlex.split(candidate)
+    if chosen and not chosen.isspace():
+        try:
+            words = shlex.split(chosen)
+        except ValueError as error:
+            raise BuildError(f"$CXX={chosen!r} is not a command: {error}") from error
         path = shutil.which(words[0])
-        if path is not None:
-            return (path, *words[1:])
-        if candidate == chosen:
+        if path is None:
             raise BuildError(f"the C++ compiler $CXX={chosen!r} does not exist")
+        return (path, *words[1:])
+    for candidate in ("g++", "clang++", "c++"):
+        path = shutil.which(candidate)
+        if path is not None:
+            return (path,)
     raise BuildError("no C++ compiler found: install g++ or clang++, or set $CXX")
 
 
+def compiler_identity(command: tuple[str, ...], cache: Cache | None = None) -> str:
+    """What tells one compiler from another: its version text and the CPU that "native" means.
+
+    The version is asked for once; `cache` keeps it under the program's path, size and time of change. BuildError if
+    the program is gone or does not run.
+    """
+    try:
+        program = Path(command[0]).resolve()
+        status = program.stat()
+    except OSError as error:
+        raise BuildError(f"the C++ compiler cannot be used: {error}") from error
+    key = content_key("compiler", repr(command), str(program), f"{status.st_mtime_ns} {status.st_size}")
+    return _identity(command, key, cache or shared_cache())
+
+
 @functools.cache
-def compiler_identity(command: tuple[str, ...]) -> str:
-    """What tells one compiler from another: its version text and the CPU that "native" means."""
-    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
-    return f"{command} {version} {torch.backends.cpu.get_cpu_capability()} {_cpu_flags()}"
+def _identity(command: tuple[str, ...], key: str, cache: Cache) -> str:
+    version = cache.get(key, ".version")
+    if version is None:
+        done = _run([*command, "--version"], _VERSION_SECONDS, Processes())
+        version = done.stdout.encode()
+        if done.returncode == 0:
+            cache.put(key, version, ".version")
+    return f"{command} {version.decode()} {torch.backends.cpu.get_cpu_capability()} {_cpu_flags()}"
 
 
 @functools.cache
 def _cpu_flags() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        with open("/proc/cpuinfo") as lines:  # one processor's lines: to list many takes the kernel long
+            return next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
         return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+@functools.cache
+def _libc() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (AttributeError, ValueError, OSError):
+        return platform.platform()
 
 
 @functools.cache
@@ -73,23 +110,52 @@ def build_flags() -> tuple[str, ...]:
 
 def build(source: str, cache: Cache | None = None) -> Path:
     """The shared library of a C++ source, from the cache or built now. BuildError if that fails."""
-    return (cache or shared_cache()).get_or_make_file(build_key(source), ".so", lambda: _compile(source))
+    return build_all([source], cache)[0]
 
 
 def build_all(sources: Sequence[str], cache: Cache | None = None) -> list[Path]:
     """Like `build` for several independent sources, as many at a time as there are processors."""
-    if len(sources) == 1:
-        return [build(sources[0], cache)]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return list(pool.map(lambda source: build(source, cache), sources))
+    store = cache or shared_cache()
+    keys = [build_key(source, store) for source in sources]
+    found = [store.get_file(key, ".so") for key in keys]
+    missing = {key: source for key, source, path in zip(keys, sources, found) if path is None}
+    built = _build_missing(missing, store)
+    return [path or built[key] for key, path in zip(keys, found)]
 
 
-def build_key(source: str) -> str:
-    """The cache key of a source: everything that the library's bytes depend on."""
+def _build_missing(missing: dict[str, str], store: Cache) -> dict[str, Path]:
+    processes = Processes()
+
+    def make(key: str) -> Path:
+        try:
+            return store.get_or_make_file(key, ".so", lambda: _compile(missing[key], processes))
+        except OSError as error:
+            raise BuildError(f"a compiled kernel cannot be stored: {error}") from error
+
+    if len(missing) < 2:
+        return {key: make(key) for key in missing}
+    with ThreadPoolExecutor(max_workers=min(len(missing), _processors())) as pool:
+        building = {pool.submit(make, key): key for key in missing}
+        try:
+            return {building[done]: done.result() for done in as_completed(building)}
+        except BaseException:  # the first failure, or the user's interrupt, which this thread alone is told of
+            processes.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def build_key(source: str, cache: Cache | None = None) -> str:
+    """The cache key of a source: everything that the library's bytes depend on. BuildError without a compiler."""
     command = find_compiler(os.environ.get("CXX"))
-    return content_key(
-        source, compiler_identity(command), " ".join(build_flags()), platform.platform(), torch.__version__, _headers()
-    )
+    identity = compiler_identity(command, cache)
+    machine = f"{platform.machine()} {_libc()}"
+    return content_key(source, identity, " ".join(build_flags()), machine, torch.__version__, _headers())
 
 
 @functools.cache
@@ -97,20 +163,38 @@ def _headers() -> str:
     return content_key(*[path.read_bytes() for path in sorted(INCLUDE.glob("*.h"))])
 
 
-def _compile(source: str) -> bytes:
+def _compile(source: str, processes: Processes) -> bytes:
     command = find_compiler(os.environ.get("CXX"))
-    with tempfile.TemporaryDirectory(prefix="pyframe-build-") as folder:
-        unit, library = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
-        unit.write_text(source)
-        line = [*command, str(unit), *build_flags(), "-o", str(library)]
-        try:
-            done = subprocess.run(line, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise BuildError(f"the C++ compiler did not run: {error}") from error
-        if done.returncode != 0:
+    try:
+        with tempfile.TemporaryDirectory(prefix="pyframe-build-") as folder:
+            unit, library = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
+            unit.write_text(source)
+            line = [*command, str(unit), *build_flags(), "-o", str(library)]
+            done = _run(line, _TIMEOUT_SECONDS, processes)
+            if done.returncode == 0 and library.exists():
+                return library.read_bytes()
             message = "\n".join(done.stderr.splitlines()[:_MESSAGE_LINES])
-            raise BuildError(f"the C++ compiler failed: {shlex.join(line)}\n{message}")
-        return library.read_bytes()
+            raise BuildError(f"the C++ compiler {_ending(done.returncode)}: {shlex.join(line)}\n{message}")
+    except OSError as error:
+        raise BuildError(f"the C++ compiler's files cannot be written: {error}") from error
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"failed (exit status {code})" if code else "made no library"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"was killed by {name}" + (", as happens where memory runs out" if -code == signal.SIGKILL else "")
+
+
+def _run(line: Sequence[str], seconds: float, processes: Processes) -> subprocess.CompletedProcess[str]:
+    try:
+        return processes.run(line, seconds)
+    except OSError as error:
+        raise BuildError(f"the C++ compiler did not run: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"the C++ compiler did not finish in {seconds} seconds: {shlex.join(line)}") from error
+    except Stopped as error:
+        raise BuildError("the C++ compiler was stopped, as another source failed") from error
 
 
 _loaded: dict[Path, ctypes.CDLL] = {}
@@ -120,10 +204,36 @@ def load(path: Path) -> ctypes.CDLL:
     """The library, loaded once a process and never unloaded: plans hold addresses into it. BuildError on failure."""
     if path not in _loaded:
         try:
-            _loaded[path] = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            _loaded[path] = _open(path)
         except OSError as error:
-            raise BuildError(f"cannot load {path}: {error}") from error
+            # the file system may forbid running code from it
+            copy = _open_copy(path) if _forbids_code(path) or "failed to map segment" in str(error) else None
+            if copy is None:
+                raise BuildError(f"cannot load {path}: {error}") from error
+            _loaded[path] = copy
     return _loaded[path]
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+
+
+def _forbids_code(path: Path) -> bool:
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False
+
+
+def _open_copy(path: Path) -> ctypes.CDLL | None:
+    for folder in private_folders():
+        try:
+            copy = folder / path.name
+            replace_file(copy, path.read_bytes())
+            return _open(copy)
+        except OSError:
+            continue
+    return None
 
 
 def kernel_addresses(libraries: Sequence[Path], names: Sequence[str]) -> list[int]:
