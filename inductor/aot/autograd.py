@@ -29,7 +29,7 @@ def compile_training(
 
     Forward and backward are ATen graphs compiled by `compile_graph(graph)`, which returns a callable of tensors that
     returns a list of tensors; they are run without gradients. NotFunctional if `gm` has to run as it is. The modes at
-    a call, autocast among them, are to be those of now.
+    a call, autocast among them, are to be those of now; under a function transform `gm` itself runs.
     """
     joint = to_joint(gm, inputs, decompositions)
     halves = partition(joint)
@@ -45,41 +45,66 @@ def wrap(
 ) -> Callable[..., Any]:
     """The run-time half of `compile_training`: what is done at each call around the two compiled graphs."""
     if joint.tangents:
-        apply = _make_function(joint, halves, forward, backward, again).apply
+        # less than Function.apply: no wrappers of function transforms come this far
+        apply = super(torch.autograd.Function, _make_function(joint, halves, forward, backward, again)).apply
     else:
         apply = _no_gradient(joint, forward)
-    attributes, results, structure, assigned = joint.attributes, joint.results, joint.structure, joint.assigned
-    straight = not assigned and results == tuple(map(Made, range(len(results))))
-    if straight and structure.type is tuple and all(child.is_leaf() for child in structure.children()):
-        if not attributes:
-            return apply
-        return lambda *inputs: apply(*inputs, *attributes)
+    attributes, assigned, gm = joint.attributes, joint.assigned, again.gm
+    finish = _finish(joint.results, joint.structure)
+    transformed = torch._C._are_functorch_transforms_active
+
+    def straight(*inputs: torch.Tensor) -> Any:
+        if transformed():
+            return gm(*inputs)
+        return finish((), apply(*inputs, *attributes))
 
     def call(*inputs: torch.Tensor) -> Any:
+        if transformed():
+            return gm(*inputs)
         primals = (*inputs, *attributes)
         made = apply(*primals)
         for i, k in assigned:
             primals[i].copy_(made[k])
-        return pytree.tree_unflatten([_result(x, primals, made) for x in results], structure)
+        return finish(primals, made)
 
-    return call
+    return call if assigned or any(isinstance(x, Input | View) for x in joint.results) else straight
 
 
-def _result(result: Result, primals: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> Any:
-    if isinstance(result, Constant):
-        return result.value
-    if isinstance(result, Made):
-        return made[result.index]
-    if isinstance(result, Input):
-        return primals[result.index]
-    assert isinstance(result, View)
-    base = (made if isinstance(result.base, Made) else primals)[result.base.index]
-    offset = base.storage_offset() + result.offset
-    if result.grad:
-        return base.as_strided(result.size, result.stride, offset)
+Maker = Callable[[Sequence[torch.Tensor], tuple[torch.Tensor, ...]], Any]
+
+
+def _finish(results: Sequence[Result], structure: pytree.TreeSpec) -> Maker:
+    """What puts the results together, given inputs and made tensors."""
+    makers = [_maker(result) for result in results]
+    if structure.is_leaf():
+        return makers[0]
+    if structure.type is tuple and all(child.is_leaf() for child in structure.children()):
+        if results == tuple(map(Made, range(len(results)))):
+            return lambda primals, made: made[: len(makers)]
+        return lambda primals, made: tuple([make(primals, made) for make in makers])
+    return lambda primals, made: pytree.tree_unflatten([make(primals, made) for make in makers], structure)
+
+
+def _maker(result: Result) -> Maker:
+    match result:
+        case Constant(value):
+            return lambda primals, made: value
+        case Made(index):
+            return lambda primals, made: made[index]
+        case Input(index):
+            return lambda primals, made: primals[index]
+        case View():
+            return lambda primals, made: _view(result, primals, made)
+
+
+def _view(view: View, primals: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> torch.Tensor:
+    base = (made if isinstance(view.base, Made) else primals)[view.base.index]
+    offset = base.storage_offset() + view.offset
+    if view.grad:
+        return base.as_strided(view.size, view.stride, offset)
     with torch.no_grad():
-        view = base.as_strided(result.size, result.stride, offset)
-        return view if result.tracked else view.detach()
+        new = base.as_strided(view.size, view.stride, offset)
+        return new if view.tracked else new.detach()
 
 
 def _bump(x: torch.Tensor, version: int) -> None:

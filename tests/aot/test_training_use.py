@@ -160,6 +160,13 @@ def test_memory_goes_with_the_backward():
         gc.enable()
 
 
+def test_under_a_function_transform_the_graph_itself_runs():
+    x, w = leaf(3, 4), leaf(4, 2)
+    call = compiled(body, x, w)
+    total = lambda fn: lambda x: fn(x, w.detach())[0]
+    torch.testing.assert_close(torch.func.hessian(total(call))(x.detach()), torch.func.hessian(total(body))(x.detach()))
+
+
 # ---- second derivatives
 
 
