@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -189,14 +190,24 @@ class GraphLowering:
             raise Unsupported(f"{self.node.target} on these arguments")
         memory, base = self.in_memory(self.env[source], source.meta["val"]), source.meta["val"]
         if not _same_strides(memory.layout, tuple(base.stride())):
-            raise Unsupported(f"{self.node.target} on a tensor whose strides differ from those expected")
+            vals = self.restrided(memory.layout, source)
+            base = base.as_strided(memory.layout.size, memory.layout.stride, 0)
         shift = memory.layout.offset - base.storage_offset()
         outs = []
         for val in vals:
-            layout = static_layout(val)
+            layout = replace(static_layout(val), device=memory.device)
             offset = val.storage_offset() + shift
             outs.append(Strided(memory.buffer, layout.with_view(layout.size, layout.stride, offset)))
         return tuple(outs) if isinstance(self.val, tuple | list) else outs[0]
+
+    def restrided(self, layout: Layout, source: fx.Node) -> Sequence[torch.Tensor]:
+        """The current view operator's results on a tensor with these strides and offset 0."""
+        if self.node.target is torch.ops.aten.as_strided.default:
+            raise Unsupported("as_strided on a tensor whose strides differ from those expected")
+        base = torch.empty_strided(layout.size, layout.stride, dtype=layout.dtype, device="meta")
+        args = [base if a is source else a for a in self.node.args]
+        result = self.node.target(*args, **self.node.kwargs)  # type: ignore[operator]
+        return result if isinstance(result, tuple | list) else (result,)
 
     # ---- mutation and outputs
 
@@ -262,19 +273,19 @@ class GraphLowering:
     def output(self, value: TensorValue, val: torch.Tensor, viewed: bool) -> Strided:
         """An output in memory, with the strides that it has in eager; with `viewed`, as a view if it is one."""
         if viewed or dense_order(val.shape, tuple(val.stride())) is None:
-            value = viewed_memory(self, value)
+            return viewed_memory(self, value)
         return self.in_memory(value, val)
 
 
-def viewed_memory(graph: GraphLowering, value: TensorValue) -> TensorValue:
-    """`value` in memory as a view of what it is a view of, however much larger that is; itself if it is no view."""
-    if isinstance(value, Lazy) and value.memory is None and value.view is not None:
+def viewed_memory(graph: GraphLowering, value: TensorValue) -> Strided:
+    """`value` in memory as a view of what it is a view of, even where it has a copy of its own by now."""
+    if isinstance(value, Lazy) and value.view is not None:
         base, relayout = value.view
-        memory = viewed_memory(graph, base).realize(graph)
+        memory = viewed_memory(graph, base)
         layout = relayout(memory.layout)
         if layout is not None:
-            value.memory = Strided(memory.buffer, layout)
-    return value
+            return Strided(memory.buffer, layout)
+    return value.realize(graph)
 
 
 def _check_shared(outs: Sequence[Any], groups: Sequence[int | None]) -> None:
