@@ -94,6 +94,7 @@ CASES = {
     "extremes": (lambda a: (a.amax(1), a.amin((0, 1)), a.max(), a.min(), *a.max(1), *a.min(0, keepdim=True)), f32(3, 4)),
     "arg": (lambda a: (a.argmax(), a.argmax(1), a.argmin(0, keepdim=True)), f32(3, 4)),
     "prod": (lambda a: (a.prod(1), a.prod()), pos(3, 4)),
+    "sum_of_one": (lambda a: (a.sum(1), a.sum((0, 1)) * 2, a.argmax(1), a.amax(1) + 1, (a > 0).all(1)), f32(3, 1, 5)),
     "truth": (lambda a: ((a > 0).any(), (a > 0).all(1), a.any(0)), f32(3, 4)),
     "var": (lambda a: (a.var(1), a.std(), a.var(1, unbiased=False, keepdim=True), *torch.var_mean(a, 0, correction=2)), f32(5, 4)),
     "softmax": (lambda a: (a.softmax(-1), (a * 3).log_softmax(0)), f32(3, 4)),

@@ -3,7 +3,7 @@
 from .body import Dep, LoopBody, Op, Ref, SubBody, TracingHandler, trace, walk
 from .buffer import Buffer, ComputedBuffer, ConstantBuffer, ExternKernel, InputBuffer, Layout, MultiOutput, View
 from .handler import Handler, ops
-from .nodes import GraphIR, Lazy, Reduction, Strided, TensorValue, compute_dtype
+from .nodes import GraphIR, Lazy, Strided, TensorValue, compute_dtype
 from .symbolic import Expr, FloorDiv, Index, Mod, Sym
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "Mod",
     "MultiOutput",
     "Op",
-    "Reduction",
     "Ref",
     "Strided",
     "SubBody",

@@ -20,7 +20,6 @@ from .handler import ops
 from .symbolic import Index
 
 InnerFn: TypeAlias = Callable[[tuple[Index, ...]], Any]
-ReduceFn: TypeAlias = Callable[[tuple[Index, ...], tuple[Index, ...]], Any]
 
 
 class Allocator(Protocol):
@@ -108,32 +107,6 @@ class Lazy:
 
 
 TensorValue: TypeAlias = Lazy | Strided
-
-
-@dataclass(eq=False)
-class Reduction:
-    """`inner_fn(index, reduce_index)` reduced over `reduce_size`; `kind` as in ops.REDUCTION_KINDS."""
-
-    device: torch.device
-    dtype: torch.dtype
-    size: tuple[int, ...]
-    reduce_size: tuple[int, ...]
-    kind: str
-    inner_fn: ReduceFn
-
-    def realize(self, graph: Allocator) -> Strided:
-        """A new contiguous buffer with the result."""
-        layout = Layout.contiguous(self.device, self.dtype, self.size)
-        result = compute_dtype(self.dtype)
-
-        def body_of(name: str) -> LoopBody:
-            def fn(index: tuple[Index, ...], rindex: tuple[Index, ...]) -> None:
-                value = ops.reduction(result, self.kind, self.inner_fn(index, rindex))
-                ops.store(name, layout.index(index), ops.to_dtype(value, self.dtype))
-
-            return trace(self.size, self.reduce_size, fn)
-
-        return Strided(graph.add_computed(layout, body_of), layout)
 
 
 def dense_order(size: Sequence[int], stride: Sequence[int] | None) -> list[int] | None:

@@ -131,6 +131,7 @@ class Reduce:
         `fn` gives values of the compute dtype of `dtype` (for arg kinds: any dtype, with an int64 result).
         """
         size = tuple(1 if d in self.dims else n for d, n in enumerate(self.size))
+        dims = [d for d in self.dims if self.size[d] != 1]
         outer = [d for d in range(len(size)) if d not in self.dims]
         layout = Layout.contiguous(like.device, dtype, size)
 
@@ -140,10 +141,10 @@ class Reduce:
                 kept = list(full)
                 for d, i in zip(outer, index):
                     full[d] = kept[d] = i
-                for d, i in zip(self.dims, rindex):
+                for d, i in zip(dims, rindex):
                     full[d] = i
                 value = fn(tuple(full))
-                if self.dims:
+                if dims:
                     value = ops.reduction(compute_dtype(dtype), kind, value)
                 elif kind in ("argmax", "argmin"):
                     value = ops.constant(0, dtype)
@@ -151,7 +152,7 @@ class Reduce:
                     value = epilogue(value)
                 ops.store(name, layout.index(kept), ops.to_dtype(value, dtype))
 
-            return trace([self.size[d] for d in outer], [self.size[d] for d in self.dims], run)
+            return trace([self.size[d] for d in outer], [self.size[d] for d in dims], run)
 
         return Strided(graph.add_computed(layout, body_of), layout)
 
