@@ -176,7 +176,7 @@ class _Member:
         for var, size in reversed(self.node.inner):
             position = add(position, scale(self.env.get(var, variable(var)), stride))
             stride *= size
-        if not any(size > 1 for _, size in self.node.inner) and self.node.inner:
+        if self.node.inner and all(size == 1 for _, size in self.node.inner):
             raise AssertionError(f"{self.node.name} reduces over one element: its lowering should not have")
         attrs = (kind, position) if kind.startswith("arg") else (kind,)
         return self.out.make("reduction", (value,), attrs, dtype)
