@@ -91,7 +91,7 @@ class FrameCompiler:
         if entries and not self._may_recompile(func, locals_, entries):
             return None
         try:
-            return self._capture(func, locals_)
+            return self._capture(func, locals_, len(entries))
         except SkipFrame as skip:
             log("graph", f"{code.co_qualname} runs as it is: {skip}")
             return _C.SKIP if not entries else None
@@ -140,11 +140,11 @@ class FrameCompiler:
                 known.varying[guard.source] = (*unknown.VALUES, *unknown.CONTAINERS)
 
     # ---- capturing ----
-    def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> Any:
+    def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> Any:
         start = time.perf_counter()
         state = _C.GlobalState.capture()
         self.backend_seconds = 0.0
-        result, trace = self._trace(func, locals_)
+        result, trace = self._trace(func, locals_, captures)
         for brk in result.breaks:
             if self._is_news(brk):
                 counters["graph_breaks"][brk.kind] += 1
@@ -174,11 +174,13 @@ class FrameCompiler:
             self.announced.discard(where)
         return False
 
-    def _trace(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> tuple[TraceResult, Trace]:
+    def _trace(
+        self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int
+    ) -> tuple[TraceResult, Trace]:
         speculation: dict[int, Any] = {}
         for _ in range(MAX_RESTARTS):
             graph = GraphBuilder(fake_mode())
-            trace = Trace(func, locals_, self.options, graph, speculation)
+            trace = Trace(func, locals_, self.options, graph, speculation, captures)
             graph.tx = trace
             trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)
             try:

@@ -28,6 +28,7 @@ from .resume import (
 # Their results may hold a NULL that cannot be passed on to a resume function.
 _NULL_RESULTS = ("LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
 _NUMBERS = (int, float)
+_ITEMS = (int, float, str, tuple)
 
 
 def is_null(var: Var) -> bool:
@@ -252,7 +253,7 @@ class Leave:
             if name in cut.carried:
                 self._vary(code, name, _NUMBERS)
         if items:
-            self._vary(code, stack_parameter(len(cut.nulls), names), _NUMBERS)
+            self._vary(code, stack_parameter(len(cut.nulls), names), _ITEMS)
         return code, names
 
 

@@ -11,6 +11,7 @@ from ..core.source import Source
 from ..errors import GraphBreak, SkipFrame
 from ..vars.base import Var
 from ..vars.const import ConstVar
+from ..vars.iterator import NotRebuilt
 from ..vars.sequence import ListVar, TupleVar
 from . import replay
 from .assemble import Assembler
@@ -67,6 +68,8 @@ class OutputBuilder:
         dry = Codegen(self.assembler(), self.cells, tx.func)
         try:
             self.body(dry)
+        except NotRebuilt:
+            raise
         except NotImplementedError as error:
             raise SkipFrame(str(error)) from error
         wanted = list(dry.wanted.values())

@@ -66,15 +66,7 @@ class Continuation:
         self.loops = False
 
 
-_CONTINUATIONS: weakref.WeakKeyDictionary[types.CodeType, Continuation] = weakref.WeakKeyDictionary()
-
-
-def continuation(code: types.CodeType) -> Continuation | None:
-    """What is known of `code` as a resume function, None for other code."""
-    return _CONTINUATIONS.get(code)
-
-
-class _SameCode:
+class _Same:
     """A code object by identity: equal codes of two files are two codes."""
 
     def __init__(self, code: types.CodeType) -> None:
@@ -84,20 +76,28 @@ class _SameCode:
         return id(self.code)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameCode) and other.code is self.code
+        return isinstance(other, _Same) and other.code is self.code
+
+
+_CONTINUATIONS: dict[int, Continuation] = {}
+
+
+def continuation(code: types.CodeType) -> Continuation | None:
+    """What is known of `code` as a resume function, None for other code."""
+    return _CONTINUATIONS.get(id(code))
 
 
 @functools.lru_cache(maxsize=4096)
-def _shared(code: _SameCode, *parts: Any) -> types.CodeType:
+def _shared(code: _Same, *parts: Any) -> types.CodeType:
     made = make_resume_for(ResumeKey(code.code, *parts))
-    _CONTINUATIONS.setdefault(made, Continuation())
+    _CONTINUATIONS[id(made)] = Continuation()
+    weakref.finalize(made, _CONTINUATIONS.pop, id(made), None)
     return made
 
 
 def shared_resume(key: ResumeKey) -> types.CodeType:
     """`make_resume_for(key)`, one code object for equal keys: captures of it are shared and counted together."""
-    parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut)
-    return _shared(_SameCode(key.code), *parts)
+    return _shared(_Same(key.code), key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut)
 
 
 def parameter_source(code: types.CodeType, name: str) -> LocalSource:

@@ -16,6 +16,7 @@ from ..core.source import (
     DictItemSource,
     FuncPartSource,
     LocalSource,
+    SeqItemSource,
     Source,
 )
 from ..emit.assemble import frame_arguments
@@ -30,7 +31,7 @@ from ..vars.base import Var
 from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised
 from ..vars.function import CellVar, FunctionVar
-from ..vars.iterator import GeneratorVar
+from ..vars.iterator import Call, GeneratorVar, NotRebuilt
 from . import ops_build, ops_call, ops_exc, ops_jump, ops_match, ops_stack
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
@@ -66,7 +67,7 @@ class Trace:
     """Traces `func` called with the fast locals `locals_`.
 
     `speculation` maps root steps at which a break is known to be needed to Notes; the trace adds to it before it
-    raises Restart.
+    raises Restart.  `captures`: how many there are of this code already.
     """
 
     def __init__(
@@ -76,12 +77,14 @@ class Trace:
         options: Any,
         graph_builder: Any,
         speculation: MutableMapping[int, Note],
+        captures: int = 0,
     ) -> None:
         self.func = func
         self.entry_locals = locals_
         self.options = options
         self.graph = graph_builder
         self.speculation = speculation
+        self.captures = captures
         self.guards = GuardSet()
         self.effects = EffectLog()
         self.memo: dict[int, Var] = {}
@@ -90,8 +93,8 @@ class Trace:
         self.cells: dict[int, CellVar] = {}
         self.globals_written: dict[tuple[int, str], Var] = {}
         self.globals_vars: dict[int, GlobalsVar] = {}
-        known = continuation(func.__code__)
-        self.varying = known.varying if known is not None else {}
+        self.known = continuation(func.__code__)
+        self.varying = self.known.varying if self.known is not None else {}
         self.loops = loops_of(func.__code__)
         self.entered: dict[int, int] = {}  # root step at which the trace came to each loop
         self.steps = 0
@@ -119,8 +122,9 @@ class Trace:
         known = None if isinstance(value, _PLAIN) else self.memo.get(id(value))
         if known is None:
             var = None
-            if source in self.varying:
-                var = unknown.wrap(self, value, source, self.varying[source])
+            types_ = self._varying(source)
+            if types_:
+                var = unknown.wrap(self, value, source, types_)
             var = var or wrapping.wrap(self, value, source)
             if not isinstance(value, _PLAIN):
                 self.memo[id(value)] = var
@@ -130,6 +134,13 @@ class Trace:
             if not (isinstance(source, ConstSource) and isinstance(known.source, ConstSource)):
                 self.guard(source, "SAME", known.source)
         return known
+
+    def _varying(self, source: Source | None) -> tuple[type, ...]:
+        """The types of values from `source` that are no constants."""
+        if isinstance(source, SeqItemSource) and source not in self.varying:
+            types_ = self._varying(source.parent)
+            return types_ if tuple in types_ else ()
+        return self.varying.get(source, ())
 
     def call(self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         return fn.call(self, list(args), dict(kwargs))
@@ -157,7 +168,7 @@ class Trace:
         frame.locals = bind(self, fn, args, kwargs)
         frame.free = fn.cells(self)
         if fn.code.co_flags & CO_GENERATOR:
-            return self._generator(frame)
+            return self._generator(frame, (fn, args, kwargs))
         return frame.run().value
 
     def graph_break(self, kind: str, detail: str) -> NoReturn:
@@ -169,6 +180,10 @@ class Trace:
     # ---- services to Vars and handlers ----
     def item_source(self, source: Source, key: Any) -> Source:
         return DictItemSource(source, key)
+
+    def may_guess(self) -> bool:
+        """Whether a branch on an unknown number may be a guard: while captures are few; else it breaks the graph."""
+        return self.known is not None and self.captures < self.options.recompile_limit // 2
 
     def const_source(self, value: Any, label: str) -> Source:
         return ConstSource.of(value, label)
@@ -209,7 +224,7 @@ class Trace:
     def leave_frame(self, frame: Frame) -> None:
         self.frames.pop()
 
-    def _generator(self, frame: Frame) -> Var:
+    def _generator(self, frame: Frame, call: Call) -> Var:
         def resume(tx: Any, sent: Var) -> Var | None:
             if frame.pc:
                 frame.push(sent)
@@ -219,7 +234,7 @@ class Trace:
                 return None
             return outcome.value
 
-        var = GeneratorVar(resume)
+        var = GeneratorVar(resume, call, self.steps)
         return var
 
     # ---- breaks ----
@@ -243,7 +258,14 @@ class Trace:
         root = self._root()
         self.frames.append(root)
         end = self._run_root(root)
-        return OutputBuilder(self, root, end).build()
+        try:
+            return OutputBuilder(self, root, end).build()
+        except NotRebuilt as lost:
+            if lost.step in self.speculation:
+                raise SkipFrame(str(lost)) from lost
+            brk = end.brk or GraphBreak("generator-frame", str(lost))
+            self.speculation[lost.step] = Note(brk.kind, brk.detail, brk.stack)
+            raise Restart() from lost
 
     def _root(self) -> Frame:
         func = self.func

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import functools
 import inspect
-import itertools
 import operator
 import types
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from .const import BINARY, COMPARE, ConstVar, MethodVar, fold, make
 from .exception import ExceptionVar, Raised
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, Handler, PartialVar
 from .instance import MISSING, InstanceVar, lookup
-from .iterator import from_python
+from .iterator import LazyVar, from_python
 from .klass import ClassVar, SuperVar, type_var
 from .mapping import DictVar, key_of, pairs_of
 from .polyfills import builtins as polyfills
@@ -239,14 +238,15 @@ def _lazily(tx: Tracer, iterators: list[Var], combine: Callable[[list[Var]], Var
 @model(zip)
 def _zip(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     strict = "strict" in kwargs and kwargs["strict"].truth(tx)
-    return from_python(_lazily(tx, [arg.iterate(tx) for arg in args], TupleVar, strict))
+    parts = [arg.iterate(tx) for arg in args]
+    return LazyVar(zip, _lazily(tx, parts, TupleVar, strict), parts, kwargs)
 
 
 @model(map)
 def _map(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return from_python(
-        _lazily(tx, [arg.iterate(tx) for arg in args[1:]], lambda row: tx.call(args[0], row, {}), False)
-    )
+    parts = [arg.iterate(tx) for arg in args[1:]]
+    rows = _lazily(tx, parts, lambda row: tx.call(args[0], row, {}), False)
+    return LazyVar(map, rows, [args[0], *parts])
 
 
 @model(filter)
@@ -259,15 +259,21 @@ def _filter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
             if (item if test is None else tx.call(test, [item], {})).truth(tx):
                 yield item
 
-    return from_python(items())
+    return LazyVar(filter, items(), [args[0], source])
 
 
 @model(enumerate)
 def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     start = args[1] if len(args) > 1 else kwargs.get("start", ConstVar(0))
-    numbers = itertools.count(slots.index(tx, start))
     source = args[0].iterate(tx)
-    return from_python(_lazily(tx, [source], lambda row: TupleVar([ConstVar(next(numbers)), row[0]]), False))
+    parts: list[Var] = [source, ConstVar(slots.index(tx, start))]
+
+    def row(items: list[Var]) -> Var:
+        number = parts[1]
+        parts[1] = ConstVar(number.constant() + 1)
+        return TupleVar([number, items[0]])
+
+    return LazyVar(enumerate, _lazily(tx, [source], row, False), parts)
 
 
 @model(reversed)

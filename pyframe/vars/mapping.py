@@ -11,7 +11,7 @@ from ..core.tracer import Tracer
 from . import slots
 from .base import Var
 from .const import ConstVar, MethodVar, make, maker
-from .iterator import IteratorVar, from_python
+from .iterator import ViewIteratorVar
 from .sequence import ListVar, TupleVar
 
 
@@ -107,7 +107,7 @@ class DictVar(Var):
         return key_of(tx, item) in self.items
 
     def iterate(self, tx: Tracer) -> Var:
-        return from_python(iter([var_of(key) for key in self.items]))
+        return ViewIteratorVar(tx, DictViewVar(self, "keys"), self)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if not isinstance(other, DictVar) or op not in ("==", "!="):
@@ -261,15 +261,7 @@ class DictViewVar(Var):
         return [TupleVar([var_of(key), value]) for key, value in items.items()]
 
     def iterate(self, tx: Tracer) -> Var:
-        count = len(self.mapping.items)
-        entries = iter(self.unpack(tx))
-
-        def step(tx: Tracer) -> Var | None:
-            if len(self.mapping.items) != count:
-                tx.raise_(RuntimeError, "dictionary changed size during iteration")
-            return next(entries, None)
-
-        return IteratorVar(step)
+        return ViewIteratorVar(tx, self, self.mapping)
 
     def length(self, tx: Tracer) -> Var:
         return self.mapping.length(tx)

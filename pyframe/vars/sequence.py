@@ -66,7 +66,7 @@ class SequenceVar(Var):
         return any(slots.equal(tx, each, item) for each in self.items)
 
     def iterate(self, tx: Tracer) -> Var:
-        return ItemsIteratorVar(self.items)
+        return ItemsIteratorVar(self.items, self)
 
     def unpack(self, tx: Tracer) -> list[Var]:
         return list(self.items)

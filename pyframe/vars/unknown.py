@@ -1,5 +1,6 @@
 """Values of which only the type is guarded: numbers that change from one iteration of a loop to the next, and
-containers that grow.  Arithmetic on such numbers is put off to run time; whatever needs the value breaks the graph."""
+containers that grow.  Arithmetic on such numbers is put off to run time, a branch guards its outcome; whatever else
+needs the value breaks the graph."""
 
 from __future__ import annotations
 
@@ -95,7 +96,13 @@ class UnknownVar(Var):
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         return self.derived(tx, COMPARE[op], self, other) if _plain(other) else self.unsupported(tx, op)
 
-    def truth(self, tx: Tracer) -> bool:
+    def truth(self, tx: Any) -> bool:
+        leaves = self._leaves()
+        if leaves and tx.may_guess():
+            outcome = bool(self.example)
+            payload = (_Truth(self, leaves, outcome), leaves[1:], f"the branch of line {tx.user_line().lineno}")
+            tx.guard(leaves[0], "PREDICATE", payload)
+            return outcome
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
@@ -124,28 +131,54 @@ class UnknownVar(Var):
         return self.scalar
 
     def _scalar_source(self) -> Source | None:
-        leaves = set(self._leaves())
-        if len(leaves) != 1 or None in leaves:
+        leaves = self._leaves()
+        if leaves is None or len(leaves) != 1:
             return None
-        (leaf,) = leaves
-        assert leaf is not None
-        fn = as_scalar if self.source is not None else lambda value: as_scalar(self._value(value))
-        return CallSource(leaf, fn, "scalar")
+        return CallSource(leaves[0], as_scalar if self.source is not None else _Scalar(self, leaves), "scalar")
 
-    def _leaves(self) -> list[Source | None]:
+    def _leaves(self) -> tuple[Source, ...] | None:
+        """The distinct sources that the value depends on; None if one has no source."""
         if self.source is not None:
-            return [self.source]
-        return [leaf for arg in self.args if isinstance(arg, UnknownVar) for leaf in arg._leaves()]
+            return (self.source,)
+        found: dict[Source, None] = {}
+        for arg in self.args:
+            leaves = arg._leaves() if isinstance(arg, UnknownVar) else ()
+            if leaves is None:
+                return None
+            found.update(dict.fromkeys(leaves))
+        return tuple(found)
 
-    def _value(self, leaf: Any) -> Any:
+    def value(self, leaves: Mapping[Source, Any]) -> Any:
+        """The value for given values of its sources."""
         if self.source is not None:
-            return leaf
+            return leaves[self.source]
         assert self.fn is not None
-        return self.fn(*(arg._value(leaf) if isinstance(arg, UnknownVar) else arg.constant() for arg in self.args))
+        return self.fn(*(arg.value(leaves) if isinstance(arg, UnknownVar) else arg.constant() for arg in self.args))
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.fn)
         cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in self.args))
+
+
+class _Scalar:
+    """Computes an unknown number from its one source, as a 0-d tensor."""
+
+    def __init__(self, var: UnknownVar, leaves: tuple[Source, ...]) -> None:
+        self.var, self.leaves = var, leaves
+
+    def __call__(self, *values: Any) -> Any:
+        return as_scalar(self.var.value(dict(zip(self.leaves, values, strict=True))))
+
+
+class _Truth(_Scalar):
+    """Whether an unknown value is as true as when it was traced."""
+
+    def __init__(self, var: UnknownVar, leaves: tuple[Source, ...], outcome: bool) -> None:
+        super().__init__(var, leaves)
+        self.outcome = outcome
+
+    def __call__(self, *values: Any) -> bool:
+        return bool(self.var.value(dict(zip(self.leaves, values, strict=True)))) == self.outcome
 
 
 def as_scalar(value: Any) -> torch.Tensor:

@@ -394,14 +394,14 @@ def deep(x: Any) -> Any:
 
 
 FEW = [
-    counted, counter_used, while_loop, while_tensor, while_true, returns_inside,
+    counted, counter_used, while_loop, while_tensor, while_true, break_continue, with_else, returns_inside,
     accumulate, over_list, over_dict, over_zip, over_reversed, over_map, over_rows, half_used, inner_clean,
     under_no_grad, no_grad_inside, in_try, iterator_raises, with_cells, breaks_in_generator, generator_and_break,
     nested,
 ]  # fmt: skip
 MORE = [
     accumulate_many, try_inside, grows_while_iterating, maybe_unbound, deleted, break_in_callee, changes_type,
-    after_loop, deep, break_continue, with_else,
+    after_loop, deep,
 ]  # fmt: skip
 
 
@@ -412,12 +412,12 @@ def test_as_eager(fn: Any) -> None:
 
 @pytest.mark.parametrize("fn", FEW, ids=lambda fn: fn.__name__)
 def test_few_captures(fn: Any) -> None:
-    assert captures(fn, X) <= (5 if fn is nested else 4)
+    assert 2 <= captures(fn, X) <= (5 if fn is nested else 4)
 
 
 @pytest.mark.parametrize("fn", MORE, ids=lambda fn: fn.__name__)
 def test_bounded_captures(fn: Any) -> None:
-    assert captures(fn, X) <= 15
+    assert captures(fn, X) <= 9
 
 
 @pytest.mark.parametrize("items", [[], [1], [1, 2, 3]], ids=len)
