@@ -29,7 +29,8 @@ def compile_training(
 
     Forward and backward are ATen graphs compiled by `compile_graph(graph)`, which returns a callable of tensors that
     returns a list of tensors; they are run without gradients. NotFunctional if `gm` has to run as it is. The modes at
-    a call, autocast among them, are to be those of now; under a function transform `gm` itself runs.
+    a call, autocast among them, are to be those of now; under a function transform `gm` itself runs. Compiled random
+    operators have to draw the numbers that eager draws: a second derivative runs `gm` once more.
     """
     joint = to_joint(gm, inputs, decompositions)
     halves = partition(joint)

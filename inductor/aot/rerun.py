@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
@@ -14,9 +15,10 @@ from torch.utils import _pytree as pytree
 
 from .functionalize import GraphRun
 from .joint import JointGraph
-from .memory import ancestors, is_random, output_of
+from .memory import is_random, output_of
 from .partition import Halves
 
+aten = torch.ops.aten
 # inputs that nothing else keeps and that take at least this many bytes are not kept alive for the case
 _LARGE = 1 << 16
 _warned: list[bool] = []
@@ -31,6 +33,7 @@ class Rerun:
         self.gm, self.names, self.origins, self.count = gm, joint.names, joint.origins, len(inputs)
         self.writes = joint.writes
         self.hindrance, needed = _analyse(joint)
+        self.devices = _random_devices(joint)
         saved = set(halves.saved.inputs)
         self.watched = [i for i in needed if i not in saved]  # saved ones are watched by autograd
         self.loose = [
@@ -42,25 +45,27 @@ class Rerun:
             (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
         ]
 
-    def hold(self, primals: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[int]]:
-        """What to keep of a call: the inputs, and the versions of those that autograd does not watch."""
+    def hold(self, primals: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[int], list[torch.Tensor]]:
+        """What to keep of a call that is about to run: the inputs, the versions of those that autograd does not watch,
+        the states of the generators that will be drawn from."""
         versions = [primals[i]._version for i in self.watched]
+        states = [_rng(device).get_rng_state(*device) for device in self.devices]
         if not self.loose:
-            return primals, versions
+            return primals, versions, states
         held: list[Any] = list(primals)
         for i in self.loose:
             held[i] = weakref.ref(held[i])
-        return held, versions
+        return held, versions, states
 
     def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs that need one, with a graph of their own."""
-        held, versions = ctx.held
+        held, versions, states = ctx.held
         _ = ctx.saved_tensors  # raises autograd's own error for what was freed or written since
         primals = self._primals(held, versions)
         if not _warned:
             _warned.append(True)
             warnings.warn("inductor: a second derivative runs the captured graph in eager, not compiled", stacklevel=2)
-        with self._modes():
+        with self._modes(states):
             state = {name: primals[i] for name, i in self.names.items()}
             values = pytree.tree_leaves(GraphRun(self.gm, state).run(*primals[: self.count]))
         outputs = []
@@ -97,22 +102,67 @@ class Rerun:
         return primals
 
     @contextlib.contextmanager
-    def _modes(self) -> Iterator[None]:
+    def _modes(self, states: Sequence[torch.Tensor]) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
             for kind, dtype in self.autocast:
                 stack.enter_context(torch.autocast(kind, dtype))
+            for device, state in zip(self.devices, states):
+                rng = _rng(device)
+                stack.callback(rng.set_rng_state, rng.get_rng_state(*device), *device)
+                rng.set_rng_state(state, *device)
             yield
+
+
+def _rng(device: tuple[torch.device, ...]) -> Any:
+    return getattr(torch, device[0].type) if device else torch
+
+
+def _random_devices(joint: JointGraph) -> list[tuple[torch.device, ...]]:
+    """The devices that random numbers are drawn on, the CPU as an empty tuple: arguments for functions of _rng."""
+    found = {}
+    for node in joint.graph.graph.nodes:
+        if is_random(node.target):
+            value = pytree.tree_leaves(node.meta["val"])[0]
+            found[() if value.device.type == "cpu" else (value.device,)] = True
+    return list(found)
+
+
+# Batch norm in training: which arguments are running statistics, the position of the flag that says so, and how many
+# of the results do not depend on them. Without this, no such network would have a second derivative.
+_STATISTICS: dict[Any, tuple[int | None, int]] = {
+    aten._native_batch_norm_legit_functional.default: (5, 3),
+    aten._batch_norm_with_update_functional.default: (None, 4),
+    aten.native_batch_norm_backward.default: (7, 3),
+    aten.batch_norm_backward.default: (7, 3),
+}
+_RUNNING = (3, 4)
 
 
 def _analyse(joint: JointGraph) -> tuple[str | None, list[int]]:
     """Why the forward cannot be run again, if so, and the inputs that decide on its results and gradients."""
     returned, _, gradients = output_of(joint.graph.graph).args[0]
-    found = ancestors([*returned, *(x for x in gradients if x is not None)])
     inputs = joint.graph.graph.find_nodes(op="placeholder")[: len(gradients)]
+    found: set[torch.fx.Node] = set()
+    stack = [*returned, *(x for x in gradients if x is not None)]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(_sources(node))
     needed = [i for i, x in enumerate(inputs) if x in found]
-    if any(is_random(x.target) for x in joint.graph.graph.nodes):
-        return "it draws random numbers", needed
+    if any(is_random(x.target) and x.kwargs.get("generator") is not None for x in joint.graph.graph.nodes):
+        return "it draws from a generator of its own", needed
     if joint.assigned or any(i in needed for i in joint.writes):
         return "it writes to an input that it reads", needed
     return None, needed
+
+
+def _sources(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """What a value is computed from."""
+    call = node.args[0] if node.target is operator.getitem else None
+    if isinstance(call, torch.fx.Node) and call.target in _STATISTICS:
+        flag, count = _STATISTICS[call.target]
+        if node.args[1] < count and (flag is None or call.args[flag] is True):
+            return [x for i, x in enumerate(call.args) if i not in _RUNNING and isinstance(x, torch.fx.Node)]
+    return node.all_input_nodes

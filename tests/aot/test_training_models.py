@@ -263,3 +263,17 @@ def test_the_peers_are_not_imported():
         "assert x.grad is not None and not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.filterwarnings("ignore:inductor")
+def test_second_derivative_through_batch_norm_counts_once():
+    torch.manual_seed(0)
+    mine = Loss(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2)))
+    theirs = copy.deepcopy(mine)
+    x, y = torch.randn(6, 4, requires_grad=True), torch.randn(6, 2)
+    call = compile_training(fx.symbolic_trace(mine), [x, y], plain)
+    seen = []
+    for fn, module in ((call, mine), (theirs, theirs)):
+        (g,) = torch.autograd.grad(fn(x, y)[0], x, create_graph=True)
+        seen.append((g, torch.autograd.grad(g.square().sum(), list(module.parameters())), dict(module.named_buffers())))
+    torch.testing.assert_close(*seen, rtol=1e-4, atol=1e-5)
