@@ -98,6 +98,21 @@ class GraphRun(torch.fx.Interpreter):
         own = {k.removeprefix(prefix): v for k, v in self.state.items() if k.startswith(prefix)}
         return torch.func.functional_call(self.fetch_attr(target), own, args, kwargs)
 
+    def output(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return _mutable(super().output(target, args, kwargs))
+
+
+def _mutable(x: Any) -> Any:
+    """`x` in the containers that a call of the module itself gives: those inside a graph are fx's own."""
+    if isinstance(x, list):
+        return [_mutable(y) for y in x]
+    if isinstance(x, dict):
+        return {key: _mutable(y) for key, y in x.items()}
+    if isinstance(x, tuple):
+        parts = [_mutable(y) for y in x]
+        return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
+    return x
+
 
 def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor]) -> None:
     if not all(isinstance(x, torch.Tensor) for x in inputs):
