@@ -119,6 +119,27 @@ class AutocastVar(ContextVar):
         cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
 
 
+class InferenceModeVar(Var):
+    """`torch.inference_mode(mode)`, not entered.  Entering breaks the graph: whether a tensor is an inference tensor is
+    settled by the mode in which it is made, so a graph must run as a whole inside the mode or outside."""
+
+    __slots__ = ("mode",)
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def python_type(self) -> type:
+        return torch.inference_mode
+
+    def describe(self) -> str:
+        return "torch.inference_mode"
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(torch.inference_mode)
+        cg.call_top(lambda: cg.load_const(self.mode))
+
+
 def _constants(
     tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]
 ) -> tuple[list[Any], dict[str, Any]]:
@@ -148,6 +169,14 @@ def _set_grad_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Va
     return GradModeVar(mode[0], torch.set_grad_enabled, takes_mode=True).made(tx)
 
 
+def _inference_mode(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    values, named = _constants(tx, torch.inference_mode, args, kwargs)
+    mode = (*values, *named.values()) or (True,)
+    if len(mode) != 1 or not isinstance(mode[0], bool):
+        tx.graph_break("unsupported-context-manager", "torch.inference_mode of anything but one bool")
+    return InferenceModeVar(mode[0])
+
+
 def _autocast(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     values, named = _constants(tx, torch.autocast, args, kwargs)
     try:
@@ -161,6 +190,7 @@ MODELS: dict[Any, Handler] = {
     torch.no_grad: _no_grad,
     torch.enable_grad: _enable_grad,
     torch.set_grad_enabled: _set_grad_enabled,
+    torch.inference_mode: _inference_mode,
     torch.autocast: _autocast,
     torch.amp.autocast: _autocast,
 }
