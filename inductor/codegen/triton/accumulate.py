@@ -1,0 +1,165 @@
+"""Reductions as Triton text: the state a lane keeps, how it takes an element, how lanes are joined along axis 1."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..values import Unsupported, Val
+from .emit import Emitter, Piece
+from .ops import COMPUTE, literal
+
+IDENTITY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": 0, "all": 1,
+            "argmax": -math.inf, "argmin": math.inf}
+LIMITS = {"i": (-(2**31), 2**31 - 1), "l": (-(2**63), 2**63 - 1)}
+LOWEST = {"f": -3.4028234663852886e38, "d": -1.7976931348623157e308}
+STEP = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "nan_max({0}, {1})", "min": "nan_min({0}, {1})",
+        "any": "tl.maximum({0}, {1})", "all": "tl.minimum({0}, {1})"}
+FOLD = {"sum": "tl.sum({0}, 1, keep_dims=True)", "prod": "tl.reduce({0}, 1, product, keep_dims=True)",
+        "max": "tl.reduce({0}, 1, nan_max, keep_dims=True)", "min": "tl.reduce({0}, 1, nan_min, keep_dims=True)",
+        "any": "tl.max({0}, 1, keep_dims=True)", "all": "tl.min({0}, 1, keep_dims=True)"}
+ROW = frozenset("x")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One component of a lane's state: its compute type and neutral element."""
+
+    kind: str
+    identity: str
+
+
+def online_pairs(reductions: list[Val]) -> dict[Val, Val]:
+    """Sums of exp(v - max(v)), each with the maximum that one pass can compute along with it."""
+    pairs: dict[Val, Val] = {}
+    for total in reductions:
+        if total.attrs[0] != "sum" or total.args[0].op != "exp" or total.args[0].args[0].op != "sub":
+            continue
+        v, top = total.args[0].args[0].args
+        if top.op == "reduction" and top.attrs[0] == "max" and top.args[0] is v and top not in pairs.values():
+            if v.kind in LOWEST and v.kind == top.kind == total.kind:
+                pairs[total] = top
+    return pairs
+
+
+class Reducer:
+    """The reduction `value`; with `top`, a maximum together with the sum `value` of the exponentials below it."""
+
+    def __init__(self, emitter: Emitter, value: Val, top: Val | None = None) -> None:
+        self.emitter, self.value, self.top = emitter, value, top
+        self.reduce: str = "online" if top else value.attrs[0]
+        self.parts = self._parts()
+        self.names = [emitter.fresh("a") for _ in self.parts]
+
+    def _parts(self) -> list[Part]:
+        if self.top:
+            kind = self.top.kind
+            return [Part(kind, literal(LOWEST[kind], kind)), Part(kind, "0.0")]
+        if self.reduce not in IDENTITY:
+            raise Unsupported(f"reduction {self.reduce}")
+        identity = IDENTITY[self.reduce]
+        if self.reduce.startswith("arg"):
+            kind, at = self.value.args[0].kind, "l" if self.emitter.wide else "i"
+            kind = "i" if kind == "m" else kind
+            return [Part(kind, self._limited(identity, kind)), Part(at, repr(LIMITS[at][1]))]
+        kind = "i" if self.value.kind == "m" or self.reduce in ("any", "all") else self.value.kind
+        return [Part(kind, self._limited(identity, kind))]
+
+    @staticmethod
+    def _limited(identity: float, kind: str) -> str:
+        if kind in LIMITS and isinstance(identity, float):
+            return repr(LIMITS[kind][identity > 0])
+        return literal(identity, kind)
+
+    # ---- in a loop
+
+    def declare(self) -> list[str]:
+        """Before the loop."""
+        shape = self.emitter.shape(self.emitter.whole())
+        return [f"{n} = tl.full({shape}, {p.identity}, {COMPUTE[p.kind]})" for n, p in zip(self.names, self.parts)]
+
+    def update(self) -> None:
+        """In the loop."""
+        self.emitter.lines.append(f"{', '.join(self.names)} = {self._step(self._inputs(broadcast=False))}")
+
+    def _step(self, inputs: list[str]) -> str:
+        if self.top:
+            return f"online_step({', '.join(self.names + inputs)})"
+        if self.reduce.startswith("arg"):
+            return f"arg_{self.reduce[3:]}({', '.join(self.names + inputs)})"
+        return STEP[self.reduce].format(self.names[0], inputs[0])
+
+    def _inputs(self, broadcast: bool) -> list[str]:
+        """The elements, neutral beyond the end of the row; with `broadcast` of the whole tile's shape."""
+        e = self.emitter
+        source = self.top.args[0] if self.top else self.value.args[0]
+        texts = [(e.as_kind(source, self.parts[0].kind), self.parts[0].identity, e.get(source).axes)]
+        if self.top:
+            texts[0] = (texts[0][0], 'float("-inf")', texts[0][2])
+        if self.reduce.startswith("arg"):
+            at = e.index(self.value.attrs[1], ())
+            texts.append((at.text, self.parts[1].identity, at.axes))
+        out = []
+        for text, identity, axes in texts:
+            if "r" in e.masked:
+                text, axes = f"tl.where(rmask, {text}, {identity})", axes | {"r"}
+            if broadcast and axes != e.whole():
+                text = f"tl.broadcast_to({text}, {e.shape(e.whole())})"
+            out.append(text)
+        return out
+
+    def finish(self) -> None:
+        """After the loop: lanes joined."""
+        self.emitter.lines.append(f"{', '.join(self.names)} = {self._fold(self.names)}")
+
+    def _fold(self, names: list[str]) -> str:
+        if self.top:
+            return f"online_fold({', '.join(names)})"
+        if self.reduce.startswith("arg"):
+            return f"tl.reduce(({', '.join(names)}), 1, arg_{self.reduce[3:]}, keep_dims=True)"
+        return FOLD[self.reduce].format(names[0])
+
+    # ---- the whole row at once
+
+    def direct(self) -> None:
+        """From elements that lie in registers."""
+        texts = self._inputs(broadcast=True)
+        if len(texts) > 1:
+            self.emitter.lines += [f"{name} = {text}" for name, text in zip(self.names, texts)]
+            texts = self.names
+        self.emitter.lines.append(f"{', '.join(self.names)} = {self._fold(texts)}")
+
+    def nothing(self) -> None:
+        """Of a row without elements."""
+        shape = self.emitter.shape(ROW)
+        for name, part in zip(self.names, self.parts):
+            self.emitter.lines.append(f"{name} = tl.full({shape}, {part.identity}, {COMPUTE[part.kind]})")
+
+    # ---- shared rows
+
+    def write(self, scratch: list[str]) -> None:
+        """This program's share of the row to memory."""
+        for name, buf in zip(self.names, scratch):
+            mask = self.emitter.mask(ROW)
+            at = f"{self.emitter.base(buf)} + (chunk * xnumel + xindex)"
+            self.emitter.lines.append(f"tl.store({at}, {name}{', ' + mask if mask else ''})")
+
+    def read(self, scratch: list[str]) -> None:
+        """The row from all programs' shares."""
+        e = self.emitter
+        for name, buf, part in zip(self.names, scratch, self.parts):
+            at = f"{e.base(buf)} + (tl.arange(0, SBLOCK)[None, :] * xnumel + xindex)"
+            mask = e.mask(ROW, "(tl.arange(0, SBLOCK)[None, :] < SPLIT)")
+            e.lines.append(f"{name} = tl.load({at}, {mask}, {part.identity})")
+        self.finish()
+
+    def results(self) -> None:
+        """Makes what was reduced known to the emitter."""
+        e = self.emitter
+        if self.top:
+            a, b = self.names
+            e.lines.append(f"{a}c, {b}c = online_close({a}, {b})")
+            e.define(self.top, Piece(f"{a}c", self.parts[0].kind, ROW))
+            e.define(self.value, Piece(f"{b}c", self.parts[1].kind, ROW))
+        else:
+            e.define(self.value, Piece(self.names[-1], self.parts[-1].kind, ROW))

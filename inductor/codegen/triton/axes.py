@@ -1,0 +1,126 @@
+"""The tile that one program works on: which loops of a group lie along which of its axes.
+
+A pointwise kernel has the axis x, or y and x where some access is contiguous along another variable than the rest; a
+reducing kernel has x, the rows, and r, what is reduced. Each axis flattens some of the group's variables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...schedule.index import Affine, Index, read
+from ...schedule.node import Group
+from ..cpp.axes import _merge as merge
+from .heuristics import TILED_MIN
+
+Variables = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the tile: variables and sizes, outermost first, counted by one index."""
+
+    letter: str
+    variables: Variables
+
+    @cached_property
+    def size(self) -> int:
+        """How many points lie along it."""
+        return math.prod(s for _, s in self.variables)
+
+    def lines(self) -> list[str]:
+        """Each variable from the axis's index."""
+        out, stride = [], 1
+        for name, size in reversed(self.variables):
+            text = f"{self.letter}index"
+            if stride > 1:
+                text += f" // {stride}"
+            if stride * size < self.size:
+                text += f" % {size}"
+            out.append(f"{name} = {text}")
+            stride *= size
+        return out
+
+
+@dataclass(frozen=True)
+class Axes:
+    """`tile` in the order of the tile's dimensions; `fixed` variables have one value a program.
+
+    `contiguous` is the letter along which most memory is contiguous; `mixed`: some is along the other one.
+    """
+
+    tile: tuple[Axis, ...]
+    fixed: Variables
+    renames: dict[str, Affine]
+    contiguous: str
+    mixed: bool
+
+    def axis(self, letter: str) -> Axis:
+        """The axis of a letter."""
+        return next(a for a in self.tile if a.letter == letter)
+
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        """The axis of each variable; fixed ones are absent."""
+        return {name: a.letter for a in self.tile for name, _ in a.variables}
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The size of each variable."""
+        return dict(self.fixed) | {name: size for a in self.tile for name, size in a.variables}
+
+
+def plan_axes(group: Group) -> Axes:
+    """The tile of a group."""
+    accesses = list(dict.fromkeys((a.buf, a.index) for m in group.members for a in m.reads() + m.writes()))
+    counted = [
+        read(op.args[0]).substitute(m.env) for m in group.members for op in m.node.ops if op.name == "index_expr"
+    ]
+    renames: dict[str, Affine] = {}
+    indices = [index for _, index in accesses] + counted
+    outer = merge(group.outer_vars(), indices, renames)
+    inner = merge(group.inner_vars(), indices, renames)
+    moved = [index.substitute(renames) for _, index in accesses]
+    if group.reduces:
+        rows, across = _best_last(outer, moved), _best_last(inner, moved)
+        x, r = _contiguous(rows[-1:], moved), _contiguous(across[-1:], moved)
+        return Axes((Axis("x", rows), Axis("r", across)), (), renames, "x" if x > r else "r", bool(x and r))
+    ordered = _best_last(outer, moved)
+    other = _crossing(ordered, moved)
+    if other is None:
+        return Axes((Axis("x", ordered),), (), renames, "x", False)
+    rest = tuple(v for v in ordered[:-1] if v != other)
+    return Axes((Axis("y", (other,)), Axis("x", ordered[-1:])), rest, renames, "x", True)
+
+
+def _best_last(variables: Iterable[tuple[str, int]], indices: list[Index]) -> Variables:
+    """The variables with the one along which most accesses are contiguous moved to the end."""
+    order = list(variables)
+    if not order:
+        return ()
+    best = max(order, key=lambda v: (_contiguous([v], indices) - _strided(v[0], indices), order.index(v)))
+    return (*(v for v in order if v != best), best)
+
+
+def _contiguous(variables: Iterable[tuple[str, int]], indices: list[Index]) -> int:
+    return sum(isinstance(i, Affine) and i.coef(name) == 1 for name, size in variables if size > 1 for i in indices)
+
+
+def _strided(name: str, indices: list[Index]) -> int:
+    return sum(isinstance(i, Affine) and i.coef(name) not in (0, 1) for i in indices)
+
+
+def _crossing(ordered: Variables, indices: list[Index]) -> tuple[str, int] | None:
+    """The variable along which an access is contiguous that is strided along the last one, if both are long enough."""
+    if not ordered:
+        return None
+    last, length = ordered[-1]
+    for index in indices:
+        if isinstance(index, Affine) and index.coef(last) not in (0, 1):
+            for name, size in ordered[:-1]:
+                if index.coef(name) == 1 and min(size, length) >= TILED_MIN:
+                    return name, size
+    return None

@@ -1,0 +1,300 @@
+"""Values to lines of a kernel: each is defined where it is first asked for, at row level or inside a loop.
+
+A piece of text stands for a tensor of the tile's rank that has extent 1 along the axes it does not vary on, or for a
+scalar if it varies on none; so arithmetic broadcasts by itself and only pointers must be widened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...schedule.index import Index, variable
+from ..values import STATUS, Store, Unsupported, Val, Values, kind_of
+from .axes import Axes
+from .ops import (
+    ARITHMETIC,
+    COMPARISON,
+    COMPUTE,
+    ELEMENT,
+    LOGIC,
+    NATIVE,
+    PREDICATE,
+    PRELUDE,
+    RANK,
+    arithmetic,
+    convert,
+    literal,
+)
+from .span import fits_int32, span
+
+Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index
+NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The text of a value, the compute type it really has, and the axes it varies on."""
+
+    text: str
+    kind: str
+    axes: frozenset[str]
+
+    def as_kind(self, kind: str) -> str:
+        """The text as another compute type."""
+        return convert(self.text, self.kind, kind)
+
+
+class Emitter:
+    """Writes the lines of one kernel. `masked` axes have lanes beyond the end; `rough` as in ops.arithmetic."""
+
+    def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], rough: bool) -> None:
+        self.values, self.axes, self.rough = values, axes, rough
+        self.dtypes = {**dtypes, STATUS: "int64"}
+        self.bufs: list[str] = []
+        self.masked: set[str] = set()
+        self.lines: list[str] = []
+        self.row_lines = self.lines
+        self._row: dict[Val, Piece] = {}
+        self._loop: dict[Val, Piece] | None = None  # None where a row's values are at hand outside any loop
+        self._count = 0
+
+    # ---- scopes
+
+    @contextmanager
+    def loop(self) -> Iterator[list[str]]:
+        """A loop over blocks of the row: values along it are defined in these lines."""
+        self._loop, self.lines = {}, []
+        yield self.lines
+        self._loop, self.lines = None, self.row_lines
+
+    def fresh(self, prefix: str = "t") -> str:
+        """An unused name."""
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def emit(self, kind: str, axes: frozenset[str], text: str) -> Piece:
+        """A new variable of the current scope."""
+        name = self.fresh()
+        self.lines.append(f"{name} = {text}")
+        return Piece(name, kind, axes)
+
+    def define(self, value: Val, piece: Piece) -> None:
+        """Says what stands for a row's value: the result of a reduction."""
+        self._row[value] = piece
+
+    def get(self, value: Val) -> Piece:
+        """The piece of a value, emitted if it is new here."""
+        if value.loop and self._loop is not None:
+            if value not in self._loop:
+                self._loop[value] = self._compute(value)
+            return self._loop[value]
+        if value not in self._row:
+            state = self.lines, self._loop
+            self.lines, self._loop = self.row_lines, None
+            self._row[value] = self._compute(value)
+            self.lines, self._loop = state
+        return self._row[value]
+
+    # ---- shapes
+
+    def shape(self, axes: frozenset[str]) -> str:
+        """The shape of a tensor that varies on these axes."""
+        return "[" + ", ".join(f"{a.letter.upper()}BLOCK" if a.letter in axes else "1" for a in self.axes.tile) + "]"
+
+    def whole(self) -> frozenset[str]:
+        """Every axis of the tile."""
+        return frozenset(a.letter for a in self.axes.tile)
+
+    def mask(self, axes: frozenset[str], *more: str) -> str:
+        """The lanes that exist, and where `more` hold; empty for all."""
+        return " & ".join([f"{a.letter}mask" for a in self.axes.tile if a.letter in axes & self.masked] + list(more))
+
+    def index(self, index: Index, pairs: Pairs) -> Piece:
+        """The text of an index and the axes it varies on."""
+        pieces = {name: self.get(value) for name, value in pairs}
+        axes = NONE.union(*(p.axes for p in pieces.values()))
+        axes |= {self.axes.letters[n] for n in index.names() if n in self.axes.letters}
+        text = index.substitute({n: variable(p.text) for n, p in pieces.items()}).text()
+        return Piece(text.replace("/", "//"), "i", axes)
+
+    def pointer(self, buf: str, at: Piece, axes: frozenset[str]) -> str:
+        """A pointer to an element that has at least these axes."""
+        text = f"{self.base(buf)} + ({at.text})"
+        if axes <= at.axes:
+            return text
+        return f"{text} + tl.zeros({self.shape(axes | at.axes)}, tl.int32)"
+
+    def base(self, buf: str) -> str:
+        """The argument of a buffer."""
+        if buf not in self.bufs:
+            self.bufs.append(buf)
+        return f"b{self.bufs.index(buf)}"
+
+    # ---- values
+
+    def as_kind(self, value: Val, kind: str) -> str:
+        """The text of a value as a compute type."""
+        return self.get(value).as_kind(kind)
+
+    def _compute(self, value: Val) -> Piece:
+        match value.op:
+            case "load" | "masked_load":
+                return self._load(value)
+            case "wrap":
+                return self._wrap(value)
+            case "index":
+                return self._index_value(value)
+            case "constant":
+                return self.emit(value.kind, NONE, f"tl.full([], {literal(value.attrs[1], value.kind)}, "
+                                                   f"{COMPUTE[value.kind]})")  # fmt: skip
+            case "to_dtype":
+                return self._to_dtype(value)
+            case "bitcast":
+                return self._bitcast(value)
+            case "where":
+                return self._where(value)
+            case "reduction":
+                return self.reduced(value)
+        if value.op in COMPARISON:
+            return self._comparison(value)
+        axes = self._axes(value)
+        if value.op in PREDICATE:
+            return self.emit("m", axes, PREDICATE[value.op].format(self.get(value.args[0]).text))
+        if value.op in LOGIC:
+            return self.emit("m", axes, LOGIC[value.op].format(*(self.as_kind(a, "m") for a in value.args)))
+        if value.op not in ARITHMETIC:
+            raise Unsupported(f"op {value.op}")
+        return self._wrapped(value, arithmetic(value.op, value.kind, self.rough), axes)
+
+    def reduced(self, value: Val) -> Piece:
+        """The result of a reduction that this kernel does not make itself."""
+        raise Unsupported("a reduction used before it is complete")
+
+    def _axes(self, value: Val) -> frozenset[str]:
+        return NONE.union(*(self.get(a).axes for a in value.args if a.op != "constant"))
+
+    def _wrapped(self, value: Val, template: str, axes: frozenset[str]) -> Piece:
+        """An arithmetic op; results of narrow integers wrap as their dtype does."""
+        inline = not template.startswith(tuple(PRELUDE)) or template.startswith("nan_")
+        text = template.format(*self._operands(value.args, value.kind, inline))
+        if value.kind == "i" and value.dtype != "int32":
+            text = f"({text}).to({ELEMENT[value.dtype]}).to(tl.int32)"
+        return self.emit(value.kind, axes, text)
+
+    def _operands(self, args: tuple[Val, ...], kind: str, inline: bool = True) -> list[str]:
+        """Texts of operands as one compute type; constants as literals where another operand gives the type."""
+        typed = any(a.op != "constant" for a in args)
+        return [
+            literal(a.attrs[1], kind)
+            if a.op == "constant" and inline and typed and kind in "fil"
+            else self.as_kind(a, kind)
+            for a in args
+        ]
+
+    def _comparison(self, value: Val) -> Piece:
+        axes, args = self._axes(value), value.args
+        kinds = [self._constant_kind(a) if a.op == "constant" else self.get(a).kind for a in args]
+        # one bit would compare as a signed number
+        kind = max([*kinds, "i"], key=RANK.index)
+        left, right = self._operands(args, kind)
+        return self.emit("m", axes, f"{left} {COMPARISON[value.op]} {right}")
+
+    @staticmethod
+    def _constant_kind(value: Val) -> str:
+        """The narrowest type of a constant: where an index is compared with it, 32 bits do."""
+        small = value.kind == "l" and -(2**31) <= value.attrs[1] < 2**31
+        return "i" if small else value.kind
+
+    def _where(self, value: Val) -> Piece:
+        condition, *choices = value.args
+        a, b = self._operands(tuple(choices), value.kind)
+        return self.emit(value.kind, self._axes(value), f"tl.where({self.as_kind(condition, 'm')}, {a}, {b})")
+
+    def _to_dtype(self, value: Val) -> Piece:
+        piece = self.get(value.args[0])
+        text = piece.as_kind(value.kind)
+        if value.kind == "i" and value.dtype != "int32":
+            text = f"{piece.text}.to({ELEMENT[value.dtype]}).to(tl.int32)" if piece.kind in "il" else (
+                f"{text}.to({ELEMENT[value.dtype]}).to(tl.int32)")  # fmt: skip
+        return piece if text == piece.text else self.emit(value.kind, piece.axes, text)
+
+    def _bitcast(self, value: Val) -> Piece:
+        source, piece = value.args[0], self.get(value.args[0])
+        text = piece.text if source.dtype in NATIVE else f"{piece.text}.to({ELEMENT[source.dtype]})"
+        text = f"{text}.to({ELEMENT[value.dtype]}, bitcast=True)"
+        return self.emit(value.kind, piece.axes, text + self._widened(value.dtype))
+
+    @staticmethod
+    def _widened(dtype: str) -> str:
+        return "" if dtype in NATIVE else f".to({COMPUTE[kind_of(dtype)]})"
+
+    # ---- memory
+
+    def _load(self, value: Val) -> Piece:
+        buf, index, names = value.attrs
+        masked = value.op == "masked_load"
+        at = self.index(index, tuple(zip(names, value.args[masked:])))
+        axes, more = at.axes, ()
+        if masked:
+            condition = self.get(value.args[0])
+            axes, more = axes | condition.axes, (condition.as_kind("m"),)
+        mask = self.mask(axes, *more)
+        options = f", {mask}" if mask else ""
+        text = f"tl.load({self.pointer(buf, at, axes)}{options}{self.eviction(value)})"
+        return self.emit(value.kind, axes, text + self._widened(self.dtypes[buf]))
+
+    def eviction(self, value: Val) -> str:
+        """An option of a load that says whether its memory is read again."""
+        return ""
+
+    def _wrap(self, value: Val) -> Piece:
+        """An index made nonnegative; one out of bounds sets the status word and becomes 0."""
+        piece, size = self.get(value.args[0]), value.attrs[0]
+        masks = [self.as_kind(m, "m") for m in value.args[1:]]
+        axes = self._axes(value)
+        mask = self.mask(axes, *masks) or "True"
+        text = f"wrap_index({piece.as_kind('l')}, {size}, {mask}, {self.base(STATUS)})"
+        narrow = fits_int32((0, size)) and not self.wide
+        return self.emit("i" if narrow else "l", axes, text + (".to(tl.int32)" if narrow else ""))
+
+    wide = False  # whether indices take 64 bits; set by the kernel
+
+    def _index_value(self, value: Val) -> Piece:
+        index, names = value.attrs
+        at = self.index(index, tuple(zip(names, value.args)))
+        kind = "l" if self.wide else "i"
+        if not at.axes:
+            return self.emit(kind, NONE, f"tl.full([], {at.text}, {COMPUTE[kind]})" if at.text.isdigit() else at.text)
+        if value.kind in "fd":
+            return self.emit(value.kind, at.axes, f"({at.text}).to({COMPUTE[value.kind]})")
+        return self.emit(kind, at.axes, at.text)
+
+    def store(self, store: Store, *, only: str = "") -> None:
+        """A store where the lanes exist and `only` holds."""
+        value = self.get(store.value)
+        at = self.index(store.index, store.symbols)
+        axes = at.axes | value.axes
+        pointer = self.pointer(store.buf, at, axes)
+        text = value.as_kind(kind_of(self.dtypes[store.buf]))
+        mask = self.mask(axes, *([only] if only else []))
+        options = f", {mask}" if mask else ""
+        if store.mode == "assign":
+            self.lines.append(f"tl.store({pointer}, {text}{options})")
+        elif self.dtypes[store.buf] in ("bool", "int8", "uint8", "int16"):
+            raise Unsupported(f"atomic addition to {self.dtypes[store.buf]}")
+        else:
+            self.lines.append(f"tl.atomic_add({pointer}, {text}{options})")
+
+    def widest(self) -> bool:
+        """Whether some index of the values can leave 32 bits."""
+        sizes, wide = self.axes.sizes, False
+        for value in self.values.table.values():
+            if value.op in ("load", "masked_load", "index"):
+                index, names = (value.attrs[1], value.attrs[2]) if value.op != "index" else value.attrs
+                used = value.args[len(value.args) - len(names) :]
+                wide = wide or not fits_int32(span(index, sizes, dict(zip(names, used))))
+        for store in self.values.stores:
+            wide = wide or not fits_int32(span(store.index, sizes, dict(store.symbols)))
+        return wide or any(a.size >= 2**31 for a in self.axes.tile)

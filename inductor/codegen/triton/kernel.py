@@ -1,0 +1,345 @@
+"""One group to one or more Triton kernels.
+
+A pointwise group is one kernel. A reducing group is one kernel that holds rows in registers; or one that loops over the
+row once for each phase; or, where there are too few rows to fill the device, one kernel a phase, in which several
+programs share a row: each writes its part to scratch memory, and the kernels after it join the parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from ...schedule.node import Group
+from ..values import Store, Val, Values
+from . import heuristics
+from .accumulate import Reducer, online_pairs
+from .axes import Axes, plan_axes
+from .emit import Emitter, Piece
+from .heuristics import Config, ceil_div, power
+from .ops import POINTER
+
+SCRATCH = {"f": "float32", "d": "float64", "i": "int32", "l": "int64"}
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """A kernel to compile and launch. `text` is a Python module that defines the function `name`.
+
+    The function takes `bufs` in order, of the pointer types `signature`, then the compile-time `constants` (sizes of
+    the iteration space and of blocks) by name. `aligned`: the arguments whose address must be a multiple of 16.
+    """
+
+    name: str
+    text: str
+    bufs: tuple[str, ...]
+    constants: dict[str, int]
+    grid: tuple[int, ...]
+    num_warps: int
+    num_stages: int
+    signature: tuple[str, ...]
+    aligned: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Memory that a group's kernels hand on to each other, uninitialized at first."""
+
+    name: str
+    dtype: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A call of kernel number `kernel` of a source on these buffers."""
+
+    kernel: int
+    bufs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A kernel without a name: the lines of its body."""
+
+    kind: str
+    lines: tuple[str, ...]
+    bufs: tuple[str, ...]
+    constants: dict[str, int]
+    grid: tuple[int, ...]
+    config: Config
+    signature: tuple[str, ...]
+    aligned: tuple[int, ...]
+
+    def text(self, name: str) -> str:
+        """The function under a name."""
+        arguments = [f"b{i}" for i in range(len(self.bufs))] + [f"{c}: tl.constexpr" for c in self.constants]
+        lines = [f"    {line}\n" for line in self.lines]
+        return f"@triton.jit\ndef {name}({', '.join(arguments)}):\n{''.join(lines)}"
+
+
+def drafts(
+    group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()
+) -> tuple[list[Draft], list[Scratch]]:
+    """The kernels of a group in launch order, none if it has nothing to do, and the scratch memory they share.
+
+    `unaligned` names buffers whose address may be no multiple of 16 bytes.
+    """
+    if 0 in group.outer:
+        return [], []
+    axes = plan_axes(group)
+    inner = {name for name, _ in axes.axis("r").variables} if group.reduces else set()
+    values = Values(group, axes.renames, inner, dtypes)
+    if not group.reduces:
+        return [_Pointwise(values, axes, dtypes).draft(unaligned)], []
+    work = _Work(values, axes, dtypes)
+    return [_Reduction(work, job).draft(unaligned) for job in work.jobs], list(work.scratch.values())
+
+
+def _rough(values: Values, dtypes: Mapping[str, str]) -> bool:
+    """Whether all results of floating point are rounded to half precision."""
+    kept = {dtypes[s.buf] for s in values.stores} | {r.dtype for r in values.reductions if r.attrs[0].startswith("arg")}
+    return not kept & {"float32", "float64"}
+
+
+class _Kernel(Emitter):
+    """What the kinds of kernels share."""
+
+    def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], config: Config) -> None:
+        super().__init__(values, axes, dtypes, _rough(values, dtypes))
+        self.config = config
+        self.wide = self.widest()
+        self.constants = {f"{a.letter}numel": a.size for a in axes.tile}
+        self.constants |= {f"{a.letter.upper()}BLOCK": config.block(a.letter) for a in axes.tile}
+
+    def place(self, letter: str, start: str) -> list[str]:
+        """The index along an axis from `start` on, its mask and its variables."""
+        axis, block = self.axes.axis(letter), self.config.block(letter)
+        dims = [":" if a.letter == letter else "None" for a in self.axes.tile]
+        lanes = f"tl.arange(0, {letter.upper()}BLOCK)" + (f"[{', '.join(dims)}]" if len(dims) > 1 else "")
+        lines = [f"{letter}index = {start + ' + ' if start else ''}{lanes}"]
+        if axis.size % block or letter in self.masked:
+            self.masked.add(letter)
+            lines.append(f"{letter}mask = {letter}index < {letter}numel")
+        return lines + axis.lines()
+
+    def program(self) -> str:
+        """The number of this program."""
+        return "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
+
+    def finished(self, kind: str, programs: int, unaligned: Collection[str]) -> Draft:
+        """The draft of what was written."""
+        signature = tuple(POINTER[self.dtypes[b]] for b in self.bufs)
+        aligned = tuple(i for i, b in enumerate(self.bufs) if b not in unaligned)
+        return Draft(kind, tuple(self.lines), tuple(self.bufs), self.constants, (programs,), self.config, signature,
+                     aligned)  # fmt: skip
+
+
+class _Pointwise(_Kernel):
+    """Every point of the tile by itself."""
+
+    def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str]) -> None:
+        sizes = [a.size for a in axes.tile]
+        config = heuristics.tiled(*sizes) if len(sizes) > 1 else heuristics.pointwise(*sizes)
+        super().__init__(values, axes, dtypes, config)
+
+    def draft(self, unaligned: Collection[str]) -> Draft:
+        """The kernel."""
+        counts = {a.letter: ceil_div(a.size, self.config.block(a.letter)) for a in reversed(self.axes.tile)}
+        if len(counts) == 1:
+            self.lines += self.place("x", f"{self.program()} * XBLOCK")
+        else:
+            self.constants |= {f"{letter}blocks": n for letter, n in counts.items()}
+            self.lines.append(f"pid = {self.program()}")
+            self.lines += self.place("x", "pid % xblocks * XBLOCK")
+            self.lines += self.place("y", "pid // xblocks % yblocks * YBLOCK")
+            self.lines += self._fixed("xblocks * yblocks")
+        for store in self.values.stores:
+            self.store(store)
+        programs = math.prod(counts.values()) * math.prod(s for _, s in self.axes.fixed)
+        return self.finished("pointwise" if len(counts) == 1 else "tiled", programs, unaligned)
+
+    def _fixed(self, programs: str) -> list[str]:
+        lines, stride = [], 1
+        for name, size in reversed(self.axes.fixed):
+            lines.append(f"{name} = pid // ({programs} * {stride}) % {size}")
+            stride *= size
+        return lines
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What one kernel of a reducing group does: loops of `phases`, whose reductions it shares with other programs if
+    `partial`, and with `rows` what happens once a row."""
+
+    phases: tuple[int, ...]
+    partial: bool
+    rows: bool
+
+
+@dataclass
+class _Work:
+    """A reducing group: its phases, after joining passes that can be one, and the kernels that carry them out."""
+
+    values: Values
+    axes: Axes
+    dtypes: Mapping[str, str]
+    scratch: dict[tuple[Val, int], Scratch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        x, r = self.axes.axis("x"), self.axes.axis("r")
+        passes = len({v.phase for v in self.values.reductions} | {s.phase + 1 for s in self.values.stores if s.loop})
+        self.config = heuristics.reduction(x.size, r.size, self.axes.contiguous, self.axes.mixed, passes)
+        held = self.config.persistent
+        self.pairs = {} if held else online_pairs(self.values.reductions)
+        self.phase = self._phases()
+        self.reductions = [r for r in self.values.reductions if r not in self.pairs.values()]
+        self.loop_stores = [s for s in self.values.stores if s.loop]
+        self.row_stores = [s for s in self.values.stores if not s.loop]
+        used = {self.phase[r] - 1 for r in self.reductions} | {self.store_phase(s) for s in self.loop_stores}
+        order = tuple(sorted(used))
+        self.jobs = [_Job(order, False, True)] if self.config.split == 1 else self._shared(order)
+
+    def _shared(self, order: tuple[int, ...]) -> list[_Job]:
+        jobs = [_Job((p,), any(self.phase[r] == p + 1 for r in self.reductions), False) for p in order]
+        written = {s.buf for s in self.row_stores}
+        reread = {v.attrs[0] for v in self.values.table.values() if v.op in ("load", "masked_load")} & written
+        if self.row_stores and not jobs[-1].partial and not reread:
+            jobs[-1] = _Job(jobs[-1].phases, False, True)
+        elif self.row_stores:
+            # the last loop's programs may still read what a row's store overwrites
+            jobs.append(_Job((), False, True))
+        return jobs
+
+    def _phases(self) -> dict[Val, int]:
+        """Of each value, as Val.phase, but with a maximum and the sum that goes with it in one."""
+        phase: dict[Val, int] = {}
+        for value in self.values.table.values():
+            before = max((phase[a] for a in value.args), default=0)
+            phase[value] = before + (value.op == "reduction")
+            if value in self.pairs:
+                phase[value] = phase[self.pairs[value]]
+        return phase
+
+    def store_phase(self, store: Store) -> int:
+        """The loop in which a store can happen."""
+        return max([self.phase[store.value], *(self.phase[v] for _, v in store.symbols)])
+
+
+class _Reduction(_Kernel):
+    """Rows along x, reduced along r."""
+
+    def __init__(self, work: _Work, job: _Job) -> None:
+        super().__init__(work.values, work.axes, work.dtypes, work.config)
+        self.work, self.job = work, job
+        self.empty = work.axes.axis("r").size == 0
+        self.shared = work.config.split > 1
+        self.phase_now, self.last_phase = 0, max(job.phases, default=0)
+
+    def draft(self, unaligned: Collection[str]) -> Draft:
+        """The kernel."""
+        tiles = ceil_div(self.axes.axis("x").size, self.config.block("x"))
+        if self.shared:
+            self.constants |= {"xblocks": tiles, "CHUNK": self.config.chunk, "SPLIT": self.config.split,
+                               "SBLOCK": power(self.config.split)}  # fmt: skip
+        chunked = self.shared and bool(self.job.phases)
+        self.lines.append(f"pid = {self.program()}")
+        self.lines += self.place("x", f"pid{' % xblocks' if chunked else ''} * XBLOCK")
+        if chunked:
+            self.lines.append("chunk = pid // xblocks")
+        if self.config.persistent:
+            self.lines += self.place("r", "")
+        for phase in self.job.phases:
+            self.phase_now = phase
+            self._phase(phase)
+        if self.job.rows:
+            self._rows(chunked)
+        kind = "persistent" if self.config.persistent else "shared" if self.shared else "looped"
+        return self.finished(kind, tiles * (self.config.split if chunked else 1), unaligned)
+
+    def _phase(self, phase: int) -> None:
+        work = self.work
+        reducers = [Reducer(self, r, work.pairs.get(r)) for r in work.reductions if work.phase[r] == phase + 1]
+        stores = [s for s in work.loop_stores if work.store_phase(s) == phase]
+        if self.empty:
+            for reducer in reducers:
+                reducer.nothing()
+        elif self.config.persistent:
+            for reducer in reducers:
+                reducer.direct()
+            for store in stores:
+                self.store(store)
+        else:
+            self._looped(reducers, stores)
+        for reducer in reducers:
+            if self.job.partial:
+                reducer.write(self._scratch(reducer))
+            else:
+                reducer.results()
+
+    def _looped(self, reducers: list[Reducer], stores: list[Store]) -> None:
+        for reducer in reducers:
+            self.lines += reducer.declare()
+        size, block = self.axes.axis("r").size, self.config.block("r")
+        if self.shared and size != self.config.split * self.config.chunk:
+            self.masked.add("r")
+        with self.loop() as body:
+            body += self.place("r", "chunk * CHUNK + start" if self.shared else "start")
+            for reducer in reducers:
+                reducer.update()
+            for store in stores:
+                self.store(store)
+        end = "CHUNK" if self.shared else "rnumel"
+        once = (self.config.chunk if self.shared else size) <= block
+        self.lines += ["start = 0", *body] if once else [
+            f"for start in range(0, {end}, RBLOCK):", *(f"    {line}" for line in body)
+        ]  # fmt: skip
+        for reducer in reducers:
+            reducer.finish()
+
+    def _rows(self, chunked: bool) -> None:
+        stores = self.work.row_stores
+        for store in stores:  # everything is read before anything is written
+            self.get(store.value)
+        written = {s.buf for s in stores}
+        if any(v.op in ("load", "masked_load") and v.attrs[0] in written for v in self.values.table.values()):
+            # a row's value is loaded by every thread that works on the row, and stored by one
+            self.lines.append("tl.debug_barrier()")
+        for store in stores:
+            self.store(store, only="(chunk == 0)" if chunked else "")
+
+    def _scratch(self, reducer: Reducer) -> list[str]:
+        """The names of the memory in which programs leave their parts of a reduction."""
+        names = []
+        for k, part in enumerate(reducer.parts):
+            key = (reducer.value, k)
+            if key not in self.work.scratch:
+                first = next(s.buf for s in self.values.stores)
+                name = f"%{first}.part{len(self.work.scratch)}"
+                size = self.config.split * self.axes.axis("x").size
+                self.work.scratch[key] = Scratch(name, SCRATCH[part.kind], size)
+            scratch = self.work.scratch[key]
+            self.dtypes[scratch.name] = scratch.dtype
+            names.append(scratch.name)
+        return names
+
+    def reduced(self, value: Val) -> Piece:
+        """A reduction that earlier kernels left in parts."""
+        owner = next((r for r, top in self.work.pairs.items() if top is value), value)
+        if (owner, 0) not in self.work.scratch:
+            return super().reduced(value)
+        reducer = Reducer(self, owner, self.work.pairs.get(owner))
+        reducer.read(self._scratch(reducer))
+        reducer.results()
+        return self._row[value]
+
+    def eviction(self, value: Val) -> str:
+        """A row that a later phase reads again should stay in the cache."""
+        if self.config.persistent or not value.loop:
+            return ""
+        policy = "evict_last" if self.phase_now < self.last_phase else "evict_first"
+        return f', eviction_policy="{policy}"'
+
+
+__all__ = ["Draft", "Launch", "Scratch", "TritonKernel", "drafts"]

@@ -1,0 +1,153 @@
+"""Functions that generated Triton kernels call. Kernels import them by name; compiling workers load this file alone."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+# ---- extremes: NaN wins, as in ATen
+
+
+@triton.jit
+def nan_max(a, b):
+    """The greater."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def nan_min(a, b):
+    """The lesser."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def arg_max(a, i, b, j):
+    """The greater of (value, position) pairs; of equals the one that comes first."""
+    first = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(first, a, b), tl.where(first, i, j)
+
+
+@triton.jit
+def arg_min(a, i, b, j):
+    """The lesser of (value, position) pairs; of equals the one that comes first."""
+    first = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(first, a, b), tl.where(first, i, j)
+
+
+@triton.jit
+def product(a, b):
+    """The product."""
+    return a * b
+
+
+# ---- a greatest element and the sum of exp(element - greatest), in one pass
+
+
+@triton.jit
+def online_step(top, total, v):
+    """One more element a lane. `top` starts at the lowest finite number, so that no difference is inf - inf."""
+    d = v - top
+    e = tl.exp(-tl.abs(d))
+    return nan_max(top, v), tl.where(d > 0, total * e + 1.0, total + e)
+
+
+@triton.jit
+def online_fold(top, total):
+    """Lanes joined along axis 1, which is kept."""
+    best = tl.reduce(top, 1, nan_max, keep_dims=True)
+    return best, tl.sum(total * tl.exp(top - best), 1, keep_dims=True)
+
+
+@triton.jit
+def online_close(top, total):
+    """The results as two passes would give them: without a finite element, -inf and NaN."""
+    empty = total == 0
+    return tl.where(empty, float("-inf"), top), tl.where(empty, float("nan"), total)
+
+
+# ---- arithmetic
+
+
+@triton.jit
+def sign(x):
+    """-1, 0 or 1; zeros keep their sign and NaN stays."""
+    return tl.where(x > 0, 1, tl.where(x < 0, -1, x))
+
+
+@triton.jit
+def int_floordiv(a, b):
+    """a / b rounded to minus infinity."""
+    q = a // b
+    r = a - q * b
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), q - 1, q)
+
+
+@triton.jit
+def int_remainder(a, b):
+    """What `int_floordiv` leaves: of b's sign."""
+    r = a % b
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+
+
+@triton.jit
+def remainder(a, b):
+    """The remainder of b's sign."""
+    r = libdevice.fmod(a, b)
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+
+
+@triton.jit
+def divide(a, b):
+    """a / b correctly rounded."""
+    if a.dtype == tl.float32:
+        return tl.div_rn(a, b)
+    else:
+        return a / b
+
+
+@triton.jit
+def floordiv(a, b):
+    """a / b rounded to minus infinity, exact where b divides a."""
+    q = divide(a - remainder(a, b), b)
+    f = tl.floor(q)
+    f = tl.where(q - f > 0.5, f + 1, f)
+    return tl.where(b == 0, a / b, f)
+
+
+@triton.jit
+def ndtr(x):
+    """The normal distribution function in float32: 2 to a polynomial (fitted to log2 of the smaller tail)."""
+    a = tl.abs(x)
+    r = -2.2697032e-8 * a + 6.9111871e-7
+    r = r * a - 9.0565891e-6
+    r = r * a + 6.4668378e-5
+    r = r * a - 2.3683293e-4
+    r = r * a - 9.3370712e-5
+    r = r * a + 7.0662270e-3
+    r = r * a - 5.2524872e-2
+    r = r * a - 4.5919299e-1
+    r = r * a - 1.1511073
+    r = r * a - 1.0
+    # the polynomial is fitted on 0 .. 5.5 and falls beyond, until inf - inf: there the tail is 0
+    tail = tl.where(a < 16.0, tl.exp2(r), 0.0)
+    p = tl.where(x < 0, tail, 1.0 - tail)
+    return tl.where(x != x, x, p)
+
+
+@triton.jit
+def ndtr_double(x):
+    """The normal distribution function in float64."""
+    return 0.5 * libdevice.erfc(-x * 0.70710678118654752)
+
+
+# ---- indices
+
+
+@triton.jit
+def wrap_index(i, size, mask, status):
+    """Python's negative indices; one out of bounds, where `mask`, sets *status and becomes 0."""
+    i = tl.where(i < 0, i + size, i)
+    bad = (i < 0) | (i >= size)
+    tl.store(status + i * 0, 1, mask=bad & mask)
+    return tl.where(bad, 0, i)

@@ -1,0 +1,74 @@
+"""The kernels of a graph: every distinct one once, with the user's lines above it, and the launches of each group."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from ...schedule.node import Group
+from ..cpp.source import user_lines
+from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
+from .ops import imports
+
+_MOST_OPERATORS, _DIGITS = 5, 8
+_NOT_NAME = re.compile(r"\W+")
+
+
+@dataclass(frozen=True)
+class GroupLaunches:
+    """What a group becomes: launches in order, and the scratch memory they share. Nothing for an empty group."""
+
+    launches: tuple[Launch, ...]
+    scratch: tuple[Scratch, ...]
+
+    @property
+    def bufs(self) -> list[str]:
+        """Every buffer that a launch is given, scratch left out, each once."""
+        scratch = {s.name for s in self.scratch}
+        return [b for b in dict.fromkeys(b for launch in self.launches for b in launch.bufs) if b not in scratch]
+
+
+@dataclass
+class TritonSource:
+    """Collects kernels. `kernels` are the distinct ones, in order of first use."""
+
+    kernels: list[TritonKernel] = field(default_factory=list)
+    _known: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def group(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()) -> GroupLaunches:
+        """The launches of a group; `unaligned` as in `drafts`. Unsupported for an op or dtype that Triton lacks."""
+        made, scratch = drafts(group, dtypes, unaligned)
+        return GroupLaunches(tuple(Launch(self._number(d, group), d.bufs) for d in made), tuple(scratch))
+
+    def _number(self, draft: Draft, group: Group) -> int:
+        constants = tuple(draft.constants.items())
+        contents = (draft.lines, constants, draft.signature, draft.aligned, draft.grid, draft.config)
+        if contents not in self._known:
+            self._known[contents] = len(self.kernels)
+            # named by contents, so that equal kernels of different graphs are one in the cache of cubins
+            digest = hashlib.sha256(repr(contents).encode()).hexdigest()[:_DIGITS]
+            name = "_".join([draft.kind, *_operators(group), digest])
+            text = imports("\n".join(draft.lines)) + "\n\n" + _comment(group) + draft.text(name)
+            self.kernels.append(
+                TritonKernel(name, text, draft.bufs, draft.constants, draft.grid, draft.config.warps,
+                             draft.config.stages, draft.signature, draft.aligned)
+            )  # fmt: skip
+        return self._known[contents]
+
+    def texts(self) -> list[str]:
+        """The text of each kernel."""
+        return [kernel.text for kernel in self.kernels]
+
+
+def _operators(group: Group) -> list[str]:
+    """Names of the operators of a group, the first few."""
+    targets = [str(getattr(o, "target", "")) for m in group.members for o in m.node.origins]
+    names = [_NOT_NAME.sub("_", t.removeprefix("aten.").split(".")[0]).strip("_") for t in targets]
+    return list(dict.fromkeys(n for n in names if n not in ("", "output")))[:_MOST_OPERATORS]
+
+
+def _comment(group: Group) -> str:
+    names = ", ".join(m.node.name for m in group.members)
+    return "".join(f"# {line}\n" for line in [names, *user_lines(group)])

@@ -1,0 +1,92 @@
+"""How far an index reaches, its intermediate results included: decides between 32 and 64 bits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ...schedule.index import Affine, Index
+from ..values import Val
+
+Bounds = tuple[int, int]
+_TOKEN = re.compile(r"\d+|[A-Za-z_]\w*|[-+*/%()]")
+
+
+def fits_int32(bounds: Bounds) -> bool:
+    """Whether both ends are 32-bit integers."""
+    return -(2**31) <= bounds[0] and bounds[1] < 2**31
+
+
+def span(index: Index, sizes: Mapping[str, int], symbols: Mapping[str, Val]) -> Bounds:
+    """The least and greatest number that computing an index meets."""
+    ends = {name: size - 1 for name, size in sizes.items()}
+    ends |= {name: value.attrs[0] - 1 for name, value in symbols.items()}
+    if isinstance(index, Affine):
+        return _affine(index, ends)
+    env = {name: _affine(value, ends) for name, value in index.env}
+    env |= {name: (0, end) for name, end in ends.items() if name not in env}
+    return _Reader(index.source, env).widest()
+
+
+def _affine(index: Affine, ends: Mapping[str, int]) -> Bounds:
+    low = high = index.const
+    for name, coef in index.terms:
+        reach = coef * max(ends[name], 0)
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    return low, high
+
+
+class _Reader:
+    """Interval arithmetic over C text of integers, names, `+ - * / %` and parentheses."""
+
+    def __init__(self, text: str, env: Mapping[str, Bounds]) -> None:
+        self.tokens, self.at, self.env = _TOKEN.findall(text), 0, env
+        self.low = self.high = 0
+
+    def widest(self) -> Bounds:
+        self._sum()
+        return self.low, self.high
+
+    def _seen(self, bounds: Bounds) -> Bounds:
+        self.low, self.high = min(self.low, bounds[0]), max(self.high, bounds[1])
+        return bounds
+
+    def _take(self, choices: str) -> str | None:
+        if self.at < len(self.tokens) and self.tokens[self.at] in choices:
+            self.at += 1
+            return self.tokens[self.at - 1]
+        return None
+
+    def _sum(self) -> Bounds:
+        total = self._product()
+        while op := self._take("+-"):
+            other = self._product()
+            if op == "-":
+                other = (-other[1], -other[0])
+            total = self._seen((total[0] + other[0], total[1] + other[1]))
+        return total
+
+    def _product(self) -> Bounds:
+        value = self._factor()
+        while op := self._take("*/%"):
+            other = self._factor()
+            if op == "*":
+                ends = [a * b for a in value for b in other]
+                value = self._seen((min(ends), max(ends)))
+            elif op == "/":
+                value = (value[0] // other[0], value[1] // other[0])
+            else:
+                value = (0, other[0] - 1)
+        return value
+
+    def _factor(self) -> Bounds:
+        if self._take("-"):
+            low, high = self._factor()
+            return self._seen((-high, -low))
+        token = self.tokens[self.at]
+        self.at += 1
+        if token == "(":
+            value = self._sum()
+            self._take(")")
+            return value
+        return self._seen((int(token), int(token)) if token.isdigit() else self.env[token])

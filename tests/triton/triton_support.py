@@ -1,0 +1,176 @@
+"""Runs Triton kernels on CPU tensors through Triton's interpreter. Import this before anything imports triton."""
+
+import importlib.util
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import triton.language as tl  # noqa: E402
+from triton.language.extra import libdevice  # noqa: E402
+from triton.runtime import interpreter  # noqa: E402
+
+from inductor.codegen.triton import TritonSource  # noqa: E402
+from inductor.codegen.values import STATUS, dtype_text  # noqa: E402
+from inductor.ir.buffer import Buffer, ComputedBuffer, ExternKernel, View  # noqa: E402
+from inductor.ir.interp import flatten  # noqa: E402
+from inductor.ir.nodes import Strided  # noqa: E402
+from inductor.schedule import Group, schedule  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from op_samples import lowered  # noqa: E402
+
+FOLDER = tempfile.TemporaryDirectory(prefix="pyframe-triton-test-")
+
+
+# ---- what Triton's interpreter lacks: libdevice, and reductions by any function at the speed of numpy
+
+
+def _elementwise(fn):
+    def call(*args):
+        dtype = next(a.dtype for a in args if isinstance(a, tl.tensor))
+        arrays = [a.handle.data if isinstance(a, tl.tensor) else getattr(a, "value", a) for a in args]
+        wanted = {tl.float32: torch.float32, tl.float64: torch.float64}[dtype]
+        out = fn(*[torch.as_tensor(np.asarray(a)).to(wanted) for a in arrays]).numpy()
+        shape = next((a.shape for a in args if isinstance(a, tl.tensor) and a.shape), ())
+        kind = tl.block_type(dtype, list(out.shape)) if shape else dtype
+        return tl.tensor(interpreter.TensorHandle(out, dtype), kind)
+
+    return call
+
+
+NAMES = {"rint": torch.round, "pow": torch.pow, "fmod": torch.fmod, "atan2": torch.atan2, "trunc": torch.trunc}
+NAMES |= {n: getattr(torch, n) for n in (
+    "expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erfc lgamma".split())}
+for _name, _fn in NAMES.items():
+    setattr(libdevice, _name, _elementwise(_fn))
+
+
+def _reduce(self, inputs):
+    """Halves of the axis combined until one element is left."""
+    parts = list(inputs)
+    while parts[0].shape[self.axis] > 1:
+        half = parts[0].shape[self.axis] // 2
+        sides = []
+        for cut in (slice(None, half), slice(half, None)):
+            at = tuple(cut if d == self.axis else slice(None) for d in range(len(parts[0].shape)))
+            sides += [self.to_tensor(p.handle.data[at], p.dtype.scalar) for p in parts]
+        out = self.combine_fn.fn(*sides)
+        parts = list(out) if isinstance(out, tuple) else [out]
+    assert self.keep_dims
+    return parts
+
+
+interpreter.ReduceOps.generic_reduce = _reduce
+
+
+# ---- a plan in Python
+
+
+def load(kernel):
+    """The function of a TritonKernel."""
+    path = Path(FOLDER.name) / f"{kernel.name}.py"
+    path.write_text(kernel.text)
+    spec = importlib.util.spec_from_file_location(kernel.name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, kernel.name)
+
+
+class Runner:
+    """A lowered graph, its kernels, and a way to run it."""
+
+    def __init__(self, fn, *args):
+        self.graph = lowered(fn, *args)
+        self.steps = schedule(self.graph)
+        self.buffers = {}
+        for b in [*self.graph.inputs, *self.graph.constants, *self.graph.buffers]:
+            for buffer in b.outputs if isinstance(b, ExternKernel) else (b,):
+                if isinstance(buffer, Buffer):
+                    self.buffers[buffer.name] = buffer
+        self.dtypes = {n: dtype_text(b.dtype) for n, b in self.buffers.items()}
+        self.source = TritonSource()
+        self.launches = {id(g): self.source.group(g, self.dtypes) for g in self.steps if isinstance(g, Group)}
+
+    def run(self, *args):
+        memory = {STATUS: torch.zeros(1, dtype=torch.int64)}
+        for buffer, value in zip(self.graph.inputs, args):
+            if isinstance(buffer, Buffer):
+                memory[buffer.name] = flatten(value)
+        for buffer in self.graph.constants:
+            memory[buffer.name] = flatten(buffer.value)
+        self.memory = memory
+        for step in self.steps:
+            if isinstance(step, ExternKernel):
+                self.extern(step)
+            else:
+                self.group(step)
+        if memory[STATUS].item():
+            raise IndexError("index out of range")
+        return [self.operand(out) for out in self.graph.outputs]
+
+    def group(self, group):
+        made = self.launches[id(group)]
+        for name in made.bufs:
+            if name not in self.memory:
+                layout = self.buffers[name].layout
+                # what no kernel writes is seen
+                poison = torch.full((layout.extent,), 77, dtype=layout.dtype)
+                self.memory[name] = poison
+        for name in group.stored - set(made.bufs):
+            layout = self.buffers[name].layout
+            self.memory.setdefault(name, torch.empty(layout.extent, dtype=layout.dtype))
+        for scratch in made.scratch:
+            self.memory[scratch.name] = torch.full((scratch.size,), 77, dtype=getattr(torch, scratch.dtype))
+        for launch in made.launches:
+            kernel = self.source.kernels[launch.kernel]
+            bufs = [self.memory[b] for b in launch.bufs]
+            for buf, kind in zip(bufs, kernel.signature):
+                assert kind == POINTER[buf.dtype], (kind, buf.dtype)
+            load(kernel)[kernel.grid](*bufs, **kernel.constants)
+
+    def tensor(self, buffer, layout):
+        flat = self.memory[buffer.name]
+        return flat.as_strided(layout.size, layout.stride, flat.storage_offset() + layout.offset)
+
+    def operand(self, arg):
+        if isinstance(arg, View | Strided):
+            return self.tensor(arg.buffer, arg.layout)
+        if isinstance(arg, Buffer):
+            return self.tensor(arg, arg.layout)
+        return type(arg)(map(self.operand, arg)) if isinstance(arg, list | tuple) else arg
+
+    def extern(self, node):
+        result = node.target(*map(self.operand, node.args), **{k: self.operand(v) for k, v in node.kwargs.items()})
+        for out, value in zip(node.outputs, result if node.returns_tuple else (result,)):
+            if out is not None:
+                self.memory[out.name] = flatten(value)
+
+
+POINTER = {
+    torch.float32: "*fp32", torch.float64: "*fp64", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.bool: "*i1",
+    torch.int64: "*i64", torch.int32: "*i32", torch.int16: "*i16", torch.int8: "*i8", torch.uint8: "*u8",
+}
+
+
+def check(fn, *args, rtol=1e-5, atol=1e-5, kinds=None):
+    """Run `fn` as kernels and with torch. `kinds`: what the names of the kernels start with, in order."""
+    runner = Runner(fn, *args)
+    want = fn(*[a.clone(memory_format=torch.preserve_format) for a in args])
+    want = list(want) if isinstance(want, (list, tuple)) else [want]
+    got = runner.run(*args)
+    assert len(got) == len(want)
+    for a, e in zip(got, want):
+        tol = 2e-2 if e.dtype in (torch.bfloat16, torch.float16) else None
+        torch.testing.assert_close(a, e, rtol=tol or rtol, atol=tol or atol, equal_nan=True)
+        assert all(n <= 1 or x == y for n, x, y in zip(e.shape, a.stride(), e.stride()))
+    if kinds is not None:
+        found = [k.name.split("_")[0] for k in runner.source.kernels]
+        assert found == kinds, found
+    return runner
+
+
+__all__ = ["ComputedBuffer", "Runner", "check"]
