@@ -11,7 +11,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).resolve().parent
-SHARED = ("csrc/compat.c", "csrc/tensor_view.c")
+SHARED = ("csrc/compat.c", "csrc/tensor_bind.c", "csrc/tensor_view.c")
 FLAGS = ["-std=c17", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 
 

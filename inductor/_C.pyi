@@ -1,5 +1,7 @@
 from typing import Any
 
+def has_cuda_products() -> bool: ...
+
 class Plan:
     n_inputs: int
     n_buffers: int
@@ -10,9 +12,13 @@ class Plan:
         fixed: tuple[Any, ...],
         steps: tuple[Any, ...],
         outputs: tuple[Any, ...],
-        kernels: tuple[int, ...],
+        kernels: tuple[Any, ...],
         n_buffers: int,
         form: int,
+        mutated: tuple[int, ...],
+        fallback: Any,
+        written: Any,
+        device: tuple[int, int],
         /,
     ) -> Plan: ...
     def __call__(self, *args: Any) -> Any: ...

@@ -5,6 +5,22 @@
 
 plan_torch plan_api;
 
+/* All or none. */
+static void
+bind_cuda_products(void)
+{
+    static const char *const names[MATMUL_KINDS] = {"aoti_torch_cuda_mm_out", "aoti_torch_cuda_addmm_out",
+                                                    "aoti_torch_cuda_bmm_out", "aoti_torch_cuda_baddbmm_out"};
+    void *found[MATMUL_KINDS];
+    for (int i = 0; i < MATMUL_KINDS; i++) {
+        found[i] = tv_symbol(names[i]);
+        if (found[i] == NULL) {
+            return;
+        }
+    }
+    memcpy(plan_api.cuda_mm, found, sizeof found);
+}
+
 int
 plan_bind_torch(void)
 {
@@ -25,6 +41,7 @@ plan_bind_torch(void)
         *(void **)&plan_api.mm[i] = tv_symbol(products[i]);
         complete = complete && plan_api.mm[i] != NULL;
     }
+    bind_cuda_products();
     void *drop = tv_symbol("aoti_torch_delete_tensor_object");
     if (!complete || drop == NULL) {
         PyErr_SetString(PyExc_ImportError, "this torch lacks C functions that inductor._C needs");
@@ -99,7 +116,8 @@ static PyMemberDef plan_members[] = {
 static PyTypeObject plan_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "inductor._C.Plan",
-    .tp_doc = "Plan(inputs, fixed, steps, outputs, kernels, n_buffers, form): a compiled graph.",
+    .tp_doc = "Plan(inputs, fixed, steps, outputs, kernels, n_buffers, form, mutated, fallback, written,\n"
+              "device): a compiled graph.",
     .tp_basicsize = sizeof(plan_object),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = plan_new,
@@ -111,11 +129,25 @@ static PyTypeObject plan_type = {
     .tp_members = plan_members,
 };
 
+PyDoc_STRVAR(has_cuda_products_doc, "has_cuda_products() -> bool: whether matmul steps work in a plan for CUDA.");
+
+static PyObject *
+has_cuda_products(PyObject *self, PyObject *unused)
+{
+    return plan_bind_torch() < 0 ? NULL : PyBool_FromLong(plan_api.cuda_mm[0] != NULL);
+}
+
+static PyMethodDef methods[] = {
+    {"has_cuda_products", has_cuda_products, METH_NOARGS, has_cuda_products_doc},
+    {NULL},
+};
+
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "inductor._C",
     .m_doc = "Runs compiled graphs.",
     .m_size = -1,
+    .m_methods = methods,
 };
 
 PyMODINIT_FUNC

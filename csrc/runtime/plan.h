@@ -6,7 +6,7 @@
 
 /* The numbers are shared with plan.py. */
 enum step_kind { STEP_ALLOC, STEP_ARENA, STEP_SLOT, STEP_KERNEL, STEP_EXTERN, STEP_MATMUL, STEP_VIEW, STEP_FREE,
-                 STEP_STATUS };
+                 STEP_STATUS, STEP_LAUNCH };
 enum matmul_kind { MATMUL_MM, MATMUL_ADDMM, MATMUL_BMM, MATMUL_BADDBMM, MATMUL_KINDS };
 enum output_kind { OUTPUT_BUF, OUTPUT_INPUT, OUTPUT_CONST };
 enum result_form { RESULT_TUPLE, RESULT_LIST, RESULT_SINGLE };
@@ -20,6 +20,7 @@ typedef struct shape {
     int32_t dtype;
     int32_t itemsize;
     int64_t *dims;
+    int32_t device_type, device_index; /* of an input; elsewhere the plan's */
 } shape;
 
 /* An argument of an extern: a buffer's tensor, a fixed object, or a list of arguments. */
@@ -32,6 +33,17 @@ typedef struct operand {
     struct operand *items;
 } operand;
 
+/* A CUDA kernel with everything that does not change between calls. */
+typedef struct launch {
+    void *function;
+    uint32_t grid[3], block, shared;
+    int empty; /* no blocks: CUDA refuses such a launch */
+    Py_ssize_t n_tail;
+    void **tail;   /* where the parameters behind the buffers are: the ints, then two null pointers of Triton's */
+    int32_t *ints;
+    char *name;
+} launch;
+
 typedef struct step {
     enum step_kind kind;
     enum matmul_kind matmul;
@@ -42,7 +54,9 @@ typedef struct step {
     int64_t offset;    /* SLOT: bytes; VIEW: elements; ARENA: the size in bytes */
     shape shape;       /* ALLOC, SLOT, VIEW */
     kernel_fn kernel;  /* KERNEL */
-    PyObject *callee;  /* EXTERN: takes `operand.items`, the last of them by the names of `keywords` */
+    launch *launch;    /* LAUNCH */
+    PyObject *callee;  /* EXTERN: takes `operand.items`, the last of them by the names of `keywords`;
+                        * MATMUL: the operator, called where the C function fails, for its exception */
     PyObject *keywords;
     operand operands;
     double beta, alpha;
@@ -63,6 +77,11 @@ typedef struct plan_object {
     Py_ssize_t n_inputs, n_fixed, n_steps, n_outputs, n_buffers;
     enum result_form form;
     int toggles_grad;    /* some step calls ATen */
+    int32_t device_type, device_index; /* where the tensors of this plan are */
+    int32_t device_number; /* of the CUDA device that the kernels run on */
+    void *context;         /* its context; NULL for a plan of the CPU */
+    int64_t *status_word; /* of a CUDA plan with a STATUS step */
+    void (*const *products)(void);
     shape *inputs;       /* arguments, then fixed tensors; dtype -1 marks a Python int */
     int64_t *extents;    /* of each input: bytes from its first to its last element */
     int32_t *mutated;    /* the inputs that kernels write */
@@ -73,7 +92,7 @@ typedef struct plan_object {
     step *steps;
     output *outputs;
     step **makers;       /* for each buffer the SLOT or VIEW step that makes it, or NULL */
-    void *arena;         /* kept between calls; a nested or concurrent call takes its own */
+    void *arena;         /* CPU: kept between calls; a nested or concurrent call takes its own */
     int arena_busy;
     int64_t arena_bytes;
 } plan_object;
@@ -86,6 +105,7 @@ typedef struct plan_torch {
     bool (*grad_enabled)(void);
     void (*set_grad)(bool);
     void (*mm[MATMUL_KINDS])(void);
+    void (*cuda_mm[MATMUL_KINDS])(void); /* all NULL in a torch without CUDA */
 } plan_torch;
 
 extern plan_torch plan_api;
@@ -95,6 +115,11 @@ int plan_bind_torch(void);
 int plan_fill(plan_object *plan, PyObject *args);
 void plan_clear(plan_object *plan);
 int plan_traverse_operand(const operand *op, visitproc visit, void *arg);
+
+/* plan_cuda.c: resolve a kernel given as (code, name, threads of a block, bytes of shared memory), and one launch of it.
+ * 0, or -1 with an exception set. */
+int plan_fill_launch(const plan_object *plan, step *out, PyObject *kernel, PyObject *grid, PyObject *ints);
+void plan_clear_launch(launch *l);
 
 /* plan_run.c */
 PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);

@@ -1,5 +1,6 @@
 /* From the tuples of plan.py:encode to the structs that plan_run.c walks. Errors here are bugs of encode, so the
  * messages are short. */
+#include "cuda_driver.h"
 #include "plan.h"
 
 #include <stdlib.h>
@@ -98,6 +99,10 @@ fill_bufs(const plan_object *plan, PyObject *tuple, Py_ssize_t at, Py_ssize_t *c
 static int
 fill_kernel(const plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
 {
+    if (plan->context != NULL) {
+        PyErr_SetString(PyExc_ValueError, "plan: a kernel of the CPU in a plan for CUDA");
+        return -1;
+    }
     PyObject *ints = tuple_at(tuple, 3);
     int64_t number = int_at(tuple, 1);
     if (ints == NULL || number < 0 || number >= PyTuple_GET_SIZE(kernels)) {
@@ -119,6 +124,20 @@ fill_kernel(const plan_object *plan, step *out, PyObject *tuple, PyObject *kerne
         PyErr_SetString(PyExc_ValueError, "plan: a kernel's address is null");
     }
     return PyErr_Occurred() ? -1 : 0;
+}
+
+/* (kind, kernel, buffers, grid, ints) */
+static int
+fill_launch(const plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
+{
+    PyObject *grid = tuple_at(tuple, 3), *ints = tuple_at(tuple, 4);
+    int64_t number = int_at(tuple, 1);
+    if (grid == NULL || ints == NULL || number < 0 || number >= PyTuple_GET_SIZE(kernels)) {
+        PyErr_SetString(PyExc_ValueError, "plan: no such kernel");
+        return -1;
+    }
+    out->bufs = fill_bufs(plan, tuple, 2, &out->n_bufs, 0);
+    return out->bufs == NULL ? -1 : plan_fill_launch(plan, out, PyTuple_GET_ITEM(kernels, number), grid, ints);
 }
 
 /* ("buf", number), ("value", object) or ("list", (operands)) */
@@ -211,11 +230,12 @@ fill_matmul(const plan_object *plan, step *out, PyObject *tuple)
     if (out->bufs == NULL || check_buf(plan, out->buf) < 0) {
         return -1;
     }
-    if (kind < 0 || kind >= MATMUL_KINDS || out->n_bufs != arity[kind] || PyTuple_GET_SIZE(tuple) < 7) {
+    if (kind < 0 || kind >= MATMUL_KINDS || out->n_bufs != arity[kind] || PyTuple_GET_SIZE(tuple) < 8) {
         PyErr_SetString(PyExc_ValueError, "plan: a malformed matmul");
         return -1;
     }
     out->matmul = (enum matmul_kind)kind;
+    out->callee = Py_NewRef(PyTuple_GET_ITEM(tuple, 7));
     out->beta = PyFloat_AsDouble(PyTuple_GET_ITEM(tuple, 5));
     out->alpha = PyFloat_AsDouble(PyTuple_GET_ITEM(tuple, 6));
     return PyErr_Occurred() ? -1 : 0;
@@ -250,9 +270,17 @@ fill_step(plan_object *plan, step *out, PyObject *tuple, PyObject *kernels)
         plan->makers[out->buf] = out;
         return fill_shape(&out->shape, tuple, 4);
     case STEP_FREE:
-    case STEP_STATUS:
         out->buf = int_at(tuple, 1);
         return check_buf(plan, out->buf);
+    case STEP_STATUS:
+        out->buf = int_at(tuple, 1);
+        if (plan->context != NULL && plan->status_word == NULL
+            && (plan->status_word = cuda_status_word(plan->device_number)) == NULL) {
+            return -1;
+        }
+        return check_buf(plan, out->buf);
+    case STEP_LAUNCH:
+        return fill_launch(plan, out, tuple, kernels);
     case STEP_KERNEL:
         return fill_kernel(plan, out, tuple, kernels);
     case STEP_MATMUL:
@@ -308,14 +336,46 @@ fill_mutated(plan_object *plan, PyObject *numbers)
     return 0;
 }
 
+/* Where a tensor is, -1 for the index of a device that has none. The tensors of a simulated CUDA device are the CPU's. */
+static int
+fill_device(int32_t *type, int32_t *index, PyObject *tuple, Py_ssize_t first)
+{
+    *type = (int32_t)int_at(tuple, first);
+    *index = (int32_t)int_at(tuple, first + 1);
+    if (*type == TV_CUDA && cuda_driver.simulated_stream != NULL) {
+        *type = TV_CPU;
+        *index = -1;
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+fill_place(plan_object *plan, PyObject *device)
+{
+    plan->products = plan_api.mm;
+    if (int_at(device, 0) == TV_CUDA) {
+        plan->device_number = (int32_t)int_at(device, 1);
+        plan->context = PyErr_Occurred() ? NULL : cuda_context(plan->device_number);
+        if (plan->context == NULL) {
+            return -1;
+        }
+        if (cuda_driver.simulated_stream == NULL) {
+            plan->products = plan_api.cuda_mm;
+        }
+    }
+    return fill_device(&plan->device_type, &plan->device_index, device, 0);
+}
+
 int
 plan_fill(plan_object *plan, PyObject *args)
 {
-    PyObject *inputs, *fixed, *steps, *outputs, *kernels, *mutated, *fallback, *written;
+    PyObject *inputs, *fixed, *steps, *outputs, *kernels, *mutated, *fallback, *written,
+        *device;
     int form;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!niO!OO:Plan", &PyTuple_Type, &inputs, &PyTuple_Type, &fixed, &PyTuple_Type,
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!niO!OOO!:Plan", &PyTuple_Type, &inputs, &PyTuple_Type, &fixed, &PyTuple_Type,
                           &steps, &PyTuple_Type, &outputs, &PyTuple_Type, &kernels, &plan->n_buffers, &form,
-                          &PyTuple_Type, &mutated, &fallback, &written)) {
+                          &PyTuple_Type, &mutated, &fallback, &written, &PyTuple_Type, &device)
+        || fill_place(plan, device) < 0) {
         return -1;
     }
     plan->form = (enum result_form)form;
@@ -335,7 +395,9 @@ plan_fill(plan_object *plan, PyObject *args)
     }
     for (Py_ssize_t i = 0; i < plan->n_inputs; i++) {
         PyObject *input = tuple_at(inputs, i);
-        if (input == NULL || fill_shape(&plan->inputs[i], input, 0) < 0) {
+        shape *s = &plan->inputs[i];
+        if (input == NULL || fill_shape(s, input, 0) < 0
+            || fill_device(&s->device_type, &s->device_index, input, 4) < 0) {
             return -1;
         }
     }
@@ -377,6 +439,7 @@ plan_clear(plan_object *plan)
         PyMem_Free(s->bufs);
         PyMem_Free(s->outs);
         PyMem_Free(s->ints);
+        plan_clear_launch(s->launch);
     }
     for (Py_ssize_t i = 0; i < plan->n_outputs; i++) {
         Py_CLEAR(plan->outputs[i].value);

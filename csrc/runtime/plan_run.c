@@ -1,23 +1,10 @@
 /* One call of a plan. Everything a call owns is in its `run`; a tensor object is made for a slot or a view only when
  * something asks for the object rather than the address. */
-#include "plan.h"
+#include "plan_run.h"
 
 #include <stdlib.h>
 
 enum { STACK_BUFFERS = 64, STACK_KERNEL_BUFS = 64, ARENA_ALIGNMENT = 64, MAX_DIMS = 3 };
-
-typedef struct buffer {
-    void *data;
-    PyObject *tensor; /* owned; NULL for a slot or a view that is only an address */
-} buffer;
-
-typedef struct run {
-    plan_object *plan;
-    buffer *buffers;
-    char *arena;
-    int arena_is_plans;
-    int64_t status; /* set by kernels: an index was out of bounds */
-} run;
 
 static PyObject *
 wrap_and_drop(int32_t status, void *handle, const char *what)
@@ -39,7 +26,8 @@ buffer_tensor(run *r, Py_ssize_t i)
     if (b->tensor != NULL) {
         return b->tensor;
     }
-    const step *maker = r->plan->makers[i];
+    const plan_object *plan = r->plan;
+    const step *maker = plan->makers[i];
     if (maker == NULL) {
         PyErr_Format(PyExc_RuntimeError, "plan: buffer %zd is read before it is made", i);
         return NULL;
@@ -47,7 +35,8 @@ buffer_tensor(run *r, Py_ssize_t i)
     const shape *s = &maker->shape;
     void *handle = NULL;
     if (maker->kind == STEP_SLOT) {
-        int32_t status = plan_api.blob(b->data, s->ndim, s->dims, s->dims + s->ndim, 0, s->dtype, TV_CPU, 0, &handle);
+        int32_t status = plan_api.blob(b->data, s->ndim, s->dims, s->dims + s->ndim, 0, s->dtype,
+                                          plan->device_type, plan->device_index, &handle);
         return b->tensor = wrap_and_drop(status, handle, "wrap a slot");
     }
     PyObject *base = buffer_tensor(r, maker->base);
@@ -97,7 +86,8 @@ read_input(run *r, Py_ssize_t i, PyObject *object)
     if (tv_read(object, &view) < 0) {
         return -1;
     }
-    if (view.device_type != TV_CPU) {
+    if (view.device_type != expected->device_type
+        || (view.device_type != TV_CPU && view.device_index != expected->device_index)) {
         return wrong_input(i, "device");
     }
     if (view.dtype != expected->dtype) {
@@ -127,6 +117,9 @@ static int
 take_arena(run *r)
 {
     plan_object *plan = r->plan;
+    if (plan->context != NULL) {
+        return plan_cuda_arena(r);
+    }
     size_t bytes = ((size_t)plan->arena_bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     if (!plan->arena_busy) {
         if (plan->arena == NULL) {
@@ -260,7 +253,29 @@ allocate_product(run *r, const step *s, PyObject *left, PyObject *right)
         sizes[i] = a.sizes[i];
     }
     sizes[a.ndim - 1] = b.sizes[b.ndim - 1];
-    return set_tensor(r, s->buf, tv_empty_strided(a.ndim, sizes, NULL, a.dtype, TV_CPU, -1));
+    return set_tensor(r, s->buf, tv_empty_strided(a.ndim, sizes, NULL, a.dtype, r->plan->device_type,
+                                             r->plan->device_index));
+}
+
+/* The C functions do not say why they fail. The operator does, by an exception, or it succeeds. */
+static int
+retry_product(const step *s, PyObject *const *factors, PyObject *out)
+{
+    PyObject *args = PyTuple_New(s->n_bufs), *kwargs = NULL, *result = NULL;
+    for (Py_ssize_t i = 0; args != NULL && i < s->n_bufs; i++) {
+        PyTuple_SET_ITEM(args, i, Py_NewRef(factors[i]));
+    }
+    if (args != NULL) {
+        kwargs = s->n_bufs == 2 ? Py_BuildValue("{s:O}", "out", out)
+                                : Py_BuildValue("{s:O,s:d,s:d}", "out", out, "beta", s->beta, "alpha", s->alpha);
+    }
+    if (kwargs != NULL) {
+        result = PyObject_Call(s->callee, args, kwargs);
+    }
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
 }
 
 static int
@@ -288,16 +303,12 @@ run_matmul(run *r, const step *s)
     int32_t status;
     Py_BEGIN_ALLOW_THREADS
     if (s->n_bufs == 2) {
-        status = ((product)plan_api.mm[s->matmul])(target, h[0], h[1]);
+        status = ((product)r->plan->products[s->matmul])(target, h[0], h[1]);
     } else {
-        status = ((sum_of_product)plan_api.mm[s->matmul])(target, h[0], h[1], h[2], s->beta, s->alpha);
+        status = ((sum_of_product)r->plan->products[s->matmul])(target, h[0], h[1], h[2], s->beta, s->alpha);
     }
     Py_END_ALLOW_THREADS
-    if (status != 0) {
-        PyErr_SetString(PyExc_RuntimeError, "plan: torch's matrix product failed");
-        return -1;
-    }
-    return 0;
+    return status == 0 ? 0 : retry_product(s, args, out);
 }
 
 static int
@@ -306,13 +317,14 @@ run_step(run *r, const step *s)
     const shape *shape = &s->shape;
     switch (s->kind) {
     case STEP_ALLOC:
-        return set_tensor(r, s->buf, tv_empty_strided(shape->ndim, shape->dims, shape->dims + shape->ndim,
-                                                      shape->dtype, TV_CPU, -1));
+        return set_tensor(r, s->buf,
+                          tv_empty_strided(shape->ndim, shape->dims, shape->dims + shape->ndim, shape->dtype,
+                                           r->plan->device_type, r->plan->device_index));
     case STEP_ARENA:
         return take_arena(r);
     case STEP_SLOT:
         Py_CLEAR(r->buffers[s->buf].tensor);
-        r->buffers[s->buf].data = r->arena + s->offset;
+        plan_place(r, s);
         return 0;
     case STEP_KERNEL:
         return run_kernel(r, s);
@@ -321,14 +333,16 @@ run_step(run *r, const step *s)
     case STEP_MATMUL:
         return run_matmul(r, s);
     case STEP_VIEW:
-        r->buffers[s->buf].data = (char *)r->buffers[s->base].data + s->offset * shape->itemsize;
+        plan_place(r, s);
         return 0;
     case STEP_FREE:
         Py_CLEAR(r->buffers[s->buf].tensor);
         return 0;
     case STEP_STATUS:
-        r->buffers[s->buf].data = &r->status;
+        r->buffers[s->buf].data = r->plan->status_word != NULL ? r->plan->status_word : &r->status;
         return 0;
+    case STEP_LAUNCH: /* run_steps takes these in runs */
+        break;
     }
     Py_UNREACHABLE();
 }
@@ -400,6 +414,28 @@ report_writes(run *r)
     return done == NULL ? -1 : 0;
 }
 
+static int
+run_steps(run *r)
+{
+    const plan_object *plan = r->plan;
+    Py_ssize_t i = 0;
+    while (i < plan->n_steps) {
+        if (plan->steps[i].kind == STEP_LAUNCH) {
+            i = plan_cuda_launches(r, i);
+        } else {
+            i = run_step(r, &plan->steps[i]) < 0 ? -1 : i + 1;
+        }
+        if (i < 0) {
+            return -1;
+        }
+    }
+    if (r->status != 0) {
+        PyErr_SetString(PyExc_IndexError, "index out of range in a compiled graph");
+        return -1;
+    }
+    return 0;
+}
+
 static PyObject *
 run_all(run *r, PyObject *const *args)
 {
@@ -423,18 +459,24 @@ run_all(run *r, PyObject *const *args)
         plan_api.set_grad(false);
     }
     PyObject *result = NULL;
-    Py_ssize_t i = 0;
-    while (i < plan->n_steps && run_step(r, &plan->steps[i]) == 0) {
-        i++;
-    }
-    if (i == plan->n_steps && r->status != 0) {
-        PyErr_SetString(PyExc_IndexError, "index out of range in a compiled graph");
-    } else if (i == plan->n_steps && (plan->n_mutated == 0 || report_writes(r) == 0)) {
+    if (run_steps(r) == 0 && (plan->n_mutated == 0 || report_writes(r) == 0)) {
         result = collect(r, args);
     }
     if (grad) {
         plan_api.set_grad(true);
     }
+    return result;
+}
+
+static PyObject *
+run_on_cuda(run *r, PyObject *const *args)
+{
+    void *previous;
+    if (plan_cuda_start(r, &previous) < 0) {
+        return NULL;
+    }
+    PyObject *result = run_all(r, args);
+    cuda_leave(r->plan->context, previous);
     return result;
 }
 
@@ -460,14 +502,16 @@ plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwname
         r.buffers[i] = (buffer){NULL, NULL};
     }
     Py_INCREF(self);
-    PyObject *result = run_all(&r, args);
+    PyObject *result = plan->context != NULL ? run_on_cuda(&r, args) : run_all(&r, args);
     for (Py_ssize_t i = 0; i < plan->n_buffers; i++) {
         Py_XDECREF(r.buffers[i].tensor);
     }
     if (r.buffers != stack) {
         PyMem_Free(r.buffers);
     }
-    if (r.arena_is_plans) {
+    if (plan->context != NULL) {
+        Py_XDECREF(r.arena_tensor);
+    } else if (r.arena_is_plans) {
         plan->arena_busy = 0;
     } else {
         free(r.arena);

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from .aten import has_refs, overload
+from .cuda import CudaKernel
 from .plan_py import PythonPlan, report_writes
 from .plan_spec import (
     Alloc,
@@ -18,6 +19,7 @@ from .plan_spec import (
     Free,
     InputSpec,
     KernelCall,
+    Launch,
     OutputRef,
     PlanSpec,
     Slot,
@@ -36,56 +38,75 @@ except ImportError:  # built without a C compiler; the reference runner serves
 Form = Literal["tuple", "list", "single"]
 
 # Shared with csrc/runtime/plan.h.
-ALLOC, ARENA, SLOT, KERNEL, EXTERN, MATMUL, VIEW, FREE, STATUS = range(9)
+ALLOC, ARENA, SLOT, KERNEL, EXTERN, MATMUL, VIEW, FREE, STATUS, LAUNCH = range(10)
 _MATMULS = {"aten.mm": 0, "aten.addmm": 1, "aten.bmm": 2, "aten.baddbmm": 3}
 _OUTPUTS = {"buf": 0, "input": 1, "const": 2}
 _FORMS: dict[str, int] = {"tuple": 0, "list": 1, "single": 2}
+_DEVICE_TYPES = {"cpu": 0, "cuda": 1}  # c10::DeviceType's numbers
 # c10::ScalarType's numbers, as in csrc/tensor_view.c.
 _DTYPE_CODES = {
     "uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6, "float64": 7,
     "complex64": 9, "complex128": 10, "bool": 11, "bfloat16": 15, "uint16": 27, "uint32": 28, "uint64": 29,
 }  # fmt: skip
+_CPU = (0, -1)
 # Kernels over fewer bytes than this end sooner than a hand-over of the interpreter lock takes.
 _RELEASE_BYTES = 1 << 20
 
 
 def make_plan(
-    spec: PlanSpec, kernels: Sequence[int], bound: Sequence[torch.Tensor] = (), form: Form = "tuple",
-    python: bool = False, fallback: Callable[..., Any] | None = None,
+    spec: PlanSpec, kernels: Sequence[int] | Sequence[CudaKernel], bound: Sequence[torch.Tensor] = (),
+    form: Form = "tuple", python: bool = False, fallback: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """A callable over the graph inputs less the last `len(bound)`, which are always `bound`.
 
     `fallback` is called with the same arguments where an input that the plan writes overlaps another in memory; without
     it that is a ValueError. An index out of bounds is an IndexError.
 
-    `kernels`: addresses, in the order of `spec.kernel_names`. `form`: what the outputs come in. `python`: run by the
-    reference even if the extension is there. The result must not be called with other sizes, strides or dtypes than
-    the spec's (ValueError), nor with autograd expected of it.
+    `kernels`: addresses, or CudaKernels for a CUDA device, in the order of `spec.kernel_names`. `form`: what the
+    outputs come in. `python`: run by the reference even if the extension is there (CPU only). The result must not be
+    called with other sizes, strides, dtypes or devices than the spec's (ValueError), nor with autograd expected of it.
+
+    For a CUDA device: RuntimeError if there is none, or if a kernel cannot be loaded. A call only queues work on
+    torch's current stream, so an index out of bounds is the IndexError of a later call.
     """
     if len(kernels) != len(spec.kernel_names):
         raise ValueError(f"{len(spec.kernel_names)} kernels are needed, {len(kernels)} were given")
+    device = parse_device(spec.device)
+    if device != _CPU and (python or _C is None):
+        raise ValueError("only the C extension runs plans for CUDA")
     if python or _C is None:
         return PythonPlan(spec, tuple(kernels), tuple(bound), form, fallback)
     fixed = (*bound, *spec.constants)
     inputs = (*spec.inputs, *map(input_spec, spec.constants))
     facts = _BufferFacts(spec, inputs)
+    products = device == _CPU or _C.has_cuda_products()
     return _C.Plan(
-        tuple(_shape(i.dtype, i.size, i.stride) if i.kind == "tensor" else (-1, 0, (), ()) for i in inputs),
+        tuple(_encode_input(i, device) for i in inputs),
         fixed,
-        tuple(_encode(step, facts) for step in delay_frees(spec.steps)),
+        tuple(_encode(step, facts, products) for step in delay_frees(spec.steps)),
         tuple(_encode_output(ref) for ref in spec.outputs),
-        tuple(kernels),
+        tuple(k.encode() if isinstance(k, CudaKernel) else k for k in kernels),
         spec.buffer_count(),
         _FORMS[form],
         spec.mutated,
         fallback,
         report_writes,
+        device,
     )
 
 
 def input_spec(tensor: torch.Tensor) -> InputSpec:
     """The InputSpec that accepts exactly this tensor's metadata."""
-    return InputSpec("tensor", dtype_name(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()))
+    shape = tuple(tensor.shape), tuple(tensor.stride())
+    return InputSpec("tensor", dtype_name(tensor.dtype), *shape, str(tensor.device))
+
+
+def parse_device(name: str) -> tuple[int, int]:
+    """The c10 type and the index (-1 on the CPU) of "cpu" or "cuda:N"; ValueError for anything else."""
+    kind, _, index = name.partition(":")
+    if kind not in _DEVICE_TYPES or (kind == "cuda") != index.isdecimal():
+        raise ValueError(f"a plan runs on 'cpu' or on 'cuda:N', not on {name!r}")
+    return _DEVICE_TYPES[kind], int(index) if index else -1
 
 
 def delay_frees(steps: Sequence[Step]) -> list[Step]:
@@ -122,6 +143,12 @@ def _shape(dtype: str, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[
     return (_DTYPE_CODES[dtype], dtype_of(dtype).itemsize, tuple(map(int, size)), tuple(map(int, stride)))
 
 
+def _encode_input(spec: InputSpec, device: tuple[int, int]) -> tuple[Any, ...]:
+    if spec.kind == "int":
+        return (-1, 0, (), (), *_CPU)
+    return (*_shape(spec.dtype, spec.size, spec.stride), *(parse_device(spec.device) if spec.device else device))
+
+
 class _BufferFacts:
     """What the steps say about each buffer: its dtype (None for the result of an extern) and its bytes."""
 
@@ -144,7 +171,7 @@ class _BufferFacts:
         self.nbytes[buf] = math.prod(size) * dtype_of(dtype).itemsize
 
 
-def _encode(step: Step, facts: _BufferFacts) -> tuple[Any, ...]:
+def _encode(step: Step, facts: _BufferFacts, products: bool) -> tuple[Any, ...]:
     if isinstance(step, Alloc):
         return (ALLOC, step.buf, *_shape(step.dtype, step.size, step.stride))
     if isinstance(step, Arena):
@@ -154,23 +181,27 @@ def _encode(step: Step, facts: _BufferFacts) -> tuple[Any, ...]:
     if isinstance(step, KernelCall):
         long = sum(facts.nbytes.get(buf, 0) for buf in step.bufs) >= _RELEASE_BYTES
         return (KERNEL, step.kernel, tuple(step.bufs), tuple(map(int, step.ints)), int(long))
+    if isinstance(step, Launch):
+        return (LAUNCH, step.kernel, tuple(step.bufs), tuple(map(int, step.grid)), tuple(map(int, step.ints)))
     if isinstance(step, View):
         return (VIEW, step.buf, step.base, step.offset, *_shape(facts.dtype[step.buf], step.size, step.stride))
     if isinstance(step, Free):
         return (FREE, step.buf)
     if isinstance(step, Status):
         return (STATUS, step.buf)
-    return _encode_extern(step)
+    return _encode_extern(step, products)
 
 
-def _encode_extern(step: Extern) -> tuple[Any, ...]:
-    kind = _MATMULS.get(step.target.rpartition(".")[0])
+def _encode_extern(step: Extern, products: bool) -> tuple[Any, ...]:
+    name = step.target.rpartition(".")[0]
+    kind = _MATMULS.get(name) if products else None
     kwargs = dict(step.kwargs)
     beta, alpha = kwargs.pop("beta", 1.0), kwargs.pop("alpha", 1.0)
     plain = all(isinstance(arg, BufRef) for arg in step.args) and not kwargs and len(step.outs) == 1
     if kind is not None and plain and len(step.args) == (3 if kind % 2 else 2) and step.out in ((), ("out",)):
         bufs = tuple(arg.buf for arg in step.args)
-        return (MATMUL, kind, bufs, step.outs[0], int(bool(step.out)), float(beta), float(alpha))
+        call = overload(f"{name}.out")._op
+        return (MATMUL, kind, bufs, step.outs[0], int(bool(step.out)), float(beta), float(alpha), call)
     named = (*step.kwargs, *((name, BufRef(buf)) for name, buf in zip(step.out, step.outs)))
     operands = (_LIST, tuple(_operand(arg) for arg in (*step.args, *(value for _, value in named))))
     # the builtin behind the overload: no Python frame between two steps

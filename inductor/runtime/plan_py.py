@@ -1,4 +1,4 @@
-"""The reference runner of a PlanSpec: what the C Plan must do, said in Python."""
+"""The reference runner of a PlanSpec for the CPU: what the C Plan must do, said in Python."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """PlanSpec: what a compiled graph does at run time, as pure picklable data.
 
 Code generation writes it, the graph cache stores it, and two runners carry it out: the C Plan
-(`csrc/runtime`) and the Python reference (`plan_py.py`).
+(`csrc/runtime`) and, for the CPU, the Python reference (`plan_py.py`).
 
 Buffers are small ints: graph inputs first (in order), then constants, then everything that a step makes. Sizes and
 strides count elements, offsets of `View` too; `Slot.offset` and `Arena.nbytes` count bytes. A dtype is the name
@@ -20,12 +20,16 @@ ARENA_ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class InputSpec:
-    """A flat graph input: a CPU tensor of this dtype and these strides, or a Python int."""
+    """A flat graph input: a tensor of this dtype and these strides, or a Python int.
+
+    `device`: "cpu" or "cuda:N" where it is another than the plan's.
+    """
 
     kind: Literal["tensor", "int"]
     dtype: str = "int64"
     size: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,20 @@ class KernelCall:
 
     kernel: int
     bufs: tuple[int, ...]
+    ints: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Launch CUDA kernel `kernel_names[kernel]` on torch's current stream with `grid` blocks (x, y, z).
+
+    Its parameters: the addresses of `bufs`, `ints` as 32-bit integers, and two null pointers, the scratch memory that
+    every kernel of Triton takes. An empty grid launches nothing.
+    """
+
+    kernel: int
+    bufs: tuple[int, ...]
+    grid: tuple[int, int, int]
     ints: tuple[int, ...] = ()
 
 
@@ -115,12 +133,16 @@ class Free:
 
 @dataclass(frozen=True)
 class Status:
-    """`buf` is one int64, 0 at first; if a kernel changes it, an index was out of bounds and the call fails."""
+    """`buf` is one int64, 0 at first; if a kernel changes it, an index was out of bounds and the call fails.
+
+    On CUDA a later call fails instead, since no call waits for its kernels. They may only store into it: it is memory
+    of the host, which the device reaches over the bus.
+    """
 
     buf: int
 
 
-Step: TypeAlias = Alloc | Arena | Slot | KernelCall | Extern | View | Free | Status
+Step: TypeAlias = Alloc | Arena | Slot | KernelCall | Launch | Extern | View | Free | Status
 
 
 @dataclass(frozen=True)
@@ -135,7 +157,8 @@ class OutputRef:
 class PlanSpec:
     """A whole program. Buffers 0..len(inputs)-1 are the inputs, the next len(constants) the constants.
 
-    `mutated`: positions of the inputs that kernels write.
+    `mutated`: positions of the inputs that kernels write. `device`: "cpu" or "cuda:N", where every step makes its
+    memory. Kernels are called by `KernelCall` steps on the CPU and by `Launch` steps on CUDA.
     """
 
     inputs: tuple[InputSpec, ...]
@@ -144,6 +167,7 @@ class PlanSpec:
     outputs: tuple[OutputRef, ...]
     kernel_names: tuple[str, ...] = ()
     mutated: tuple[int, ...] = ()
+    device: str = "cpu"
 
     def buffer_count(self) -> int:
         """One more than the highest buffer number in use."""

@@ -61,7 +61,7 @@ def built_for(version: str, folder: Path) -> tuple[Path, Path]:
     python = require_python(version)
     place = folder / version
     place.mkdir()
-    shared = [ROOT / "csrc" / "compat.c", ROOT / "csrc" / "tensor_view.c"]
+    shared = sorted((ROOT / "csrc").glob("*.c"))
     extension = compile_extension(python, [*(ROOT / "csrc" / "frame").glob("*.c"), *shared], place / "_C")
     chained = compile_extension(python, [HERE / "chained_hook.c"], place / "chained_hook")
     return extension, chained

@@ -1,0 +1,42 @@
+/* What one call of a plan owns. Private to plan_run.c and plan_cuda.c. */
+#ifndef PYFRAME_PLAN_RUN_H
+#define PYFRAME_PLAN_RUN_H
+
+#include "cuda_driver.h"
+#include "plan.h"
+
+typedef struct buffer {
+    void *data;
+    PyObject *tensor; /* owned; NULL for a slot or a view that is only an address */
+} buffer;
+
+typedef struct run {
+    plan_object *plan;
+    buffer *buffers;
+    char *arena;
+    int arena_is_plans;
+    PyObject *arena_tensor; /* CUDA: what the arena is memory of */
+    void *stream;           /* CUDA */
+    int64_t status; /* set by kernels of the CPU: an index was out of bounds */
+} run;
+
+/* plan_cuda.c. Each is 0 or more, or -1 with an exception set.
+ * start: raise what an earlier call left in the status word, make the device current and find torch's stream;
+ *        `*previous` is for cuda_leave().
+ * launches: carry out step `first` and those after it, up to the first that needs the interpreter; its number. */
+int plan_cuda_start(run *r, void **previous);
+int plan_cuda_arena(run *r);
+Py_ssize_t plan_cuda_launches(run *r, Py_ssize_t first);
+
+/* A buffer that is only an address; needs no interpreter. */
+static inline void
+plan_place(run *r, const step *s)
+{
+    if (s->kind == STEP_SLOT) {
+        r->buffers[s->buf].data = r->arena + s->offset;
+    } else { /* STEP_VIEW */
+        r->buffers[s->buf].data = (char *)r->buffers[s->base].data + s->offset * s->shape.itemsize;
+    }
+}
+
+#endif

@@ -1,0 +1,25 @@
+"""CUDA kernels as a plan takes them, and whether this process can run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+WARP_SIZE = 32
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """A compiled kernel: what Triton's compiler returns, or PTX text for `cubin`.
+
+    `name`: the entry point. A block has `num_warps` warps and `shared` bytes of dynamic shared memory.
+    """
+
+    cubin: bytes
+    name: str
+    num_warps: int
+    shared: int
+
+    def encode(self) -> tuple[Any, ...]:
+        """What the C Plan takes: (code, name, threads of a block, bytes of shared memory)."""
+        return (self.cubin, self.name, WARP_SIZE * self.num_warps, self.shared)
