@@ -6,26 +6,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from ..errors import Unsupported
 from ..ir.buffer import Buffer, ExternKernel, InputBuffer, Layout, View
 from ..ir.nodes import GraphIR, Strided
 from ..runtime import plan_spec as spec
-from ..runtime.plan_spec import Alloc, BufRef, Extern, Free, InputSpec, KernelCall, OutputRef, PlanSpec, Slot, Step
+from ..runtime.plan_spec import (
+    Alloc,
+    BufRef,
+    Extern,
+    Free,
+    InputSpec,
+    KernelCall,
+    OutputRef,
+    PlanSpec,
+    Slot,
+    Step,
+    dtype_of,
+)
 from ..schedule.memory import Range, plan_arena
 from ..schedule.node import Group
 from ..schedule.scheduler import extern_reads, output_names
 from .cpp.source import Source
+from .triton.source import TritonSource
 from .values import STATUS, dtype_text
 
 # Operators that write into memory of ours: name -> overload with `out`
 INTO_MEMORY = {f"aten.{name}.default": f"aten.{name}.out" for name in ("mm", "addmm", "bmm", "baddbmm")}
 
 
-def codegen(groups: Sequence[Group | ExternKernel], graph: GraphIR) -> tuple[Source, PlanSpec]:
-    """The source of all kernels and the plan that calls them.
+def codegen(groups: Sequence[Group | ExternKernel], graph: GraphIR) -> tuple[Source | TritonSource, PlanSpec]:
+    """The source of all kernels and the plan that calls them: C++ for a graph on the CPU, Triton for one on a GPU.
 
-    Unsupported if a group uses an op or dtype that code generation lacks.
+    Unsupported if a group uses an op or dtype that code generation lacks, or tensors are on several devices.
     """
-    return _Planner(groups, graph).run()
+    device = device_of(graph)
+    return _Planner(groups, graph, device, Source() if device.type == "cpu" else TritonSource()).run()
+
+
+def device_of(graph: GraphIR) -> torch.device:
+    """Where the graph runs. Unsupported for tensors on several devices, or on one that we have no kernels for."""
+    outs = [o for node in graph.buffers for o in (node.outputs if isinstance(node, ExternKernel) else (node,))]
+    tensors = [b for b in (*graph.inputs, *graph.constants, *outs) if isinstance(b, Buffer)]
+    devices = {b.layout.device for b in tensors} or {torch.device("cpu")}
+    if len(devices) > 1:
+        raise Unsupported(f"tensors on several devices: {', '.join(sorted(map(str, devices)))}")
+    (device,) = devices
+    if device.type not in ("cpu", "cuda"):
+        raise Unsupported(f"no kernels for device {device}")
+    return device
 
 
 @dataclass
@@ -35,11 +65,15 @@ class _Call:
     what: int | ExternKernel
     touches: list[str]
     makes: list[str] = field(default_factory=list)
+    grid: tuple[int, ...] = ()
 
 
 class _Planner:
-    def __init__(self, groups: Sequence[Group | ExternKernel], graph: GraphIR) -> None:
-        self.groups, self.graph = groups, graph
+    def __init__(
+        self, groups: Sequence[Group | ExternKernel], graph: GraphIR, device: torch.device,
+        source: Source | TritonSource,
+    ) -> None:
+        self.groups, self.graph, self.device, self.source = groups, graph, device, source
         self.layouts: dict[str, Layout] = {}
         self.numbers: dict[str, int] = {}
         for position, buffer in enumerate(graph.inputs):
@@ -56,7 +90,7 @@ class _Planner:
         self.layouts = {n: b.layout for n, b in self.tensors.items()}
         self.dtypes = {n: dtype_text(b.dtype) for n, b in self.tensors.items()}
         self.escapes = output_names(graph)
-        self.source = Source()
+        self.aligned: set[str] = set()  # inputs that kernels expect on a multiple of 16 bytes
         self.steps: list[Step] = []
         self.views: dict[tuple[str, Layout], int] = {}
 
@@ -64,8 +98,8 @@ class _Planner:
         """The plan's number of a buffer, new at first use."""
         return self.numbers.setdefault(name, len(self.numbers))
 
-    def run(self) -> tuple[Source, PlanSpec]:
-        calls = [self._plan_call(what) for what in self.groups]
+    def run(self) -> tuple[Source | TritonSource, PlanSpec]:
+        calls = [call for what in self.groups for call in self._plan_calls(what)]
         first, last = _lifetimes(calls)
         slots = sorted({b for c in calls for b in c.makes} - self.escapes)
         offsets, nbytes = plan_arena([Range(b, self._nbytes(b), first[b], last[b]) for b in slots])
@@ -85,15 +119,46 @@ class _Planner:
         mutated = {self.numbers[n.mutates] for n in self.graph.buffers if getattr(n, "mutates", None)}
         return self.source, PlanSpec(
             tuple(map(self._input, self.graph.inputs)), tuple(b.value for b in self.graph.constants),
-            tuple(self.steps), outputs, tuple(self.source.names), tuple(sorted(mutated)),
+            tuple(self.steps), outputs, tuple(self.source.names), tuple(sorted(mutated)), **self._device_facts(calls),
         )
 
     # ---- what is called
 
-    def _plan_call(self, what: Group | ExternKernel) -> _Call:
-        if isinstance(what, Group):
+    def _plan_calls(self, what: Group | ExternKernel) -> list[_Call]:
+        if isinstance(what, ExternKernel):
+            return [self._extern_call(what)]
+        if isinstance(self.source, Source):
             number, bufs = self.source.kernel(what, self.dtypes)
-            return _Call(number, bufs, [b for b in bufs if b in what.stored and b not in self.given])
+            return [_Call(number, bufs, self._made(bufs, what.stored))]
+        return self._launches(self.source, what)
+
+    def _made(self, bufs: Sequence[str], stored: set[str]) -> list[str]:
+        return [b for b in bufs if b in stored and b not in self.given]
+
+    def _launches(self, source: TritonSource, group: Group) -> list[_Call]:
+        """A group's launches; what they hand on to each other lives in the arena like any intermediate."""
+        made = source.group(group, self.dtypes)
+        names = {s.name: f"%scratch{len(self.layouts)}_{s.name}" for s in made.scratch}
+        for scratch in made.scratch:
+            name, dtype = names[scratch.name], dtype_of(scratch.dtype)
+            self.layouts[name] = Layout.contiguous(self.device, dtype, (scratch.size,))
+            self.dtypes[name] = scratch.dtype
+        calls = []
+        for launch in made.launches:
+            bufs = [names.get(b, b) for b in launch.bufs]
+            kernel = source.kernels[launch.kernel]
+            makes = [*self._made(bufs, group.stored), *(b for b in bufs if b in names.values())]
+            self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}
+            calls.append(_Call(launch.kernel, bufs, makes, kernel.grid))
+        return calls
+
+    def _device_facts(self, calls: list[_Call]) -> dict[str, Any]:
+        if self.device.type == "cpu":
+            return {}
+        aligned = (self.numbers[b] for b in self.aligned)
+        return {"device": str(self.device), "aligned": tuple(sorted(aligned))}
+
+    def _extern_call(self, what: ExternKernel) -> _Call:
         outs = [o.name for o in what.outputs if o is not None]
         call = _Call(what, [*extern_reads(what), *outs])
         if str(what.target) in INTO_MEMORY and all(self._dense(o) for o in outs):
@@ -105,6 +170,10 @@ class _Planner:
         return layout == Layout.contiguous(layout.device, layout.dtype, layout.size)
 
     def _emit(self, call: _Call) -> None:
+        if isinstance(call.what, int) and self.device.type != "cpu":
+            grid = (*call.grid, 1, 1)[:3]
+            self.steps.append(spec.Launch(call.what, tuple(self.number(b) for b in call.touches), grid))
+            return
         if isinstance(call.what, int):
             self.steps.append(KernelCall(call.what, tuple(self.number(b) for b in call.touches)))
             return

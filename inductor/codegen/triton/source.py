@@ -57,6 +57,11 @@ class TritonSource:
             )  # fmt: skip
         return self._known[contents]
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the kernels."""
+        return [kernel.name for kernel in self.kernels]
+
     def texts(self) -> list[str]:
         """The text of each kernel."""
         return [kernel.text for kernel in self.kernels]
