@@ -76,7 +76,7 @@ def test_inputs_may_share_memory_if_they_are_read():
         return (x * y).sin(), y.t()
 
     base = torch.randn(4, 4, requires_grad=True)
-    inputs = lambda: ((base * 1).flatten()[:9].view(3, 3), base[:3, :3])
+    inputs = lambda: ((base * 1)[1:, 1:], base[:3, :3])
     call = compile_training(fx.symbolic_trace(fn), inputs(), plain)
     for given in (inputs(), (base[:3, :3], base[:3, :3]), (base[:3, 1:],) * 2):
         got = torch.autograd.grad(sum(y.sum() for y in call(*given)), base, retain_graph=True)
