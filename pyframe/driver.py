@@ -134,7 +134,7 @@ class FrameCompiler:
             return
         for described in entries[0].tag:
             guard = described.guard if isinstance(described, _Explained) else None
-            if guard is None or guard.kind not in _OF_VALUES or type(guard.payload) is bool:
+            if guard is None or guard.source is None or guard.kind not in _OF_VALUES or type(guard.payload) is bool:
                 continue
             if guard_explain.evaluate([guard], func, locals_) is not None:
                 known.varying[guard.source] = (*unknown.VALUES, *unknown.CONTAINERS)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..vars.const import ConstVar, MethodVar
 from ..vars.klass import ClassVar
-from ..vars.mapping import DictVar, key_of, pairs_of
+from ..vars.mapping import DictVar, key_of, pairs_of, var_of
 from ..vars.sequence import ListVar, SliceVar, TupleVar
 from ..vars.sets import SetVar
 from ..vars.unknown import UnknownVar, joined
@@ -88,44 +88,49 @@ def format_with_spec(frame: Frame, arg: None) -> None:
     frame.push(frame.tx.call(frame.tx.wrap(format, None), frame.popn(2), {}))
 
 
+# The container that a comprehension fills is an input of a resume function inside it: changes are logged.
+
+
 @op("LIST_APPEND")
 def list_append(frame: Frame, depth: int) -> None:
     item = frame.pop()
-    frame.stack[-depth].items.append(item)
+    frame.stack[-depth].call_method(frame.tx, "append", [item], {})
 
 
 @op("SET_ADD")
 def set_add(frame: Frame, depth: int) -> None:
     item = frame.pop()
-    frame.stack[-depth].items[key_of(frame.tx, item)] = None
+    frame.stack[-depth].call_method(frame.tx, "add", [item], {})
 
 
 @op("MAP_ADD")
 def map_add(frame: Frame, depth: int) -> None:
     key, value = frame.popn(2)
-    frame.stack[-depth].items[key_of(frame.tx, key)] = value
+    frame.stack[-depth].setitem(frame.tx, key, value)
 
 
 @op("LIST_EXTEND")
 def list_extend(frame: Frame, depth: int) -> None:
-    items = frame.pop().unpack(frame.tx)
-    frame.stack[-depth].items.extend(items)
+    items = ListVar(frame.pop().unpack(frame.tx))
+    frame.stack[-depth].call_method(frame.tx, "extend", [items], {})
 
 
 @op("SET_UPDATE")
 def set_update(frame: Frame, depth: int) -> None:
-    items = frame.pop().unpack(frame.tx)
-    frame.stack[-depth].items.update(dict.fromkeys(key_of(frame.tx, item) for item in items))
+    for item in frame.pop().unpack(frame.tx):
+        frame.stack[-depth].call_method(frame.tx, "add", [item], {})
 
 
 @op("DICT_UPDATE", "DICT_MERGE")
 def dict_update(frame: Frame, depth: int) -> None:
     pairs = pairs_of(frame.tx, frame.pop())
     target = frame.stack[-depth]
+    if not isinstance(target, DictVar):
+        target.unsupported(frame.tx, "** into it")
     for key, value in pairs:
         if frame.instr.op == "DICT_MERGE" and key in target.items:
             frame.tx.raise_(TypeError, f"got multiple values for keyword argument {key!r}")
-        target.items[key] = value
+        target.setitem(frame.tx, var_of(key), value)
 
 
 @op("UNPACK_SEQUENCE")

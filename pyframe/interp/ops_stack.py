@@ -11,6 +11,9 @@ from ..vars.klass import ClassVar, SuperVar
 from ..vars.unknown import with_tensor
 from .frame import NULL, Frame, op
 
+UNBOUND_LOCAL = "cannot access local variable {!r} where it is not associated with a value"
+UNBOUND_FREE = "cannot access free variable {!r} where it is not associated with a value in enclosing scope"
+
 
 @op("RESUME", "COPY_FREE_VARS", "SETUP_ANNOTATIONS")
 def nothing(frame: Frame, arg: Any) -> None:
@@ -48,7 +51,7 @@ def load_const(frame: Frame, value: Any) -> None:
 def load_fast(frame: Frame, name: str) -> None:
     found = frame.local(name)
     if found is None:
-        frame.tx.raise_(UnboundLocalError, f"cannot access local variable {name!r}")
+        frame.tx.raise_(UnboundLocalError, UNBOUND_LOCAL.format(name))
     frame.push(found)
 
 
@@ -70,7 +73,7 @@ def store_fast(frame: Frame, name: str) -> None:
 @op("DELETE_FAST")
 def delete_fast(frame: Frame, name: str) -> None:
     if frame.locals.pop(name, None) is None:
-        frame.tx.raise_(UnboundLocalError, f"cannot access local variable {name!r}")
+        frame.tx.raise_(UnboundLocalError, UNBOUND_LOCAL.format(name))
 
 
 @op("MAKE_CELL")
@@ -89,7 +92,7 @@ def load_closure(frame: Frame, name: str) -> None:
 def load_deref(frame: Frame, name: str) -> None:
     content = frame.cell(name).content
     if content is None:
-        frame.tx.raise_(NameError, f"cannot access free variable {name!r}")
+        frame.tx.raise_(NameError, UNBOUND_FREE.format(name))
     frame.push(content)
 
 

@@ -123,7 +123,7 @@ class Trace:
         if known is None:
             var = None
             types_ = self._varying(source)
-            if types_:
+            if types_ and source is not None:
                 var = unknown.wrap(self, value, source, types_)
             var = var or wrapping.wrap(self, value, source)
             if not isinstance(value, _PLAIN):
@@ -137,6 +137,8 @@ class Trace:
 
     def _varying(self, source: Source | None) -> tuple[type, ...]:
         """The types of values from `source` that are no constants."""
+        if source is None:
+            return ()
         if isinstance(source, SeqItemSource) and source not in self.varying:
             types_ = self._varying(source.parent)
             return types_ if tuple in types_ else ()
@@ -342,8 +344,12 @@ class Trace:
         try:
             return root.step()
         except Raised as raised:
-            stack = self.user_stack()
-            raise self._break(GraphBreak("exception-in-traced-code", raised.exc.describe(), stack)) from raised
+            brk = GraphBreak("exception-in-traced-code", raised.exc.describe(), self.user_stack())
+            if root.instr.op == "RERAISE" and self.raise_step and not self.options.fullgraph:
+                # The exception itself is to be made for real, with its traceback: go back to where it was raised.
+                self.speculation[self.raise_step] = Note(brk.kind, brk.detail, brk.stack)
+                raise Restart() from raised
+            raise self._break(brk) from raised
 
 
 def _message(brk: GraphBreak) -> str:

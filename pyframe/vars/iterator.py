@@ -158,15 +158,15 @@ class NotRebuilt(NotImplementedError):
 
 
 class GeneratorVar(IteratorVar):
-    """A generator whose body runs inline: `resume(tx, sent)` runs to the next yield, None at the end.  `call` is the
-    function with its arguments, and `made_at` the root step of the call."""
+    """A generator whose body runs inline: `resume(tx, sent)` runs to the next yield, None at the end.  `origin` is
+    the function with its arguments, and `made_at` the root step of the call."""
 
-    __slots__ = ("call", "made_at", "resume", "returned", "started")
+    __slots__ = ("made_at", "origin", "resume", "returned", "started")
 
-    def __init__(self, resume: Callable[[Tracer, Var], Var | None], call: Call, made_at: int) -> None:
+    def __init__(self, resume: Callable[[Tracer, Var], Var | None], origin: Call, made_at: int) -> None:
         super().__init__(lambda tx: self.resume(tx, make(None)), type(x for x in ()))
         self.started = False
-        self.call, self.made_at = call, made_at
+        self.origin, self.made_at = origin, made_at
         self.returned: Var = make(None)
 
         def run(tx: Tracer, sent: Var) -> Var | None:
@@ -178,7 +178,7 @@ class GeneratorVar(IteratorVar):
     def reconstruct(self, cg: Any) -> None:
         if self.started:
             raise NotRebuilt("a running generator", self.made_at)
-        fn, args, kwargs = self.call
+        fn, args, kwargs = self.origin
         cg.load(fn)
         loads = [*args, *kwargs.values()]
         cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in loads), names=tuple(kwargs))
