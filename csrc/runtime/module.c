@@ -34,9 +34,10 @@ plan_bind_torch(void)
     }
     *(void **)&plan_api.blob = tv_symbol("aoti_torch_create_tensor_from_blob");
     *(void **)&plan_api.reinterpret = tv_symbol("aoti_torch__reinterpret_tensor");
+    *(void **)&plan_api.part = tv_symbol("aoti_torch__alloc_from_pool");
     *(void **)&plan_api.grad_enabled = tv_symbol("aoti_torch_grad_mode_is_enabled");
     *(void **)&plan_api.set_grad = tv_symbol("aoti_torch_grad_mode_set_enabled");
-    int complete = plan_api.blob && plan_api.reinterpret && plan_api.grad_enabled && plan_api.set_grad;
+    int complete = plan_api.blob && plan_api.reinterpret && plan_api.part && plan_api.grad_enabled && plan_api.set_grad;
     for (int i = 0; i < MATMUL_KINDS; i++) {
         *(void **)&plan_api.mm[i] = tv_symbol(products[i]);
         complete = complete && plan_api.mm[i] != NULL;

@@ -101,6 +101,7 @@ typedef struct plan_object {
 typedef struct plan_torch {
     int32_t (*blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t, void **);
     int32_t (*reinterpret)(void *, int64_t, const int64_t *, const int64_t *, int64_t, void **);
+    int32_t (*part)(void *, int64_t, int32_t, int64_t, const int64_t *, const int64_t *, void **);
     int32_t (*drop)(void *);
     bool (*grad_enabled)(void);
     void (*set_grad)(bool);

@@ -26,26 +26,29 @@ buffer_tensor(run *r, Py_ssize_t i)
     if (b->tensor != NULL) {
         return b->tensor;
     }
-    const plan_object *plan = r->plan;
-    const step *maker = plan->makers[i];
+    const step *maker = r->plan->makers[i];
     if (maker == NULL) {
         PyErr_Format(PyExc_RuntimeError, "plan: buffer %zd is read before it is made", i);
         return NULL;
     }
     const shape *s = &maker->shape;
     void *handle = NULL;
+    if (maker->kind == STEP_SLOT && r->arena_tensor != NULL) {
+        int32_t status = plan_api.part(tv_aten_handle(r->arena_tensor), maker->offset, s->dtype, s->ndim, s->dims,
+                                       s->dims + s->ndim, &handle);
+        return b->tensor = wrap_and_drop(status, handle, "make a part of the arena");
+    }
     if (maker->kind == STEP_SLOT) {
-        int32_t status = plan_api.blob(b->data, s->ndim, s->dims, s->dims + s->ndim, 0, s->dtype,
-                                          plan->device_type, plan->device_index, &handle);
+        int32_t status = plan_api.blob(b->data, s->ndim, s->dims, s->dims + s->ndim, 0, s->dtype, TV_CPU, 0, &handle);
         return b->tensor = wrap_and_drop(status, handle, "wrap a slot");
     }
     PyObject *base = buffer_tensor(r, maker->base);
-    tensor_view view;
-    if (base == NULL || tv_read_meta(base, &view) < 0 || tv_read(base, &view) < 0) {
+    if (base == NULL) {
         return NULL;
     }
-    int32_t status = plan_api.reinterpret(tv_aten_handle(base), s->ndim, s->dims, s->dims + s->ndim,
-                                          view.storage_offset + maker->offset, &handle);
+    /* torch adds the offset to the base's own */
+    int32_t status = plan_api.reinterpret(tv_aten_handle(base), s->ndim, s->dims, s->dims + s->ndim, maker->offset,
+                                          &handle);
     return b->tensor = wrap_and_drop(status, handle, "make a view");
 }
 

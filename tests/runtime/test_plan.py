@@ -173,3 +173,11 @@ def test_threads_do_not_share_scratch_memory(kernels):
 def test_a_base_is_freed_after_its_views():
     steps = [View(1, 0, (2,), (1,)), View(2, 1, (1,), (1,)), Free(0), Free(1), Free(2)]
     assert [s.buf for s in delay_frees(steps) if isinstance(s, Free)] == [2, 1, 0]
+
+
+@BOTH
+def test_a_view_of_a_tensor_that_starts_inside_its_storage(kernels, python):
+    x = torch.arange(12.0)[2:]
+    steps = [View(1, 0, (6,), (1,), 1), View(2, 1, (2,), (1,), 3), Extern("aten.neg.default", (BufRef(2),), (), (3,))]
+    plan = make_plan(spec_of([x], steps, [OutputRef("buf", n) for n in (1, 2, 3)]), kernels, python=python)
+    assert [y.tolist() for y in plan(x)] == [[3, 4, 5, 6, 7, 8], [6, 7], [-6, -7]]
