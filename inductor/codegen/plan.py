@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,8 +29,10 @@ from ..schedule.memory import Range, plan_arena
 from ..schedule.node import Group
 from ..schedule.scheduler import extern_reads, output_names
 from .cpp.source import Source
-from .triton.source import TritonSource
 from .values import STATUS, dtype_text
+
+if TYPE_CHECKING:
+    from .triton.source import TritonSource
 
 # Operators that write into memory of ours: name -> overload with `out`
 INTO_MEMORY = {f"aten.{name}.default": f"aten.{name}.out" for name in ("mm", "addmm", "bmm", "baddbmm")}
@@ -42,7 +44,15 @@ def codegen(groups: Sequence[Group | ExternKernel], graph: GraphIR) -> tuple[Sou
     Unsupported if a group uses an op or dtype that code generation lacks, or tensors are on several devices.
     """
     device = device_of(graph)
-    return _Planner(groups, graph, device, Source() if device.type == "cpu" else TritonSource()).run()
+    return _Planner(groups, graph, device, _source_of(device)).run()
+
+
+def _source_of(device: torch.device) -> Source | TritonSource:
+    if device.type == "cpu":
+        return Source()
+    from .triton.source import TritonSource  # not loaded where there is no GPU
+
+    return TritonSource()
 
 
 def device_of(graph: GraphIR) -> torch.device:
