@@ -12,6 +12,8 @@ PERSISTENT_COLUMN = 1024  # the same where memory is contiguous across the rows
 MAX_TILE = 16384  # elements of a tile held in registers
 SPLIT_MIN_WORK = 1 << 18  # elements below which a second launch costs more than idle multiprocessors
 MAX_SPLIT = 512
+BLOCK_ROW = 2048  # elements of a row that a looping program takes at once
+BLOCK_COLUMNS = 64  # rows that it takes where memory is contiguous across them
 MAX_WARPS = 16
 
 
@@ -66,13 +68,13 @@ def reduction(rows: int, length: int, contiguous: str, mixed: bool, phases: int)
     if contiguous == "r":
         if length <= PERSISTENT_ROW:
             return _persistent_rows(rows, length, 8 if mixed else 1)
-        return _split(rows, length, 16 if mixed else 1, 64 if mixed else 2048)
+        return _split(rows, length, 16 if mixed else 1, 64 if mixed else BLOCK_ROW)
     if length <= (PERSISTENT_COLUMN if phases > 1 else 32):
         block = power(length)
         columns = min(power(rows), max(16, min(128, 4096 // block)))
         return Config((("x", columns), ("r", block)), _warps(columns * block, 16), persistent=True)
-    columns = min(64, power(rows))
-    return _split(rows, length, columns, min(power(length), 2048 // columns))
+    columns = min(BLOCK_COLUMNS, power(rows))
+    return _split(rows, length, columns, min(power(length), BLOCK_ROW // columns))
 
 
 def _persistent_rows(rows: int, length: int, least: int) -> Config:

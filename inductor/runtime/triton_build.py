@@ -1,0 +1,185 @@
+"""Triton kernels to cubins, without a GPU: processes that import triton alone, and the cache of what they made."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import triton_worker
+from .cache import Cache, content_key, shared_cache
+from .cpp_build import BuildError
+
+PRELUDE = Path(__file__).resolve().parent.parent / "codegen" / "triton" / "prelude.py"
+_WORKER = Path(triton_worker.__file__).resolve()
+_MOST_WORKERS = 16
+_TIMEOUT_SECONDS = 600
+_MESSAGE_LINES = 30
+_SUFFIX = ".cubin"
+# Triton's own settings that change what it compiles to, or whether it compiles at all; its cache is ours
+_UNSET = ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "TRITON_KERNEL_OVERRIDE", "TRITON_KERNEL_DUMP")
+
+
+class KernelSource(Protocol):
+    """What is compiled: codegen's TritonKernel. `text` defines the function `name`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def constants(self) -> dict[str, int]: ...
+    @property
+    def num_warps(self) -> int: ...
+    @property
+    def num_stages(self) -> int: ...
+    @property
+    def signature(self) -> tuple[str, ...]: ...
+    @property
+    def aligned(self) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """A compiled kernel. A launch takes 32 * num_warps threads, `shared` bytes of dynamic shared memory, and after the
+    kernel's own arguments `hidden` null pointers."""
+
+    data: bytes
+    name: str
+    shared: int
+    num_warps: int
+    hidden: int
+
+
+def build(kernel: KernelSource, arch: int, cache: Cache | None = None) -> Cubin:
+    """The cubin of a kernel for compute capability `arch` (80, 90), from the cache or made now.
+
+    BuildError if triton is not installed or does not compile it.
+    """
+    return build_all([kernel], arch, cache)[0]
+
+
+def build_all(kernels: Sequence[KernelSource], arch: int, cache: Cache | None = None) -> list[Cubin]:
+    """Like `build` for several kernels, as many at a time as there are processors."""
+    store = cache or shared_cache()
+    keys = [build_key(kernel, arch) for kernel in kernels]
+    found = {key: store.get(key, _SUFFIX) for key in keys}
+    missing = {key: kernel for key, kernel in zip(keys, kernels) if found[key] is None}
+    if missing:
+        for key, data in zip(missing, _pool().map(functools.partial(_make, arch=arch), missing.values())):
+            store.put(key, data, _SUFFIX)
+            found[key] = data
+    return [_unpack(found[key] or b"") for key in keys]
+
+
+def build_key(kernel: KernelSource, arch: int) -> str:
+    """The cache key of a kernel: everything that its cubin depends on. BuildError if triton is not installed."""
+    code = "\n".join(line for line in kernel.text.splitlines() if not line.startswith("#"))
+    launch = repr((kernel.constants, kernel.signature, kernel.aligned, kernel.num_warps, kernel.num_stages, arch))
+    return content_key("triton", code, launch, _version(), _prelude())
+
+
+@functools.cache
+def _version() -> str:
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise BuildError("triton is not installed: pip install triton") from error
+
+
+@functools.cache
+def _prelude() -> bytes:
+    return PRELUDE.read_bytes() + _WORKER.read_bytes()
+
+
+def _make(kernel: KernelSource, arch: int) -> bytes:
+    """The cache entry of a kernel: a line of JSON, then the cubin."""
+    job = {
+        "name": kernel.name, "text": kernel.text, "constants": kernel.constants, "signature": kernel.signature,
+        "aligned": kernel.aligned, "num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "arch": arch,
+    }  # fmt: skip
+    answer = _worker().run(job)
+    if isinstance(answer, str):
+        message = "\n".join(answer.splitlines()[-_MESSAGE_LINES:])
+        raise BuildError(f"triton failed to compile {kernel.name}:\n{message}")
+    data, about = answer
+    if about.pop("scratch"):
+        raise BuildError(f"the kernel {kernel.name} needs scratch memory of triton's own")
+    header = asdict(Cubin(b"", **about))
+    header.pop("data")
+    return json.dumps(header).encode() + b"\n" + data
+
+
+def _unpack(entry: bytes) -> Cubin:
+    header, _, data = entry.partition(b"\n")
+    return Cubin(data, **json.loads(header))
+
+
+# ---- the workers
+
+
+class _Worker:
+    """One process, used by one thread; it ends when its input closes, that is with this process at the latest."""
+
+    def __init__(self) -> None:
+        folder = tempfile.mkdtemp(prefix="pyframe-triton-")
+        environment = {k: v for k, v in os.environ.items() if k not in _UNSET} | {"TRITON_CACHE_DIR": folder}
+        line = [sys.executable, "-P", str(_WORKER), str(PRELUDE), folder]
+        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        weakref.finalize(self, _finish, self.process, folder, os.getpid())
+
+    def run(self, job: dict[str, Any]) -> Any:
+        """The answer to a job. BuildError if the process dies or takes too long."""
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None and stdout is not None
+        try:
+            triton_worker.write(stdin, job)  # type: ignore[arg-type]
+            ready, _, _ = select.select([stdout], [], [], _TIMEOUT_SECONDS)
+            answer = triton_worker.read(stdout) if ready else None  # type: ignore[arg-type]
+        except OSError:
+            answer = None
+        if answer is None:
+            self.process.kill()
+            self.process.wait()  # so that the thread sees it is gone
+            raise BuildError(f"the process that compiles Triton kernels ended or hung at {job['name']}")
+        return answer
+
+
+def _finish(process: subprocess.Popen[bytes], folder: str, owner: int) -> None:
+    if os.getpid() != owner:  # a forked child has copies of the parent's workers
+        return
+    process.kill()
+    process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+_local = threading.local()
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _pool() -> ThreadPoolExecutor:
+    """The threads that feed workers, made at first use in each process."""
+    if os.getpid() not in _pools:
+        _pools[os.getpid()] = ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_WORKERS), "triton-build")
+    return _pools[os.getpid()]
+
+
+def _worker() -> _Worker:
+    """The worker of this thread, a new one if the last has died."""
+    worker: _Worker | None = getattr(_local, "worker", None)
+    if worker is None or worker.process.poll() is not None:
+        worker = _local.worker = _Worker()
+    return worker

@@ -1,0 +1,110 @@
+"""Triton kernels compiled to cubins for sm_80 and sm_90, without a GPU."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+from inductor.codegen.triton import TritonSource  # noqa: E402
+from inductor.codegen.values import dtype_text  # noqa: E402
+from inductor.ir.buffer import Buffer  # noqa: E402
+from inductor.runtime import triton_build  # noqa: E402
+from inductor.runtime.cache import Cache  # noqa: E402
+from inductor.runtime.cpp_build import BuildError  # noqa: E402
+from inductor.schedule import Group, schedule  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from op_samples import BINARY, UNARY, UNARY_POS, aten, lowered  # noqa: E402
+
+
+def kernels(fn, *args):
+    graph = lowered(fn, *args)
+    buffers = [b for b in [*graph.inputs, *graph.constants, *graph.buffers] if isinstance(b, Buffer)]
+    source = TritonSource()
+    for group in schedule(graph):
+        if isinstance(group, Group):
+            source.group(group, {b.name: dtype_text(b.dtype) for b in buffers})
+    return source.kernels
+
+
+def meta(*size, dtype=torch.bfloat16):
+    return torch.empty(size, dtype=dtype)
+
+
+def every_op(dtype):
+    x, y = meta(1000, dtype=dtype), meta(1000, dtype=dtype)
+    names = [n for n in UNARY + UNARY_POS if n not in ("neg",)]
+    return kernels(lambda x, y: [getattr(aten, n)(x) for n in names] + [getattr(aten, n)(x, y) for n in BINARY], x, y)
+
+
+def integers():
+    def fn(x, y, b):
+        whole = x // y + x % y + torch.fmod(x, y) + (x & y) + (x | ~y) + x.abs() * x.sign()
+        return whole, (x > y) ^ b, x.to(torch.uint8) + 3, (b | (x == 3)).float(), x.argmax(), b.any()
+
+    return kernels(fn, torch.ones(4000, dtype=torch.int64), torch.ones(4000, dtype=torch.int64), torch.ones(4000).bool())
+
+
+def cross_entropy(x, at):
+    x = x.float()
+    top = x.amax(1, keepdim=True)
+    return (x - top).exp().sum(1).log() + top[:, 0] - x.gather(1, at[:, None])[:, 0]
+
+
+SAMPLES = {
+    "layernorm": lambda: kernels(lambda x, w: F.layer_norm(x, (768,), w, w), meta(4096, 768), meta(768)),
+    "softmax": lambda: kernels(lambda x: x.softmax(-1), meta(4096, 1000, dtype=torch.float32)),
+    "long_rows": lambda: kernels(lambda x: x.softmax(-1), meta(4, 1 << 20)),
+    "cross_entropy": lambda: kernels(cross_entropy, meta(4096, 32000), torch.zeros(4096, dtype=torch.int64)),
+    "column_sum": lambda: kernels(lambda x: x.sum(0), meta(8192, 4096)),
+    "full_sum": lambda: kernels(lambda x: (x.sum(), x.amax(), x.argmax()), meta(1 << 22, dtype=torch.float32)),
+    "column_softmax": lambda: kernels(lambda x: x.softmax(1), meta(8, 100, 700, dtype=torch.float16)),
+    "transposed": lambda: kernels(lambda x, y: x.t() + y, meta(513, 1024), meta(1024, 513)),
+    "embedding": lambda: kernels(lambda w, i: F.embedding(i, w) * 2, meta(50000, 768), torch.zeros(8, 128, dtype=torch.int64)),
+    "variance": lambda: kernels(lambda x: torch.var_mean(x, (0, 2)), meta(32, 64, 900, dtype=torch.float32)),
+    "single": lambda: every_op(torch.float32),
+    "double": lambda: every_op(torch.float64),
+    "integers": integers,
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return Cache(tmp_path_factory.mktemp("cubins"))
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_samples_compile(cache, arch):
+    made = {kernel.name: kernel for make in SAMPLES.values() for kernel in make()}
+    for kernel, cubin in zip(made.values(), triton_build.build_all(list(made.values()), arch, cache)):
+        assert cubin.data.startswith(b"\x7fELF") and cubin.name == kernel.name
+        assert cubin.shared <= 48 * 1024 and cubin.num_warps == kernel.num_warps
+
+
+def test_a_second_build_reads_the_cache(cache, monkeypatch):
+    (kernel,) = kernels(lambda x: x + 1, meta(99))
+    first = triton_build.build(kernel, 90, cache)
+    monkeypatch.setattr(triton_build, "_make", None)
+    commented = dataclasses.replace(kernel, text="# another place in the user's code\n" + kernel.text)
+    assert triton_build.build(commented, 90, Cache(cache.directory)) == first
+
+
+def test_what_triton_refuses_is_an_error(cache):
+    (kernel,) = kernels(lambda x: x + 1, meta(99))
+    broken = dataclasses.replace(kernel, text=kernel.text.replace("tl.load", "tl.lode"))
+    with pytest.raises(BuildError, match="lode"):
+        triton_build.build(broken, 90, cache)
+    assert triton_build.build(kernel, 80, cache).data
+
+
+def test_a_worker_that_dies_is_replaced(cache):
+    (kernel,) = kernels(lambda x: x + 1, meta(99))
+    deadly = dataclasses.replace(kernel, text="import os\nos._exit(1)\n" + kernel.text)
+    with pytest.raises(BuildError, match="ended"):
+        triton_build.build(deadly, 90, cache)
+    more = [dataclasses.replace(kernel, num_stages=n) for n in (1, 2, 3, 4)]
+    assert all(cubin.data for cubin in triton_build.build_all(more, 90, cache))
