@@ -70,9 +70,9 @@ def device_of(graph: GraphIR) -> torch.device:
 
 @dataclass
 class _Call:
-    """A kernel (by number) or an extern: the buffers it touches, and those it makes in memory of ours."""
+    """A kernel (by number), an extern, or nothing: the buffers it touches, and those it makes in memory of ours."""
 
-    what: int | ExternKernel
+    what: int | ExternKernel | None
     touches: list[str]
     makes: list[str] = field(default_factory=list)
     grid: tuple[int, ...] = ()
@@ -137,6 +137,9 @@ class _Planner:
     def _plan_calls(self, what: Group | ExternKernel) -> list[_Call]:
         if isinstance(what, ExternKernel):
             return [self._extern_call(what)]
+        if 0 in what.outer:  # its buffers exist, but have no elements
+            made = self._made(sorted(what.written_names()), what.stored)
+            return [_Call(None, made, made)]
         if isinstance(self.source, Source):
             number, bufs = self.source.kernel(what, self.dtypes)
             return [_Call(number, bufs, self._made(bufs, what.stored))]
@@ -180,6 +183,8 @@ class _Planner:
         return layout == Layout.contiguous(layout.device, layout.dtype, layout.size)
 
     def _emit(self, call: _Call) -> None:
+        if call.what is None:
+            return
         if isinstance(call.what, int) and self.device.type != "cpu":
             grid = (*call.grid, 1, 1)[:3]
             self.steps.append(spec.Launch(call.what, tuple(self.number(b) for b in call.touches), grid))

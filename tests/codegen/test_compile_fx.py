@@ -137,6 +137,33 @@ def test_zero_sizes_and_scalars():
     check(lambda x: (x + 1, x.exp().sum()), torch.tensor(2.0))
 
 
+def write_part(x):
+    x[:, :1].add_(1)
+    return x * 2
+
+
+def test_writes_into_nothing():
+    check(write_part, torch.randn(0, 3))
+    check(write_part, torch.randn(3, 0))
+
+
+def test_views_of_inputs_with_an_offset_reach_operators():
+    base = torch.arange(24.0).view(6, 4)
+    fn = lambda x, y: (x[1:].cumsum(0), torch.ops.aten.copy.default(x[1:], y), x[:, 1:].cumprod(1) + 1)  # noqa: E731
+    call, _ = compiled(fn, base[2:], torch.randn(3, 4))
+    torch.testing.assert_close(call(base[2:], base[:3]), fn(base[2:], base[:3]))
+
+
+def test_operators_that_return_none_among_their_results():
+    def fn(g, x, w, mean, scale):
+        mask = [False, True, False]
+        return torch.ops.aten.native_group_norm_backward.default(g, x, mean, scale, w, 2, 4, 9, 2, mask)[1]
+
+    call, _ = compiled(fn, *(args := (torch.randn(2, 4, 3, 3), torch.randn(2, 4, 3, 3), *torch.randn(3, 4).view(3, 4)[:1],
+                                      torch.randn(2, 2), torch.rand(2, 2) + 1)))
+    torch.testing.assert_close(call(*args), fn(*args))
+
+
 def test_unknown_options_are_named():
     with pytest.raises(ValueError, match=r"unknown option 'nothing'.*cache, strict"):
         inductor.compile_fx(fx.symbolic_trace(inplace), [], options={"nothing": True})
