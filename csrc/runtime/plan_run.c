@@ -226,8 +226,9 @@ run_extern(run *r, const step *s)
         PyObject *items = PySequence_Fast(result, "plan: an operator returned something else than its results");
         failed = items == NULL || PySequence_Fast_GET_SIZE(items) < s->n_outs;
         for (Py_ssize_t i = 0; i < s->n_outs && !failed; i++) {
-            if (s->outs[i] >= 0) {
-                failed = set_tensor(r, s->outs[i], Py_NewRef(PySequence_Fast_GET_ITEM(items, i))) < 0;
+            PyObject *item = PySequence_Fast_GET_ITEM(items, i);
+            if (s->outs[i] >= 0 && item != Py_None) { /* a result that was not asked for: nobody reads it */
+                failed = set_tensor(r, s->outs[i], Py_NewRef(item)) < 0;
             }
         }
         if (failed && !PyErr_Occurred()) {
