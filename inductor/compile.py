@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from .aot.autograd import compile_training
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
-from .codegen import codegen
+from .codegen import Source, codegen
 from .errors import CompileError, Unsupported
 from .graph_key import graph_key
 from .ir.printer import print_graph
@@ -27,6 +27,7 @@ from .lower import lower_graph, separate_results
 from .options import CompileOptions
 from .runtime.cache import shared_cache
 from .runtime.cpp_build import BuildError, build_all, kernel_addresses
+from .runtime.cuda import load_cubins
 from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec
 from .schedule import print_schedule, schedule
@@ -59,10 +60,13 @@ class CompileReport:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled graph as the cache keeps it. Results come in `form`, or as leaves of `structure`."""
+    """A compiled graph as the cache keeps it. Results come in `form`, or as leaves of `structure`.
+
+    `sources`: translation units of C++, or Triton kernels for a graph on a GPU.
+    """
 
     spec: PlanSpec
-    sources: tuple[str, ...]
+    sources: tuple[Any, ...]
     form: Form | None
     structure: pytree.TreeSpec | None
 
@@ -106,8 +110,7 @@ def _compile(
         report.cache = "off" if key is None else "miss" if artifact is None else "hit"
         show("cache", lambda: f"graph {key}: {report.cache}")
     if artifact is not None:
-        for text in artifact.sources:
-            show("code", text)
+        _show_code(artifact)
     if artifact is None:
         artifact = _generate(gm, inputs, report)
         if key is not None:
@@ -139,16 +142,27 @@ def _generate_aten(
     show("schedule", print_schedule, groups)
     with report.phase("codegen"):
         source, spec = codegen(groups, graph)
-    for text in source.texts():
-        show("code", text)
     form = _form(structure)
-    return Artifact(spec, tuple(source.texts()), form, structure if form is None else None)
+    sources = source.texts() if isinstance(source, Source) else source.kernels
+    artifact = Artifact(spec, tuple(sources), form, structure if form is None else None)
+    _show_code(artifact)
+    return artifact
 
 
-def _build(artifact: Artifact, report: CompileReport) -> list[int]:
+def _show_code(artifact: Artifact) -> None:
+    for source in artifact.sources:
+        show("code", source if isinstance(source, str) else source.text)
+
+
+def _build(artifact: Artifact, report: CompileReport) -> list[Any]:
+    """What `make_plan` takes as kernels."""
     with report.phase("build"):
-        libraries = build_all(artifact.sources) if artifact.sources else []
-        addresses = kernel_addresses(libraries, artifact.spec.kernel_names)
+        if not artifact.sources:
+            addresses: list[Any] = []
+        elif artifact.spec.device == "cpu":
+            addresses = list(kernel_addresses(build_all(artifact.sources), artifact.spec.kernel_names))
+        else:
+            addresses = load_cubins(artifact.sources, torch.device(artifact.spec.device))
     report.kernels += len(artifact.spec.kernel_names)
     report.externs += sum(isinstance(step, Extern) for step in artifact.spec.steps)
     return addresses

@@ -117,7 +117,7 @@ static PyMemberDef plan_members[] = {
 static PyTypeObject plan_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "inductor._C.Plan",
-    .tp_doc = "Plan(inputs, fixed, steps, outputs, kernels, n_buffers, form, mutated, fallback, written,\n"
+    .tp_doc = "Plan(inputs, fixed, steps, outputs, kernels, n_buffers, form, mutated, aligned, fallback, written,\n"
               "device): a compiled graph.",
     .tp_basicsize = sizeof(plan_object),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,

@@ -86,7 +86,9 @@ typedef struct plan_object {
     int64_t *extents;    /* of each input: bytes from its first to its last element */
     int32_t *mutated;    /* the inputs that kernels write */
     Py_ssize_t n_mutated;
-    PyObject *fallback;  /* called in place of the plan where a mutated input overlaps another; or NULL */
+    int32_t *aligned;    /* the inputs that kernels expect at a multiple of INPUT_ALIGNMENT */
+    Py_ssize_t n_aligned;
+    PyObject *fallback;  /* called in place of the plan where inputs overlap or are not aligned as they must; or NULL */
     PyObject *written;   /* called with a tuple of the mutated inputs after a run */
     PyObject *fixed;     /* tuple: bound attributes and constants, read afresh on every call */
     step *steps;

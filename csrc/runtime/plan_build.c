@@ -366,15 +366,30 @@ fill_place(plan_object *plan, PyObject *device)
     return fill_device(&plan->device_type, &plan->device_index, device, 0);
 }
 
+static int
+fill_aligned(plan_object *plan, PyObject *numbers)
+{
+    plan->aligned = zeroed(PyTuple_GET_SIZE(numbers), sizeof *plan->aligned);
+    for (; plan->aligned != NULL && plan->n_aligned < PyTuple_GET_SIZE(numbers); plan->n_aligned++) {
+        int64_t i = int_at(numbers, plan->n_aligned);
+        if (i < 0 || i >= plan->n_inputs || plan->inputs[i].dtype == -1) {
+            PyErr_SetString(PyExc_ValueError, "plan: only a tensor input can be aligned");
+            return -1;
+        }
+        plan->aligned[plan->n_aligned] = (int32_t)i;
+    }
+    return plan->aligned == NULL ? -1 : 0;
+}
+
 int
 plan_fill(plan_object *plan, PyObject *args)
 {
-    PyObject *inputs, *fixed, *steps, *outputs, *kernels, *mutated, *fallback, *written,
+    PyObject *inputs, *fixed, *steps, *outputs, *kernels, *mutated, *aligned, *fallback, *written,
         *device;
     int form;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!niO!OOO!:Plan", &PyTuple_Type, &inputs, &PyTuple_Type, &fixed, &PyTuple_Type,
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!niO!O!OOO!:Plan", &PyTuple_Type, &inputs, &PyTuple_Type, &fixed, &PyTuple_Type,
                           &steps, &PyTuple_Type, &outputs, &PyTuple_Type, &kernels, &plan->n_buffers, &form,
-                          &PyTuple_Type, &mutated, &fallback, &written, &PyTuple_Type, &device)
+                          &PyTuple_Type, &mutated, &PyTuple_Type, &aligned, &fallback, &written, &PyTuple_Type, &device)
         || fill_place(plan, device) < 0) {
         return -1;
     }
@@ -401,7 +416,7 @@ plan_fill(plan_object *plan, PyObject *args)
             return -1;
         }
     }
-    if (fill_mutated(plan, mutated) < 0) {
+    if (fill_mutated(plan, mutated) < 0 || fill_aligned(plan, aligned) < 0) {
         return -1;
     }
     plan->fallback = fallback == Py_None ? NULL : Py_NewRef(fallback);
@@ -452,10 +467,12 @@ plan_clear(plan_object *plan)
     PyMem_Free(plan->inputs);
     PyMem_Free(plan->makers);
     PyMem_Free(plan->mutated);
+    PyMem_Free(plan->aligned);
     PyMem_Free(plan->extents);
     plan->mutated = NULL;
+    plan->aligned = NULL;
     plan->extents = NULL;
-    plan->n_mutated = 0;
+    plan->n_mutated = plan->n_aligned = 0;
     Py_CLEAR(plan->fallback);
     Py_CLEAR(plan->written);
     plan->steps = NULL;

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { STACK_BUFFERS = 64, STACK_KERNEL_BUFS = 64, ARENA_ALIGNMENT = 64, MAX_DIMS = 3 };
+enum { STACK_BUFFERS = 64, STACK_KERNEL_BUFS = 64, ARENA_ALIGNMENT = 64, INPUT_ALIGNMENT = 16, MAX_DIMS = 3 };
 
 static PyObject *
 wrap_and_drop(int32_t status, void *handle, const char *what)
@@ -400,6 +400,18 @@ mutated_overlaps(const run *r)
     return 0;
 }
 
+static int
+misaligned(const run *r)
+{
+    const plan_object *plan = r->plan;
+    for (Py_ssize_t i = 0; i < plan->n_aligned; i++) {
+        if ((uintptr_t)r->buffers[plan->aligned[i]].data % INPUT_ALIGNMENT != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Autograd learns of the writes from the tensors' version counters. */
 static int
 report_writes(run *r)
@@ -450,9 +462,10 @@ run_all(run *r, PyObject *const *args)
             return NULL;
         }
     }
-    if (plan->n_mutated > 0 && mutated_overlaps(r)) {
+    if ((plan->n_mutated > 0 && mutated_overlaps(r)) || misaligned(r)) {
         if (plan->fallback == NULL) {
-            PyErr_SetString(PyExc_ValueError, "an input that a compiled graph writes shares memory with another");
+            PyErr_SetString(PyExc_ValueError, misaligned(r) ? "an input of a compiled graph is not aligned to 16 bytes"
+                            : "an input that a compiled graph writes shares memory with another");
             return NULL;
         }
         return PyObject_Vectorcall(plan->fallback, args, (size_t)n_args, NULL);

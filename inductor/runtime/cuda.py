@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+
+from . import triton_build
 
 WARP_SIZE = 32
 
@@ -23,3 +28,10 @@ class CudaKernel:
     def encode(self) -> tuple[Any, ...]:
         """What the C Plan takes: (code, name, threads of a block, bytes of shared memory)."""
         return (self.cubin, self.name, WARP_SIZE * self.num_warps, self.shared)
+
+
+def load_cubins(kernels: Sequence[triton_build.KernelSource], device: torch.device) -> list[CudaKernel]:
+    """The kernels compiled for a device, from the cache or now. BuildError if that fails."""
+    major, minor = torch.cuda.get_device_capability(device)
+    made = triton_build.build_all(kernels, 10 * major + minor)
+    return [CudaKernel(cubin.data, cubin.name, cubin.num_warps, cubin.shared) for cubin in made]

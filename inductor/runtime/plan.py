@@ -60,7 +60,8 @@ def make_plan(
     """A callable over the graph inputs less the last `len(bound)`, which are always `bound`.
 
     `fallback` is called with the same arguments where an input that the plan writes overlaps another in memory; without
-    it that is a ValueError. An index out of bounds is an IndexError.
+    it that is a ValueError. The same goes for an input that is not aligned as the spec says. An index out of bounds is
+    an IndexError.
 
     `kernels`: addresses, or CudaKernels for a CUDA device, in the order of `spec.kernel_names`. `form`: what the
     outputs come in. `python`: run by the reference even if the extension is there (CPU only). The result must not be
@@ -89,6 +90,7 @@ def make_plan(
         spec.buffer_count(),
         _FORMS[form],
         spec.mutated,
+        spec.aligned,
         fallback,
         report_writes,
         device,

@@ -158,7 +158,8 @@ class PlanSpec:
     """A whole program. Buffers 0..len(inputs)-1 are the inputs, the next len(constants) the constants.
 
     `mutated`: positions of the inputs that kernels write. `device`: "cpu" or "cuda:N", where every step makes its
-    memory. Kernels are called by `KernelCall` steps on the CPU and by `Launch` steps on CUDA.
+    memory. `aligned`: positions of the inputs whose address must be a multiple of 16. Kernels are called by
+    `KernelCall` steps on the CPU and by `Launch` steps on CUDA.
     """
 
     inputs: tuple[InputSpec, ...]
@@ -168,6 +169,7 @@ class PlanSpec:
     kernel_names: tuple[str, ...] = ()
     mutated: tuple[int, ...] = ()
     device: str = "cpu"
+    aligned: tuple[int, ...] = ()
 
     def buffer_count(self) -> int:
         """One more than the highest buffer number in use."""

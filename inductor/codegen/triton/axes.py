@@ -85,8 +85,11 @@ def plan_axes(group: Group) -> Axes:
     inner = merge(group.inner_vars(), indices, renames)
     moved = [index.substitute(renames) for _, index in accesses]
     if group.reduces:
+        names = {name for name, _ in inner}
+        moved = [index for index in moved if index.names() & names]  # what happens once a row hardly counts
         rows, across = _best_last(outer, moved), _best_last(inner, moved)
-        x, r = _contiguous(rows[-1:], moved), _contiguous(across[-1:], moved)
+        whole = [index for index in moved if index.names() - names]  # as large as the tile, unlike weights of a row
+        x, r = _contiguous(rows[-1:], whole), _contiguous(across[-1:], whole)
         return Axes((Axis("x", rows), Axis("r", across)), (), renames, "x" if x > r else "r", bool(x and r))
     ordered = _best_last(outer, moved)
     other = _crossing(ordered, moved)

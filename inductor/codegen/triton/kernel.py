@@ -140,8 +140,8 @@ class _Pointwise(_Kernel):
     """Every point of the tile by itself."""
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str]) -> None:
-        sizes = [a.size for a in axes.tile]
-        config = heuristics.tiled(*sizes) if len(sizes) > 1 else heuristics.pointwise(*sizes)
+        sizes, times = [a.size for a in axes.tile], math.prod(s for _, s in axes.fixed)
+        config = heuristics.tiled(*sizes, times) if len(sizes) > 1 else heuristics.pointwise(*sizes)
         super().__init__(values, axes, dtypes, config)
 
     def draft(self, unaligned: Collection[str]) -> Draft:
@@ -231,7 +231,8 @@ class _Reduction(_Kernel):
     """Rows along x, reduced along r."""
 
     def __init__(self, work: _Work, job: _Job) -> None:
-        super().__init__(work.values, work.axes, work.dtypes, work.config)
+        config = work.config if job.phases else heuristics.joining(work.axes.axis("x").size, work.config.split)
+        super().__init__(work.values, work.axes, work.dtypes, config)
         self.work, self.job = work, job
         self.empty = work.axes.axis("r").size == 0
         self.shared = work.config.split > 1

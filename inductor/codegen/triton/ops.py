@@ -29,7 +29,7 @@ ARITHMETIC = {
     "log2": "tl.log2({0})", "log10": "libdevice.log10({0})", "log1p": "libdevice.log1p({0})",
     "sin": "tl.sin({0})", "cos": "tl.cos({0})", "tan": "libdevice.tan({0})",
     "asin": "libdevice.asin({0})", "acos": "libdevice.acos({0})", "atan": "libdevice.atan({0})",
-    "sinh": "libdevice.sinh({0})", "cosh": "libdevice.cosh({0})", "tanh": "libdevice.tanh({0})",
+    "sinh": "libdevice.sinh({0})", "cosh": "libdevice.cosh({0})", "tanh": "tanh({0})",
     "asinh": "libdevice.asinh({0})", "acosh": "libdevice.acosh({0})", "atanh": "libdevice.atanh({0})",
     "erf": "tl.erf({0})", "erfc": "libdevice.erfc({0})", "ndtr": "ndtr({0})", "lgamma": "libdevice.lgamma({0})",
     "sigmoid": "1.0 / (1.0 + tl.exp(-{0}))", "relu": "nan_max({0}, 0)", "sign": "sign({0})",
@@ -46,8 +46,8 @@ INTEGER = {
     "truncdiv": "{0} // {1}", "floor": "{0}", "ceil": "{0}", "trunc": "{0}", "round": "{0}",
 }
 DOUBLE = {
-    "sqrt": "tl.sqrt({0})", "reciprocal": "1.0 / {0}", "ndtr": "ndtr_double({0})", "div": "{0} / {1}",
-    "truncdiv": "libdevice.trunc({0} / {1})",
+    "sqrt": "tl.sqrt({0})", "reciprocal": "1.0 / {0}", "div": "{0} / {1}", "ndtr": "ndtr_double({0})",
+    "tanh": "libdevice.tanh({0})", "truncdiv": "libdevice.trunc({0} / {1})",
 }
 ROUGH = {"div": "{0} / {1}", "reciprocal": "1.0 / {0}", "sqrt": "tl.sqrt({0})"}
 COMPARISON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -65,7 +65,7 @@ if _MISSING:
 
 PRELUDE = (
     "nan_max nan_min arg_max arg_min product online_step online_fold online_close sign int_floordiv int_remainder "
-    "remainder divide floordiv ndtr ndtr_double wrap_index"
+    "remainder divide floordiv tanh ndtr ndtr_double wrap_index"
 ).split()
 _CALLED = re.compile(rf"(?<![\w.])({'|'.join(PRELUDE)})\b")
 

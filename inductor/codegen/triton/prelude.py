@@ -116,6 +116,20 @@ def floordiv(a, b):
 
 
 @triton.jit
+def tanh(x):
+    """The hyperbolic tangent in float32: an odd polynomial near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere."""
+    a = tl.abs(x)
+    s = x * x
+    p = -5.70498872745e-3 * s + 2.06390887954e-2
+    p = p * s - 5.37397155531e-2
+    p = p * s + 1.33314422036e-1
+    p = p * s - 3.33332819422e-1
+    p = p * s * x + x
+    q = 1.0 - 2.0 / (tl.exp(a + a) + 1.0)
+    return tl.where(a < 0.625, p, tl.where(x < 0, -q, q))
+
+
+@triton.jit
 def ndtr(x):
     """The normal distribution function in float32: 2 to a polynomial (fitted to log2 of the smaller tail)."""
     a = tl.abs(x)

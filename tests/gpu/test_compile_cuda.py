@@ -1,0 +1,103 @@
+"""compile_fx on a GPU against eager: every operator sample, effects, streams, indices out of bounds."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import fx
+
+import inductor
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from op_samples import every  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+torch.manual_seed(0)
+SAMPLES = every()
+
+
+def to_gpu(x):
+    return x.cuda() if isinstance(x, torch.Tensor) else x
+
+
+def compiled(fn, *args, strict=True):
+    gm = fx.experimental.proxy_tensor.make_fx(lambda *a: as_list(fn(*a)))(*args)
+    with torch.no_grad():
+        return inductor.compile_fx(gm, list(args), options={"strict": strict}), gm
+
+
+def as_list(out):
+    return list(out) if isinstance(out, (tuple, list)) else [out]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_sample(name):
+    fn, *args = SAMPLES[name]
+    on_gpu = lambda *a: [to_gpu(x) for x in as_list(fn(*a))]  # noqa: E731  # some samples make CPU tensors themselves
+    args = [to_gpu(a) for a in args]
+    try:
+        with torch.device("cuda"):
+            want = as_list(on_gpu(*args))
+            gm = fx.experimental.proxy_tensor.make_fx(lambda *a: as_list(fn(*a)))(*args)
+    except (RuntimeError, NotImplementedError) as error:
+        pytest.skip(f"eager on a GPU: {error}")
+    with torch.no_grad():
+        got = inductor.compile_fx(gm, list(args), options={"strict": True})(*args)
+    for a, e in zip(got, want):
+        tol = 2e-2 if e.dtype in (torch.bfloat16, torch.float16) else 1e-4
+        torch.testing.assert_close(a, e, rtol=tol, atol=tol, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(64, 1000), (512, 4096), (3, 70001), (8192, 33)])
+def test_rows(shape, dtype):
+    def fn(x, w):
+        y = (x.softmax(-1) + x) * 2
+        return F.layer_norm(y, y.shape[-1:], w), y.float().sum(0), x.argmax(-1), F.gelu(x).amax(0), x.t() + 1
+
+    x, w = torch.randn(shape, device="cuda", dtype=dtype), torch.randn(shape[1], device="cuda", dtype=dtype)
+    call, gm = compiled(fn, x, w)
+    tol = 2e-2 if dtype != torch.float32 else 1e-4
+    for a, e in zip(call(x, w), gm(x, w)):
+        scale = max(1.0, e.abs().max().item())
+        torch.testing.assert_close(a.double() / scale, e.double() / scale, rtol=tol, atol=tol)
+
+
+def test_effects_and_streams():
+    def fn(x, y):
+        x.add_(y)
+        return x * 2, (x @ y).relu() + 1
+
+    x, y = torch.randn(64, 64, device="cuda"), torch.randn(64, 64, device="cuda")
+    call, _ = compiled(fn, x.clone(), y)
+    mine, theirs = x.clone(), x.clone()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        stream.wait_stream(torch.cuda.default_stream())
+        got = call(mine, y)
+    torch.cuda.synchronize()
+    torch.testing.assert_close(got, fn(theirs, y), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_misaligned_inputs_are_right():
+    base = torch.randn(65, 64, device="cuda")
+    call, gm = compiled(lambda x: x.exp() + 1, base[:64].clone())
+    odd = torch.randn(64 * 64 + 1, device="cuda")[1:].view(64, 64)
+    torch.testing.assert_close(call(odd), gm(odd))
+
+
+def test_training_step():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.LayerNorm(256), torch.nn.Linear(256, 8))
+    model.cuda()
+    x, target = torch.randn(32, 64, device="cuda"), torch.randint(0, 8, (32,), device="cuda")
+    gm = fx.symbolic_trace(model)
+    call = inductor.compile_fx(gm, [x], options={"strict": True})
+    grads = []
+    for fn in (model, call):
+        F.cross_entropy(fn(x), target).backward()
+        grads.append([p.grad for p in model.parameters()])
+        model.zero_grad()
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-3, atol=1e-4)
