@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import platform
 import statistics
@@ -30,6 +31,40 @@ def interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int, calls: i
     return {name: statistics.median(s) for name, s in samples.items()}
 
 
+def gpu_interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds of GPU time per call of each variant, one call of each in turn.
+
+    The cache is flushed before each call, and the GPU kept busy while the call is queued, so that the time between the
+    two events holds no waiting for the host."""
+    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    samples: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, fn in variants.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            flush.zero_()
+            torch.cuda._sleep(2_000_000)
+            start.record()
+            fn()
+            end.record()
+            torch.cuda.synchronize()
+            samples[name].append(start.elapsed_time(end) * 1e-3)
+    return {name: statistics.median(s) for name, s in samples.items()}
+
+
+def host_interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, float]:
+    """Median seconds that a call keeps the host, with an idle GPU before each round of `calls` calls."""
+    samples: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, fn in variants.items():
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(calls):
+                fn()
+            samples[name].append((time.perf_counter() - start) / calls)
+    torch.cuda.synchronize()
+    return {name: statistics.median(s) for name, s in samples.items()}
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return "(no rows)"
@@ -54,7 +89,10 @@ def machine() -> dict[str, Any]:
                 cpu = line.split(":", 1)[1].strip()
                 break
     versions = {"python": platform.python_version(), "torch": torch.__version__}
-    return {**versions, "cpu": cpu, "threads": torch.get_num_threads()}
+    facts = {**versions, "cpu": cpu, "threads": torch.get_num_threads()}
+    if torch.cuda.is_available():
+        facts |= {"gpu": torch.cuda.get_device_name(), "triton": importlib.metadata.version("triton")}
+    return facts
 
 
 def report(name: str, rows: Sequence[Mapping[str, Any]], **extra: Any) -> None:

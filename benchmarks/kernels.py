@@ -1,0 +1,181 @@
+"""GPU time of fused kernels beside the time that memory alone takes, and host time of calls.
+
+    python -m benchmarks.kernels --device cuda
+
+Floors are bytes that have to be read and written over the bandwidth of a copy of 1 GiB, measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import pyframe
+
+from .harness import gpu_interleaved, host_interleaved, report
+from .programs import relative_error
+
+ROWS, COLUMNS = 8192, 4096
+TOLERANCE = 5e-2  # of the largest value, in bfloat16
+
+
+def softmax_layernorm(x, w, b):
+    return F.layer_norm(x.softmax(-1) + x, x.shape[-1:], w, b)
+
+
+def dropout_residual_layernorm(x, y, w, b):
+    return F.layer_norm(F.dropout(x, 0.1, True) + y, x.shape[-1:], w, b)
+
+
+def cross_entropy(logits, targets):
+    return F.cross_entropy(logits.float(), targets)
+
+
+def residual_rmsnorm(x, y, w):
+    z = x + y
+    return z, z * torch.rsqrt(z.float().pow(2).mean(-1, keepdim=True) + 1e-6).to(z.dtype) * w
+
+
+def bias_gelu(x, b):
+    return F.gelu(x + b)
+
+
+def argmax(x):
+    return x.argmax(-1)
+
+
+def row_sum(x):
+    return x.sum(-1)
+
+
+def column_sum(x):
+    return x.sum(0)
+
+
+def transpose_add(x, y):
+    return x.t() + y
+
+
+def cases() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int]]:
+    """Function, arguments, bytes that it has to move."""
+    make = lambda *size: torch.randn(*size, device="cuda", dtype=torch.bfloat16)  # noqa: E731
+    x, y, w, b = make(ROWS, COLUMNS), make(ROWS, COLUMNS), make(COLUMNS), make(COLUMNS)
+    one = x.numel() * 2
+    logits, targets = make(4096, 32000), torch.randint(0, 32000, (4096,), device="cuda")
+    return {
+        "softmax + x, LayerNorm": (softmax_layernorm, (x, w, b), 2 * one),
+        "dropout + residual + LayerNorm": (dropout_residual_layernorm, (x, y, w, b), 3 * one),
+        "cross-entropy 4096x32000": (cross_entropy, (logits, targets), logits.numel() * 2),
+        "residual + RMSNorm": (residual_rmsnorm, (x, y, w), 4 * one),
+        "bias + GELU": (bias_gelu, (x, b), 2 * one),
+        "argmax over rows": (argmax, (x,), one),
+        "row sum": (row_sum, (x,), one),
+        "column sum": (column_sum, (x,), one),
+        "transpose + add": (transpose_add, (x, make(COLUMNS, ROWS)), 3 * one),
+    }
+
+
+def bandwidth() -> float:
+    """Bytes a second that a copy reads and writes."""
+    source = torch.empty(1 << 30, dtype=torch.int8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * source.numel() / gpu_interleaved({"copy": lambda: target.copy_(source)}, 20)["copy"]
+
+
+def kernel_rows(rounds: int, speed: float, only: str | None) -> list[dict[str, Any]]:
+    rows = []
+    for name, (fn, args, moved) in cases().items():
+        if only and only not in name:
+            continue
+        torch.compiler.reset()
+        ours, theirs = pyframe.compile(fn), torch.compile(fn)
+        random = "dropout" in name
+        error = 0.0 if random else relative_error(ours(*args), fn(*args))
+        for _ in range(3):
+            ours(*args), theirs(*args)
+        t = gpu_interleaved(systems(fn, args, theirs, ours), rounds)
+        floor = moved / speed
+        rows.append(
+            {
+                "kernel": name,
+                "eager us": t["eager"] * 1e6,
+                "torch.compile us": t["torch.compile"] * 1e6,
+                "pyframe us": t["pyframe"] * 1e6,
+                "floor us": floor * 1e6,
+                "pyframe / floor": t["pyframe"] / floor,
+                "torch.compile / pyframe": t["torch.compile"] / t["pyframe"],
+                "relative error": "random" if random else error,
+                "right": random or error < TOLERANCE,
+            }
+        )
+    return rows
+
+
+def chain(count: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Softmaxes along one dimension and the other in turn, which cannot be one kernel."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        for k in range(count):
+            x = x.softmax(k % 2)
+        return x
+
+    return fn
+
+
+def systems(fn: Any, args: Sequence[Any], theirs: Any, ours: Any) -> dict[str, Callable[[], Any]]:
+    """What is timed side by side."""
+    return {"eager": lambda: fn(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)}
+
+
+def host_rows(rounds: int) -> list[dict[str, Any]]:
+    rows = []
+    for count in (1, 5, 50):
+        torch.compiler.reset()
+        fn, x = chain(count), torch.randn(64, 64, device="cuda")
+        ours, theirs = pyframe.compile(fn), torch.compile(fn)
+        error = relative_error(ours(x), fn(x))
+        for _ in range(10):
+            ours(x), theirs(x)
+        calls = max(1, 500 // count)
+        t = host_interleaved(systems(fn, (x,), theirs, ours), rounds, calls)
+        rows.append(
+            {
+                "tiny dependent softmaxes": count,
+                "eager us": t["eager"] * 1e6,
+                "torch.compile us": t["torch.compile"] * 1e6,
+                "pyframe us": t["pyframe"] * 1e6,
+                "pyframe kernels": pyframe.counters["kernels"],
+                "torch.compile / pyframe": t["torch.compile"] / t["pyframe"],
+                "relative error": error,
+            }
+        )
+        pyframe.reset()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=["cuda"], default="cuda")
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--only", help="kernels whose name contains this")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("benchmarks.kernels needs a GPU")
+    with torch.no_grad():
+        speed = bandwidth()
+        rows = kernel_rows(options.rounds, speed, options.only)
+        ratios = [r["torch.compile / pyframe"] for r in rows]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        report("kernels_cuda", rows, bandwidth_bytes_per_second=speed, geomean_over_torch_compile=mean)
+        print(f"geometric mean over torch.compile: {mean:.2f}; copy bandwidth {speed / 1e12:.2f} TB/s")
+        if not options.only:
+            report("host_time_cuda", host_rows(options.rounds))
+
+
+if __name__ == "__main__":
+    main()
