@@ -53,7 +53,7 @@ def with_limits(**limits):
 
 SHORT = dict(PERSISTENT_ROW=64, PERSISTENT_COLUMN=8, BLOCK_ROW=128, BLOCK_COLUMNS=16)
 SHARED = dict(SHORT, SPLIT_MIN_WORK=0, SMS=4)
-ROWS = dict(row=((5, 300), 1), column=((100, 19), 0), middle=((3, 70, 5), 1), all=((700,), 0), block=((2, 256), 1))
+ROWS = dict(row=((5, 700), 1), column=((100, 19), 0), middle=((3, 70, 5), 1), all=((700,), 0), block=((2, 512), 1))
 
 
 @cases(**ROWS)
