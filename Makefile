@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench build clean
+.PHONY: demo test test-gpu lint bench bench-gpu build clean
 
 $(STAMP): pyproject.toml setup.py
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -13,7 +13,8 @@ $(STAMP): pyproject.toml setup.py
 	$(PY) -m pip install -q --no-build-isolation -e '.[test]'
 	touch $@
 
-build: $(STAMP)
+# The environment is made only where it is the one that is used.
+build: $(if $(filter $(VENV)/%,$(PY)),$(STAMP))
 	$(PY) setup.py -q build_ext --inplace
 
 demo: build
@@ -21,6 +22,15 @@ demo: build
 
 test: build
 	$(PY) -m pytest
+
+# On a machine with a GPU, in an environment that has torch for it: `make test-gpu PY=python3`.
+test-gpu: build
+	$(PY) -m pytest tests/gpu tests/aot/test_training_cuda.py
+
+bench-gpu: build
+	$(PY) -m benchmarks.kernels --device cuda
+	$(PY) -m benchmarks.models --suite gpu
+	$(PY) -m benchmarks.training --device cuda
 
 lint: build
 	$(PY) -m ruff check pyframe inductor tests benchmarks tools examples

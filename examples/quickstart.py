@@ -2,7 +2,7 @@
 
     python examples/quickstart.py
 
-Exits with status 1 when a result differs from eager by more than 1e-3 of its largest value.  "cold" is the first call
+Runs on the GPU where there is one.  Exits with status 1 when a result differs from eager by more than 1e-3 of its largest value.  "cold" is the first call
 with an empty cache, "warm" the first call of a new process that finds the kernels on disk.
 """
 
@@ -30,16 +30,23 @@ def run(name: str) -> dict[str, float]:
     from benchmarks.programs import DEMO, relative_error
 
     fn, args = DEMO[name]()
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    if torch.cuda.is_available():
+        fn, args = fn.cuda() if isinstance(fn, torch.nn.Module) else fn, tuple(a.cuda() for a in args)
     with torch.no_grad():
         want = fn(*args)
+        wait()
         start = time.perf_counter()
         import pyframe
 
         fast = pyframe.compile(fn)
         got = fast(*args)
+        wait()
         first = time.perf_counter() - start
         fast(*args)
-        t = interleaved({"eager": lambda: fn(*args), "ours": lambda: fast(*args)}, rounds=15, calls=2)
+        t = interleaved(
+            {"eager": lambda: (fn(*args), wait()), "ours": lambda: (fast(*args), wait())}, rounds=15, calls=2
+        )
     return {
         "eager": t["eager"] * 1e3,
         "ours": t["ours"] * 1e3,
