@@ -63,6 +63,12 @@ class Capture:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+def _file_of(func: types.FunctionType) -> str:
+    """Where a function is from; for code without a file, as dataclasses generate, the module that it belongs to."""
+    filename = func.__code__.co_filename
+    return func.__globals__.get("__file__", filename) if filename.startswith("<string") else filename
+
+
 def skipped_file(filename: str) -> bool:
     """Whether frames of this file are never captured on their own: torch, the standard library, ourselves."""
     if filename.startswith(_SKIPPED_ROOTS):
@@ -70,6 +76,17 @@ def skipped_file(filename: str) -> bool:
             _STDLIB_EXCEPTION in filename and not filename.startswith(tuple(r for r in _SKIPPED_ROOTS if "torch" in r))
         )
     return False
+
+
+def _transformed() -> bool:
+    """Whether something watches or rewrites the operators that run now (functorch, forward-mode AD, tracing, dispatch
+    modes): it has to see the operators themselves, so frames run as they are."""
+    return (
+        torch._C._functorch.maybe_current_level() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._is_tracing()
+        or torch.autograd.forward_ad._current_level >= 0
+    )
 
 
 class FrameCompiler:
@@ -85,8 +102,10 @@ class FrameCompiler:
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         code = func.__code__
-        if code not in self.always and skipped_file(code.co_filename):
+        if code not in self.always and skipped_file(_file_of(func)):
             return _C.SKIP
+        if _transformed():
+            return None
         entries = [e for e in state.entries if e.owner is self.owner]
         if entries and not self._may_recompile(func, locals_, entries):
             return None

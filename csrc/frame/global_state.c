@@ -10,6 +10,7 @@ typedef enum {
     DEVICE_BOOL,  /* of a device type */
     DEVICE_BYTE,
     CONTEXT_BOOL, /* method of at::Context */
+    MODULE_INT,   /* no getter: the global `python` of torch.autograd.forward_ad */
 } signature;
 
 /* name, exported symbol, how to call it, device type, and the Python function to use where the symbol is absent. */
@@ -42,6 +43,8 @@ static const struct {
      "_len_torch_function_stack", NULL, -1},
     {"torch_dispatch_modes", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", RETURNS_LONG, 0,
      "_len_torch_dispatch_stack", NULL, -1},
+    {"jit_tracing", "_ZN2at6tracer4impl19is_dispatch_enabledEv", RETURNS_BOOL, 0, "_is_tracing", NULL, -1},
+    {"forward_ad_level", NULL, MODULE_INT, 0, "_current_level", NULL, -1},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields, FUNCTION_MODES = 11 };
 
@@ -51,6 +54,7 @@ static struct {
     PyObject *python[N_FIELDS];
     void *at_context;
     PyObject *function_mode_at; /* torch._C._get_function_stack_at */
+    PyObject *forward_ad;       /* the namespace of torch.autograd.forward_ad */
 } getters;
 
 typedef struct {
@@ -83,6 +87,11 @@ global_state_bind(void)
     *(void **)&context = tv_symbol("_ZN2at13globalContextEv");
     getters.at_context = context == NULL ? NULL : context();
     for (int i = 0; !failed && i < N_FIELDS; i++) {
+        if (fields[i].how == MODULE_INT) {
+            Py_XSETREF(getters.python[i], PyUnicode_InternFromString(fields[i].python));
+            failed = getters.python[i] == NULL;
+            continue;
+        }
         getters.symbols[i] = tv_symbol(fields[i].symbol);
         if (fields[i].how == CONTEXT_BOOL && getters.at_context == NULL) {
             getters.symbols[i] = NULL;
@@ -93,6 +102,12 @@ global_state_bind(void)
     if (!failed) {
         Py_XSETREF(getters.function_mode_at, PyObject_GetAttrString(native, "_get_function_stack_at"));
         failed = getters.function_mode_at == NULL;
+    }
+    if (!failed) {
+        PyObject *module = PyImport_ImportModule("torch.autograd.forward_ad");
+        failed = module == NULL;
+        Py_XSETREF(getters.forward_ad, failed ? NULL : Py_NewRef(PyModule_GetDict(module)));
+        Py_XDECREF(module);
     }
     Py_XDECREF(native);
     Py_XDECREF(torch);
@@ -115,8 +130,25 @@ read_by_python(int field, int64_t *out)
 }
 
 static int
+read_global(int field, int64_t *out)
+{
+    PyObject *value = PyDict_GetItemWithError(getters.forward_ad, getters.python[field]); /* borrowed */
+    if (value == NULL) {
+        if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_RuntimeError, "torch.autograd.forward_ad has no %U", getters.python[field]);
+        }
+        return -1;
+    }
+    *out = PyLong_AsLongLong(value);
+    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int
 read_field(int field, int64_t *out)
 {
+    if (fields[field].how == MODULE_INT) {
+        return read_global(field, out);
+    }
     void *symbol = getters.symbols[field];
     if (symbol == NULL) {
         return read_by_python(field, out);
@@ -129,6 +161,7 @@ read_field(int field, int64_t *out)
     case DEVICE_BOOL: *out = ((bool (*)(int8_t))symbol)((int8_t)fields[field].device); break;
     case DEVICE_BYTE: *out = ((int8_t (*)(int8_t))symbol)((int8_t)fields[field].device); break;
     case CONTEXT_BOOL: *out = ((bool (*)(void *))symbol)(getters.at_context); break;
+    case MODULE_INT: break; /* above */
     }
     return 0;
 }

@@ -52,11 +52,9 @@ def is_torch_function(value: Any) -> bool:
     """Whether a callable becomes a graph node (or has a model here) rather than being traced through."""
     if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
-    try:
-        if value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS:
-            return True
-    except TypeError:
-        return False
+    known = isinstance(value, types.FunctionType | types.BuiltinFunctionType | type)  # others may hash by user code
+    if known and (value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS):
+        return True
     if isinstance(value, type):
         return False
     owner = getattr(value, "__self__", None)
