@@ -62,20 +62,41 @@ def _container(cg: Codegen, effect: Effect) -> Commit:
 
 
 def _attr(cg: Codegen, effect: Effect) -> Commit:
-    place = _temp(cg, effect.target)
-    value = effect.target.attrs.get(effect.detail)
+    target, name = effect.target, effect.detail
+    place = _temp(cg, target)
+    value = target.written(name)
     temp = None if value is None else _temp(cg, value)
 
     def commit() -> None:
-        if temp is None:
-            cg.asm.load_fast(place)
-            cg.emit("DELETE_ATTR", effect.detail)
+        setter = target.setter("__delattr__" if temp is None else "__setattr__")
+        if temp is None or setter is not None:
+            if temp is None:
+                cg.load_const(_discard)
+                cg.call_top(
+                    lambda: cg.load_const(setter or delattr),
+                    lambda: cg.asm.load_fast(place),
+                    lambda: cg.load_const(name),
+                )
+            else:
+                cg.load_const(setter)
+                cg.call_top(
+                    lambda: cg.asm.load_fast(place), lambda: cg.load_const(name), lambda: cg.asm.load_fast(temp)
+                )
+            cg.emit("POP_TOP")
             return
         cg.asm.load_fast(temp)
         cg.asm.load_fast(place)
-        cg.emit("STORE_ATTR", effect.detail)
+        cg.emit("STORE_ATTR", name)
 
     return commit
+
+
+def _discard(delete: Callable[[Any, str], None], target: Any, name: str) -> None:
+    """The program left `target` without the attribute, which it may have made itself."""
+    try:
+        delete(target, name)
+    except AttributeError:
+        pass
 
 
 def _global(cg: Codegen, effect: Effect) -> Commit:

@@ -27,7 +27,7 @@ from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..vars import builtins as _builtins
 from ..vars import unknown
 from ..vars import wrap as wrapping
-from ..vars.base import Var
+from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised
 from ..vars.function import CellVar, FunctionVar
@@ -38,9 +38,18 @@ from .frame import Frame, Outcome, UntouchedVar
 
 HANDLER_FILES = (ops_build, ops_call, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
 MAX_DEPTH = 60
+CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")  # effects on one object
 CO_GENERATOR, CO_ASYNC = 0x20, 0x80 | 0x200
 # Shared values of these types carry no identity worth remembering.
 _PLAIN = (int, float, complex, str, bytes, type(None), type, types.FunctionType, types.ModuleType)
+
+
+def type_of(var: Var) -> type | None:
+    """The exact type, where it is known."""
+    try:
+        return var.python_type()
+    except NotConstant:
+        return None
 
 
 class Note(NamedTuple):
@@ -260,6 +269,7 @@ class Trace:
         root = self._root()
         self.frames.append(root)
         end = self._run_root(root)
+        self._guard_aliases()
         try:
             return OutputBuilder(self, root, end).build()
         except NotRebuilt as lost:
@@ -268,6 +278,18 @@ class Trace:
             brk = end.brk or GraphBreak("generator-frame", str(lost))
             self.speculation[lost.step] = Note(brk.kind, brk.detail, brk.stack)
             raise Restart() from lost
+
+    def _guard_aliases(self) -> None:
+        """An object that the program changed must not be one that it also read from somewhere else."""
+        changed = {type_of(e.target) for e in self.effects if e.kind in CHANGES} - {None}
+        sources: dict[type, list[Source]] = {}
+        for var in self.memo.values() if changed else ():
+            kind = type_of(var) if var.source is not None else None
+            if kind in changed:
+                sources.setdefault(kind, []).append(var.source)
+        for same_type in sources.values():
+            if len(same_type) > 1:
+                self.guard(None, "DISTINCT", tuple(dict.fromkeys(same_type)))
 
     def _root(self) -> Frame:
         func = self.func

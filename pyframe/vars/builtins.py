@@ -278,8 +278,11 @@ def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(reversed)
 def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    if isinstance(args[0], InstanceVar):
+    if isinstance(args[0], InstanceVar) and lookup(args[0].cls, "__reversed__") is not MISSING:
         return args[0]._invoke(tx, "__reversed__")
+    if isinstance(args[0], InstanceVar):
+        size = slots.index(tx, args[0].length(tx))
+        return from_python(iter([args[0].getitem(tx, ConstVar(at)) for at in reversed(range(size))]))
     return from_python(iter(args[0].unpack(tx)[::-1]))
 
 
@@ -389,6 +392,13 @@ def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @model(callable)
 def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return _bool(lookup(type_var(tx, args[0]).constant(), "__call__") is not MISSING)
+
+
+@model(vars)
+def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if not args:
+        return tx.graph_break("builtin-side-effect", "vars() of the frame")
+    return args[0].getattr_(tx, "__dict__")
 
 
 @model(id)

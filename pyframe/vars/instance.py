@@ -12,6 +12,7 @@ from . import slots
 from .base import Var
 from .const import ConstVar, make
 from .exception import Raised
+from .fields import FieldsVar
 from .function import BoundMethodVar, BuiltinVar, FunctionVar
 
 MISSING = object()
@@ -90,7 +91,7 @@ class InstanceVar(Var):
         if name == "__class__":
             return make(self.cls)
         if name == "__dict__":
-            return self._dict(tx)
+            return FieldsVar(self, tx)
         raw = lookup(self.cls, name)
         if isinstance(raw, property):
             return tx.call(_const_fn(tx, raw.fget), [self], {})
@@ -111,6 +112,14 @@ class InstanceVar(Var):
             if isinstance(fallback, types.FunctionType) and not custom:
                 return tx.call(self._function(tx, fallback, "__getattr__"), [self, ConstVar(name)], {})
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        if isinstance(raw, types.GetSetDescriptorType):
+            if self.value is MISSING:
+                return self.unsupported(tx, f"attribute {name!r}, computed in C,")
+            try:
+                found = raw.__get__(self.value)
+            except AttributeError as error:
+                tx.raise_(AttributeError, *error.args)
+            return tx.wrap(found, AttrSource(self.source, name) if self.source else None)
         get = lookup(type(raw), "__get__")
         if isinstance(get, types.FunctionType):
             descriptor = tx.wrap(raw, ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
@@ -130,13 +139,20 @@ class InstanceVar(Var):
         var = self.attrs.get(name)
         return tx.raise_(AttributeError, name) if var is None else var
 
-    def _dict(self, tx: Tracer) -> Var:
+    def fields(self, tx: Tracer) -> dict[str, Var]:
+        """What `__dict__` holds now."""
         names = dict.fromkeys(getattr(self.value, "__dict__", {}))
         if self.value is not MISSING and self.source is not None:
             tx.guard(InstanceDictSource(self.source), "DICT_KEYS", tuple(names))
         names.update(dict.fromkeys(self.attrs))
         found = {name: self._instance_attr(tx, name) for name in names}
-        return make({name: var for name, var in found.items() if var is not None})
+        return {name: var for name, var in found.items() if var is not None}
+
+    def set_field(self, tx: Tracer, name: str, value: Var | None) -> None:
+        """`__dict__[name] = value` (None deletes)."""
+        if hasattr(type(lookup(self.cls, name)), "__set__"):
+            self.unsupported(tx, f"writing {name!r}, a descriptor of the class, into __dict__")
+        InstanceVar.store(self, tx, name, value)
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         special = lookup(self.cls, "__setattr__" if value is not None else "__delattr__")
@@ -157,11 +173,20 @@ class InstanceVar(Var):
             return
         if hasattr(type(raw), "__set__") and not isinstance(raw, types.MemberDescriptorType):
             self.unsupported(tx, f"a data descriptor's set of {name!r}")
-        if value is None and self._instance_attr(tx, name) is None:
-            tx.raise_(AttributeError, name)
+        if value is None and self._instance_attr(tx, name) is None and not isinstance(raw, types.MemberDescriptorType):
+            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         self.attrs[name] = value
         if self.source is not None:
             tx.effects.add("ATTR", self, name, tx.user_line())
+
+    def written(self, name: str) -> Var | None:
+        """What the assignments to an attribute have left; None: deleted."""
+        return self.attrs.get(name)
+
+    def setter(self, special: str) -> Any:
+        """What replays an assignment (`special` is `__setattr__` or `__delattr__`): None for the plain statement, the
+        method of object where the class has its own, which was traced."""
+        return getattr(object, special) if isinstance(lookup(self.cls, special), types.FunctionType) else None
 
     # ---- methods named by slots ----
     def _special(self, tx: Tracer, name: str) -> Var | None:
@@ -247,7 +272,8 @@ class InstanceVar(Var):
         cg.remember(self)  # before the attributes, which may lead back here
         for name, value in self.attrs.items():
             if value is not None:
-                cg.set_attr_of_top(name, value, plain="__setattr__" not in self.cls.__dict__)
+                plain = lookup(self.cls, "__setattr__") is object.__setattr__
+                cg.set_attr_of_top(name, value, plain=plain and not isinstance(lookup(self.cls, name), property))
 
 
 def _const_fn(tx: Tracer, fn: Any) -> Var:

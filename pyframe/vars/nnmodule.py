@@ -12,7 +12,6 @@ from ..core.source import ConstSource, DictItemSource, InstanceDictSource, Modul
 from ..core.tracer import Tracer
 from . import slots
 from .base import Var
-from .const import make
 from .function import FunctionVar
 from .instance import MISSING, InstanceVar, lookup
 from .mapping import DictVar
@@ -31,24 +30,21 @@ class NNModuleVar(InstanceVar):
     __slots__ = ()
 
     def _instance_attr(self, tx: Tracer, name: str) -> Var | None:
-        if name in self.attrs:
-            return self.attrs[name]
-        if self.value is MISSING:
-            return None
-        fields = self.value.__dict__
-        if name in fields:
+        fields = {} if self.value is MISSING else self.value.__dict__
+        if name not in self.attrs and name in fields:
             source = DictItemSource(InstanceDictSource(self.source), name) if self.source else None
-            found = tx.wrap(fields[name], source)
-            self.attrs[name] = found
-            return found
+            self.attrs[name] = tx.wrap(fields[name], source)
+        if name in self.attrs and self.attrs[name] is not None:
+            return self.attrs[name]
         for store in _STORES:
-            overlay = self.attrs.get(store)
-            if isinstance(overlay, DictVar) and name in overlay.items:  # the program may have changed the table
-                return overlay.items[name]
-            if name in fields.get(store, ()) and overlay is None:
-                found = tx.wrap(fields[store][name], self._item_source(store, name))
-                self.attrs[name] = found
-                return found
+            table = self.attrs.get(store)
+            if isinstance(table, DictVar):
+                if name in table.items:
+                    return table.items[name]
+            elif name in fields.get(store, ()):
+                return tx.wrap(fields[store][name], self._item_source(store, name))
+        if name in self.attrs:
+            return None
         if self.source is not None and lookup(self.cls, name) is not MISSING:
             tx.guard(InstanceDictSource(self.source), "DICT_LACKS", name)  # the class's own, until an instance has one
         return None
@@ -72,32 +68,87 @@ class NNModuleVar(InstanceVar):
         return super().getattr_(tx, name)
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        plain = lookup(self.cls, "__setattr__") is nn.Module.__dict__["__setattr__"]
-        if not plain or value is None or self.value is MISSING or self._registers(name, value):
-            tx.graph_break("unsupported-object", f"assignment of {self.describe()}.{name}")
-        if name in self.value.__dict__["_buffers"]:
-            table = self._instance_attr(tx, "_buffers")
-            assert isinstance(table, DictVar)
-            table.items[name] = value  # no effect of its own: the assignment replayed writes the table
-        self.store(tx, name, value)
+        special = "__setattr__" if value is not None else "__delattr__"
+        if lookup(self.cls, special) is nn.Module.__dict__[special]:
+            self.assign(tx, name, value)
+        else:
+            super().setattr_(tx, name, value)
 
-    def _registers(self, name: str, value: Var) -> bool:
-        """Whether an assignment changes the tables of parameters and submodules."""
-        fields = self.value.__dict__
-        if name in fields["_parameters"] or name in fields["_modules"] or name in _STORES:
-            return True
-        if name in fields["_buffers"] and not (isinstance(value, TensorVar) or slots.constant_or(value, 0) is None):
-            return True
-        parameter = isinstance(value, TensorVar) and value.python_type() is not torch.Tensor
-        return parameter or isinstance(value, NNModuleVar)
-
-    def _dict(self, tx: Tracer) -> Var:
-        fields = self.value.__dict__ if self.value is not MISSING else {}
+    def assign(self, tx: Tracer, name: str, value: Var | None) -> None:
+        """`nn.Module.__setattr__` (or `__delattr__` for None): the tables kept here, the assignment itself replayed."""
+        if isinstance(lookup(self.cls, name), property):
+            self.store(tx, name, value)
+            return
+        if name in _STORES and self.value is not MISSING:
+            self.unsupported(tx, f"assignment of {name!r}")
+        store = self._store_for(tx, name, value)
+        if store is None:
+            self.store(tx, name, value)
+            return
+        tables = {each: self._table(tx, each) for each in _STORES}
+        if name in self._plain_names():
+            self.unsupported(tx, f"a parameter, buffer or module in place of the plain attribute {name!r}")
+        if value is None:
+            del tables[store].items[name]
+        else:
+            for each, table in tables.items():
+                if each != store:
+                    table.items.pop(name, None)
+            tables[store].items[name] = value
         if self.source is not None:
-            tx.guard(InstanceDictSource(self.source), "DICT_KEYS", tuple(fields))
-        written = {e.detail for e in tx.effects if e.kind == "ATTR" and e.target is self}
-        names = dict.fromkeys([*fields, *sorted(written - set(fields.get("_buffers", ())))])
-        return make({name: self._instance_attr(tx, name) for name in names})
+            tx.effects.add("ATTR", self, name, tx.user_line())
+
+    def _plain_names(self) -> set[str]:
+        """The names in the instance's own `__dict__`."""
+        names = {*getattr(self.value, "__dict__", ()), *self.attrs}
+        return {name for name in names if self.attrs.get(name, self) is not None}
+
+    def _table(self, tx: Tracer, store: str) -> DictVar:
+        table = self._instance_attr(tx, store)
+        if not isinstance(table, DictVar):
+            self.unsupported(tx, f"assignment before {store} exists")
+        return table
+
+    def _holds(self, store: str, name: str) -> bool:
+        table = self.attrs.get(store)
+        if isinstance(table, DictVar):
+            return name in table.items
+        return self.value is not MISSING and name in self.value.__dict__.get(store, ())
+
+    def _store_for(self, tx: Tracer, name: str, value: Var | None) -> str | None:
+        """The table that an assignment of `value` to `name` writes; None: a plain attribute."""
+        held = next((store for store in _STORES if self._holds(store, name)), None)
+        if value is None:
+            return held
+        kind = value.python_type() if isinstance(value, TensorVar) else None
+        if kind is not None and issubclass(kind, nn.Parameter):
+            return "_parameters"
+        if isinstance(value, NNModuleVar):
+            return "_modules"
+        empty = slots.constant_or(value, 0) is None
+        if held is None or empty or held == "_buffers" and kind is not None:
+            return held
+        return self.unsupported(tx, f"assignment of {value.describe()} to the parameter or module {name!r}")
+
+    def written(self, name: str) -> Var | None:
+        """What an assignment in the log has left; None: deleted."""
+        for store in _STORES:
+            table = self.attrs.get(store)
+            if isinstance(table, DictVar) and name in table.items:
+                return table.items[name]
+        return self.attrs.get(name)
+
+    def setter(self, special: str) -> Any:
+        own = nn.Module.__dict__[special]
+        return None if lookup(self.cls, special) is own else own
+
+    def fields(self, tx: Tracer) -> dict[str, Var]:
+        if self.value is not MISSING and self.source is not None:
+            tx.guard(InstanceDictSource(self.source), "DICT_KEYS", tuple(self.value.__dict__))
+        names = dict.fromkeys([*getattr(self.value, "__dict__", ()), *self.attrs])
+        tables = {name for store in _STORES for name in getattr(self.attrs.get(store), "items", ())}
+        found = {name: self._instance_attr(tx, name) for name in names if self.attrs.get(name) or name not in tables}
+        return {name: var for name, var in found.items() if var is not None}
 
     def truth(self, tx: Tracer) -> bool:
         return True if lookup(self.cls, "__len__") is MISSING else super().truth(tx)

@@ -44,8 +44,10 @@ def identical(tx: Tracer, left: Var, right: Var) -> bool:
         return a is b
     if left.is_constant() != right.is_constant():
         return False
-    if left.source is not None and left.source == right.source:
-        return True
+    if left.source is not None and right.source is not None:
+        if left.source == right.source:
+            return True
+        tx.guard(None, "DISTINCT", (left.source, right.source))
     return False
 
 

@@ -1,0 +1,67 @@
+"""`obj.__dict__` of an instance: reads and writes go to the attributes of the InstanceVar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.source import InstanceDictSource
+from ..core.tracer import Tracer
+from .base import Var
+from .mapping import DictVar, key_of, pairs_of
+
+
+class FieldsVar(DictVar):
+    """Live: `items` is what the instance holds when asked."""
+
+    __slots__ = ("owner", "tx")
+
+    def __init__(self, owner: Any, tx: Tracer) -> None:
+        self.owner, self.tx = owner, tx
+        self.source = InstanceDictSource(owner.source) if owner.source is not None else None
+        self.cls, self.factory = dict, None
+
+    @property
+    def items(self) -> Mapping[Any, Var]:  # type: ignore[override]
+        return self.owner.fields(self.tx)
+
+    def changed(self, tx: Tracer) -> None:
+        self.unsupported(tx, "such a change of __dict__")
+
+    def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
+        name = key_of(tx, key)
+        if not isinstance(name, str):
+            self.unsupported(tx, "a key that is no string")
+        if value is None and name not in self.items:
+            tx.raise_(KeyError, key)
+        self.owner.set_field(tx, name, value)
+
+    def update(self, tx: Tracer, other: Var) -> None:
+        self._set_all(tx, dict(pairs_of(tx, other)))
+
+    def _update(self, tx: Tracer, other: Var | None = None, /, **kwargs: Var) -> None:
+        self._set_all(tx, {**(dict(pairs_of(tx, other)) if other is not None else {}), **kwargs})
+
+    def _set_all(self, tx: Tracer, values: Mapping[Any, Var]) -> None:
+        if not all(isinstance(name, str) for name in values):
+            self.unsupported(tx, "a key that is no string")
+        for name, value in values.items():
+            self.owner.set_field(tx, name, value)
+
+    def _pop(self, tx: Tracer, key: Var, default: Var | None = None) -> Var:
+        name, held = key_of(tx, key), self.items
+        if name not in held:
+            return tx.raise_(KeyError, key) if default is None else default
+        self.owner.set_field(tx, name, None)
+        return held[name]
+
+    def _popitem(self, tx: Tracer, last: Var | None = None) -> Var:
+        return self.unsupported(tx, "popitem() of __dict__")
+
+    def _clear(self, tx: Tracer) -> None:
+        for name in self.items:
+            self.owner.set_field(tx, name, None)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load(self.owner)
+        cg.emit("LOAD_ATTR", "__dict__")
