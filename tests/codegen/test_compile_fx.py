@@ -164,6 +164,14 @@ def test_operators_that_return_none_among_their_results():
     torch.testing.assert_close(call(*args), fn(*args))
 
 
+def test_operators_that_only_check_something():
+    x = torch.randn(5, 5) + 5 * torch.eye(5)
+    call, _ = compiled(lambda x: torch.linalg.inv(x) * 2, x)
+    torch.testing.assert_close(call(x), torch.linalg.inv(x) * 2)
+    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+        call(torch.zeros(5, 5))
+
+
 def test_unknown_options_are_named():
     with pytest.raises(ValueError, match=r"unknown option 'nothing'.*cache, strict"):
         inductor.compile_fx(fx.symbolic_trace(inplace), [], options={"nothing": True})
