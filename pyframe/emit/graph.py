@@ -33,6 +33,7 @@ class GraphBuilder:
         self.graph = fx.Graph()
         self.inputs: list[Source] = []
         self.example_inputs: list[torch.Tensor] = []
+        self.originals: dict[Source, torch.Tensor] = {}
         self.tx: Tracer | None = None
         self._last_placeholder: fx.Node | None = None
         self._grad_at_entry = torch.is_grad_enabled()
@@ -59,6 +60,7 @@ class GraphBuilder:
         node.meta["val"] = fake
         node.meta["source"] = source.name
         self.inputs.append(source)
+        self.originals[source] = tensor
         self.example_inputs.append(fake)
         return TensorVar(node, fake, source, type(tensor))
 
@@ -105,6 +107,12 @@ class GraphBuilder:
             leave(token)
         if torch.is_grad_enabled() != self._grad_at_entry:
             torch._C._set_grad_enabled(self._grad_at_entry)
+
+    def forget(self, known: set[fx.Node]) -> None:
+        """Take out the operations that are not among `known` (the program's values do not depend on them)."""
+        for node in reversed(self.graph.nodes):
+            if node.op != "placeholder" and node not in known:
+                self.graph.erase_node(node)
 
     def _add(
         self, kind: str, target: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]

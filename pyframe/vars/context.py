@@ -119,6 +119,26 @@ class AutocastVar(ContextVar):
         cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
 
 
+class RecordFunctionVar(ContextVar):
+    """`torch.profiler.record_function(name)`: the ranges of a profile do not cut a graph, and show nothing of it."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        super().__init__(torch.profiler.record_function)
+        self.values = values
+
+    def enter(self, tx: Tracer) -> Var:
+        return self
+
+    def exit(self, tx: Tracer) -> Var:
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.cls)
+        cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
+
+
 class InferenceModeVar(Var):
     """`torch.inference_mode(mode)`, not entered.  Entering breaks the graph: whether a tensor is an inference tensor is
     settled by the mode in which it is made, so a graph must run as a whole inside the mode or outside."""
@@ -186,7 +206,13 @@ def _autocast(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return AutocastVar(torch.autocast, (made.device, made.fast_dtype, made._enabled, made._cache_enabled))
 
 
+def _record_function(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    values, named = _constants(tx, torch.profiler.record_function, args, kwargs)
+    return RecordFunctionVar((*values, *named.values()))
+
+
 MODELS: dict[Any, Handler] = {
+    torch.profiler.record_function: _record_function,
     torch.no_grad: _no_grad,
     torch.enable_grad: _enable_grad,
     torch.set_grad_enabled: _set_grad_enabled,

@@ -179,7 +179,7 @@ class SuperVar(Var):
 
 
 def _function(tx: Tracer, fn: Any, source: Source | None = None) -> Var:
-    if isinstance(fn, types.FunctionType) and source is None:
+    if isinstance(fn, types.FunctionType) and source is None and fn not in BUILTINS:
         return FunctionVar(fn, ConstSource.of(fn, fn.__qualname__))
     return tx.wrap(fn, source or ConstSource.of(fn, getattr(fn, "__qualname__", "function")))
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..core.source import Source
+from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
 from .base import Var
 from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
@@ -70,15 +70,20 @@ class TensorVar(Var):
             return tx.graph.call_method("detach", [self], {})
         if name == "__class__":
             return make(self.cls)
+        original = tx.graph.originals.get(self.source)
         if name in ("grad", "grad_fn", "_version"):
-            if name == "grad" and self.source is None and not self.fake.requires_grad:
+            if name == "grad" and original is not None and self.fake.is_leaf:
+                return tx.wrap(original.grad, AttrSource(self.source, name))
+            if name != "_version" and self.source is None and not self.fake.requires_grad:
                 return ConstVar(None)
             self.unsupported(tx, f"attribute {name!r}")
-        found = getattr(torch.Tensor, name, None)
+        if original is not None and name in original.__dict__:
+            return tx.wrap(original.__dict__[name], AttrSource(self.source, name))
+        found = getattr(self.cls, name, None)
         if found is None:
-            if self.source is not None:
-                self.unsupported(tx, f"attribute {name!r}")
-            tx.raise_(AttributeError, f"'Tensor' object has no attribute {name!r}")
+            if original is not None:
+                tx.guard(self.source, "NO_ATTR", name)
+            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         if callable(found):
             return MethodVar(self, name)
         return self.unsupported(tx, f"attribute {name!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ import torch
 from ..core.source import Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
-from .const import ConstVar, make
-from .sequence import SizeVar
+from .const import ConstVar, fold, make
+from .sequence import SequenceVar, SizeVar
 from .tensor import TensorVar
 
 GRAPH_MODULES = (
@@ -27,8 +28,13 @@ FOLD = {
     torch.are_deterministic_algorithms_enabled, torch._C._get_tracing_state, torch._C._is_tracing,
     torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
     torch.overrides.has_torch_function_variadic, torch.jit.is_scripting, torch.jit.is_tracing,
+    torch.is_autocast_cache_enabled, torch.get_num_threads, torch.is_deterministic_algorithms_warn_only_enabled,
+    torch.compiler.is_exporting, torch.backends.mha.get_fastpath_enabled, torch.result_type,
 }  # fmt: skip
+# Classes whose instances are constants.
+CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device)
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling}
+IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()  # allow_in_graph
 ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
 BREAKS: dict[Callable[..., Any], str] = {
     torch.compiler.graph_break if hasattr(torch.compiler, "graph_break") else torch.compiler.reset: "explicit-break",
@@ -53,7 +59,9 @@ def is_torch_function(value: Any) -> bool:
     if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
     known = isinstance(value, types.FunctionType | types.BuiltinFunctionType | type)  # others may hash by user code
-    if known and (value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS):
+    if known and (
+        value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS or value in IN_GRAPH
+    ):
         return True
     if isinstance(value, type):
         return False
@@ -64,6 +72,11 @@ def is_torch_function(value: Any) -> bool:
     return module in GRAPH_MODULES and isinstance(
         value, types.FunctionType | types.BuiltinFunctionType | types.BuiltinMethodType
     )
+
+
+def _any_requires_grad(args: Sequence[Var]) -> bool:
+    leaves = (leaf for a in args for leaf in (a.items if isinstance(a, SequenceVar) else (a,)))
+    return any(isinstance(leaf, TensorVar) and leaf.fake.requires_grad for leaf in leaves)
 
 
 class TorchFunctionVar(Var):
@@ -97,6 +110,8 @@ class TorchFunctionVar(Var):
             return ConstVar(True)
         if value in BREAKS:
             tx.graph_break(BREAKS[value], f"{self.describe()} was called")
+        if value is torch.lstm and torch.is_grad_enabled() and _any_requires_grad(args):
+            tx.graph_break("unknown-c-function", "an LSTM whose gradients are recorded keeps what no graph can describe")
         if getattr(value, "__name__", "").startswith(_MODE_SETTERS):
             tx.graph_break("unsupported-context-manager", f"{self.describe()} switches a mode of the whole process")
         if value in ON_FAKE and args:
@@ -124,6 +139,19 @@ def make_size(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if len(args) > 1 or kwargs:
         tx.raise_(TypeError, "torch.Size() takes one iterable")
     return SizeVar(args[0].unpack(tx) if args else [])
+
+
+def make_constant(cls: type) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
+    """A model of a class in CONSTANT_CLASSES: called while tracing."""
+
+    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        try:
+            values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
+        except NotConstant as unknown:
+            return tx.graph_break("unsupported-object", f"torch.{cls.__name__} of {unknown}")
+        return fold(tx, cls, *values, **named)
+
+    return made
 
 
 class DisabledVar(Var):

@@ -16,6 +16,7 @@ from torch import nn
 from .. import _C
 from ..core.guard import TensorMeta
 from ..core.source import AttrSource, CallSource, ConstSource, DictItemSource, FuncPartSource, SeqItemSource, Source
+from . import autogradfn as _autogradfn
 from .base import Var
 from .const import ConstVar, MethodVar
 from .context import MODELS as CONTEXT_MODELS
@@ -24,16 +25,18 @@ from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, Partial
 from .instance import InstanceVar
 from .klass import ClassVar
 from .mapping import DictVar
+from .marks import wrap_marked
 from .nnmodule import NNModuleVar
 from .opaque import OpaqueVar
 from .pymodule import PyModuleVar
 from .sequence import DequeVar, ListVar, NamedTupleVar, RangeVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
-from .torchfn import DisabledVar, TorchFunctionVar, is_torch_function, make_size
+from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
 from .weak import WeakRefVar
 
 BUILTINS.update(CONTEXT_MODELS)
 BUILTINS[torch.Size] = make_size
+BUILTINS.update({cls: make_constant(cls) for cls in CONSTANT_CLASSES})
 EQUAL_TYPES = (int, float, complex, str, bytes, bool)
 IDENTITY_TYPES = (
     torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), enum.Enum, types.CodeType,
@@ -55,7 +58,7 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
     if isinstance(value, IDENTITY_TYPES):
         tx.guard(source, "ID", value)
         return ConstVar(value, source)
-    if isinstance(value, torch.device):
+    if isinstance(value, CONSTANT_CLASSES):
         tx.guard(source, "EQUALS", value)
         return ConstVar(value, source)
     if isinstance(value, nn.Module):
@@ -139,6 +142,10 @@ def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
     if model is not None:
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
+    marked = wrap_marked(value, source)
+    if marked is not None:
+        tx.guard(source, "ID", value)
+        return marked
     if source is not None:
         from_code = _part(source, "__code__")
         tx.guard(source, "TYPE", types.FunctionType)

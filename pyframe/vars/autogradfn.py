@@ -1,0 +1,123 @@
+"""`torch.autograd.Function.apply`.
+
+Where no gradient is recorded, apply is the forward, traced inline.  Where one is, the call is one node of the graph that
+calls `apply` itself; forward and backward are traced all the same, for the guards on what they read, and what that added
+to the graph is taken out again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..core.tracer import Tracer
+from .base import Var
+from .const import make
+from .context import GradModeVar
+from .exception import Raised
+from .function import BUILTINS
+from .instance import InstanceVar, lookup
+from .sequence import SequenceVar, TupleVar
+from .tensor import TensorVar
+
+Function = torch.autograd.Function
+APPLY = Function.__dict__["apply"].__func__
+
+
+class Context:
+    """What a traced forward and backward see as `ctx`."""
+
+    saved_tensors: tuple[Any, ...] = ()
+    dirty: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        self.dirty = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+
+@functools.cache
+def apply_of(cls: type[Function]) -> Callable[..., Any]:
+    """What the node of a graph calls."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return cls.apply(*args, **kwargs)
+
+    apply.__name__ = f"apply_{cls.__name__}"
+    apply.__qualname__ = f"{cls.__module__}.{cls.__qualname__}.apply"
+    apply.__module__ = __name__
+    return apply
+
+
+def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    cls, *inputs = [args[0].constant(), *args[1:]]
+    recorded = torch.is_grad_enabled() and any(
+        isinstance(v, TensorVar) and v.fake.requires_grad for v in (*inputs, *kwargs.values())
+    )
+    if torch._C._are_functorch_transforms_active() or kwargs:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply with keywords or under torch.func")
+    effects, nodes = len(tx.effects), set(tx.graph.graph.nodes)
+    ctx, result = _forward(tx, cls, inputs)
+    if ctx.getattr_(tx, "dirty").truth(tx):
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} marks an input as changed in place")
+    if not recorded:
+        return _not_the_inputs(tx, result, inputs)
+    backward = lookup(cls, "backward")
+    if backward is Function.__dict__.get("backward") or not isinstance(backward, staticmethod):
+        backward = lookup(cls, "vjp")
+    outputs = list(result.items) if isinstance(result, SequenceVar) else [result]
+    if isinstance(backward, staticmethod) and hasattr(backward.__func__, "__code__"):
+        _without_grad(tx, backward.__func__, [ctx, *outputs])
+    if len(tx.effects) != effects:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} changes objects that exist outside of it")
+    tx.graph.forget(nodes)
+    return tx.graph.call(apply_of(cls), inputs, {})
+
+
+def _forward(tx: Tracer, cls: Any, inputs: list[Var]) -> tuple[Var, Var]:
+    ctx = InstanceVar.fresh(Context)
+    wanted = [isinstance(v, TensorVar) and v.fake.requires_grad for v in inputs]
+    ctx.setattr_(tx, "needs_input_grad", make(tuple(wanted)))
+    forward, setup = lookup(cls, "forward").__func__, lookup(cls, "setup_context")
+    if setup is lookup(Function, "setup_context"):
+        return ctx, _without_grad(tx, forward, [ctx, *inputs])
+    result = _without_grad(tx, forward, inputs)
+    _without_grad(tx, setup.__func__, [ctx, TupleVar(inputs), result])
+    return ctx, result
+
+
+def _without_grad(tx: Tracer, fn: Any, args: Sequence[Var]) -> Var:
+    mode = GradModeVar(False, torch.no_grad)
+    mode.enter(tx)
+    try:
+        result = tx.inline(getattr(fn, "__wrapped__", fn), args, {})
+    except Raised:
+        mode.exit(tx)
+        raise
+    mode.exit(tx)
+    return result
+
+
+def _not_the_inputs(tx: Tracer, result: Var, inputs: Sequence[Var]) -> Var:
+    """`result` with a view in place of each input that forward gave back."""
+    if any(result is given for given in inputs):
+        return tx.graph.call_method("view_as", [result, result], {}) if isinstance(result, TensorVar) else result
+    if isinstance(result, SequenceVar):
+        return TupleVar([_not_the_inputs(tx, item, inputs) for item in result.items])
+    return result
+
+
+BUILTINS[APPLY] = _apply
