@@ -74,13 +74,25 @@ def to_aten(
 
     with torch.no_grad(), mode, torch.fx.traceback.preserve_node_meta():
         aliases, shared = _find_aliases(flat, fakes)
-        pure = torch.func.functionalize(flat, remove="mutations")
-        graph = make_fx(pure, decomposition_table=dict(decompositions or {}))(*fakes)
+        graph = _functional(flat, decompositions, fakes)
+        if _writes_inside(graph):  # a decomposition did
+            graph = _functional(torch.fx.Interpreter(graph).run, decompositions, fakes)
         mutated = _check_writes(graph)
         if any(storage_of(fakes[i]) == storage_of(x) for i in mutated for k, x in enumerate(fakes) if k != i):
             raise NotFunctional("an input that is written shares memory with another")
         _return_aliases(graph, aliases, fakes)
     return AtenGraph(graph, attributes, mutated, shared, structures[0])
+
+
+def _functional(
+    fn: Callable[..., Any], decompositions: Mapping[Any, Callable[..., Any]] | None, fakes: Sequence[Any]
+) -> torch.fx.GraphModule:
+    pure = torch.func.functionalize(fn, remove="mutations")
+    return make_fx(pure, decomposition_table=dict(decompositions or {}))(*fakes)
+
+
+def _writes_inside(graph: torch.fx.GraphModule) -> bool:
+    return any(_mutates(n.target) and n.target is not torch.ops.aten.copy_.default for n in graph.graph.nodes)
 
 
 class GraphRun(torch.fx.Interpreter):

@@ -74,6 +74,9 @@ def to_joint(
             graph = make_fx(trace, decomposition_table=table)(*bare)
         except RuntimeError as error:
             raise NotFunctional(f"eager has to say what is wrong: {error}") from error
+    if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mkldnn_rnn_layer.default):
+        # traced as inference: the workspace that its backward needs has a size that only the operator knows
+        raise NotFunctional("gradients of an LSTM on the CPU are oneDNN's own")
     finals = trace.finals
     writes = tuple(i for i, _ in finals.written)
     _refuse_shared_writes(bare, {*writes, *(i for i, _ in finals.assigned)})
