@@ -1,6 +1,7 @@
 /* The checks of guard_ops.def, VersionCell, and the comparison of constants. */
 #include "global_state.h"
 #include "guard_op.h"
+#include "relation.h"
 #include "tensor_guard.h"
 
 #include <string.h>
@@ -111,6 +112,10 @@ guard_op_prepare(guard_op *op, const op_row *row)
     if (is_check(row, "TENSOR")) {
         op->tensor = tensor_expectation_new(op->object);
         return op->tensor == NULL ? -1 : 0; /* the payload stays in op->object and keeps the type alive */
+    }
+    if (is_check(row, "RELATION")) {
+        op->relation = relation_new(op->object, op->n_registers);
+        return op->relation == NULL ? -1 : 0;
     }
     return 0;
 }
@@ -242,6 +247,11 @@ DEFINE(NO_ATTR)
 DEFINE(TENSOR)
 {
     return tensor_matches(registers[op->a], op->tensor);
+}
+
+DEFINE(RELATION)
+{
+    return relation_holds(op->relation, registers, op->registers);
 }
 
 DEFINE(SAME)

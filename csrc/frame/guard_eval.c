@@ -1,6 +1,7 @@
 /* Guard programs: construction from Python tuples, and the evaluator. The operations themselves are in
  * guard_accessors.c and guard_checks.c. */
 #include "guard_op.h"
+#include "relation.h"
 #include "tensor_guard.h"
 
 #include <string.h>
@@ -192,8 +193,10 @@ free_op(guard_op *op)
     Py_CLEAR(op->weak);
     PyMem_Free(op->registers);
     tensor_expectation_free(op->tensor);
+    relation_free(op->relation);
     op->registers = NULL;
     op->tensor = NULL;
+    op->relation = NULL;
 }
 
 static int

@@ -5,6 +5,7 @@
 #include "guard_eval.h"
 
 struct tensor_expectation;
+struct relation;
 
 /* An accessor returns a new reference, or NULL with or without an exception. */
 typedef PyObject *(*access_function)(const guard_op *op, const call_context *context, PyObject **registers);
@@ -21,6 +22,7 @@ struct guard_op {
     PyObject *object;          /* the 'o' operand; NULL where `weak` stands for it */
     PyObject *weak;            /* weak reference to the object of an identity check */
     struct tensor_expectation *tensor;
+    struct relation *relation;
 };
 
 typedef struct {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
+from . import expr
 from .guard import Guard, TensorMeta
 from .guard_program import OPERANDS, guard_row, source_row, tensor_payload
 from .guard_reference import ACCESSORS, CHECKS, CallContext, read_tensor
@@ -204,6 +205,12 @@ def _distinct(guard: Guard, context: CallContext) -> str:
     return "different objects: holds now"
 
 
+def _relation(guard: Guard, context: CallContext) -> str:
+    inputs = expr.sources(guard.payload)
+    values = ", ".join(f"{source.name} = {reprlib.repr(read(source, context))}" for source in inputs)
+    return f"{expr.text(guard.payload)}: expected to hold, does not with {values}"
+
+
 def _predicate(guard: Guard, context: CallContext) -> str:
     _, further, text = guard.payload
     sources = [*([] if guard.source is None else [guard.source]), *further]
@@ -226,5 +233,6 @@ _WORDINGS: dict[str, Callable[[Guard, CallContext], str]] = {
     "GLOBAL_STATE": _global_state,
     "SAME": _same,
     "DISTINCT": _distinct,
+    "RELATION": _relation,
     "PREDICATE": _predicate,
 }

@@ -13,6 +13,7 @@ from typing import Any
 
 from pyframe import _C
 
+from . import expr
 from .guard import KINDS, Guard, TensorMeta
 from .guard_reference import device_numbers
 from .source import DictItemSource, InstanceDictSource, Source
@@ -79,6 +80,8 @@ SOURCE_ROWS: dict[str, Callable[[Source], Row]] = {
     "FUNC_PART": _function_part,
     "CELL_CONTENTS": _step,
     "CALL": _call,
+    "TENSOR_SIZE": _step_with_payload,
+    "TENSOR_STRIDE": _step_with_payload,
 }
 
 
@@ -105,6 +108,13 @@ def _predicate(guard: Guard) -> Row:
     return ("PREDICATE", function, (*first, *further))
 
 
+def _relation(guard: Guard) -> Row:
+    tree = guard.payload
+    inputs = expr.sources(tree)
+    steps = expr.program(tree, {source: i for i, source in enumerate(inputs)})
+    return ("PREDICATE", expr.Holds(tree), inputs) if steps is None else ("RELATION", steps, inputs)
+
+
 KIND_ROWS: dict[str, Callable[[Guard], Row]] = {
     "TYPE": lambda g: ("TYPE_IS", g.source, g.payload),
     "ID": lambda g: ("IS", g.source, g.payload),
@@ -120,6 +130,7 @@ KIND_ROWS: dict[str, Callable[[Guard], Row]] = {
     "GLOBAL_STATE": lambda g: ("GLOBAL_STATE", g.payload),
     "SAME": lambda g: ("SAME", g.source, g.payload),
     "DISTINCT": lambda g: ("DISTINCT", tuple(g.payload)),
+    "RELATION": _relation,
     "PREDICATE": _predicate,
 }
 

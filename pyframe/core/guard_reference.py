@@ -16,6 +16,8 @@ from typing import Any
 
 from pyframe import _C
 
+from . import expr
+
 
 @dataclass(frozen=True)
 class CallContext:
@@ -241,6 +243,7 @@ CHECKS: dict[str, Check] = {
     "SAME": lambda a, b: a is b,
     "DISTINCT": _distinct,
     "GLOBAL_STATE": lambda state: state.matches(),
+    "RELATION": expr.run_program,
     "PREDICATE": lambda function, values: bool(function(*values)),
     "INT_TYPE": lambda value: type(value) is int,
     "INT_RANGE": lambda value, low, high: type(value) is int and low <= value <= high,

@@ -284,3 +284,33 @@ class CallSource(StepSource):
     @property
     def name(self) -> str:
         return f"{self.label}({self.parent.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSource(StepSource):
+    """Size of dimension ``dim`` of a tensor."""
+
+    accessor: ClassVar[str] = "TENSOR_SIZE"
+    dim: int
+
+    def payload(self) -> Any:
+        return self.dim
+
+    @property
+    def name(self) -> str:
+        return f"{self.parent.name}.size({self.dim})"
+
+
+@dataclass(frozen=True, slots=True)
+class StrideSource(StepSource):
+    """Stride of dimension ``dim`` of a tensor."""
+
+    accessor: ClassVar[str] = "TENSOR_STRIDE"
+    dim: int
+
+    def payload(self) -> Any:
+        return self.dim
+
+    @property
+    def name(self) -> str:
+        return f"{self.parent.name}.stride({self.dim})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from ..bytecode.isa import NULL_BEFORE_CALLABLE
 from ..core import source as src
 from ..errors import InternalError
@@ -147,6 +149,9 @@ class Codegen:
             case src.CallSource():
                 self.load_const(source.fn)
                 self.call_top(lambda: self.load_source(source.parent))
+            case src.SizeSource() | src.StrideSource():
+                self.load_const(torch.Tensor.size if isinstance(source, src.SizeSource) else torch.Tensor.stride)
+                self.call_top(lambda: self.load_source(source.parent), lambda: self.load_const(source.dim))
             case src.DictKeySource():
                 self.load_const(list)
                 self.call_top(lambda: self.load_source(source.parent))

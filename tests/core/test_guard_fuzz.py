@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from pyframe.core import expr  # noqa: E402
 from pyframe.core.guard import KINDS, Guard, TensorMeta  # noqa: E402
 from pyframe.core.guard_explain import evaluate, explain, read  # noqa: E402
 from pyframe.core.guard_program import lower  # noqa: E402
@@ -32,7 +33,9 @@ from pyframe.core.source import (  # noqa: E402
     LocalSource,
     ModuleAttrSource,
     SeqItemSource,
+    SizeSource,
     Source,
+    StrideSource,
     TypeSource,
 )
 
@@ -166,6 +169,26 @@ def tensor_meta(rng: random.Random, tensor: Any) -> TensorMeta:
     return TensorMeta(type(tensor), tensor.dtype, tensor.device, sizes, strides, tensor.requires_grad, keys)
 
 
+def relation(rng: random.Random, source: Source, depth: int = 3) -> expr.Tree:
+    """An expression over the number that `source` gives."""
+    if depth == 0 or rng.random() < 0.2:
+        return source if rng.random() < 0.6 else expr.Number.of(rng.choice([-7, -1, 0, 1, 2, 3, 8, True, 1 << 61]))
+    op = rng.choice(sorted(expr._IN_PROGRAM))
+    count = 1 if op in ("neg", "not", "abs") else 2
+    return expr.Expr(op, tuple(relation(rng, source, depth - 1) for _ in range(count)))
+
+
+def true_relation(rng: random.Random, source: Source, value: Any) -> expr.Tree | None:
+    """A relation of the number `value` that holds, if one is found: of integers of 64 bits."""
+    for _ in range(20):
+        tree = expr.Expr(rng.choice(["==", "<", ">=", "!="]), (relation(rng, source), relation(rng, source)))
+        steps = expr.program(tree, {source: 0})
+        if steps is not None and source in expr.sources(tree) and expr.run_program(steps, (value,)):
+            assert expr.evaluate(tree, {source: value})
+            return tree
+    return None
+
+
 CONSTANTS = (int, float, str, bytes, bool, complex, type(None), type(...), slice)
 
 
@@ -195,6 +218,11 @@ def candidates(rng: random.Random, source: Source, value: Any, other: Source) ->
         found.append(("NO_ATTR", "r"))
     if isinstance(value, torch.Tensor):
         found += [("TENSOR", tensor_meta(rng, value))] * 3
+        size, stride = SizeSource(source, 1), StrideSource(source, 0)
+        trees = [true_relation(rng, size, value.size(1)), true_relation(rng, stride, value.stride(0))]
+        found += [("RELATION", tree) for tree in trees if tree is not None]
+    if type(value) is int and (tree := true_relation(rng, source, value)) is not None:
+        found += [("RELATION", tree)] * 2
     return [Guard(source, kind, payload, None) for kind, payload in found]
 
 

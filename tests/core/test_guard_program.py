@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pyframe import _C  # noqa: E402
+from pyframe.core.expr import Expr, Number  # noqa: E402
 from pyframe.core.guard import KINDS, Guard, TensorMeta  # noqa: E402
 from pyframe.core.guard_program import KIND_ROWS, lower, source_row  # noqa: E402
 from pyframe.core.source import (  # noqa: E402
@@ -27,6 +28,7 @@ from pyframe.core.source import (  # noqa: E402
     LocalSource,
     ModuleAttrSource,
     SeqItemSource,
+    SizeSource,
     Source,
     TypeSource,
 )
@@ -142,6 +144,7 @@ def test_every_kind_passes_and_fails() -> None:
         "TENSOR": (Guard(X, "TENSOR", meta, None), x, x.double()),
         "SAME": (Guard(X, "SAME", ConstSource.of(marker, "marker"), None), marker, 1),
         "DISTINCT": (Guard(None, "DISTINCT", (X, ConstSource.of(marker, "m")), None), 1, marker),
+        "RELATION": (Guard(X, "RELATION", Expr("==", (Expr("%", (X, Number.of(8))), Number.of(0))), None), 16, 17),
         "PREDICATE": (
             Guard(
                 X,
@@ -162,6 +165,23 @@ def test_every_kind_passes_and_fails() -> None:
     assert state.check(make(), ())[0] == -1
     with torch.no_grad():
         assert state.check(make(), ())[0] == 0
+
+
+def test_relations() -> None:
+    size, five = SizeSource(X, 0), Number.of(5)
+    fits = Guard(size, "RELATION", Expr("<=", (Expr("*", (size, Y)), Number.of(1 << 40))), None)
+    program = lower([fits]).program
+    for y, expected in ((3, -1), (1 << 40, 3), (1 << 62, 3), (True, 3), (2.0, 3)):  # too large, overflow, no exact int
+        assert program.check(make(), (torch.ones(4, 2), y))[0] == expected
+    by_float = lower([Guard(Y, "RELATION", Expr("<", (Y, Number.of(0.5))), None)])
+    assert by_float.ops[-1][0] == "PREDICATE"
+    assert by_float.program.check(make(), (0, 0.25))[0] == -1 and by_float.program.check(make(), (0, 0.75))[0] == 1
+    divided = lower([Guard(X, "RELATION", Expr("==", (Expr("//", (five, X)), Number.of(-2))), None)]).program
+    assert [divided.check(make(), (x,))[0] for x in (-3, -4, 3, 0)] == [-1, -1, 1, 1]
+    assert str(Expr("==", (Expr("%", (size, five)), Number.of(0)))) == "(x.size(0) % 5) == 0"
+    for bad in ((1, "+"), (1, 2), ("neg",), ((1,),), (1.5,), ("what",), [1]):
+        with pytest.raises((ValueError, TypeError)):
+            _C.GuardProgram([("LOCAL", 0, 0), ("RELATION", bad, (0,))], 1)
 
 
 def test_unknown_devices_and_bad_payloads_are_refused() -> None:

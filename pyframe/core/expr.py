@@ -1,0 +1,152 @@
+"""Expressions over numbers that exist when a frame is entered: sizes, strides, arguments.
+
+An expression is a `Source`, a `Number`, or an `Expr` of an operator over expressions.  It has four readers: `evaluate`,
+`text`, the postfix program of a RELATION guard (`program`), and the instructions and graph nodes made in `emit`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A constant; `text` tells 1 from 1.0, True and -0.0."""
+
+    value: Any
+    text: str
+
+    @staticmethod
+    def of(value: Any) -> Number:
+        return Number(value, repr(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    op: str
+    args: tuple[Source | Number | Expr, ...]
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+Tree = Source | Number | Expr
+
+
+def _and(a: Any, b: Any) -> bool:
+    return bool(a and b)
+
+
+def _or(a: Any, b: Any) -> bool:
+    return bool(a or b)
+
+
+OPS: dict[str, Callable[..., Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "/": operator.truediv, "**": operator.pow, "&": operator.and_, "|": operator.or_, "^": operator.xor,
+    "<<": operator.lshift, ">>": operator.rshift,
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "and": _and, "or": _or, "min": min, "max": max,
+    "neg": operator.neg, "pos": operator.pos, "not": operator.not_, "abs": abs,
+    "int": int, "float": float, "bool": bool, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
+}  # fmt: skip
+# What a RELATION program has; of integers it gives integers.
+_IN_PROGRAM = frozenset("+ - * // % min max == != < <= > >= and or neg not abs".split())
+_PREFIX = {"neg": "-", "pos": "+", "not": "not "}
+
+
+def leaves(tree: Tree) -> Iterator[Source]:
+    """The sources in `tree`, each as often as it occurs."""
+    if isinstance(tree, Source):
+        yield tree
+    elif isinstance(tree, Expr):
+        for arg in tree.args:
+            yield from leaves(arg)
+
+
+def sources(tree: Tree) -> tuple[Source, ...]:
+    """The distinct sources in `tree`, in order."""
+    return tuple(dict.fromkeys(leaves(tree)))
+
+
+def evaluate(tree: Tree, values: Mapping[Source, Any]) -> Any:
+    """The value of `tree` for these values of its sources; raises what the operators raise."""
+    if isinstance(tree, Source):
+        return values[tree]
+    if isinstance(tree, Number):
+        return tree.value
+    return OPS[tree.op](*(evaluate(arg, values) for arg in tree.args))
+
+
+def text(tree: Tree) -> str:
+    """`tree` as Python source: ``x.size(0) % 8 == 0``."""
+    return _text(tree, outer=True)
+
+
+def _text(tree: Tree, outer: bool = False) -> str:
+    if isinstance(tree, Source):
+        return tree.name
+    if isinstance(tree, Number):
+        return tree.text
+    args = tree.args
+    if tree.op in _PREFIX:
+        return f"{_PREFIX[tree.op]}{_text(args[0])}"
+    if tree.op.isalpha() and tree.op not in ("and", "or"):
+        return f"{tree.op}({', '.join(map(text, args))})"
+    written = f" {tree.op} ".join(
+        _text(arg, outer=isinstance(arg, Expr) and arg.op in "+*" and tree.op not in "+-*/" and tree.op != "//")
+        for arg in args
+    )
+    return written if outer else f"({written})"
+
+
+def program(tree: Tree, order: Mapping[Source, int]) -> tuple[Any, ...] | None:
+    """The postfix program of a RELATION check, `order` numbering its registers; None if it takes more than integers."""
+    if isinstance(tree, Source):
+        return ((order[tree],),)
+    if isinstance(tree, Number):
+        value = tree.value
+        return (int(value),) if isinstance(value, int) and abs(value) < 1 << 62 else None
+    if tree.op not in _IN_PROGRAM:
+        return None
+    parts = [program(arg, order) for arg in tree.args]
+    if any(part is None for part in parts):
+        return None
+    return (*(step for part in parts if part is not None for step in part), tree.op)
+
+
+def run_program(steps: tuple[Any, ...], values: tuple[Any, ...]) -> bool:
+    """What the RELATION check of the C program computes, in Python."""
+    stack: list[int] = []
+    for step in steps:
+        if isinstance(step, tuple):
+            if type(values[step[0]]) is not int:
+                return False
+            stack.append(values[step[0]])
+        elif isinstance(step, int):
+            stack.append(step)
+        else:
+            count = 1 if step in ("neg", "not", "abs") else 2
+            args = stack[-count:]
+            if step in ("//", "%") and args[1] == 0:
+                return False
+            stack[-count:] = [int(OPS[step](*args))]
+        if not -(1 << 63) <= stack[-1] < 1 << 63:
+            return False
+    return bool(stack[-1])
+
+
+class Holds:
+    """Whether a relation is true of the values of its sources, in order: the callable of a PREDICATE check."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree, self.sources = tree, sources(tree)
+
+    def __call__(self, *values: Any) -> bool:
+        return bool(evaluate(self.tree, dict(zip(self.sources, values, strict=True))))
