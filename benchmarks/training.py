@@ -1,21 +1,28 @@
 """A training step (forward, loss, backward, AdamW) of whole models, and the seconds of the first one.
 
-    python -m benchmarks.training
+    python -m benchmarks.training                  # small models on the CPU, in float32
+    python -m benchmarks.training --device cuda    # usual sizes, autocast to bfloat16, parameters in float32
+    python -m benchmarks.training --device cuda --program bert
+    python -m benchmarks.training --tiny           # the programs of `--device cuda` in small, to see whether they run
 
-Step times are medians of interleaved runs in one process. The first step is taken in a process of its own with an empty
-cache; its clock runs from before the import of the compiler under test to the end of the step.
+Step times are medians of interleaved runs in one process. Each system's first step, peak memory and losses are those of
+a process of its own. Its clock starts before the import of the compiler under test, with an empty cache, and after one
+eager step. The process of the step times finds the caches as those left them: its first steps are the warm ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import gc
+import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,30 +30,71 @@ import torch.nn.functional as F
 
 from .programs import make_bert, make_gpt, tensors
 
-PROGRAMS = {"gpt": make_gpt, "bert": make_bert}
-SYSTEMS = ("torch.compile", "pyframe")
+SYSTEMS = ("eager", "torch.compile", "pyframe")
+STEPS = 4  # after the first, of which the memory is measured
 
 
-def prepare(name: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
-    """The model in training mode, without dropout so that losses can be compared, and its arguments."""
-    model, args = PROGRAMS[name]()
+@dataclass(frozen=True)
+class Setting:
+    """Where and how the programs are run; `tiny`: the programs of the GPU in small sizes."""
+
+    device: str
+    tiny: bool
+
+    @property
+    def large(self) -> bool:
+        return self.device == "cuda" or self.tiny
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["--device", self.device, *["--tiny"] * self.tiny]
+
+    def synchronize(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+class SmallLoss(torch.nn.Module):
+    """The mean square of a model's first result."""
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        super().__init__()
+        self.model = forward
+
+    def forward(self, *args: Any) -> torch.Tensor:
+        out = tensors(self.model(*args))[0]
+        return F.mse_loss(out, torch.zeros_like(out))
+
+
+def prepare(name: str, setting: Setting) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    """The module of the loss in training mode, without dropout so that losses can be compared, and its arguments."""
+    torch.manual_seed(0)
+    if setting.large:
+        from .programs_training import GPU
+
+        program = GPU[name]
+        model, args = program.make(**(program.tiny if setting.tiny else {}))
+    else:
+        model, args = {"gpt": make_gpt, "bert": make_bert}[name]()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    return model.train(), args
+    return model.train().to(setting.device), tuple(x.to(setting.device) for x in args)
 
 
-def stepper(model: torch.nn.Module, args: tuple[Any, ...], forward: Callable[..., Any]) -> Callable[[], float]:
-    """One step as a function that returns the loss."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+def stepper(model: torch.nn.Module, args: tuple[Any, ...], setting: Setting, system: str) -> Callable[[], torch.Tensor]:
+    """One step under a system, as a function that returns the loss."""
+    call = wrapped(system, model)
+    loss_of = call if setting.large else SmallLoss(call)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=setting.large or None)
 
-    def step() -> float:
-        out = tensors(forward(*args))[0]
-        loss = F.mse_loss(out, torch.zeros_like(out))
+    def step() -> torch.Tensor:
+        with torch.autocast(setting.device, torch.bfloat16, enabled=setting.large):
+            loss = loss_of(*args)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return loss.item()
+        return loss.detach()
 
     return step
 
@@ -62,66 +110,113 @@ def wrapped(system: str, model: torch.nn.Module) -> Callable[..., Any]:
     return pyframe.compile(model)
 
 
-def child(program: str, system: str) -> None:
-    model, args = prepare(program)
-    stepper(model, args, model)()
+def child(name: str, system: str, setting: Setting) -> None:
+    """Prints what is measured in a process of its own."""
+    model, args = prepare(name, setting)
+    stepper(model, args, setting, "eager")().item()
     start = time.perf_counter()
-    stepper(model, args, wrapped(system, model))()
-    print(f"SECONDS {time.perf_counter() - start}")
+    step = stepper(model, args, setting, system)
+    losses = [step().item()]
+    setting.synchronize()
+    found: dict[str, Any] = {"first": time.perf_counter() - start}
+    if setting.device == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    losses += [step().item() for _ in range(STEPS)]
+    if setting.device == "cuda":
+        found["peak"] = torch.cuda.max_memory_allocated() / 1e6
+    print("FOUND", json.dumps({**found, "losses": losses}))
 
 
-def first_step(program: str, system: str) -> float:
-    with tempfile.TemporaryDirectory() as cache:
-        env = {**os.environ, "PYFRAME_CACHE_DIR": f"{cache}/pyframe", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
-        command = [sys.executable, "-m", "benchmarks.training", "--child", program, system]
-        out = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+def measured(name: str, system: str, setting: Setting) -> dict[str, Any]:
+    """What `child` found, in a new process."""
+    command = [sys.executable, "-m", "benchmarks.training", "--child", name, system, *setting.arguments]
+    out = subprocess.run(command, capture_output=True, text=True, check=False)
     for line in out.stdout.splitlines():
-        if line.startswith("SECONDS "):
-            return float(line.split()[1])
+        if line.startswith("FOUND "):
+            return json.loads(line.removeprefix("FOUND "))
     raise SystemExit(f"{' '.join(command)} failed:\n{out.stdout}\n{out.stderr}")
 
 
-def row(program: str, rounds: int, firsts: int) -> dict[str, Any]:
+def step_times(name: str, setting: Setting, rounds: int, calls: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Median seconds of a step of each system, and of the first step with what the cache holds."""
     from .harness import interleaved
 
-    steps, losses = {}, {}
-    for system in ("eager", *SYSTEMS):
-        model, args = prepare(program)
-        steps[system] = stepper(model, args, wrapped(system, model))
-        losses[system] = [steps[system]() for _ in range(4)]
-    t = interleaved(steps, rounds=rounds, calls=1)
-    samples: dict[str, list[float]] = {s: [] for s in SYSTEMS}
-    for _ in range(firsts):
-        for system in SYSTEMS:
-            samples[system].append(first_step(program, system))
-    first = {s: statistics.median(v) for s, v in samples.items()}
-    difference = max(abs(a - b) / abs(a) for a, b in zip(losses["eager"], losses["pyframe"]))
-    return {
-        "model": program,
-        "eager ms": t["eager"] * 1e3,
-        "torch.compile ms": t["torch.compile"] * 1e3,
-        "pyframe ms": t["pyframe"] * 1e3,
-        "eager / pyframe": t["eager"] / t["pyframe"],
-        "torch.compile / pyframe": t["torch.compile"] / t["pyframe"],
-        "first step torch.compile s": first["torch.compile"],
-        "first step pyframe s": first["pyframe"],
-        "first: pyframe / torch.compile": first["pyframe"] / first["torch.compile"],
-        "relative loss difference, 4 steps": difference,
-    }
+    made, args = prepare(name, setting)
+    steps: dict[str, Callable[[], Any]] = {}
+    first: dict[str, float] = {}
+    for system in SYSTEMS:
+        model = copy.deepcopy(made)
+        start = time.perf_counter()
+        steps[system] = stepper(model, args, setting, system)
+        steps[system]().item()
+        first[system] = time.perf_counter() - start
+        for _ in range(2):
+            steps[system]().item()
+
+    def several(step: Callable[[], Any]) -> Callable[[], None]:
+        def run() -> None:
+            for _ in range(calls):
+                step()
+            setting.synchronize()
+
+        return run
+
+    times = interleaved({system: several(step) for system, step in steps.items()}, rounds=rounds, calls=1)
+    return {system: seconds / calls for system, seconds in times.items()}, first
+
+
+def row(name: str, setting: Setting, rounds: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ |= {"PYFRAME_CACHE_DIR": f"{cache}/pyframe", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
+        alone = {system: measured(name, system, setting) for system in SYSTEMS}
+        step, warm = step_times(name, setting, rounds, calls=4 if setting.device == "cuda" else 1)
+    cells: dict[str, Any] = {"model": _title(name, setting)}
+    for system in SYSTEMS:
+        cells[f"{system} ms"] = step[system] * 1e3
+    for system in SYSTEMS[:2]:
+        cells[f"{system} / pyframe"] = step[system] / step["pyframe"]
+    if setting.device == "cuda":
+        cells |= {f"{system} peak MB": alone[system]["peak"] for system in SYSTEMS}
+    for system in SYSTEMS[1:]:
+        cells[f"first step {system} s"] = alone[system]["first"]
+        cells[f"warm first step {system} s"] = warm[system]
+    cells["first: pyframe / torch.compile"] = alone["pyframe"]["first"] / alone["torch.compile"]["first"]
+    for system in SYSTEMS[1:]:
+        pairs = zip(alone["eager"]["losses"], alone[system]["losses"])
+        cells[f"relative loss difference {system}"] = max(abs(a - b) / abs(a) for a, b in pairs)
+    return cells
+
+
+def _title(name: str, setting: Setting) -> str:
+    if not setting.large:
+        return name
+    from .programs_training import GPU
+
+    return f"{GPU[name].title} (tiny)" if setting.tiny else GPU[name].title
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--child", nargs=2, metavar=("PROGRAM", "SYSTEM"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--program", choices=["gpt", "bert", "resnet"], help="only this one (resnet: GPU sizes only)")
+    parser.add_argument("--tiny", action="store_true", help="the programs of --device cuda in sizes that run anywhere")
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--firsts", type=int, default=1)
+    parser.add_argument("--child", nargs=2, metavar=("PROGRAM", "SYSTEM"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    setting = Setting(options.device, options.tiny)
     if options.child:
-        child(*options.child)
+        child(*options.child, setting)
         return
-    from .harness import report
+    from .harness import report, table
 
-    report("training", [row(name, options.rounds, options.firsts) for name in PROGRAMS])
+    rows = []
+    for name in [options.program] if options.program else ["gpt", "bert", *["resnet"] * setting.large]:
+        rows.append(row(name, setting, options.rounds))
+        print(table([{"": k, name: v} for k, v in rows[-1].items()]), flush=True)
+    if not setting.tiny:
+        report("_".join(["training", *["cuda"] * setting.large, *[options.program] * bool(options.program)]), rows)
 
 
 if __name__ == "__main__":
