@@ -190,6 +190,9 @@ def const_equal(a: object, b: object) -> bool:
 
 def disable_wrapper(fn: Callable[..., Any]) -> DisabledFunction: ...
 def run_disabled(callable: Callable[..., Any]) -> DisabledFunction: ...
+def set_eager(flag: bool) -> bool:
+    """Whether every CompiledFunction calls what it wraps with the hook off, in all threads; returns what was set."""
+
 def bind_torch() -> dict[str, Any]:
     """Look up torch's C functions, importing torch if need be. RuntimeError where it has neither route."""
 

@@ -10,14 +10,19 @@ from typing import Any
 
 _PUBLIC = {
     "compile": "api", "explain": "api", "disable": "api", "graph_break": "api", "reset": "api", "is_compiling": "api",
+    "allow_in_graph": "api", "disallow_in_graph": "api", "assume_constant_result": "api", "substitute_in_graph": "api",
+    "set_stance": "stance", "error_on_graph_break": "vars.strictness",
     "register_backend": "backends", "list_backends": "backends", "counters": "metrics", "set_logs": "report.logs",
     "UserError": "errors", "Unsupported": "errors", "BackendCompilerFailed": "errors", "PyframeError": "errors",
-    "RecompileLimitExceeded": "errors", "InternalError": "errors",
+    "RecompileError": "errors", "RecompileLimitExceeded": "errors", "InternalError": "errors",
 }  # fmt: skip
-__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+_MODULES = ("config", "exc", "testing")
+__all__ = sorted((*_PUBLIC, *_MODULES))  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     if name not in _PUBLIC:
         raise AttributeError(f"module 'pyframe' has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,8 @@ from .errors import UserError
 from .module import CompiledModule, compile_module, run_module
 from .options import make_options
 from .report.explain import Explanation
-from .vars import torchfn
+from .stance import set_stance
+from .vars import marks, torchfn
 
 
 def compile(
@@ -39,7 +41,7 @@ def compile(
         "disable": disable,
     }  # fmt: skip
     checked = make_options(fullgraph, dynamic, mode, options)
-    chosen = find_backend(backend)
+    chosen = find_backend(backend, checked.strict)
     if model is None:
         return lambda fn: compile(fn, **settings)
     if not callable(model):
@@ -79,7 +81,7 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
         checked = make_options(
             settings.get("fullgraph", False), settings.get("dynamic"), settings.get("mode"), settings.get("options")
         )
-        compiler = FrameCompiler(find_backend(backend), checked, str(backend))
+        compiler = FrameCompiler(find_backend(backend, checked.strict), checked, str(backend))
         compiler.captures = []
         result = _compile_with(fn, compiler, {"backend": backend})(*args, **kwargs)
         return Explanation(compiler.captures, result)
@@ -88,14 +90,104 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
 
 
 def disable(fn: Callable[..., Any] | None = None, recursive: bool = True) -> Any:
-    """`fn` as a function that is never captured; with `recursive`, nor is anything that it calls."""
+    """`fn` as a function (or nn.Module) that is never captured; with `recursive`, nor is anything that it calls.
+
+    Without `recursive`, `fn` itself is marked and returned: it runs as written, what it calls is captured.
+    """
     if fn is None:
         return functools.partial(disable, recursive=recursive)
     if not callable(fn):
         raise UserError(f"disable() needs a callable, got {fn!r}")
+    if isinstance(fn, CompiledModule):
+        fn = fn._pyframe_original
     if isinstance(fn, _C.CompiledFunction):
         fn = fn.__wrapped__
+    if not recursive:
+        return _disable_alone(fn)
+    if isinstance(fn, nn.Module):
+        return compile_module(fn, _C.disable_wrapper(run_module), disable, {"disable": True})
     return _C.disable_wrapper(fn)
+
+
+def _disable_alone(fn: Any) -> Any:
+    function = type(fn).forward if isinstance(fn, nn.Module) else getattr(fn, "__func__", fn)
+    if not isinstance(function, types.FunctionType):
+        raise UserError(f"disable(recursive=False) needs a function or a module written in Python, got {fn!r}")
+    _C.skip_code(function.__code__)
+    marks.SKIPPED.add(function)
+    return fn
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Put calls of `fn` into the graph whole, without tracing what it does; returns `fn`.
+
+    It runs once on fake tensors while capturing; the backend sees the call.  Only for functions of tensors and
+    constants without other effects: globals, closures and attributes that they read are not guarded.  A list or tuple
+    marks each of its items.
+    """
+    if isinstance(fn, list | tuple):
+        return [allow_in_graph(each) for each in fn]
+    if not callable(fn):
+        raise UserError(f"allow_in_graph() needs a callable, got {fn!r}")
+    torchfn.BREAKS.pop(fn, None)
+    torchfn.IN_GRAPH.add(fn)
+    return fn
+
+
+def disallow_in_graph(fn: Any) -> Any:
+    """Break the graph at calls of `fn`, a function of torch or one given to `allow_in_graph`; returns `fn`.
+
+    For functions that a backend cannot handle.  A list or tuple marks each of its items.
+    """
+    if isinstance(fn, list | tuple):
+        return [disallow_in_graph(each) for each in fn]
+    if not torchfn.is_torch_function(fn):
+        raise UserError(f"disallow_in_graph() needs a function that would be put into a graph, got {fn!r}")
+    torchfn.IN_GRAPH.discard(fn)
+    torchfn.BREAKS[fn] = "disallowed-function"
+    return fn
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """Call `fn` once while capturing and take its result for a constant from then on; returns `fn`.
+
+    Nothing guards the result: where `fn` would give another one later, compiled code still uses the first.  Its
+    arguments must be constants or objects that exist before the compiled function is called.
+    """
+    function = getattr(fn, "__func__", fn)
+    if not isinstance(function, types.FunctionType):
+        raise UserError(f"assume_constant_result() needs a function written in Python, got {fn!r}")
+    marks.CONSTANT_RESULTS.add(function)
+    return fn
+
+
+def substitute_in_graph(
+    original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: trace the decorated function where the program calls `original_fn` (written in C, say).
+
+    can_constant_fold_through: `original_fn` is pure; it is called while capturing when all arguments are constants.
+    skip_signature_check: do not compare the parameters of the two.  The decorated function, called on its own, calls
+    `original_fn`.
+    """
+    kinds = (
+        types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type,
+    )  # fmt: skip
+    if not isinstance(original_fn, kinds):
+        raise UserError(f"substitute_in_graph() replaces functions and classes, not {original_fn!r}")
+
+    def substitute(replacement: Callable[..., Any]) -> Callable[..., Any]:
+        if not isinstance(replacement, types.FunctionType):
+            raise UserError(f"substitute_in_graph() needs a replacement written in Python, got {replacement!r}")
+        marks.substitute(original_fn, replacement, can_constant_fold_through, not skip_signature_check)
+
+        @functools.wraps(replacement)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return original_fn(*args, **kwargs)
+
+        return call
+
+    return substitute
 
 
 def graph_break() -> None:
@@ -114,4 +206,5 @@ def reset() -> None:
 
 
 torchfn.BREAKS[graph_break] = "explicit-break"
+torchfn.BREAKS[set_stance] = torchfn.BREAKS[reset] = "compiler-switch"
 torchfn.COMPILING.add(is_compiling)

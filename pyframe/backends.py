@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,8 +37,12 @@ def list_backends() -> list[str]:
     return sorted(_REGISTRY)
 
 
-def find_backend(backend: Any) -> Backend:
-    """The callable of a name, or the callable itself."""
+def find_backend(backend: Any, strict: bool = False) -> Backend:
+    """The callable of a name, or the callable itself; `strict` is for "inductor" only."""
+    if strict and backend != "inductor":
+        raise UserError(f"the option 'strict' is of the backend 'inductor', not of {backend!r}")
+    if strict:
+        return functools.partial(inductor_backend, strict=True)
     if isinstance(backend, str):
         if backend not in _REGISTRY:
             raise UserError(f"unknown backend {backend!r}; accepted: {', '.join(list_backends())}, or a callable")
@@ -65,13 +70,15 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 
 
 @register_backend("inductor")
-def inductor_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The default: our own compiler."""
+def inductor_backend(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], strict: bool = False
+) -> Callable[..., Any]:
+    """The default: our own compiler.  strict: an error where it cannot compile, in place of a warning and ATen."""
     import inductor  # the compiler is loaded by its first use only
     from inductor import stages
 
     stages.set_sink(log)
-    compiled = inductor.compile_fx(gm, example_inputs)
+    compiled = inductor.compile_fx(gm, example_inputs, options={"strict": strict})
     report = gm.meta["compile_report"]
     counters["kernels"] += report.kernels
     counters["cache_hits"] += report.cache == "hit"

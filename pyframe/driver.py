@@ -7,6 +7,7 @@ import sysconfig
 import time
 import types
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 
 from inductor.aot.fake import fake_mode
 
-from . import _C
+from . import _C, config, stance
 from .backends import Backend
 from .core import guard_explain, guard_program
 from .core.guard import Guard, TensorMeta
@@ -27,6 +28,7 @@ from .errors import (
     GraphBreak,
     InternalError,
     PyframeError,
+    RecompileError,
     RecompileLimitExceeded,
     Restart,
     SkipFrame,
@@ -36,19 +38,17 @@ from .metrics import counters
 from .options import Options
 from .report.logs import log
 from .vars import unknown
+from .vars.dynamic import Seen
 
 MAX_RESTARTS = 200
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_SKIPPED_ROOTS = tuple(
-    {
-        _HERE,
-        os.path.join(os.path.dirname(os.path.dirname(_HERE[:-1])), "inductor") + os.sep,
-        os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
-        sysconfig.get_path("stdlib") + os.sep,
-        "<frozen",
-    }
-)
+OWN_ROOTS = (
+    _HERE,
+    os.path.join(os.path.dirname(os.path.dirname(_HERE[:-1])), "inductor") + os.sep,
+    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
+)  # ourselves and torch
+_SKIPPED_ROOTS = (*OWN_ROOTS, sysconfig.get_path("stdlib") + os.sep, "<frozen")
 _STDLIB_EXCEPTION = os.sep + "site-packages" + os.sep
 
 
@@ -97,16 +97,23 @@ class FrameCompiler:
         self.owner = object()
         self.always: set[types.CodeType] = set()
         self.captures: list[Capture] | None = None
+        self.keeps_empty = False  # whether frames without a graph and without effects are replaced too
+        self.warns = True
         self.limited: set[int] = set()
+        self.seen: weakref.WeakKeyDictionary[types.CodeType, Seen] = weakref.WeakKeyDictionary()
         self.announced: set[tuple[str, str, int] | None] = set()
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         code = func.__code__
-        if code not in self.always and skipped_file(_file_of(func)):
+        if self.skips(func):
             return _C.SKIP
         if _transformed():
             return None
         entries = [e for e in state.entries if e.owner is self.owner]
+        if not entries:
+            self.seen.pop(code, None)
+        if not self._allowed(func, locals_, entries):
+            return None
         if entries and not self._may_recompile(func, locals_, entries):
             return None
         try:
@@ -114,6 +121,27 @@ class FrameCompiler:
         except SkipFrame as skip:
             log("graph", f"{code.co_qualname} runs as it is: {skip}")
             return _C.SKIP if not entries else None
+        except (BackendCompilerFailed, InternalError) as error:
+            if not config.suppress_errors:
+                raise
+            warnings.warn(f"pyframe: {code.co_qualname} runs eagerly: {error}", stacklevel=2)
+            return _C.SKIP
+
+    def skips(self, func: types.FunctionType) -> bool:
+        """Whether frames of this function are never captured on their own."""
+        return func.__code__ not in self.always and skipped_file(_file_of(func))
+
+    def _allowed(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
+        """Whether the stance lets this call be captured."""
+        now = stance.current()
+        if now == "fail_on_recompile" or (entries and config.error_on_recompile):
+            why = self._why_missed(func, locals_, entries[0]) if entries else "it was not captured before"
+            by = "config.error_on_recompile" if now == "default" else f"the stance {now!r}"
+            raise RecompileError(
+                f"{func.__qualname__} ({func.__code__.co_filename}:{func.__code__.co_firstlineno}) would be captured "
+                f"anew, which {by} forbids: {why}. Make the calls alike, or capture this one beforehand."
+            )
+        return now == "default"
 
     # ---- recompiling ----
     def _may_recompile(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
@@ -123,15 +151,15 @@ class FrameCompiler:
             counters["recompiles"] += 1
             self._generalize(func, locals_, entries)
             return True
-        if self.options.fullgraph:
+        if self.options.fullgraph or config.fail_on_recompile_limit_hit:
             raise RecompileLimitExceeded(f"{func.__qualname__}: {len(entries)} captures; last missed guard: {reason}")
-        if id(func.__code__) not in self.limited:
+        if self.warns and id(func.__code__) not in self.limited:
             self.limited.add(id(func.__code__))
             warnings.warn(
                 f"pyframe: {func.__qualname__} ({func.__code__.co_filename}:{func.__code__.co_firstlineno}) reached "
                 f"the recompile limit ({self.options.recompile_limit}); calls that fit no capture run eagerly. "
                 f"Last missed guard: {reason}. Pass the changing value as a tensor, "
-                f"or raise options={{'recompile_limit': n}}.",
+                f"or raise pyframe.config.recompile_limit.",
                 stacklevel=2,
             )
         return False
@@ -169,7 +197,7 @@ class FrameCompiler:
                 counters["graph_breaks"][brk.kind] += 1
             where = brk.stack[-1] if brk.stack else func.__qualname__
             log("breaks", f"{brk.kind} at {where}: {brk.detail}")
-        if result.compiled is None and not result.breaks and not len(trace.effects):
+        if result.compiled is None and not result.breaks and not len(trace.effects) and not self.keeps_empty:
             raise SkipFrame("nothing to compile")
         entry = self._entry(result, trace, state)
         if self.captures is not None:
@@ -198,7 +226,7 @@ class FrameCompiler:
     ) -> tuple[TraceResult, Trace]:
         speculation: dict[int, Any] = {}
         for _ in range(MAX_RESTARTS):
-            graph = GraphBuilder(fake_mode())
+            graph = GraphBuilder(fake_mode(), self.seen.setdefault(func.__code__, Seen()))
             trace = Trace(func, locals_, self.options, graph, speculation, captures)
             graph.tx = trace
             trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)
@@ -220,7 +248,7 @@ class FrameCompiler:
             raise
         except Exception as error:
             raise BackendCompilerFailed(
-                f"backend {self.backend_name!r} raised {type(error).__name__}: {error}"
+                f"backend {self.backend_name!r} raised {type(error).__name__}: {error}", error
             ) from error
         finally:
             self.backend_seconds += time.perf_counter() - start
@@ -229,6 +257,8 @@ class FrameCompiler:
         return _as_tuple(compiled)
 
     def _entry(self, result: TraceResult, trace: Trace, state: _C.GlobalState) -> _C.Entry:
+        for guard in trace.graph.relations():
+            trace.guards.add(guard)
         trace.guards.add(Guard(None, "GLOBAL_STATE", state, None))
         tensors = [g.source for g in trace.guards if g.kind == "TENSOR"]
         if len(tensors) > 1 and _may_alias(trace.guards):

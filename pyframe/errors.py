@@ -21,11 +21,20 @@ class Unsupported(PyframeError):
 
 
 class BackendCompilerFailed(PyframeError):
-    """A backend raised while it compiled a graph; ``__cause__`` is its exception."""
+    """A backend raised while it compiled a graph; ``inner_exception`` (also ``__cause__``) is its exception, None
+    where it returned something that cannot be called."""
+
+    def __init__(self, message: str, inner_exception: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.inner_exception = inner_exception
 
 
 class RecompileLimitExceeded(PyframeError):
     """Raised under ``fullgraph=True`` when a function was recompiled too often."""
+
+
+class RecompileError(PyframeError, RuntimeError):
+    """A function would be captured anew where the stance "fail_on_recompile" or config.error_on_recompile forbids."""
 
 
 class InternalError(PyframeError):

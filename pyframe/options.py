@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from . import config
 from .errors import UserError
 
 MODES = ("default",)
@@ -18,17 +19,21 @@ class Options:
 
     fullgraph: an error instead of a graph break.
     dynamic: None or False: every size is a constant of the capture.
-    recompile_limit: captures per code object before the frame stays eager.
-    strict: errors of the backend surface instead of one warning and eager results.
+    limit: captures per code object before calls run eagerly; None: as config.recompile_limit says.
+    strict: with the backend "inductor": an error where a graph cannot be compiled, in place of a warning and ATen.
     """
 
     fullgraph: bool = False
     dynamic: bool | None = None
-    recompile_limit: int = 8
+    limit: int | None = None
     strict: bool = False
 
+    @property
+    def recompile_limit(self) -> int:
+        return config.recompile_limit if self.limit is None else self.limit
 
-_USER_OPTIONS = {"recompile_limit": int, "strict": bool}
+
+_USER_OPTIONS: dict[str, tuple[type, str]] = {"recompile_limit": (int, "limit"), "strict": (bool, "strict")}
 
 
 def make_options(
@@ -45,7 +50,8 @@ def make_options(
     for name, value in (options or {}).items():
         if name not in _USER_OPTIONS:
             raise UserError(f"unknown option {name!r}; accepted: {', '.join(sorted(_USER_OPTIONS))}")
-        if type(value) is not _USER_OPTIONS[name]:
-            raise UserError(f"option {name!r} must be {_USER_OPTIONS[name].__name__}, not {value!r}")
-        result = dataclasses.replace(result, **{name: value})
+        wanted, field = _USER_OPTIONS[name]
+        if type(value) is not wanted:
+            raise UserError(f"option {name!r} must be {wanted.__name__}, not {value!r}")
+        result = dataclasses.replace(result, **{field: value})
     return result

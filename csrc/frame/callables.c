@@ -298,9 +298,25 @@ try_method_entries(CompiledFunction *self, ThreadHook *hook, PyFunctionObject *f
     return done;
 }
 
+static int run_eagerly; /* every CompiledFunction calls what it wraps, with the hook off */
+
+PyObject *
+compiled_set_eager(PyObject *Py_UNUSED(module), PyObject *flag)
+{
+    int now = PyObject_IsTrue(flag), before = run_eagerly;
+    if (now < 0) {
+        return NULL;
+    }
+    run_eagerly = now;
+    return PyBool_FromLong(before);
+}
+
 static PyObject *
 CompiledFunction_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
+    if (run_eagerly) {
+        return DisabledFunction_call(object, args, nargsf, names);
+    }
     CompiledFunction *self = (CompiledFunction *)object;
     ThreadHook *hook = thread_hook();
     if (hook == NULL) {

@@ -21,6 +21,9 @@ PyObject *wrapper_bind(PyObject *self, PyObject *instance, PyObject *owner);
 PyObject *wrapper_repr(PyObject *self);
 PyObject *wrapper_reduce(PyObject *self, PyObject *ignored);
 
+/* set_eager(flag) of the module. */
+PyObject *compiled_set_eager(PyObject *module, PyObject *flag);
+
 /* Bind a call to the fast locals of a plain function. */
 typedef struct {
     PyObject **locals; /* borrowed objects; `small` or the heap */

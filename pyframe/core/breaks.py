@@ -65,6 +65,16 @@ _row(
     "Remove the mark, or call the function outside the compiled region.",
 )
 _row(
+    "disallowed-function",
+    "A function marked pyframe.disallow_in_graph was called.",
+    "Undo the mark with pyframe.allow_in_graph, or call the function outside the compiled region.",
+)
+_row(
+    "compiler-switch",
+    "A function of pyframe that changes how code is compiled was called in compiled code.",
+    "Call it outside the compiled function.",
+)
+_row(
     "unsupported-object",
     "An operation on an object of a type that the tracer does not model.",
     "Pass the value in as a tensor, number, or container of these, or do this step outside the compiled function.",

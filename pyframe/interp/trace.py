@@ -25,7 +25,7 @@ from ..emit.output import End, OutputBuilder, TraceResult
 from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..vars import builtins as _builtins
-from ..vars import unknown
+from ..vars import strictness, unknown
 from ..vars import wrap as wrapping
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
@@ -94,6 +94,7 @@ class Trace:
         self.graph = graph_builder
         self.speculation = speculation
         self.captures = captures
+        self.error_on_break = strictness.is_error()
         self.guards = GuardSet()
         self.effects = EffectLog()
         self.memo: dict[int, Var] = {}
@@ -251,7 +252,7 @@ class Trace:
     # ---- breaks ----
     def _break(self, brk: GraphBreak) -> BaseException:
         """What to raise for a break: itself in the root frame, or a Restart that breaks before the root call."""
-        if getattr(self.options, "fullgraph", False):
+        if self.options.fullgraph or self.error_on_break:
             return Unsupported(_message(brk))
         root = self.frames[0]
         note = Note(brk.kind, brk.detail, brk.stack)
@@ -367,7 +368,7 @@ class Trace:
             return root.step()
         except Raised as raised:
             brk = GraphBreak("exception-in-traced-code", raised.exc.describe(), self.user_stack())
-            if root.instr.op == "RERAISE" and self.raise_step and not self.options.fullgraph:
+            if root.instr.op == "RERAISE" and self.raise_step and not (self.options.fullgraph or self.error_on_break):
                 # The exception itself is to be made for real, with its traceback: go back to where it was raised.
                 self.speculation[self.raise_step] = Note(brk.kind, brk.detail, brk.stack)
                 raise Restart() from raised

@@ -1,0 +1,101 @@
+"""`pyframe.config`: settings of the whole process, read whenever they matter.
+
+    pyframe.config.recompile_limit = 16
+    with pyframe.config.patch(suppress_errors=True): ...
+
+A setting that `compile(options=...)` also has is a default there.  Unknown names and values of a wrong type are
+`UserError`s."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`accept` words what `valid` checks, for the message of an error."""
+
+    default: Any
+    type: type
+    doc: str
+    least: int | None = None
+
+    def check(self, name: str, value: Any) -> None:
+        if type(value) is not self.type or (self.least is not None and value < self.least):
+            wanted = self.type.__name__ + (f" of at least {self.least}" if self.least is not None else "")
+            raise UserError(f"config.{name} must be a {wanted}, not {value!r}")
+
+
+SETTINGS: dict[str, Setting] = {
+    "recompile_limit": Setting(8, int, "Captures of one function before calls that fit none of them run eagerly.", 1),
+    "fail_on_recompile_limit_hit": Setting(
+        False, bool, "RecompileLimitExceeded when the recompile limit is reached, in place of one warning."
+    ),
+    "error_on_recompile": Setting(False, bool, "RecompileError whenever a function would be captured again."),
+    "suppress_errors": Setting(
+        False, bool, "Errors of a backend and of pyframe itself are one warning, and the frame runs eagerly."
+    ),
+}
+_values: dict[str, Any] = {name: setting.default for name, setting in SETTINGS.items()}
+
+
+def _setting(name: str) -> Setting:
+    if name not in SETTINGS:
+        raise UserError(f"unknown setting config.{name}; there are: {', '.join(sorted(SETTINGS))}")
+    return SETTINGS[name]
+
+
+def describe() -> str:
+    """Every setting, its value and what it means."""
+    return "\n".join(f"{name} = {_values[name]!r}\n    {row.doc}" for name, row in SETTINGS.items())
+
+
+@contextlib.contextmanager
+def patch(changes: Mapping[str, Any] | str | None = None, value: Any = None, /, **settings: Any) -> Iterator[None]:
+    """Context manager and decorator: other settings for a while.
+
+    `patch(recompile_limit=2)`, `patch({"recompile_limit": 2})` or `patch("recompile_limit", 2)`.
+    """
+    wanted = {changes: value} if isinstance(changes, str) else dict(changes or {})
+    wanted.update(settings)
+    for name, new in wanted.items():
+        _setting(name).check(name, new)
+    before = {name: _values[name] for name in wanted}
+    _values.update(wanted)
+    try:
+        yield
+    finally:
+        _values.update(before)
+
+
+class _Config(types.ModuleType):
+    """The module itself: its settings are attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module 'pyframe.config' has no attribute {name!r}")
+        _setting(name)
+        return _values[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("__"):
+            _setting(name).check(name, value)
+            _values[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise UserError(f"config.{name} cannot be deleted")
+
+    def __dir__(self) -> list[str]:
+        return [*SETTINGS, "patch", "describe"]
+
+
+sys.modules[__name__].__class__ = _Config

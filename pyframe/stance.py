@@ -1,0 +1,74 @@
+"""`set_stance`: what compiled functions do when they are called, for the whole process."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from . import _C
+from .errors import UserError
+
+STANCES = {
+    "default": "capture and compile as calls need it",
+    "force_eager": "run every compiled function as it was written",
+    "eager_on_recompile": "use what is compiled; run eagerly what fits no capture",
+    "fail_on_recompile": "use what is compiled; RecompileError for what fits no capture",
+}
+_current = "default"
+
+
+def current() -> str:
+    """The stance in force."""
+    return _current
+
+
+def _switch(name: str) -> None:
+    global _current
+    _current = name
+    _C.set_eager(name == "force_eager")
+
+
+def set_stance(stance: str = "default") -> Stance:
+    """Say what compiled functions do, from now on and in all threads: "default", "force_eager",
+    "eager_on_recompile" or "fail_on_recompile".
+
+    The result is a context manager that puts the previous stance back on leaving, and a decorator that switches for
+    the calls of one function only.  Not to be called inside a compiled function: that breaks the graph.
+
+        pyframe.set_stance("force_eager")
+        with pyframe.set_stance("fail_on_recompile"): ...
+        @pyframe.set_stance("eager_on_recompile")
+        def evaluate(): ...
+    """
+    return Stance(stance)
+
+
+class Stance:
+    """What `set_stance` returns."""
+
+    def __init__(self, name: str) -> None:
+        if name not in STANCES:
+            raise UserError(f"unknown stance {name!r}; accepted: {', '.join(map(repr, STANCES))}")
+        self.name = name
+        self.previous = _current
+        _switch(name)
+
+    def __enter__(self) -> None:
+        """The stance is in force already."""
+
+    def __exit__(self, *exception: object) -> None:
+        _switch(self.previous)
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        if not callable(fn):
+            raise UserError(f"set_stance decorates functions, not {fn!r}")
+        _switch(self.previous)
+        name = self.name
+
+        @functools.wraps(fn)
+        def in_stance(*args: Any, **kwargs: Any) -> Any:
+            with Stance(name):
+                return fn(*args, **kwargs)
+
+        return in_stance
