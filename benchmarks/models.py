@@ -1,21 +1,27 @@
 """Speed of whole models against eager and torch.compile.
 
     python -m benchmarks.models --suite demo
+    python -m benchmarks.models --suite gpu
+
+Suite gpu: bfloat16 inference on CUDA, wall time of a few calls from an idle GPU to an idle GPU. Errors are those of the
+outputs against eager's and, beside eager's own, against float32 arithmetic on the same weights and inputs.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 import pyframe
 
-from .harness import interleaved, report
-from .programs import DEMO, relative_error
-
-SUITES = {"demo": DEMO}
+from .harness import host_interleaved, interleaved, report
+from .programs import DEMO, mean_error, relative_error
+from .programs_gpu import GPU, on
 
 
 def row(name: str, make: Any, rounds: int) -> dict[str, Any]:
@@ -41,14 +47,86 @@ def row(name: str, make: Any, rounds: int) -> dict[str, Any]:
     }
 
 
+def with_idle_gpu(fn: Callable[[], Any], calls: int) -> Callable[[], None]:
+    """`calls` calls of `fn` until the GPU has done them."""
+
+    def run() -> None:
+        for _ in range(calls):
+            fn()
+        torch.cuda.synchronize()
+
+    return run
+
+
+def exact(model: torch.nn.Module, args: Sequence[torch.Tensor]) -> Any:
+    """What float32 arithmetic gives for the model's weights and inputs."""
+    wide = copy.deepcopy(model).float()
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        return wide(*(x.float() if x.is_floating_point() else x for x in args))
+
+
+def gpu_row(name: str, make: Callable[[], Any], rounds: int, calls: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    torch.compiler.reset()
+    pyframe.reset()
+    model, args = on("cuda", torch.bfloat16, make())
+    ours, theirs = pyframe.compile(model), torch.compile(model)
+    want, truth = model(*args), exact(model, args)
+    before = counts()
+    got = ours(*args)
+    made = {key: value - before[key] for key, value in counts().items()}
+    for _ in range(5):
+        ours(*args), theirs(*args)
+    torch.cuda.synchronize()
+    fns = {"eager": lambda: model(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)}
+    t = interleaved({key: with_idle_gpu(fn, calls) for key, fn in fns.items()}, rounds=rounds, calls=1)
+    host = host_interleaved(fns, rounds=rounds, calls=1)
+    mine, eager = mean_error(got, truth), mean_error(want, truth)
+    return {
+        "model": name,
+        "eager ms": t["eager"] / calls * 1e3,
+        "torch.compile ms": t["torch.compile"] / calls * 1e3,
+        "pyframe ms": t["pyframe"] / calls * 1e3,
+        "eager / pyframe": t["eager"] / t["pyframe"],
+        "torch.compile / pyframe": t["torch.compile"] / t["pyframe"],
+        "torch.compile host ms": host["torch.compile"] * 1e3,
+        "pyframe host ms": host["pyframe"] * 1e3,
+        **made,
+        "error to eager": relative_error(got, want),
+        "error to fp32": mine,
+        "eager to fp32": eager,
+        "right": mine <= 2 * eager,
+    }
+
+
+def counts() -> dict[str, int]:
+    found: Mapping[str, Any] = pyframe.counters
+    return {"graphs": found["graphs"], "breaks": sum(found["graph_breaks"].values()), "kernels": found["kernels"]}
+
+
+def gpu_suite(options: argparse.Namespace) -> None:
+    if not torch.cuda.is_available():
+        raise SystemExit("the suite gpu needs a GPU")
+    names = [name for name in GPU if options.only.lower() in name.lower()]
+    rows = [gpu_row(name, GPU[name], options.rounds, options.calls) for name in names]
+    ratios = [r["torch.compile / pyframe"] for r in rows]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    report("models_gpu", rows, geomean_over_torch_compile=mean, calls=options.calls)
+    print(f"geometric mean over torch.compile: {mean:.2f}")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suite", choices=sorted(SUITES), default="demo")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", choices=["demo", "gpu"], default="demo")
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--calls", type=int, default=5, help="suite gpu: calls between two waits for the GPU")
+    parser.add_argument("--only", default="", help="suite gpu: models whose name contains this")
     options = parser.parse_args()
     with torch.no_grad():
-        rows = [row(name, make, options.rounds) for name, make in SUITES[options.suite].items()]
-    report(f"models_{options.suite}", rows)
+        if options.suite == "gpu":
+            gpu_suite(options)
+            return
+        report("models_demo", [row(name, make, options.rounds) for name, make in DEMO.items()])
 
 
 if __name__ == "__main__":

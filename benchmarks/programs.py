@@ -104,3 +104,12 @@ def relative_error(got: Any, want: Any) -> float:
     ]
     worst = max(errors, default=0.0)
     return worst if worst == worst else float("inf")
+
+
+def mean_error(got: Any, want: Any) -> float:
+    """Norm of the difference over the norm of what is wanted, the worst of all tensors; dtypes may differ."""
+    a, b = tensors(got), tensors(want)
+    if len(a) != len(b) or any(x.shape != y.shape for x, y in zip(a, b)):
+        return float("inf")
+    pairs = zip((t.double() for t in a), (t.double() for t in b))
+    return max([((x - y).norm() / y.norm().clamp_min(1e-12)).item() for x, y in pairs], default=0.0)

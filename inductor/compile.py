@@ -25,6 +25,7 @@ from .graph_key import graph_key
 from .ir.printer import print_graph
 from .lower import lower_graph, separate_results
 from .options import CompileOptions
+from .passes import run_passes
 from .runtime.cache import shared_cache
 from .runtime.cpp_build import BuildError, build_all, kernel_addresses
 from .runtime.cuda import load_cubins
@@ -127,7 +128,9 @@ def _compile(
 def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Artifact:
     with report.phase("aot"):
         aten = to_aten(gm, inputs, decompositions())
-    return _generate_aten(aten.graph, aten.shared, aten.structure, report)
+    with report.phase("passes"):
+        graph = run_passes(aten.graph, aten.shared)
+    return _generate_aten(graph, aten.shared, aten.structure, report)
 
 
 def _generate_aten(

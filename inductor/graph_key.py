@@ -48,6 +48,7 @@ def _process() -> str:
     return repr((
         torch.__version__, torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), devices,
         torch.get_float32_matmul_precision(), torch.backends.mkldnn.is_available(),
+        torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32,
     ))  # fmt: skip
 
 

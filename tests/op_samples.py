@@ -105,6 +105,14 @@ CASES = {
     "native_layer_norm": (lambda a: aten.native_layer_norm(a, [5], None, None, 1e-5), f32(3, 5)),
     "group_norm": (lambda a, w: F.group_norm(a, 2, w, w), f32(2, 4, 3, 3), f32(4)),
     "rms_norm": (lambda a, w: a * torch.rsqrt(a.pow(2).mean(-1, keepdim=True) + 1e-6) * w, f32(3, 8), f32(8)),
+    # windows and channels
+    "batch_norm": (lambda a, m, v: (F.batch_norm(a, m, v, m, v).relu(), F.batch_norm(a, m, v)), f32(2, 3, 4, 4), f32(3), pos(3)),
+    "batch_norm_bf16": (lambda a, m, v: F.batch_norm(a, m, v, m, v), f32(2, 3, 4).bfloat16(), f32(3), pos(3)),
+    "batch_norm_last": (lambda a, m, v: F.batch_norm(a.permute(0, 3, 1, 2), m, v) + 1, f32(2, 4, 4, 3), f32(3), pos(3)),
+    "max_pool": (lambda a: (F.max_pool2d(a, 3, 2, 1), F.max_pool2d(a.relu(), 2)), f32(2, 3, 7, 6)),
+    "max_pool_odd": (lambda a: (F.max_pool2d(a, (2, 3), 2, ceil_mode=True), F.max_pool2d(a[0], 2, 1, 0, 2)), f32(1, 2, 7, 8)),
+    "avg_pool": (lambda a: (F.avg_pool2d(a, 3, 2, 1), F.avg_pool2d(a + 1, 2, divisor_override=3)), f32(2, 3, 7, 6)),
+    "global_pool": (lambda a: (F.adaptive_avg_pool2d(a, 1), a.mean((2, 3))), f32(2, 3, 5, 4)),
     "empty": (lambda a: (a + 1, a.sum(0), a.sum()), f32(0, 3)),
     "zero_dim": (lambda a: (a + 1, a.sum(), a.reshape(1, 1) * 2), f32(())),
 }
@@ -118,6 +126,8 @@ EXTERN = {
     "conv": (1, lambda x, w: F.conv2d(x + 1, w, padding=1).relu(), f32(1, 2, 5, 5), f32(3, 2, 3, 3)),
     "cat_inputs": (1, lambda a, b: torch.cat([a, b]) + 1, f32(2, 3), f32(2, 3)),
     "scatter": (1, lambda a, i: a.scatter(1, i, 0.5) + 1, f32(3, 5), i64(5, 3, 2)),
+    "avg_pool_odd": (2, lambda a: (F.avg_pool2d(a, 3, 2, 1, count_include_pad=False), F.avg_pool2d(a, 2, 2, ceil_mode=True)), f32(1, 2, 7, 6)),
+    "max_pool_indices": (1, lambda a: F.max_pool2d(a, 2, return_indices=True), f32(1, 2, 7, 6)),
     "unknown_view": (0, lambda a: (a + 1).unfold(1, 2, 1) * 2, f32(3, 5)),
     "diagonal": (0, lambda a: a.diagonal() * 2, f32(4, 4)),
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from ..ir.body import LoopBody, trace
 from ..ir.buffer import Layout
@@ -19,6 +20,11 @@ from ..ir.symbolic import Index
 def is_value(x: Any) -> bool:
     """Whether `x` is a tensor of the graph."""
     return isinstance(x, Lazy | Strided)
+
+
+def used_results(node: fx.Node) -> set[Any]:
+    """Which positions of the tuple that a node returns somebody reads."""
+    return {user.args[1] for user in node.users if user.users}
 
 
 def operand(x: Any, dtype: torch.dtype, rank: int) -> InnerFn:

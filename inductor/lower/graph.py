@@ -22,7 +22,7 @@ from ..ir.buffer import (
     View,
 )
 from ..ir.nodes import GraphIR, Lazy, Strided, TensorValue, dense_order, store, store_body
-from .common import is_value
+from .common import is_value, used_results
 from .registry import Unlowered, Unsupported, find
 
 # A Lazy used more than once is kept in memory beyond these; any Lazy beyond the second pair.
@@ -148,17 +148,20 @@ class GraphLowering:
         args = tuple(self.operand(a) for a in self.node.args)
         kwargs = {k: self.operand(a) for k, a in self.node.kwargs.items()}
         multi = isinstance(self.val, tuple | list)
-        vals = self.val if multi else (self.val,)
+        vals = self.val if multi else () if self.val is None else (self.val,)  # a check returns nothing
         name = self.fresh()
+        used = used_results(self.node) if multi else {0}
         outs: list[MultiOutput | None] = []
         for i, val in enumerate(vals):
-            if val is not None and not isinstance(val, torch.Tensor):
+            if i in used and type(val) is not int and not isinstance(val, torch.Tensor):
                 raise Unsupported(f"{target} returns a {type(val).__name__}")
             out_name = f"{name}_{i}" if multi else name
-            outs.append(None if val is None else MultiOutput(out_name, static_layout(val), i))
+            made = isinstance(val, torch.Tensor) and i in used
+            outs.append(MultiOutput(out_name, static_layout(val), i) if made else None)
         self.buffers.append(ExternKernel(name, target, args, kwargs, tuple(outs), (self.node,), multi))
-        values = [None if o is None else Strided(o, o.layout) for o in outs]
-        return tuple(values) if multi else values[0]
+        # numbers that an operator returns follow from sizes: those of the fake results are right
+        values = [v if type(v) is int else None if o is None else Strided(o, o.layout) for o, v in zip(outs, vals)]
+        return tuple(values) if multi else values[0] if values else None
 
     def operand(self, arg: Any) -> Any:
         """An argument of an extern kernel: tensors in memory with the strides that fake tensors promised."""

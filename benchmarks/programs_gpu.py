@@ -1,0 +1,116 @@
+"""Models of usual sizes for a GPU: GPT-2 124M, BERT base, ResNet-50, MobileNetV3; in bfloat16, without gradients."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from .programs import GPT
+
+Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
+
+
+class _Empty(type):
+    """A class each of whose attributes is another such class."""
+
+    def __getattr__(cls, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Empty(name, (), {})
+
+
+class _Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules `torchvision.*` whose every attribute is an empty class."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name.partition(".")[0] != "torchvision":
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return types.ModuleType(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        def attribute(name: str) -> type:
+            if name.startswith("__") or name == "_C":
+                raise AttributeError(name)
+            return _Empty(name, (), {})
+
+        module.__getattr__ = attribute  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _torchvision() -> Iterator[None]:
+    """timm imports torchvision for image transforms, which no model here uses: placeholders where it is missing."""
+    if importlib.util.find_spec("torchvision") is not None:
+        yield
+        return
+    finder = _Placeholders()
+    sys.meta_path.append(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [n for n in sys.modules if n.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+
+
+def make_nanogpt(
+    batch: int = 4, time: int = 1024, vocab: int = 50304, layers: int = 12, d: int = 768, heads: int = 12
+) -> Made:
+    model = GPT(vocab, layers, d, heads, block=time)
+    return model, (torch.randint(0, vocab, (batch, time)),)
+
+
+def make_bert(batch: int = 8, time: int = 512, **config: int) -> Made:
+    from transformers import BertConfig, BertModel
+
+    model = BertModel(BertConfig(**config))
+    return model, (torch.randint(0, model.config.vocab_size, (batch, time)),)
+
+
+def make_timm(name: str, batch: int = 32, side: int = 224) -> Made:
+    with _torchvision():
+        import timm
+    return timm.create_model(name), (torch.randn(batch, 3, side, side),)
+
+
+def make_resnet(**sizes: int) -> Made:
+    return make_timm("resnet50", **sizes)
+
+
+def make_mobilenet(**sizes: int) -> Made:
+    return make_timm("mobilenetv3_large_100", **sizes)
+
+
+GPU: dict[str, Callable[..., Made]] = {
+    "nanoGPT 124M, 4x1024": make_nanogpt,
+    "BERT base, 8x512": make_bert,
+    "ResNet-50, 32x3x224x224": make_resnet,
+    "MobileNetV3-large, 32x3x224x224": make_mobilenet,
+}
+SMALL: dict[str, dict[str, int]] = {  # sizes with which each of them runs anywhere
+    "nanoGPT 124M, 4x1024": {"batch": 2, "time": 32, "vocab": 128, "layers": 2, "d": 64, "heads": 4},
+    "BERT base, 8x512": {
+        "batch": 2, "time": 32, "vocab_size": 128, "num_hidden_layers": 2, "hidden_size": 64,
+        "num_attention_heads": 4, "intermediate_size": 128,
+    },
+    "ResNet-50, 32x3x224x224": {"batch": 2, "side": 64},
+    "MobileNetV3-large, 32x3x224x224": {"batch": 2, "side": 64},
+}  # fmt: skip
+
+
+def on(device: str, dtype: torch.dtype, made: Made) -> Made:
+    """The model in eval mode with its inputs, floating point ones as `dtype`."""
+    model, args = made
+    model = model.eval().to(device, dtype)
+    return model, tuple(x.to(device, dtype) if x.is_floating_point() else x.to(device) for x in args)

@@ -1,0 +1,56 @@
+"""Batch normalization by statistics that are given, as in inference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.handler import ops
+from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.symbolic import Index
+from .common import used_results
+from .registry import Unlowered, lowering
+
+WORK = 6
+
+
+@lowering("native_batch_norm")
+def native_batch_norm(
+    graph: Any, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> tuple[TensorValue | None, ...]:
+    """Each channel less its running mean, over its standard deviation; no statistics of the batch"""
+    if training:
+        raise Unlowered
+    return given_statistics(graph, x, weight, bias, mean, var, eps)
+
+
+@lowering("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
+def without_training(
+    graph: Any, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+) -> tuple[TensorValue | None, ...]:
+    """The same, of the overloads that are never for training"""
+    return given_statistics(graph, x, weight, bias, mean, var, eps)
+
+
+def given_statistics(
+    graph: Any, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, eps: float
+) -> tuple[TensorValue | None, ...]:
+    """(x - mean) / sqrt(var + eps) * weight + bias, by channel; what is saved for a backward is left to ATen"""
+    val, *saved = graph.val
+    if not val.dtype.is_floating_point or used_results(graph.node) != {0}:
+        raise Unlowered
+    dtype = compute_dtype(val.dtype)
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        def channel(of: TensorValue) -> Any:
+            return ops.to_dtype(of.load([index[1]]), dtype)
+
+        scale = ops.rsqrt(ops.add(channel(var), ops.constant(eps, dtype)))
+        if weight is not None:
+            scale = ops.mul(scale, channel(weight))
+        out = ops.mul(ops.sub(ops.to_dtype(x.load(index), dtype), channel(mean)), scale)
+        return out if bias is None else ops.add(out, channel(bias))
+
+    given = [t for t in (weight, bias, mean, var) if t is not None]
+    reads, work = x.reads + len(given), x.work + WORK
+    out = Lazy(val.device, val.dtype, tuple(val.shape), inner_fn, reads, work, tuple(val.stride()))
+    return (out, *(None for _ in saved))

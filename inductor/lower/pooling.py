@@ -1,0 +1,77 @@
+"""Pooling over two dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..ir.handler import ops
+from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.symbolic import Index
+from .common import used_results
+from .registry import Unlowered, lowering
+from .windows import Window, pair
+
+MOST_TAPS = 25  # beyond, ATen's loop is better than so many loads side by side
+MOST_READS, MOST_WORK = 6, 16  # of an element that is computed at every tap rather than kept
+
+
+@lowering("max_pool2d_with_indices")
+def max_pool2d_with_indices(
+    graph: Any, x: TensorValue, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[TensorValue, ...]:
+    """The greatest element of each window; where it is, only ATen says"""
+    if 1 in used_results(graph.node):
+        raise Unlowered
+    val = graph.val[0]
+    window = _window(x, kernel, stride, padding, dilation)
+    if not val.dtype.is_floating_point:
+        raise Unlowered
+    out = _pooled(graph, x, val, window, -math.inf, ops.maximum)
+    return out, None  # type: ignore[return-value]
+
+
+@lowering("avg_pool2d")
+def avg_pool2d(
+    graph: Any, x: TensorValue, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> TensorValue:
+    """The mean of each window"""
+    val = graph.val
+    window = _window(x, kernel, stride, padding, 1)
+    padded = window.padding != (0, 0) or ceil_mode
+    if not val.dtype.is_floating_point or padded and not (divisor_override or count_include_pad and not ceil_mode):
+        raise Unlowered
+    total = _pooled(graph, x, val, window, 0.0, ops.add)
+    share, dtype = 1.0 / (divisor_override or window.area), compute_dtype(val.dtype)
+    add, total.work = total.inner_fn, total.work + 1
+    total.inner_fn = lambda index: ops.mul(add(index), ops.constant(share, dtype))
+    return total
+
+
+def _window(x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Window:
+    steps = stride if stride or isinstance(stride, int) else kernel
+    window = Window((x.size[-2], x.size[-1]), pair(kernel), pair(steps), pair(padding), pair(dilation))
+    if window.area > MOST_TAPS:
+        raise Unlowered
+    return window
+
+
+def _pooled(graph: Any, x: TensorValue, val: torch.Tensor, window: Window, outside: float, combine: Any) -> Lazy:
+    if isinstance(x, Lazy) and (x.reads > MOST_READS or x.work > MOST_WORK):
+        x = x.realize(graph)
+    size: Sequence[int] = tuple(val.shape)
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        out = None
+        for tap in window.taps():
+            value = window.load(x, index, tap, size[-2:], outside)
+            out = value if out is None else combine(out, value)
+        return out
+
+    reads, work = window.area * x.reads, window.area * (x.work + 2)
+    return Lazy(val.device, val.dtype, size, inner_fn, reads, work, tuple(val.stride()))

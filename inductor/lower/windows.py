@@ -1,0 +1,69 @@
+"""What pooling and depthwise convolution share: a window that slides over the last two dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..ir.handler import ops
+from ..ir.nodes import TensorValue
+from ..ir.symbolic import Index
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """One number for both dimensions, or one for each."""
+    values = [value] if isinstance(value, int) else list(value)
+    return (values[0], values[-1])
+
+
+@dataclass(frozen=True)
+class Window:
+    """`kernel` taps in each of two dimensions, `stride` apart from window to window, over input of `size`."""
+
+    size: tuple[int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int] = (1, 1)
+
+    def taps(self) -> Iterator[tuple[int, int]]:
+        """Each place in the window."""
+        yield from ((i, j) for i in range(self.kernel[0]) for j in range(self.kernel[1]))
+
+    @property
+    def area(self) -> int:
+        """How many taps there are."""
+        return self.kernel[0] * self.kernel[1]
+
+    def at(self, index: Sequence[Index], tap: tuple[int, int]) -> list[Index]:
+        """Where the window of output position `index` reads for a tap; outside the input where it is padded."""
+        places = zip(index[-2:], self.stride, tap, self.dilation, self.padding)
+        return [*index[:-2], *(i * s + k * d - p for i, s, k, d, p in places)]
+
+    def inside(self, index: Sequence[Index], tap: tuple[int, int], out: Sequence[int]) -> Any:
+        """Whether the tap of output position `index` is inside the input, None if always; `out`: the output's size."""
+        mask = None
+        for d, place in enumerate(self.at(index, tap)[-2:]):
+            low = tap[d] * self.dilation[d] - self.padding[d]
+            high = low + (out[d] - 1) * self.stride[d]
+            tests = []
+            if low < 0:
+                tests.append(ops.ge(ops.index_expr(place, torch.int64), ops.constant(0, torch.int64)))
+            if high >= self.size[d]:
+                tests.append(ops.lt(ops.index_expr(place, torch.int64), ops.constant(self.size[d], torch.int64)))
+            for test in tests:
+                mask = test if mask is None else ops.logical_and(mask, test)
+        return mask
+
+    def load(
+        self, x: TensorValue, index: Sequence[Index], tap: tuple[int, int], out: Sequence[int],
+        outside: float, prepare: Callable[[Any], Any] = lambda v: v,
+    ) -> Any:
+        """`prepare` of the element under a tap, `outside` where the input is padded."""
+        place, mask = self.at(index, tap), self.inside(index, tap, out)
+        if mask is None:
+            return prepare(x.load(place))
+        return ops.masked(mask, lambda: prepare(x.load(place)), outside)

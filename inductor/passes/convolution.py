@@ -1,0 +1,20 @@
+"""What stands around a convolution."""
+
+from __future__ import annotations
+
+from torch import fx
+
+from .common import aten, call
+
+
+def without_bias(gm: fx.GraphModule) -> None:
+    """Biases of convolutions as additions: fused with what comes behind, where cudnn would pass over the result."""
+    for node in gm.graph.find_nodes(op="call_function", target=aten.convolution.default):
+        x, weight, bias, *rest = node.args
+        if bias is None or x.meta["val"].dim() != 4:  # type: ignore[union-attr]
+            continue
+        with gm.graph.inserting_before(node):
+            plain = call(gm.graph, aten.convolution.default, x, weight, None, *rest, like=node)
+            column = call(gm.graph, aten.view.default, bias, [-1, 1, 1], like=node)
+            node.replace_all_uses_with(call(gm.graph, aten.add.Tensor, plain, column, like=node))
+        gm.graph.erase_node(node)

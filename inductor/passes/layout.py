@@ -1,0 +1,185 @@
+"""Channels innermost in memory: the layout in which a GPU's tensor cores convolve.
+
+Inputs and weights of convolutions are converted where they are not so already. All that follows is computed anew on
+fake tensors, so that the layout flows through whatever keeps it; results get back the strides that they had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..ir.nodes import dense_order
+from ..lower.views import view_strides
+from .common import aten, call, is_channels_last, value_of
+
+# Beside pointwise operators: those that take any strides as they come. Others get what they would have got.
+_ANY_STRIDES = frozenset(
+    "hardswish floor_divide special_ndtr convolution native_batch_norm _native_batch_norm_legit_no_training "
+    "_batch_norm_no_update native_group_norm native_layer_norm max_pool2d_with_indices avg_pool2d "
+    "_adaptive_avg_pool2d adaptive_max_pool2d upsample_nearest2d upsample_bilinear2d upsample_bicubic2d "
+    "mean sum amax amin max min var var_mean std cat stack clone _to_copy contiguous constant_pad_nd reflection_pad2d "
+    "replication_pad2d permute transpose t select slice expand unsqueeze squeeze split split_with_sizes chunk unbind "
+    "alias detach flip roll _softmax _log_softmax mm addmm bmm baddbmm zeros_like ones_like full_like "
+    "empty_like".split()
+)
+_VIEWS = frozenset("view _unsafe_view reshape _reshape_alias".split())  # of the elements in row-major order
+_FEW = 16  # channels; convolutions from or to fewer gain nothing
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def channels_last(gm: fx.GraphModule, shared: Sequence[int | None] = (), force: bool = False) -> bool:
+    """Converts `gm` if that pays, or with `force`; whether it did.
+
+    `shared`: as for `lower_graph`. Results that share memory with each other stay as they are.
+    """
+    convolutions = [n for n in gm.graph.find_nodes(op="call_function", target=aten.convolution.default) if _flat(n)]
+    groups = [g for g in shared if g is not None]
+    if not convolutions or len(set(groups)) < len(groups) or not (force or _pays(convolutions)):
+        return False
+    _Conversion(gm.graph).run()
+    return True
+
+
+def _flat(node: fx.Node) -> bool:
+    return node.args[0].meta["val"].dim() == 4  # type: ignore[union-attr]
+
+
+def _pays(convolutions: Sequence[fx.Node]) -> bool:
+    """Whether most of the arithmetic is that of convolutions with a fast kernel for this layout."""
+    fast = total = 0
+    for node in convolutions:
+        if not _on_tensor_cores(node.meta["val"]):
+            return False
+        work, better = _work(node)
+        total += work
+        fast += work if better else 0
+    return 2 * fast > total
+
+
+def _on_tensor_cores(val: torch.Tensor) -> bool:
+    if val.device.type != "cuda" or not torch.backends.cudnn.enabled:
+        return False
+    return val.dtype in _HALF or val.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
+
+
+def _work(node: fx.Node) -> tuple[int, bool]:
+    """Multiplications of a convolution, and whether it has a fast kernel: dense or depthwise, of many channels."""
+    weight, out, groups = node.args[1].meta["val"], node.meta["val"], node.args[8]  # type: ignore[union-attr]
+    transposed = node.args[6]
+    each, filters = weight.shape[1], weight.shape[0]
+    if transposed:
+        each, filters = filters // groups, each
+    space = node.args[0].meta["val"] if transposed else out  # type: ignore[union-attr]
+    work = space.numel() // space.shape[1] * weight.numel() if space.shape[1] else 0
+    if groups == 1:
+        return work, min(each, filters) >= _FEW
+    return work, each == 1 and groups >= _FEW
+
+
+class _Conversion:
+    """One walk over a graph. `before` holds the fake result that each node had, where it has another now."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self.before: dict[fx.Node, Any] = {}
+        self.converted: dict[fx.Node, fx.Node] = {}
+        self.restored: dict[fx.Node, fx.Node] = {}
+
+    def run(self) -> None:
+        for node in list(self.graph.nodes):
+            if node.op == "output":
+                self.graph.inserting_before(node)
+                node.args = fx.map_arg(node.args, self.restore)
+            elif node.op == "call_function":
+                self.graph.inserting_before(node)
+                self.visit(node)
+        self.graph.inserting_before()
+
+    def visit(self, node: fx.Node) -> None:
+        """Gives a node the arguments that it should have, and its new fake result."""
+        changed = any(n in self.before for n in node.all_input_nodes)
+        name = _name(node.target)
+        if name == "convolution" and _flat(node):
+            x, weight = node.args[:2]
+            taken = (self.convert(x), self.convert(weight))  # type: ignore[arg-type]
+            changed |= taken != (x, weight)
+            node.args = (*taken, *node.args[2:])
+        elif not changed:
+            return
+        elif name in _VIEWS:
+            self.make_viewable(node)
+        elif not _takes_any(node.target, name):
+            node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), self.restore)
+            changed = False
+        if changed:
+            self.renew(node)
+
+    def renew(self, node: fx.Node) -> None:
+        """Computes the fake result again."""
+        old, new = node.meta["val"], value_of(node.target, node.args, node.kwargs)
+        node.meta["val"] = new
+        if _strides(old) != _strides(new):
+            self.before[node] = old
+
+    def convert(self, node: fx.Node) -> fx.Node:
+        """The node's tensor with channels innermost."""
+        val = node.meta["val"]
+        if is_channels_last(val):
+            return node
+        if node not in self.converted:
+            self.converted[node] = call(
+                self.graph, aten.clone.default, node, memory_format=torch.channels_last, like=node
+            )
+        return self.converted[node]
+
+    def make_viewable(self, node: fx.Node) -> None:
+        """Copies the argument of a view where its strides no longer allow that view."""
+        x = node.args[0]
+        val = x.meta["val"]  # type: ignore[union-attr]
+        if view_strides(val.shape, val.stride(), node.meta["val"].shape) is None:
+            copy = call(self.graph, aten.clone.default, x, memory_format=torch.contiguous_format, like=node)
+            node.args = (copy, *node.args[1:])
+
+    def restore(self, node: fx.Node) -> fx.Node:
+        """The node's tensor in the strides that it had."""
+        if node not in self.before:
+            return node
+        if node not in self.restored:
+            self.restored[node] = self.copy(node)
+        return self.restored[node]
+
+    def copy(self, node: fx.Node) -> fx.Node:
+        old = self.before[node]
+        order = dense_order(old.shape, old.stride()) if isinstance(old, torch.Tensor) else None
+        if order is None:  # a view of a part, or several results: of the tensor in its old strides
+            args, kwargs = fx.map_arg((node.args, node.kwargs), self.restore)
+            return call(self.graph, node.target, *args, **kwargs, like=node)
+        if old.is_contiguous():
+            return call(self.graph, aten.clone.default, node, memory_format=torch.contiguous_format, like=node)
+        turned = call(self.graph, aten.permute.default, node, order, like=node)
+        turned = call(self.graph, aten.clone.default, turned, memory_format=torch.contiguous_format, like=node)
+        back = [order.index(d) for d in range(len(order))]
+        return call(self.graph, aten.permute.default, turned, back, like=node)
+
+
+def _name(target: Any) -> str:
+    return target._schema.name.removeprefix("aten::") if isinstance(target, torch._ops.OpOverload) else "getitem"
+
+
+def _takes_any(target: Any, name: str) -> bool:
+    pointwise = isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
+    return pointwise or name in _ANY_STRIDES or name == "getitem" or name == "copy_"
+
+
+def _strides(val: Any) -> Any:
+    """Sizes do not change; strides of dimensions of size 1 do not count."""
+    if isinstance(val, tuple | list):
+        return [_strides(v) for v in val]
+    if not isinstance(val, torch.Tensor):
+        return None
+    return [s for n, s in zip(val.shape, val.stride()) if n > 1 and math.prod(val.shape)]
