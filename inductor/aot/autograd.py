@@ -10,11 +10,11 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
-from .joint import JointGraph, to_joint
-from .memory import ancestors, output_of, viewed
-from .partition import Halves, partition
+from .joint import module_tensors, to_joint
+from .partition import partition
 from .rerun import Rerun
 from .results import Constant, Input, Made, Result, View
+from .training_spec import Layout, TrainingSpec, describe
 
 Compiled = Callable[..., list[torch.Tensor]]
 
@@ -34,41 +34,56 @@ def compile_training(
     """
     joint = to_joint(gm, inputs, decompositions)
     halves = partition(joint)
-    again = Rerun(gm, joint, halves, inputs)
-    forward, backward = compile_graph(halves.forward), compile_graph(halves.backward)
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        forward, backward = _without_autocast(forward), _without_autocast(backward)
-    return wrap(joint, halves, forward, backward, again)
+    spec = describe(joint, halves)
+    return wrap(gm, inputs, spec, compile_graph(halves.forward), compile_graph(halves.backward))
+
+
+class Refused(Exception):
+    """A compiled forward does not take these inputs, which are as they were: the captured graph is to run."""
 
 
 def wrap(
-    joint: JointGraph, halves: Halves, forward: Compiled, backward: Compiled, again: Rerun
+    gm: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], spec: TrainingSpec, forward: Compiled, backward: Compiled
 ) -> Callable[..., Any]:
-    """The run-time half of `compile_training`: what is done at each call around the two compiled graphs."""
-    if joint.tangents:
+    """The run-time half of `compile_training`: what is done at each call around the two compiled graphs.
+
+    `forward` may raise Refused.
+    """
+    attributes, names = module_tensors(gm, inputs)
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        forward, backward = _without_autocast(forward), _without_autocast(backward)
+    if spec.tangents:
         # less than Function.apply: no wrappers of function transforms come this far
-        apply = super(torch.autograd.Function, _make_function(joint, halves, forward, backward, again)).apply
+        function = _make_function(spec, forward, backward, Rerun(gm, names, spec, inputs))
+        apply = super(torch.autograd.Function, function).apply
     else:
-        apply = _no_gradient(joint, forward)
-    attributes, assigned, gm = joint.attributes, joint.assigned, again.gm
-    finish = _finish(joint.results, joint.structure)
+        apply = _no_gradient(spec, forward)
+    assigned = spec.assigned
+    finish = _finish(spec.results, spec.structure)
     transformed = torch._C._are_functorch_transforms_active
 
     def straight(*inputs: torch.Tensor) -> Any:
         if transformed():
             return gm(*inputs)
-        return finish((), apply(*inputs, *attributes))
+        try:
+            made = apply(*inputs, *attributes)
+        except Refused:
+            return gm(*inputs)
+        return finish((), made)
 
     def call(*inputs: torch.Tensor) -> Any:
         if transformed():
             return gm(*inputs)
         primals = (*inputs, *attributes)
-        made = apply(*primals)
+        try:
+            made = apply(*primals)
+        except Refused:
+            return gm(*inputs)
         for i, k in assigned:
             primals[i].copy_(made[k])
         return finish(primals, made)
 
-    return call if assigned or any(isinstance(x, Input | View) for x in joint.results) else straight
+    return call if assigned or any(isinstance(x, Input | View) for x in spec.results) else straight
 
 
 Maker = Callable[[Sequence[torch.Tensor], tuple[torch.Tensor, ...]], Any]
@@ -114,9 +129,9 @@ def _bump(x: torch.Tensor, version: int) -> None:
         torch.autograd.graph.increment_version(x)
 
 
-def _writing(joint: JointGraph, forward: Compiled) -> Compiled:
+def _writing(spec: TrainingSpec, forward: Compiled) -> Compiled:
     """`forward` with version counters as they are after writes."""
-    writes = joint.writes
+    writes = spec.writes
     if not writes:
         return forward
 
@@ -130,8 +145,8 @@ def _writing(joint: JointGraph, forward: Compiled) -> Compiled:
     return run
 
 
-def _no_gradient(joint: JointGraph, forward: Compiled) -> Callable[..., Any]:
-    run = _writing(joint, forward)
+def _no_gradient(spec: TrainingSpec, forward: Compiled) -> Callable[..., Any]:
+    run = _writing(spec, forward)
 
     def apply(*primals: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with torch.no_grad():
@@ -147,16 +162,13 @@ def _pick(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 
 def _make_function(
-    joint: JointGraph, halves: Halves, forward: Compiled, backward: Compiled, again: Rerun
+    spec: TrainingSpec, forward: Compiled, backward: Compiled, again: Rerun
 ) -> type[torch.autograd.Function]:
-    run = _writing(joint, forward)
-    saved = halves.saved
-    inputs, returned = _pick(saved.inputs), _pick(saved.returned)
-    count, differentiable = len(joint.origins), len(joint.tangents)
-    gradients = _Gradients(joint, backward)
-    hold = again.hold
-    nodes = output_of(halves.forward.graph).args[0]
-    views = [k for k in range(count) if viewed(nodes[k]) is not None]
+    run = _writing(spec, forward)
+    inputs, returned = _pick(spec.saved.inputs), _pick(spec.saved.returned)
+    count, differentiable = len(spec.origins), len(spec.tangents)
+    gradients = _Gradients(spec, backward)
+    hold, views = again.hold, spec.views
 
     class CompiledGraph(torch.autograd.Function):
         @staticmethod
@@ -183,36 +195,28 @@ def _make_function(
 class _Gradients:
     """Calls the compiled backward: tangents laid out as it expects, gradients put where their inputs are."""
 
-    def __init__(self, joint: JointGraph, backward: Compiled) -> None:
+    def __init__(self, spec: TrainingSpec, backward: Compiled) -> None:
         self.backward = backward
-        self.layouts = [(tuple(x.shape), x.stride(), x.dtype, x.device) for x in joint.tangents]
-        gradients = output_of(joint.graph.graph).args[0][2]
-        tangents = joint.graph.graph.find_nodes(op="placeholder")[len(gradients) :]
-        self.count = len(gradients)
-        self.places = [i for i, x in enumerate(gradients) if x is not None]
-        reached = [ancestors([gradients[i]]) for i in self.places]
-        self.sources = [[k for k, x in enumerate(tangents) if x in found] for found in reached]
+        self.layouts, self.gradients, self.count = spec.tangents, spec.gradients, spec.primals
 
     def __call__(
         self, saved: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor | None, ...]:
-        given = [_placed(x, *layout) for x, layout in zip(tangents, self.layouts)]
+        given = [_placed(x, layout) for x, layout in zip(tangents, self.layouts)]
         found: list[torch.Tensor | None] = [None] * self.count
-        for i, gradient in zip(self.places, self.backward(*saved, *given)):
-            found[i] = gradient
+        for gradient, value in zip(self.gradients, self.backward(*saved, *given)):
+            found[gradient.place] = value
         if any(x is None for x in tangents):  # results that nothing came of: what hangs on them alone has no gradient
-            for i, sources in zip(self.places, self.sources):
-                if all(tangents[k] is None for k in sources):
-                    found[i] = None
+            for gradient in self.gradients:
+                if all(tangents[k] is None for k in gradient.tangents):
+                    found[gradient.place] = None
         return tuple(found)
 
 
-def _placed(
-    x: torch.Tensor | None, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    if x is not None and x.stride() == stride:
+def _placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:
+    if x is not None and x.stride() == layout.stride:
         return x
-    made = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    made = torch.empty_strided(layout.size, layout.stride, dtype=layout.dtype, device=layout.device)
     return made.zero_() if x is None else made.copy_(x)
 
 

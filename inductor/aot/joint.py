@@ -62,7 +62,7 @@ def to_joint(
     """
     if not all(isinstance(x, torch.Tensor) for x in inputs):
         raise NotFunctional("an input is not a tensor")
-    attributes, names = _attributes(gm, inputs)
+    attributes, names = module_tensors(gm, inputs)
     mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or fake_mode()
     primals = (*inputs, *attributes)
     fakes = [x if isinstance(x, FakeTensor) else mode.from_tensor(x) for x in primals]
@@ -103,7 +103,7 @@ def _refuse_shared_writes(fakes: Sequence[torch.Tensor], indices: set[int]) -> N
         raise NotFunctional("an input that is written shares memory with another")
 
 
-def _attributes(
+def module_tensors(
     gm: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]
 ) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
     """The tensors of the module, once each, and where each of their names finds its tensor among the primals."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,11 +13,8 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 from .functionalize import GraphRun
-from .joint import JointGraph
-from .memory import is_random, output_of
-from .partition import Halves
+from .training_spec import TrainingSpec
 
-aten = torch.ops.aten
 # inputs that nothing else keeps and that take at least this many bytes are not kept alive for the case
 _LARGE = 1 << 16
 _warned: list[bool] = []
@@ -28,18 +24,16 @@ class Rerun:
     """Gradients that are differentiable themselves. RuntimeError where the forward cannot be run again as it was."""
 
     def __init__(
-        self, gm: torch.fx.GraphModule, joint: JointGraph, halves: Halves, inputs: Sequence[torch.Tensor]
+        self, gm: torch.fx.GraphModule, names: Mapping[str, int], spec: TrainingSpec, inputs: Sequence[torch.Tensor]
     ) -> None:
-        self.gm, self.names, self.origins, self.count = gm, joint.names, joint.origins, len(inputs)
-        self.writes = joint.writes
-        self.hindrance, needed = _analyse(joint)
-        self.devices = _random_devices(joint)
-        saved = set(halves.saved.inputs)
-        self.watched = [i for i in needed if i not in saved]  # saved ones are watched by autograd
+        self.gm, self.names, self.origins, self.count = gm, names, spec.origins, len(inputs)
+        self.writes, self.hindrance, self.devices = spec.writes, spec.rerunning.hindrance, spec.rerunning.devices
+        saved = set(spec.saved.inputs)
+        self.watched = [i for i in spec.rerunning.needed if i not in saved]  # saved ones are watched by autograd
         self.loose = [
             i
-            for i, x in enumerate(inputs)
-            if i not in saved and not joint.permanent[i] and x.numel() * x.element_size() >= _LARGE
+            for i in spec.rerunning.temporary
+            if i not in saved and inputs[i].numel() * inputs[i].element_size() >= _LARGE
         ]
         self.autocast = [
             (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
@@ -117,52 +111,3 @@ class Rerun:
 def _rng(device: tuple[torch.device, ...]) -> Any:
     return getattr(torch, device[0].type) if device else torch
 
-
-def _random_devices(joint: JointGraph) -> list[tuple[torch.device, ...]]:
-    """The devices that random numbers are drawn on, the CPU as an empty tuple: arguments for functions of _rng."""
-    found = {}
-    for node in joint.graph.graph.nodes:
-        if is_random(node.target):
-            value = pytree.tree_leaves(node.meta["val"])[0]
-            found[() if value.device.type == "cpu" else (value.device,)] = True
-    return list(found)
-
-
-# Batch norm in training: which arguments are running statistics, the position of the flag that says so, and how many
-# of the results do not depend on them. Without this, no such network would have a second derivative.
-_STATISTICS: dict[Any, tuple[int | None, int]] = {
-    aten._native_batch_norm_legit_functional.default: (5, 3),
-    aten._batch_norm_with_update_functional.default: (None, 4),
-    aten.native_batch_norm_backward.default: (7, 3),
-    aten.batch_norm_backward.default: (7, 3),
-}
-_RUNNING = (3, 4)
-
-
-def _analyse(joint: JointGraph) -> tuple[str | None, list[int]]:
-    """Why the forward cannot be run again, if so, and the inputs that decide on its results and gradients."""
-    returned, _, gradients = output_of(joint.graph.graph).args[0]
-    inputs = joint.graph.graph.find_nodes(op="placeholder")[: len(gradients)]
-    found: set[torch.fx.Node] = set()
-    stack = [*returned, *(x for x in gradients if x is not None)]
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack.extend(_sources(node))
-    needed = [i for i, x in enumerate(inputs) if x in found]
-    if any(is_random(x.target) and x.kwargs.get("generator") is not None for x in joint.graph.graph.nodes):
-        return "it draws from a generator of its own", needed
-    if joint.assigned or any(i in needed for i in joint.writes):
-        return "it writes to an input that it reads", needed
-    return None, needed
-
-
-def _sources(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """What a value is computed from."""
-    call = node.args[0] if node.target is operator.getitem else None
-    if isinstance(call, torch.fx.Node) and call.target in _STATISTICS:
-        flag, count = _STATISTICS[call.target]
-        if node.args[1] < count and (flag is None or call.args[flag] is True):
-            return [x for i, x in enumerate(call.args) if i not in _RUNNING and isinstance(x, torch.fx.Node)]
-    return node.all_input_nodes

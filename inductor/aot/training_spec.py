@@ -1,0 +1,154 @@
+"""What the run-time half of a compiled forward and backward knows of the graphs: pure, picklable data."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils import _pytree as pytree
+
+from .joint import JointGraph
+from .memory import ancestors, is_random, output_of, viewed
+from .partition import Halves, Saved
+from .results import Result
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Of the gradient of a returned tensor, as the backward expects it."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The next result of the backward is the gradient of primal number `place`, which hangs on these `tangents`."""
+
+    place: int
+    tangents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rerunning:
+    """How the captured graph is run once more for a second derivative.
+
+    `hindrance`: why it cannot be. `needed`: the primals that decide on its results and gradients. `temporary`: those
+    that may not outlive the call. `devices`: where random numbers are drawn, the CPU as an empty tuple.
+    """
+
+    hindrance: str | None
+    needed: tuple[int, ...]
+    temporary: tuple[int, ...]
+    devices: tuple[tuple[torch.device, ...], ...]
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """Primals are the inputs and then the module's tensors.
+
+    `results`, `structure`, `writes`, `assigned`, `origins`: as in JointGraph. `views`: the returned tensors that the
+    forward makes as views.
+    """
+
+    primals: int
+    results: tuple[Result, ...]
+    structure: pytree.TreeSpec
+    writes: tuple[int, ...]
+    assigned: tuple[tuple[int, int], ...]
+    origins: tuple[tuple[int, bool] | None, ...]
+    views: tuple[int, ...]
+    tangents: tuple[Layout, ...]
+    gradients: tuple[Gradient, ...]
+    saved: Saved
+    rerunning: Rerunning
+
+
+def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
+    """The part of a joint graph and its partition that is needed at run time."""
+    graph = joint.graph.graph
+    found = output_of(graph).args[0][2]
+    tangents = graph.find_nodes(op="placeholder")[len(found) :]
+    gradients = []
+    for place, node in enumerate(found):
+        if node is not None:
+            sources = ancestors([node])
+            gradients.append(Gradient(place, tuple(k for k, x in enumerate(tangents) if x in sources)))
+    returned = output_of(halves.forward.graph).args[0][: len(joint.origins)]
+    return TrainingSpec(
+        len(found),
+        joint.results,
+        joint.structure,
+        joint.writes,
+        joint.assigned,
+        joint.origins,
+        tuple(k for k, node in enumerate(returned) if viewed(node) is not None),
+        tuple(Layout(tuple(x.shape), x.stride(), x.dtype, x.device) for x in joint.tangents),
+        tuple(gradients),
+        halves.saved,
+        _rerunning(joint),
+    )
+
+
+# Batch norm in training: which arguments are running statistics, the position of the flag that says so, and how many
+# of the results do not depend on them. Without this, no such network would have a second derivative.
+_STATISTICS: dict[Any, tuple[int | None, int]] = {
+    aten._native_batch_norm_legit_functional.default: (5, 3),
+    aten._batch_norm_with_update_functional.default: (None, 4),
+    aten.native_batch_norm_backward.default: (7, 3),
+    aten.batch_norm_backward.default: (7, 3),
+}
+_RUNNING = (3, 4)
+
+
+def _rerunning(joint: JointGraph) -> Rerunning:
+    returned, _, gradients = output_of(joint.graph.graph).args[0]
+    nodes = joint.graph.graph.nodes
+    reached = _deciding([*returned, *(x for x in gradients if x is not None)])
+    needed = [i for i, x in enumerate(_inputs(joint, len(gradients))) if x in reached]
+    hindrance = None
+    if any(is_random(x.target) and x.kwargs.get("generator") is not None for x in nodes):
+        hindrance = "it draws from a generator of its own"
+    elif joint.assigned or any(i in needed for i in joint.writes):
+        hindrance = "it writes to an input that it reads"
+    devices: dict[tuple[torch.device, ...], None] = {}
+    for node in nodes:
+        if is_random(node.target):
+            device = pytree.tree_leaves(node.meta["val"])[0].device
+            devices[() if device.type == "cpu" else (device,)] = None
+    temporary = tuple(i for i, permanent in enumerate(joint.permanent) if not permanent)
+    return Rerunning(hindrance, tuple(needed), temporary, tuple(devices))
+
+
+def _inputs(joint: JointGraph, count: int) -> list[torch.fx.Node]:
+    return list(joint.graph.graph.find_nodes(op="placeholder"))[:count]
+
+
+def _deciding(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes and all that decides on their values."""
+    found: set[torch.fx.Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(_sources(node))
+    return found
+
+
+def _sources(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """What a value is computed from."""
+    call = node.args[0] if node.target is operator.getitem else None
+    if isinstance(call, torch.fx.Node) and call.target in _STATISTICS:
+        flag, count = _STATISTICS[call.target]
+        if node.args[1] < count and (flag is None or call.args[flag] is True):
+            return [x for i, x in enumerate(call.args) if i not in _RUNNING and isinstance(x, torch.fx.Node)]
+    return node.all_input_nodes
