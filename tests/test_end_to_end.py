@@ -228,7 +228,7 @@ def test_exception_as_in_eager():
 
 
 def test_recompile_limit_warns_once_and_stays_right():
-    fast = pyframe.compile(straight, backend="eager", options={"recompile_limit": 2})
+    fast = pyframe.compile(straight, backend="eager", dynamic=False, options={"recompile_limit": 2})
     with pytest.warns(UserWarning, match="recompile limit"):
         for n in range(1, 7):
             x = torch.randn(n)

@@ -119,6 +119,8 @@ def _make_all() -> dict[str, _StandIn]:
             RandomValueSource=_RandomValueSource,
         ),
     )
+    # Asked by every ShapeEnv, and made of torch._dynamo; off unless a setting that needs z3 is on.
+    module("torch.fx.experimental.validator", translation_validation_enabled=lambda: False)
     module(
         "torch._inductor",
         __path__=[],
@@ -211,7 +213,7 @@ class _LightTorch:
             return
         self.modules = self.modules or _make_all()
         for name, module in self.modules.items():
-            if name.startswith(tuple(roots)):
+            if name.startswith(tuple(roots)) or not name.startswith(_ROOTS):
                 sys.modules.setdefault(name, module)
 
     def withdraw(self) -> None:

@@ -27,12 +27,12 @@ class Number:
         return Number(value, repr(value))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Expr:
     op: str
     args: tuple[Source | Number | Expr, ...]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return text(self)
 
 

@@ -10,15 +10,19 @@ from typing import Any
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from ..core.guard import UserLine
+from ..core.expr import Number, Tree, sources
+from ..core.guard import Guard, UserLine
 from ..core.source import Source
 from ..core.tracer import Tracer
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
+from ..vars.dynamic import Seen, fake_of
 from ..vars.mapping import DictVar
-from ..vars.sequence import ListVar, NamedTupleVar, TupleVar
-from ..vars.tensor import TensorVar
+from ..vars.sequence import ListVar, NamedTupleVar, SliceVar, TupleVar
+from ..vars.symint import SYMBOLIC_OPS, NumberVar, is_number
+from ..vars.tensor import TAKES_FLOATS, TensorVar
 
 # Calls whose node must stay although nobody uses its value.
 _EFFECTFUL = {torch._C._set_grad_enabled}
@@ -26,13 +30,22 @@ _EFFECTFUL = {torch._C._set_grad_enabled}
 
 class GraphBuilder:
     """Nodes are added by `call` and `call_method`; every tensor node carries its fake tensor in `meta['val']` and the
-    user's line in `meta['stack_trace']`.  `inputs` lists the sources of the placeholders, in order."""
+    user's line in `meta['stack_trace']`.  `inputs` lists the sources of the placeholders, in order.
 
-    def __init__(self, fake_mode: FakeTensorMode) -> None:
+    `seen`: sizes and numbers of earlier captures.  `numbers`: what varies in this one, by source: SymInts, and the
+    values of floats.  `promised`: sizes that the user marked as dynamic, and where they were first met."""
+
+    def __init__(self, fake_mode: FakeTensorMode, seen: Seen | None = None) -> None:
         self.fake_mode = fake_mode
+        self.seen = Seen() if seen is None else seen
+        self.numbers: dict[Source, Any] = {}
+        self.promised: dict[Source, UserLine] = {}
+        self._shapes: Any = None
+        self._number_nodes: dict[Tree, fx.Node] = {}
+        self._takes_floats = False
         self.graph = fx.Graph()
         self.inputs: list[Source] = []
-        self.example_inputs: list[torch.Tensor] = []
+        self.example_inputs: list[Any] = []
         self.originals: dict[Source, torch.Tensor] = {}
         self.tx: Tracer | None = None
         self._last_placeholder: fx.Node | None = None
@@ -51,18 +64,67 @@ class GraphBuilder:
         return fx.GraphModule(torch.nn.Module(), self.graph)
 
     # ---- inputs ----
-    def input(self, source: Source, tensor: torch.Tensor) -> TensorVar:
-        """A placeholder for a tensor that exists before the frame."""
-        fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+    def input(self, source: Source, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None) -> TensorVar:
+        """A placeholder for a tensor that exists before the frame; `layout`: symbolic sizes and strides."""
+        if layout is None:
+            fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        else:
+            with self.fake_mode:
+                fake = fake_of(tensor, *layout)
+        self.originals[source] = tensor
+        return TensorVar(self._placeholder(source, fake), fake, source, type(tensor))
+
+    def _placeholder(self, source: Source, example: Any) -> fx.Node:
         with self._after_placeholders():
             node = self.graph.placeholder(f"arg{len(self.inputs)}")
         self._last_placeholder = node
-        node.meta["val"] = fake
+        node.meta["val"] = example
         node.meta["source"] = source.name
         self.inputs.append(source)
-        self.originals[source] = tensor
-        self.example_inputs.append(fake)
-        return TensorVar(node, fake, source, type(tensor))
+        self.example_inputs.append(example)
+        return node
+
+    def number(self, tree: Tree) -> Any:
+        """The node that computes a number, or its value where it is a constant."""
+        if isinstance(tree, Number):
+            return tree.value
+        node = self._number_nodes.get(tree)
+        if node is None:
+            if isinstance(tree, Source):
+                node = self._placeholder(tree, self.numbers[tree])
+            else:
+                args = tuple(self.number(arg) for arg in tree.args)
+                node = self._annotate(self.graph.call_function(SYMBOLIC_OPS[tree.op], args))
+            self._number_nodes[tree] = node
+        return node
+
+    @property
+    def shapes(self) -> Any:
+        """The symbolic sizes of this capture."""
+        if self._shapes is None:
+            from ..vars.shapes import Shapes  # sympy is loaded by its first use only
+
+            tx = self.tx
+            assert tx is not None
+            self._shapes = Shapes(lambda: tx.user_line() if tx.frames else None, tx)
+            self.fake_mode.shape_env = self._shapes
+            self.fake_mode.static_shapes = False
+        return self._shapes
+
+    def relations(self) -> list[Guard]:
+        """What the capture assumed of symbolic sizes and ints, as guards.  UserError if that breaks a promise."""
+        if self._shapes is None:
+            return []
+        guards = list(self._shapes.relations())
+        for source, line in self.promised.items():
+            only = self._shapes.settled(source)
+            if only is not None:
+                why = [str(guard.payload) + f" at {guard.line}" for guard in guards if _about(guard, source)]
+                raise UserError(
+                    f"{source} was marked as dynamic, but the program runs for {only} alone: {'; '.join(why)}. Change "
+                    "what depends on the size there, or use maybe_mark_dynamic, which lets it be a constant."
+                )
+        return guards
 
     def _after_placeholders(self) -> Any:
         if self._last_placeholder is not None:
@@ -119,6 +181,7 @@ class GraphBuilder:
     ) -> Var:
         tx = self.tx
         assert tx is not None
+        self._takes_floats = target in TAKES_FLOATS
         fake_args = [self._value(a, fake=True) for a in args]
         fake_kwargs = {k: self._value(v, fake=True) for k, v in kwargs.items()}
         node_args = tuple(self._value(a, fake=False) for a in args)
@@ -134,6 +197,8 @@ class GraphBuilder:
         except (NotImplementedError, torch._subclasses.fake_tensor.UnsupportedFakeTensorException) as error:
             tx.graph_break("unsupported-torch-op", f"{label}: {error}")
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            if isinstance(error, GuardOnDataDependentSymNode):
+                tx.graph_break("data-dependent-branch", f"{label}: depends on {error.cond}")
             tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
         node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         return self._wrap(node, result, args)
@@ -148,13 +213,20 @@ class GraphBuilder:
             return value
         if isinstance(value, TensorVar):
             return value.fake if fake else value.node
+        if isinstance(value, NumberVar):
+            if value.is_constant() or (value.sym is None and not self._takes_floats):
+                return value.constant()
+            if fake:
+                return value.example if value.sym is None else value.sym
+            return self.number(value.tree)
+        if isinstance(value, SliceVar) and all(is_number(p) or p.is_constant() for p in value.parts):
+            return slice(*(self._value(part, fake) for part in value.parts))
         if isinstance(value, ListVar):
             return [self._value(v, fake) for v in value.items]
         if isinstance(value, TupleVar):
-            try:
+            if value.is_constant():
                 return value.constant()
-            except NotConstant:
-                return tuple(self._value(v, fake) for v in value.items)
+            return tuple(self._value(v, fake) for v in value.items)
         if isinstance(value, DictVar):
             return {k: self._value(v, fake) for k, v in value.items.items()}
         try:
@@ -187,10 +259,11 @@ class GraphBuilder:
         if node.op == "call_function" and node.target not in _EFFECTFUL or node.op == "call_method":
             if not node.users and result is not None:
                 self.graph.erase_node(node)
-        if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            assert self.tx is not None
-            self.tx.graph_break("tensor-to-python", f"{node.target} gives a value known only at run time")
         return make(result) if not isinstance(result, (torch.dtype, torch.device)) else ConstVar(result)
+
+
+def _about(guard: Guard, source: Source) -> bool:
+    return guard.kind == "RELATION" and source in sources(guard.payload)
 
 
 def _trace_line(line: UserLine) -> str:

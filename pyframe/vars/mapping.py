@@ -9,7 +9,7 @@ from typing import Any
 from ..core.source import Source
 from ..core.tracer import Tracer
 from . import slots
-from .base import Var
+from .base import NotConstant, Var
 from .const import ConstVar, MethodVar, make, maker
 from .iterator import ViewIteratorVar
 from .sequence import ListVar, TupleVar
@@ -32,11 +32,12 @@ class ObjectKey:
 
 def key_of(tx: Tracer, var: Var) -> Any:
     """The key under which `var` is stored; raises TypeError in the traced program if it is unhashable."""
-    if not var.is_constant():
+    try:
+        value = var.constant()
+    except NotConstant:
         if slots.has_type(var, list, dict, set):
             tx.raise_(TypeError, f"unhashable type: {slots.type_name(var)!r}")
         return ObjectKey(var)
-    value = var.constant()
     try:
         hash(value)
     except TypeError as error:

@@ -31,6 +31,9 @@ class SequenceVar(Var):
     def python_type(self) -> type:
         return self.type
 
+    def is_constant(self) -> bool:
+        return all(item.is_constant() for item in self.items)
+
     def constant(self) -> Any:
         return self.type(constants(self.items))
 
@@ -363,6 +366,13 @@ class SliceVar(Var):
 
     def python_type(self) -> type:
         return slice
+
+    @property
+    def parts(self) -> tuple[Var, Var, Var]:
+        return self.start, self.stop, self.step
+
+    def is_constant(self) -> bool:
+        return all(part.is_constant() for part in self.parts)
 
     def constant(self) -> Any:
         return slice(self.start.constant(), self.stop.constant(), self.step.constant())

@@ -90,7 +90,4 @@ def has_type(value: Var, *types: type) -> bool:
 
 
 def constant_or(value: Var, default: Any) -> Any:
-    try:
-        return value.constant()
-    except NotConstant:
-        return default
+    return value.constant() if value.is_constant() else default

@@ -15,11 +15,22 @@ from .base import Var
 from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
 from .iterator import ItemsIteratorVar
 from .sequence import ListVar, SizeVar, TupleVar
+from .symint import is_number
 
 INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul, "/=": operator.itruediv,
     "//=": operator.ifloordiv, "%=": operator.imod, "**=": operator.ipow, "@=": operator.imatmul,
     "&=": operator.iand, "|=": operator.ior, "^=": operator.ixor, "<<=": operator.ilshift, ">>=": operator.irshift,
+}  # fmt: skip
+# Takes numbers as they are, and gives results whose sizes and dtypes do not depend on the value of a float.
+_WITH_FLOATS = (
+    "add sub mul div true_divide multiply subtract divide rsub pow clamp clamp_min clamp_max lerp addcmul addcdiv "
+    "where eq ne lt le gt ge masked_fill fill"
+).split()
+TAKES_FLOATS: set[Any] = {
+    *BINARY.values(), *COMPARE.values(), *INPLACE.values(), operator.setitem,
+    *_WITH_FLOATS, *(f"{name}_" for name in _WITH_FLOATS), *(f"__{name}__" for name in _WITH_FLOATS),
+    *(getattr(torch, name) for name in _WITH_FLOATS if hasattr(torch, name)),
 }  # fmt: skip
 # Attributes known from the fake tensor.
 METADATA = {
@@ -61,9 +72,9 @@ class TensorVar(Var):
     # ---- attributes and methods ----
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name == "shape":
-            return SizeVar([ConstVar(s) for s in self._static(tx, self.fake.shape)])
+            return SizeVar([make(size) for size in self.fake.shape])
         if name in METADATA:
-            return ConstVar(getattr(self.fake, name))
+            return make(getattr(self.fake, name))
         if name in TENSOR_PROPERTIES:
             return tx.graph.call(getattr, [self, name], {})
         if name == "data":
@@ -91,21 +102,16 @@ class TensorVar(Var):
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         self.unsupported(tx, f"setting attribute {name!r}")
 
-    def _static(self, tx: Tracer, values: Sequence[Any]) -> list[int]:
-        if any(not isinstance(v, int) for v in values):
-            tx.graph_break("data-dependent-shape", f"the shape of {self.describe()} is known only at run time")
-        return list(values)
-
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
         if name in METADATA_MUTATION:
             tx.graph_break("unsupported-object", f".{name}() changes what kind of tensor {self.describe()} is")
         if name == "size" or name == "stride":
-            sizes = self._static(tx, self.fake.size() if name == "size" else self.fake.stride())
+            sizes = self.fake.size() if name == "size" else self.fake.stride()
             if args or kwargs:
                 return make(sizes[(args[0] if args else kwargs["dim"]).constant()])
-            return SizeVar([ConstVar(s) for s in sizes]) if name == "size" else make(tuple(sizes))
+            return SizeVar([make(size) for size in sizes]) if name == "size" else make(tuple(sizes))
         if name in METADATA_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
             values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
             return make(getattr(self.fake, name)(*values, **named))
@@ -140,7 +146,7 @@ class TensorVar(Var):
     def length(self, tx: Tracer) -> Var:
         if self.fake.dim() == 0:
             tx.raise_(TypeError, "len() of a 0-d tensor")
-        return make(self._static(tx, self.fake.shape)[0])
+        return make(self.fake.shape[0])
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         return tx.graph.call(operator.getitem, [self, key], {})
@@ -170,4 +176,4 @@ class TensorVar(Var):
 def _operand(other: Var) -> bool:
     if isinstance(other, TensorVar):
         return True
-    return isinstance(other, ConstVar) and isinstance(other.value, int | float | complex | bool)
+    return is_number(other) or (isinstance(other, ConstVar) and isinstance(other.value, int | float | complex))

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from .. import _C
-from ..core.guard import TensorMeta
 from ..core.source import AttrSource, CallSource, ConstSource, DictItemSource, FuncPartSource, SeqItemSource, Source
 from . import autogradfn as _autogradfn
 from .base import Var
 from .const import ConstVar, MethodVar
 from .context import MODELS as CONTEXT_MODELS
 from .dictlike import DictInstanceVar
+from .dynamic import wrap_number, wrap_tensor
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
 from .instance import InstanceVar
 from .klass import ClassVar
@@ -46,6 +46,8 @@ IDENTITY_TYPES = (
 def wrap(tx: Any, value: Any, source: Source | None) -> Var:
     """Constants are guarded by value, containers by type and length (items when they are wrapped), tensors by their
     metadata, functions by code, other objects by type, with what is read of them guarded as it is read."""
+    if type(value) in (int, float) and (number := wrap_number(tx, value, source)) is not None:
+        return number
     if value is None or isinstance(value, EQUAL_TYPES) and type(value) in EQUAL_TYPES:
         tx.guard(source, "ID" if value is None else "EQUALS", value)
         return ConstVar(value, source)
@@ -77,12 +79,7 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
         source = ConstSource.of(value, "<tensor constant>")
     if value.layout != torch.strided or value.is_quantized:
         return OpaqueVar(value, source)
-    meta = TensorMeta(
-        type(value), value.dtype, value.device, tuple(value.shape), tuple(value.stride()), value.requires_grad,
-        torch._C._dispatch_keys(value).raw_repr(),
-    )  # fmt: skip
-    tx.guard(source, "TENSOR", meta)
-    return tx.graph.input(source, value)
+    return wrap_tensor(tx, value, source)
 
 
 def _list(tx: Any, value: Any, source: Source | None) -> Var:

@@ -1,0 +1,211 @@
+"""Which sizes and numbers a capture takes as symbols, and the inputs of the graph that are made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..core.expr import Expr, Number
+from ..core.guard import TensorMeta
+from ..core.source import (
+    ConstSource,
+    DictItemSource,
+    LocalSource,
+    ModuleAttrSource,
+    SeqItemSource,
+    SizeSource,
+    Source,
+    StrideSource,
+)
+from ..errors import UserError
+from .base import Var
+from .symint import SYMBOLIC, NumberVar, assume, from_symbolic
+
+MARKS = "_pyframe_marks"  # the attribute of a marked tensor: dimension -> Mark
+_LARGEST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the user said of a dimension. `kind`: dynamic, maybe, static or unbacked."""
+
+    kind: str
+    least: int | None = None
+    most: int | None = None
+
+
+@dataclass(slots=True)
+class Seen:
+    """Sizes and numbers that the captures of one code met, by source, and which of them varied."""
+
+    numbers: dict[Source, Any] = field(default_factory=dict)
+    sizes: dict[Source, tuple[int, ...]] = field(default_factory=dict)
+    varied: set[tuple[Source, int | None]] = field(default_factory=set)
+
+    def number_varies(self, source: Source, value: Any) -> bool:
+        if self.numbers.setdefault(source, value) != value:
+            self.varied.add((source, None))
+        return (source, None) in self.varied
+
+    def varying_dims(self, source: Source, sizes: tuple[int, ...]) -> set[int]:
+        before = self.sizes.setdefault(source, sizes)
+        if len(before) != len(sizes):
+            self.sizes[source] = before = sizes
+        self.varied.update((source, dim) for dim, (old, new) in enumerate(zip(before, sizes, strict=True)) if old != new)
+        return {dim for dim in range(len(sizes)) if (source, dim) in self.varied}
+
+
+def marks_of(tensor: torch.Tensor) -> dict[int, Mark]:
+    """The marks of a tensor, those of torch._dynamo's functions of the same names included."""
+    marks: dict[int, Mark] = {}
+    for attribute, kind in (
+        ("_dynamo_weak_dynamic_indices", "maybe"), ("_dynamo_static_indices", "static"),
+        ("_dynamo_unbacked_indices", "unbacked"), ("_dynamo_dynamic_indices", "dynamic"),
+    ):  # fmt: skip
+        marks.update(dict.fromkeys(getattr(tensor, attribute, ()), Mark(kind)))
+    for limits in getattr(tensor, "_dynamo_dynamic_range", ()):
+        marks[limits.dim] = Mark("dynamic", limits.min, limits.max)
+    marks.update(getattr(tensor, MARKS, {}))
+    return marks
+
+
+# ---- numbers ----------------------------------------------------------------------------------------------
+
+
+def wrap_number(tx: Any, value: int | float, source: Source | None) -> NumberVar | None:
+    """The Var of an int or float that is no constant; None for one that is."""
+    if source is None or tx.options.dynamic is False or (tx.known is not None and tx.known.loops):
+        return None
+    varies = tx.graph.seen.number_varies(source, value)
+    if type(value) is int:
+        if value in (0, 1) or abs(value) >= _LARGEST or not (varies or (tx.options.dynamic and _is_argument(source))):
+            return None
+        tx.guard(source, "TYPE", int)
+        sym = tx.graph.shapes.integer(source, value)
+        tx.graph.numbers[source] = sym
+        return NumberVar(tx, source, sym, source=source)
+    if not (varies or _is_argument(source)) or not math.isfinite(value):
+        return None
+    tx.guard(source, "TYPE", float)
+    tx.graph.numbers[source] = value
+    return NumberVar(tx, source, None, value, source)
+
+
+def _is_argument(source: Source) -> bool:
+    """Whether a value was passed to the frame, alone or in a container."""
+    while isinstance(source, SeqItemSource | DictItemSource):
+        source = source.parent
+    return isinstance(source, LocalSource)
+
+
+# ---- tensors ----------------------------------------------------------------------------------------------
+
+
+def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> Var:
+    """A tensor as an input of the graph, guarded."""
+    dims = _dynamic_dims(tx, value, source)
+    sizes: Sequence[Any] = tuple(value.shape)
+    strides: Sequence[Any] = tuple(value.stride())
+    if dims:
+        sizes = [_size(tx, SizeSource(source, dim), size, dims.get(dim)) for dim, size in enumerate(sizes)]
+        strides = _symbolic_strides(tx, source, sizes, value)
+    meta = TensorMeta(
+        type(value), value.dtype, value.device, _known(sizes), _known(strides), value.requires_grad,
+        torch._C._dispatch_keys(value).raw_repr(),
+    )  # fmt: skip
+    tx.guard(source, "TENSOR", meta)
+    if not dims:
+        return tx.graph.input(source, value)
+    for dim, mark in dims.items():
+        _limit(tx, SizeSource(source, dim), value.size(dim), mark)
+    for dim, stride in enumerate(strides):
+        there = StrideSource(source, dim)
+        if isinstance(stride, SYMBOLIC) and there not in tx.graph.numbers:
+            assume(tx, Expr("==", (there, from_symbolic(stride).tree)))
+    return tx.graph.input(source, value, (sizes, strides))
+
+
+def _known(values: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(None if isinstance(value, SYMBOLIC) else value for value in values)
+
+
+def _dynamic_dims(tx: Any, value: torch.Tensor, source: Source) -> dict[int, Mark]:
+    if isinstance(value, nn.Parameter) or isinstance(source, ConstSource) or not _can_vary(value):
+        return {}
+    sizes = tuple(value.shape)
+    dims: set[int] = set()
+    if tx.options.dynamic is None:
+        dims = tx.graph.seen.varying_dims(source, sizes)
+    elif tx.options.dynamic and not isinstance(source, ModuleAttrSource):
+        dims = set(range(len(sizes)))
+    chosen = {dim: Mark("maybe") for dim in dims}
+    for dim, mark in marks_of(value).items():
+        if mark.kind == "static":
+            chosen.pop(dim, None)
+        elif 0 <= dim < len(sizes):
+            chosen[dim] = mark
+    return {dim: mark for dim, mark in chosen.items() if sizes[dim] > 1 or mark.kind == "unbacked"}
+
+
+def _can_vary(value: torch.Tensor) -> bool:
+    """Whether a fake tensor of other sizes can be made by sizes and strides alone."""
+    if value.is_conj() or value.is_neg() or value.is_inference():
+        return False
+    return value.is_leaf or bool(torch.ops.aten.is_non_overlapping_and_dense(value))
+
+
+def _size(tx: Any, source: Source, value: int, mark: Mark | None) -> Any:
+    if mark is None:
+        return value
+    shapes = tx.graph.shapes
+    sym = shapes.unbacked(source) if mark.kind == "unbacked" else shapes.size(source, value)
+    tx.graph.numbers[source] = sym
+    if mark.kind == "dynamic":
+        tx.graph.promised[source] = tx.user_line()
+    return sym
+
+
+def _limit(tx: Any, source: Source, size: int, mark: Mark) -> None:
+    if not (mark.least or 0) <= size <= (size if mark.most is None else mark.most):
+        raise UserError(f"{source} is {size}, but was marked to lie between {mark.least} and {mark.most}")
+    least = max(2, mark.least or 0) if mark.kind != "unbacked" else mark.least
+    shapes = tx.graph.shapes
+    if least is not None:
+        assume(tx, Expr(">=", (source, Number.of(least))))
+    if mark.most is not None:
+        assume(tx, Expr("<=", (source, Number.of(mark.most))))
+    shapes.narrow(source, least, mark.most)
+
+
+def _symbolic_strides(tx: Any, source: Source, sizes: Sequence[Any], value: torch.Tensor) -> list[Any]:
+    """The strides: products of symbolic sizes as such, others that varied as symbols."""
+    strides = value.stride()
+    found: list[Any] = list(strides)
+    spans: dict[int, Any] = {1: 1}  # what the dimensions inside span -> the same in symbols
+    for dim in sorted(range(len(sizes)), key=lambda dim: (strides[dim], -dim)):
+        stride = strides[dim]
+        if value.size(dim) > 1 and stride in spans:
+            found[dim] = spans[stride]
+        elif stride > 1 and tx.graph.seen.number_varies(StrideSource(source, dim), stride):
+            found[dim] = tx.graph.shapes.size(StrideSource(source, dim), stride)
+            tx.graph.numbers[StrideSource(source, dim)] = found[dim]
+            assume(tx, Expr(">=", (StrideSource(source, dim), Number.of(2))))
+        spans[stride * value.size(dim)] = found[dim] * sizes[dim]
+    return found
+
+
+def fake_of(value: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> torch.Tensor:
+    """A tensor like `value` with symbolic sizes; called under the fake mode."""
+    fake = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+    if not value.requires_grad:
+        return fake
+    fake.requires_grad_()
+    if value.is_leaf:
+        return fake
+    with torch.enable_grad():
+        return fake.clone()
