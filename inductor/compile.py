@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import pickle
 import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,12 +18,17 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from .aot.autograd import compile_training
+from .aot.autograd import wrap
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
+from .aot.joint import module_tensors, to_joint
+from .aot.memory import output_of
+from .aot.partition import partition
+from .aot.refusal import RunOtherwise
+from .aot.training_spec import TrainingSpec, describe
 from .codegen import Source, codegen
 from .errors import CompileError, Unsupported
-from .graph_key import graph_key
+from .graph_key import graph_key, training_key
 from .ir.printer import print_graph
 from .lower import lower_graph, separate_results
 from .options import CompileOptions
@@ -72,6 +79,15 @@ class Artifact:
     structure: pytree.TreeSpec | None
 
 
+@dataclass(frozen=True)
+class TrainingArtifact:
+    """A compiled forward and backward as the cache keeps them."""
+
+    spec: TrainingSpec
+    forward: Artifact
+    backward: Artifact
+
+
 def compile_fx(
     gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
@@ -87,7 +103,7 @@ def compile_fx(
         return Specialized(gm, functools.partial(compile_fx, options=options))
     try:
         if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, example_inputs)):
-            return _compile_training(gm, example_inputs, report)
+            return _compile_training(gm, example_inputs, chosen, report)
         return _compile(gm, example_inputs, chosen, report)
     except (Unsupported, BuildError, OSError) as error:
         report.fallback = str(error)
@@ -107,16 +123,12 @@ def _compile(
 ) -> Callable[..., Any]:
     with report.phase("cache"):
         key = graph_key(gm, inputs, attributes_of(gm)) if options.cache else None
-        artifact = _load(key) if key else None
-        report.cache = "off" if key is None else "miss" if artifact is None else "hit"
-        show("cache", lambda: f"graph {key}: {report.cache}")
-    if artifact is not None:
-        _show_code(artifact)
+        artifact = _load(key, report)
     if artifact is None:
         artifact = _generate(gm, inputs, report)
-        if key is not None:
-            with report.phase("cache"):
-                _store(key, artifact)
+        _store(key, artifact, report)
+    else:
+        _show_code(artifact)
     addresses = _build(artifact, report)
     attributes = tuple(value for _, value in attributes_of(gm))
     plan = make_plan(artifact.spec, addresses, attributes, artifact.form or "list", fallback=gm.forward)
@@ -160,50 +172,93 @@ def _show_code(artifact: Artifact) -> None:
 def _build(artifact: Artifact, report: CompileReport) -> list[Any]:
     """What `make_plan` takes as kernels."""
     with report.phase("build"):
-        if not artifact.sources:
-            addresses: list[Any] = []
-        elif artifact.spec.device == "cpu":
-            addresses = list(kernel_addresses(build_all(artifact.sources), artifact.spec.kernel_names))
-        else:
-            addresses = load_cubins(artifact.sources, torch.device(artifact.spec.device))
+        addresses = _kernels(artifact)
     report.kernels += len(artifact.spec.kernel_names)
     report.externs += sum(isinstance(step, Extern) for step in artifact.spec.steps)
     return addresses
 
 
-def _compile_training(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Callable[..., Any]:
-    start, compiling = time.perf_counter(), 0.0
+def _kernels(artifact: Artifact) -> list[Any]:
+    if not artifact.sources:
+        return []
+    if artifact.spec.device == "cpu":
+        return list(kernel_addresses(build_all(artifact.sources), artifact.spec.kernel_names))
+    return load_cubins(artifact.sources, torch.device(artifact.spec.device))
 
-    def compile_half(half: fx.GraphModule) -> Callable[..., Any]:
-        nonlocal compiling
-        began = time.perf_counter()
-        results = next(iter(half.graph.find_nodes(op="output"))).args[0]
-        _, structure = pytree.tree_flatten([0] * len(results))
-        artifact = _generate_aten(half, separate_results(half), structure, report)
-        plan = make_plan(artifact.spec, _build(artifact, report), form="list", fallback=half.forward)
-        compiling += time.perf_counter() - began
-        return plan
 
-    call = compile_training(gm, inputs, compile_half, decompositions())
-    report.seconds["aot"] = time.perf_counter() - start - compiling
-    return call
+def _compile_training(
+    gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
+) -> Callable[..., Any]:
+    with report.phase("cache"):
+        key = training_key(gm, inputs, *module_tensors(gm, inputs)) if options.cache else None
+        artifact = _load(key, report)
+    if artifact is None:
+        artifact = _generate_training(gm, inputs, report)
+        _store(key, artifact, report)
+    else:
+        _show_code(artifact.forward)
+        _show_code(artifact.backward)
+    return wrap(gm, inputs, artifact.spec, _half_plan(artifact.forward, report), _half_plan(artifact.backward, report))
+
+
+def _generate_training(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> TrainingArtifact:
+    with report.phase("joint"):
+        joint = to_joint(gm, inputs, decompositions())
+    with report.phase("partition"):
+        halves = partition(joint)
+        spec = describe(joint, halves)
+    forward = _generate_half(halves.forward, report)
+    with ThreadPoolExecutor(1) as pool:  # the forward is built while the backward is generated
+        building = pool.submit(_kernels, forward)
+        backward = _generate_half(halves.backward, report)
+        with report.phase("build"):
+            _kernels(backward)
+            building.result()
+    return TrainingArtifact(spec, forward, backward)
+
+
+def _generate_half(half: fx.GraphModule, report: CompileReport) -> Artifact:
+    _, structure = pytree.tree_flatten([0] * len(output_of(half.graph).args[0]))
+    return _generate_aten(half, separate_results(half), structure, report)
+
+
+def _half_plan(artifact: Artifact, report: CompileReport) -> Callable[..., Any]:
+    otherwise = RunOtherwise(artifact.spec)
+    otherwise.plan = make_plan(artifact.spec, _build(artifact, report), form="list", fallback=otherwise)
+    return otherwise.plan
 
 
 # ---- the graph cache
 
 
-def _load(key: str) -> Artifact | None:
-    data = shared_cache().get(key, ".graph")
+def _load(key: str | None, report: CompileReport) -> Any:
+    """The artifact of a key, if there is one; None for no key."""
+    data = shared_cache().get(key, ".graph") if key else None
+    report.cache = "off" if key is None else "miss" if data is None else "hit"
+    show("cache", lambda: f"graph {key}: {report.cache}")
     # the entry's checksum was right, so it is what a process with this very source wrote
     return None if data is None else pickle.loads(data)
 
 
-def _store(key: str, artifact: Artifact) -> None:
-    try:
-        data = pickle.dumps(artifact)
-    except (pickle.PicklingError, TypeError, AttributeError):  # outputs in containers of a local class
+def _store(key: str | None, artifact: Any, report: CompileReport) -> None:
+    if key is None:
         return
-    shared_cache().put(key, data, ".graph")
+    with report.phase("cache"):
+        data = io.BytesIO()
+        try:
+            _Pickler(data).dump(artifact)
+        except (pickle.PicklingError, TypeError, AttributeError):  # outputs in containers of a local class
+            return
+        shared_cache().put(key, data.getvalue(), ".graph")
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves of a pytree by what makes them: torch warns of their class wherever an object of it is created."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, pytree.TreeSpec) and value.is_leaf():
+            return pytree.tree_structure, (0,)
+        return NotImplemented
 
 
 # ---- around the plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +22,52 @@ class _NoKey(Exception):
 def graph_key(gm: fx.GraphModule, inputs: Sequence[Any], attributes: Sequence[tuple[str, torch.Tensor]]) -> str | None:
     """The key of a graph on inputs of this metadata under the current modes; None if it cannot be named."""
     try:
-        numbers: dict[fx.Node, int] = {}
-        parts = [_source_hash(), _process(), *map(_metadata, inputs)]
+        parts = [_process(), *map(_metadata, inputs)]
         parts += [f"{name}: {_metadata(value)}" for name, value in attributes]
-        for node in gm.graph.nodes:
-            numbers[node] = len(numbers)
-            match node.op:
-                case "placeholder" | "output":
-                    target = ""
-                case "get_attr" | "call_method":
-                    target = str(node.target)
-                case _:
-                    target = _target(node)
-            args = _argument(node.args, numbers), _argument(tuple(sorted(node.kwargs.items())), numbers)
-            parts.append(f"{node.op} {target} {args}")
-            if node.op == "get_attr" and str(node.target) not in dict(attributes):
-                raise _NoKey
+        parts += _nodes(gm, {name for name, _ in attributes})
     except _NoKey:
         return None
-    return content_key("graph", *parts)
+    return content_key("graph", _source_hash(), *parts)
+
+
+def training_key(
+    gm: fx.GraphModule, inputs: Sequence[Any], attributes: Sequence[torch.Tensor], names: Mapping[str, int]
+) -> str | None:
+    """Like `graph_key` for a graph with its gradients; `attributes` and `names` as `aot.joint.module_tensors` gives.
+
+    What autograd sees of the inputs is part of it, and which of them share memory.
+    """
+    primals = (*inputs, *attributes)
+    try:
+        parts = [_process(), str(torch.is_autocast_cache_enabled()), str(len(inputs))]
+        parts += [f"{_metadata(x)} {x.requires_grad} {x.is_leaf} {x.storage_offset()}" for x in primals]
+        parts += [f"{name}: {i}" for name, i in names.items()]
+        parts += _nodes(gm, set(names))
+    except _NoKey:
+        return None
+    storages = [x.untyped_storage()._cdata for x in primals]
+    sharing = [storages.index(x) for x in storages]
+    return content_key("training", _source_hash(), repr(sharing), *parts)
+
+
+def _nodes(gm: fx.GraphModule, known: Collection[str]) -> list[str]:
+    """A line for each node; `known` are the names of tensors that the graph may read off its module."""
+    numbers: dict[fx.Node, int] = {}
+    lines = []
+    for node in gm.graph.nodes:
+        numbers[node] = len(numbers)
+        match node.op:
+            case "placeholder" | "output":
+                target = ""
+            case "get_attr" | "call_method":
+                target = str(node.target)
+            case _:
+                target = _target(node)
+        args = _argument(node.args, numbers), _argument(tuple(sorted(node.kwargs.items())), numbers)
+        lines.append(f"{node.op} {target} {args}")
+        if node.op == "get_attr" and str(node.target) not in known:
+            raise _NoKey
+    return lines
 
 
 def _process() -> str:
@@ -48,8 +75,17 @@ def _process() -> str:
     return repr((
         torch.__version__, torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), devices,
         torch.get_float32_matmul_precision(), torch.backends.mkldnn.is_available(),
-        torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32,
+        torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32, _attention(),
     ))  # fmt: skip
+
+
+def _attention() -> tuple[bool, ...]:
+    """Which kernels scaled_dot_product_attention may choose from: it does while it is traced."""
+    allowed = torch.backends.cuda
+    return (
+        allowed.flash_sdp_enabled(), allowed.mem_efficient_sdp_enabled(), allowed.math_sdp_enabled(),
+        allowed.cudnn_sdp_enabled(),
+    )  # fmt: skip
 
 
 def _metadata(x: Any) -> str:

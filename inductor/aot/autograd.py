@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from .joint import module_tensors, to_joint
 from .partition import partition
+from .refusal import Refused
 from .rerun import Rerun
 from .results import Constant, Input, Made, Result, View
 from .training_spec import Layout, TrainingSpec, describe
@@ -36,10 +37,6 @@ def compile_training(
     halves = partition(joint)
     spec = describe(joint, halves)
     return wrap(gm, inputs, spec, compile_graph(halves.forward), compile_graph(halves.backward))
-
-
-class Refused(Exception):
-    """A compiled forward does not take these inputs, which are as they were: the captured graph is to run."""
 
 
 def wrap(

@@ -178,8 +178,10 @@ def recomputable(node: Node) -> bool:
         return recomputable(node.args[0])
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
-    return torch.Tag.pointwise in node.target.tags or node.target.overloadpacket in _CHEAP or (
-        node.target is torch.ops.prims.convert_element_type.default
+    return (
+        torch.Tag.pointwise in node.target.tags
+        or node.target.overloadpacket in _CHEAP
+        or (node.target is torch.ops.prims.convert_element_type.default)
     )
 
 

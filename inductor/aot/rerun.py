@@ -110,4 +110,3 @@ class Rerun:
 
 def _rng(device: tuple[torch.device, ...]) -> Any:
     return getattr(torch, device[0].type) if device else torch
-

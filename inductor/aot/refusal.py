@@ -1,0 +1,41 @@
+"""What is done with inputs that a compiled half does not take as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..runtime.plan_spec import PlanSpec
+
+
+class Refused(Exception):
+    """A compiled forward does not take these inputs, which are as they were: the captured graph is to run."""
+
+
+class RunOtherwise:
+    """A plan's fallback: runs `plan` on aligned copies of inputs that are not aligned as its spec says.
+
+    Refused where that cannot be what is wrong: an input that is written overlaps another.
+    """
+
+    plan: Callable[..., Any]
+
+    def __init__(self, spec: PlanSpec) -> None:
+        self.aligned, self.written = spec.aligned, set(spec.mutated)
+
+    def __call__(self, *args: torch.Tensor) -> Any:
+        moved = [i for i in self.aligned if i < len(args) and args[i].data_ptr() % 16]
+        if not moved or not self.written.isdisjoint(moved):
+            raise Refused
+        given = list(args)
+        for i in moved:
+            given[i] = _aligned(args[i])
+        return self.plan(*given)
+
+
+def _aligned(x: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, whatever they are."""
+    length = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride())) if x.numel() else 0
+    return x.as_strided((length,), (1,)).clone().as_strided(x.shape, x.stride())
