@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -201,7 +201,10 @@ class GraphBuilder:
                 tx.graph_break("data-dependent-branch", f"{label}: depends on {error.cond}")
             tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
         node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
-        return self._wrap(node, result, args)
+        tensors = list(_tensors((*args, *kwargs.values())))
+        if isinstance(result, str) and tensors and target != "type":
+            tx.graph_break("tensor-to-python", f"{label} gives text about a tensor")
+        return self._wrap(node, result, tensors)
 
     def _annotate(self, node: fx.Node) -> fx.Node:
         if self.tx is not None:
@@ -235,10 +238,10 @@ class GraphBuilder:
             assert self.tx is not None
             return self.tx.graph_break("unsupported-object", f"{value.describe()} as an argument of a torch function")
 
-    def _wrap(self, node: fx.Node, result: Any, args: Sequence[Any]) -> Var:
+    def _wrap(self, node: fx.Node, result: Any, args: Sequence[TensorVar]) -> Var:
         if isinstance(result, torch.Tensor):
             for arg in args:  # an in-place operation gives back its argument: the same object
-                if isinstance(arg, TensorVar) and arg.fake is result:
+                if arg.fake is result:
                     node.meta["val"] = result
                     arg.node = node
                     return arg
@@ -248,7 +251,7 @@ class GraphBuilder:
             items = []
             for i, item in enumerate(result):
                 part = self._annotate(self.graph.call_function(operator.getitem, (node, i)))
-                items.append(self._wrap(part, item, ()))
+                items.append(self._wrap(part, item, args))
             if isinstance(result, list):
                 return ListVar(items)
             if hasattr(type(result), "_fields"):
@@ -264,6 +267,15 @@ class GraphBuilder:
 
 def _about(guard: Guard, source: Source) -> bool:
     return guard.kind == "RELATION" and source in sources(guard.payload)
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[TensorVar]:
+    """The tensors among arguments and in their sequences."""
+    for value in values:
+        if isinstance(value, TensorVar):
+            yield value
+        elif isinstance(value, ListVar | TupleVar):
+            yield from _tensors(value.items)
 
 
 def _trace_line(line: UserLine) -> str:

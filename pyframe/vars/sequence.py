@@ -193,6 +193,9 @@ class ListVar(SequenceVar):
     def like(self, items: Sequence[Var]) -> Var:
         return ListVar(items)
 
+    def is_constant(self) -> bool:
+        return False
+
     def constant(self) -> Any:
         raise NotConstant("list")
 

@@ -42,7 +42,11 @@ METADATA_METHODS = {
     "element_size", "storage_offset", "get_device", "is_conj", "is_neg", "is_inference",
 }  # fmt: skip
 TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag"}
-TO_PYTHON = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr"}
+TO_PYTHON = {
+    "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr",
+    "__repr__", "__str__", "__format__", "__hash__", "__array__", "__dlpack__", "__reduce__", "__reduce_ex__",
+    "__deepcopy__", "is_shared", "is_pinned", "__contains__",
+}  # fmt: skip
 # Methods that change what kind of tensor the object is; left to the real interpreter.
 METADATA_MUTATION = {
     "resize_", "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
@@ -73,6 +77,8 @@ class TensorVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name == "shape":
             return SizeVar([make(size) for size in self.fake.shape])
+        if name in ("is_leaf", "grad_fn") and self.source is not None and self.fake.requires_grad:
+            tx.guard(AttrSource(self.source, "is_leaf"), "EQUALS", self.fake.is_leaf)
         if name in METADATA:
             return make(getattr(self.fake, name))
         if name in TENSOR_PROPERTIES:
@@ -85,7 +91,7 @@ class TensorVar(Var):
         if name in ("grad", "grad_fn", "_version"):
             if name == "grad" and original is not None and self.fake.is_leaf:
                 return tx.wrap(original.grad, AttrSource(self.source, name))
-            if name != "_version" and self.source is None and not self.fake.requires_grad:
+            if name == "grad_fn" and self.fake.is_leaf or name == "grad" and not self.fake.requires_grad:
                 return ConstVar(None)
             self.unsupported(tx, f"attribute {name!r}")
         if original is not None and name in original.__dict__:

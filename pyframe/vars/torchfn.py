@@ -29,7 +29,7 @@ FOLD = {
     torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
     torch.overrides.has_torch_function_variadic, torch.jit.is_scripting, torch.jit.is_tracing,
     torch.is_autocast_cache_enabled, torch.get_num_threads, torch.is_deterministic_algorithms_warn_only_enabled,
-    torch.compiler.is_exporting, torch.backends.mha.get_fastpath_enabled, torch.result_type,
+    torch.compiler.is_exporting, torch.backends.mha.get_fastpath_enabled,
 }  # fmt: skip
 # Classes whose instances are constants.
 CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device)

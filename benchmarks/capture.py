@@ -1,0 +1,228 @@
+"""How much of real models is captured: graphs, breaks and seconds, next to torch.compile's.
+
+    python -m benchmarks.capture [--only SUBSTRING ...] [--quick] [--reuse]
+
+Each model runs in a process of its own, twice under a backend that runs the graph as it is; its result is compared
+with eager's.  `--reuse` takes the columns of torch.compile from the last results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .harness import RESULTS, report
+
+SYSTEMS = ("pyframe", "torch.compile")
+
+
+# ---- in the child ----
+def equal(a: Any, b: Any, seen: set[int] | None = None) -> bool:
+    """Same type and structure; tensors bitwise equal (NaN equal to NaN)."""
+    import torch
+
+    seen = set() if seen is None else seen
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and _close(a, b)
+    if type(a) is not type(b):
+        return False
+    if id(a) in seen:
+        return True
+    seen.add(id(a))
+    if isinstance(a, Mapping):
+        return list(a) == list(b) and all(equal(a[key], b[key], seen) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(equal(x, y, seen) for x, y in zip(a, b, strict=True))
+    if hasattr(a, "__dict__") and not isinstance(a, type):
+        return equal(vars(a), vars(b), seen)
+    return bool(a == b)
+
+
+def _close(a: Any, b: Any) -> bool:
+    import torch
+
+    return a.shape == b.shape and bool(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True))
+
+
+def child(name: str, system: str) -> None:
+    """Prints one line of JSON."""
+    import copy
+
+    import torch
+
+    from .capture_models import CASES
+
+    model, inputs = CASES[name]()
+    expected_model = copy.deepcopy(model)
+
+    def run(fn: Any) -> Any:
+        torch.manual_seed(1)
+        return fn(**copy.deepcopy(inputs))
+
+    grad = torch.set_grad_enabled(model.training or name.startswith("hard/"))
+    with grad:
+        want = [run(expected_model) for _ in range(2)]
+        measured, got = (_ours if system == "pyframe" else _theirs)(model, run)
+    measured["equal"] = all(map(equal, want, got)) and equal(dict(expected_model.state_dict()), dict(model.state_dict()))
+    print("RESULT " + json.dumps(measured))
+
+
+def _ours(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:
+    import pyframe
+    from pyframe.metrics import counters
+
+    compiled = pyframe.compile(model, backend="eager")
+    reasons: list[str] = []
+    with _break_reasons(reasons):
+        start = time.perf_counter()
+        got = [run(compiled)]
+        seconds = time.perf_counter() - start
+    counted = {"graphs": counters["graphs"], "breaks": sum(counters["graph_breaks"].values())}
+    got.append(run(compiled))
+    return {**counted, "seconds": seconds, "reasons": reasons, "recompiles": counters["recompiles"]}, got
+
+
+def _break_reasons(reasons: list[str]) -> Any:
+    """Collects what the log says of each break."""
+    from unittest import mock
+
+    from pyframe import driver
+
+    plain = driver.log
+
+    def log(topic: str, message: Any, *args: Any) -> None:
+        if topic == "breaks":
+            reasons.append(str(message))
+        plain(topic, message, *args)
+
+    return mock.patch.object(driver, "log", log)
+
+
+def _theirs(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:
+    import torch
+    from torch._dynamo.utils import counters
+
+    graphs = 0
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        nonlocal graphs
+        graphs += 1
+        return gm.forward
+
+    compiled = torch.compile(model, backend=backend)
+    start = time.perf_counter()
+    got = [run(compiled)]
+    measured = {
+        "seconds": time.perf_counter() - start,
+        "graphs": graphs,
+        "breaks": max(sum(counters["graph_break"].values()), graphs - 1),
+        "reasons": [str(reason) for reason in counters["graph_break"]],
+    }
+    got.append(run(compiled))
+    return measured, got
+
+
+# ---- in the parent ----
+def measure(name: str, system: str, timeout: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.capture", "--child", name, system]
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    try:
+        out = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout, env=env)
+    except subprocess.TimeoutExpired:
+        return {"error": f"no end after {timeout:.0f} s"}
+    for line in out.stdout.splitlines():
+        if line.startswith("RESULT "):
+            return json.loads(line.removeprefix("RESULT "))
+    last = [line for line in out.stderr.splitlines() if line.strip()] or [f"exit status {out.returncode}"]
+    return {"error": last[-1]}
+
+
+def row(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    def of(measured: dict[str, Any], field: str) -> Any:
+        return measured.get(field, "-")
+
+    return {
+        "model": name,
+        "equal": ours.get("equal", "error"),
+        "graphs": of(ours, "graphs"),
+        "breaks": of(ours, "breaks"),
+        "seconds": of(ours, "seconds"),
+        "torch.compile graphs": of(theirs, "graphs"),
+        "torch.compile breaks": of(theirs, "breaks"),
+        "torch.compile seconds": of(theirs, "seconds"),
+        "first break": _shortened(ours.get("error") or next(iter(ours.get("reasons", ())), "")),
+        "torch.compile error": _shortened(theirs.get("error", "")),
+    }
+
+
+def _shortened(reason: str, limit: int = 200) -> str:
+    text = " ".join(reason.split())
+    return text if len(text) <= limit else text[:limit] + " ..."
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    ran = [row for row in rows if row["equal"] != "error"]
+    whole = [row for row in ran if row["breaks"] == 0]
+    more = [row for row in ran if isinstance(row["torch.compile graphs"], int) and row["graphs"] > row["torch.compile graphs"]]
+    wrong = [row["model"] for row in rows if row["equal"] is False]
+    failed = [row["model"] for row in rows if row["equal"] == "error"]
+    lines = [
+        f"{len(rows)} models: {len(whole)} without breaks ({len(whole) / max(len(rows), 1):.0%}), "
+        f"{len(more)} with more graphs than torch.compile, {len(wrong)} not equal to eager, {len(failed)} that did not run"
+    ]
+    for label, names in (
+        ("more graphs", [row["model"] for row in more]), ("not equal", wrong), ("did not run", failed)
+    ):  # fmt: skip
+        if names:
+            lines.append(f"{label}: {', '.join(names)}")
+    return "\n".join(lines)
+
+
+def last_results() -> dict[str, dict[str, Any]]:
+    path = RESULTS / "capture.json"
+    return json.loads(path.read_text())["measured"] if path.exists() else {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--child", nargs=2, metavar=("MODEL", "SYSTEM"))
+    parser.add_argument("--only", nargs="*", default=[], help="models whose name contains one of these")
+    parser.add_argument("--quick", action="store_true", help="a small selection")
+    parser.add_argument("--reuse", action="store_true", help="torch.compile's columns from the last results")
+    parser.add_argument("--merge", action="store_true", help="keep the last results of the models not run")
+    parser.add_argument("--timeout", type=float, default=240.0, help="seconds for one model in one system")
+    options = parser.parse_args()
+    if options.child:
+        child(*options.child)
+        return
+    from .capture_models import CASES, QUICK
+
+    names = [n for n in (QUICK if options.quick else CASES) if not options.only or any(o in n for o in options.only)]
+    if not names:
+        raise SystemExit(f"no model matches {options.only}; there are: {', '.join(CASES)}")
+    last = last_results()
+    measured = last if options.merge else {}
+    for name in names:
+        known = last.get(name, {}).get("torch.compile") if options.reuse else None
+        theirs = known if known and "error" not in known else measure(name, "torch.compile", options.timeout)
+        measured[name] = {"pyframe": measure(name, "pyframe", options.timeout), "torch.compile": theirs}
+        each = row(name, measured[name]["pyframe"], theirs)
+        print(*each.values(), sep=" | ", flush=True)
+    rows = [row(name, **_both(measured[name])) for name in CASES if name in measured]
+    text = summary(rows)
+    report("capture", rows, summary=text, measured=measured)
+    print(text)
+
+
+def _both(measured: dict[str, Any]) -> dict[str, Any]:
+    return {"ours": measured["pyframe"], "theirs": measured["torch.compile"]}
+
+
+if __name__ == "__main__":
+    main()
