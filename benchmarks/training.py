@@ -3,6 +3,7 @@
     python -m benchmarks.training                  # small models on the CPU, in float32
     python -m benchmarks.training --device cuda    # usual sizes, autocast to bfloat16, parameters in float32
     python -m benchmarks.training --device cuda --program bert
+    python -m benchmarks.training --device cuda --program gpt --profile    # the GPU time of a step by kernel
     python -m benchmarks.training --tiny           # the programs of `--device cuda` in small, to see whether they run
 
 Step times are medians of interleaved runs in one process. Each system's first step, peak memory and losses are those of
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
+import itertools
 import json
 import os
 import subprocess
@@ -32,6 +34,7 @@ from .programs import make_bert, make_gpt, tensors
 
 SYSTEMS = ("eager", "torch.compile", "pyframe")
 STEPS = 4  # after the first, of which the memory is measured
+MOST_KERNELS = 45  # that a profile lists
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,25 @@ def child(name: str, system: str, setting: Setting) -> None:
     print("FOUND", json.dumps({**found, "losses": losses}))
 
 
+def profile(name: str, system: str, setting: Setting) -> None:
+    """Prints the GPU time of a step by kernel."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as recorded
+
+    step = stepper(*prepare(name, setting), setting, system)
+    for _ in range(3):
+        step().item()
+    with recorded(activities=[ProfilerActivity.CUDA]) as result:
+        for _ in range(STEPS):
+            step()
+        setting.synchronize()
+    kernels = sorted(result.key_averages(), key=lambda k: -k.device_time_total)
+    total = sum(k.device_time_total for k in kernels)
+    print(f"== {_title(name, setting)} {system}: {total / STEPS / 1e3:.2f} ms of the GPU a step")
+    for kernel in kernels[:MOST_KERNELS]:
+        print(f"{kernel.device_time_total / STEPS:9.1f} us {kernel.count / STEPS:6.1f}x  {kernel.key[:110]}")
+
+
 def measured(name: str, system: str, setting: Setting) -> dict[str, Any]:
     """What `child` found, in a new process."""
     command = [sys.executable, "-m", "benchmarks.training", "--child", name, system, *setting.arguments]
@@ -204,15 +226,21 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="the programs of --device cuda in sizes that run anywhere")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--child", nargs=2, metavar=("PROGRAM", "SYSTEM"), help=argparse.SUPPRESS)
+    parser.add_argument("--profile", action="store_true", help="the GPU time of a step by kernel, and nothing else")
     options = parser.parse_args()
     setting = Setting(options.device, options.tiny)
+    names = [options.program] if options.program else ["gpt", "bert", *["resnet"] * setting.large]
     if options.child:
         child(*options.child, setting)
+        return
+    if options.profile:
+        for name, system in itertools.product(names, SYSTEMS):
+            profile(name, system, setting)
         return
     from .harness import report, table
 
     rows = []
-    for name in [options.program] if options.program else ["gpt", "bert", *["resnet"] * setting.large]:
+    for name in names:
         rows.append(row(name, setting, options.rounds))
         print(table([{"": k, name: v} for k, v in rows[-1].items()]), flush=True)
     if not setting.tiny:
