@@ -22,6 +22,7 @@ from .aot.autograd import wrap
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
 from .aot.joint import module_tensors, to_joint
+from .aot.losses import training_decompositions
 from .aot.memory import output_of
 from .aot.partition import partition
 from .aot.refusal import RunOtherwise
@@ -32,7 +33,7 @@ from .graph_key import graph_key, training_key
 from .ir.printer import print_graph
 from .lower import lower_graph, separate_results
 from .options import CompileOptions
-from .passes import run_passes
+from .passes import biases_apart, run_passes, without_known_masks
 from .runtime.cache import shared_cache
 from .runtime.cpp_build import BuildError, build_all, kernel_addresses
 from .runtime.cuda import load_cubins
@@ -101,6 +102,7 @@ def compile_fx(
     report = gm.meta["compile_report"] = CompileReport()
     if is_symbolic(example_inputs):
         return Specialized(gm, functools.partial(compile_fx, options=options))
+    gm = without_known_masks(gm)
     try:
         if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, example_inputs)):
             return _compile_training(gm, example_inputs, chosen, report)
@@ -203,7 +205,7 @@ def _compile_training(
 
 def _generate_training(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> TrainingArtifact:
     with report.phase("joint"):
-        joint = to_joint(gm, inputs, decompositions())
+        joint = to_joint(gm, inputs, training_decompositions())
     with report.phase("partition"):
         halves = partition(joint)
         spec = describe(joint, halves)
@@ -218,6 +220,8 @@ def _generate_training(gm: fx.GraphModule, inputs: Sequence[Any], report: Compil
 
 
 def _generate_half(half: fx.GraphModule, report: CompileReport) -> Artifact:
+    with report.phase("passes"):
+        biases_apart(half)
     _, structure = pytree.tree_flatten([0] * len(output_of(half.graph).args[0]))
     return _generate_aten(half, separate_results(half), structure, report)
 

@@ -88,7 +88,12 @@ def _functional(
     fn: Callable[..., Any], decompositions: Mapping[Any, Callable[..., Any]] | None, fakes: Sequence[Any]
 ) -> torch.fx.GraphModule:
     pure = torch.func.functionalize(fn, remove="mutations")
-    return make_fx(pure, decomposition_table=dict(decompositions or {}))(*fakes)
+    try:
+        return make_fx(pure, decomposition_table=dict(decompositions or {}))(*fakes)
+    except RuntimeError as error:
+        if "support functionalizing" not in str(error):
+            raise
+        raise NotFunctional(str(error).split(".")[0]) from error  # an operator that torch has no functional form of
 
 
 def _writes_inside(graph: torch.fx.GraphModule) -> bool:

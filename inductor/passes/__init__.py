@@ -1,4 +1,4 @@
-"""Passes over ATen graphs before they are lowered: each one file with one function from graph to graph, in place."""
+"""Passes over graphs before they are lowered, each one file. All but `without_known_masks` take ATen graphs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from torch import fx
 
+from .attention import without_known_masks
 from .bias import biases_apart
 from .convolution import without_bias
+from .epilogue import activated_products
 from .layout import channels_last
 from .matmul import products_of_convolutions
 
-__all__ = ["run_passes"]
+__all__ = ["biases_apart", "run_passes", "without_known_masks"]
 
 
 def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = False) -> fx.GraphModule:
@@ -20,9 +22,11 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
     `shared`: as for `lower_graph`. `force`: whether it pays or not.
     """
     biases_apart(gm)
-    if channels_last(gm, shared, force):
+    converted = channels_last(gm, shared, force)
+    if converted:
         products_of_convolutions(gm)
         without_bias(gm)
+    if activated_products(gm) or converted:
         gm.graph.eliminate_dead_code()
         gm.graph.lint()
         gm.recompile()

@@ -116,3 +116,11 @@ def test_the_peers_are_not_imported():
             "bad = [m for m in sys.modules if m.startswith(('torch._dynamo', 'torch._inductor', 'torch._functorch.aot'))]\n"
             "assert not bad, bad")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_operators_without_a_functional_form():
+    def diagonal(x):
+        return x.clone().fill_diagonal_(1.0)
+
+    with pytest.raises(NotFunctional, match="fill_diagonal_"):
+        to_aten(torch.fx.symbolic_trace(diagonal), [torch.randn(3, 3)])

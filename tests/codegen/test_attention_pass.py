@@ -1,0 +1,106 @@
+"""Attention whose mask is known when compiling has none, and one whose mask is not keeps it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pyframe
+from inductor.passes.attention import without_known_masks
+
+torch.manual_seed(0)
+Q = torch.randn(2, 3, 8, 16)
+sdpa = F.scaled_dot_product_attention
+
+
+def everything(q):
+    return sdpa(q, q, q, attn_mask=torch.ones(8, 8, dtype=torch.bool).expand(2, 1, 8, 8))
+
+
+def from_positions(q):
+    at = torch.arange(q.shape[2])
+    return sdpa(q, q, q, (at[None] >= 0)[None, None].expand(2, 1, 8, 8))
+
+
+def lower(q):
+    at = torch.arange(8)
+    return sdpa(q, q, q, attn_mask=at[None, None, None, :] <= at[:, None])
+
+
+def lower_in_place(q):
+    mask = torch.zeros(8, 8)
+    mask.masked_fill_(torch.ones(8, 8).triu(1).bool(), float("-inf"))
+    return sdpa(q, q, q, attn_mask=mask)
+
+
+def written_afterwards(q):
+    mask = torch.ones(8, 8, dtype=torch.bool)
+    mask[0, 1:] = False
+    return sdpa(q, q, q, attn_mask=mask)
+
+
+def written_from_an_input(q):
+    mask = torch.zeros(8, 8)
+    mask.copy_(q[0, 0, :, :8])
+    return sdpa(q, q, q, attn_mask=mask)
+
+
+def written_through_a_view(q):
+    mask = torch.ones(8, 8, dtype=torch.bool)
+    row = mask[0]
+    row[3:].fill_(False)
+    return sdpa(q, q, q, attn_mask=mask)
+
+
+def written_from_an_input_through_a_view(q):
+    mask = torch.ones(8, 8, dtype=torch.bool)
+    mask.t().logical_and_(q[0, 0, :, :8] > 0)
+    return sdpa(q, q, q, attn_mask=mask.index_fill_(1, torch.tensor([0]), True))
+
+
+def windowed(q):
+    at = torch.arange(8)
+    return sdpa(q, q, q, attn_mask=(at[:, None] - at).abs() < 3)
+
+
+def biased(q):
+    return sdpa(q, q, q, attn_mask=torch.arange(64).view(8, 8) / 10)
+
+
+def random(q):
+    return sdpa(q, q, q, attn_mask=torch.rand(8, 8) > -1)
+
+
+def given(q):
+    return sdpa(q, q, q, attn_mask=q[0, 0, :, :8] > -1e9)
+
+
+def rectangular(q):
+    at = torch.arange(8)
+    return sdpa(q[:, :, :4], q, q, attn_mask=at <= at[:4, None])
+
+
+@pytest.mark.parametrize("fn, mask", [
+    (everything, "all"), (from_positions, "all"), (lower, "causal"), (lower_in_place, "causal"),
+    (written_afterwards, None), (written_from_an_input, None), (windowed, None), (biased, None), (random, None),
+    (written_through_a_view, None), (written_from_an_input_through_a_view, None), (given, None), (rectangular, None),
+])
+def test_masks(fn, mask):
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm
+
+    pyframe.compile(fn, backend=backend)(Q)
+    (gm,) = graphs
+    changed = without_known_masks(gm)
+    (node,) = changed.graph.find_nodes(op="call_function", target=sdpa)
+    if mask is None:
+        assert changed is gm
+    else:
+        assert node.kwargs["attn_mask"] is None and node.kwargs["is_causal"] is (mask == "causal")
+        (before,) = gm.graph.find_nodes(op="call_function", target=sdpa)
+        assert len(before.args) > 3 or before.kwargs.get("attn_mask") is not None
+        changed.graph.lint()
+    torch.testing.assert_close(changed(Q)[0], fn(Q))
+    torch.testing.assert_close(pyframe.compile(fn)(Q), fn(Q))
