@@ -138,7 +138,7 @@ class _Plan:
         for x in early:
             inner, outer = number[x], number[x] + 1
             net.edge(inner, outer, self._cost(x) * (_FARTHEST + distance[x]) if self._savable(x) else INFINITE)
-            if not recomputable(x):
+            if not recomputable(x) and not x.meta.get("backward"):
                 net.edge(0, inner, INFINITE)
             for source in x.all_input_nodes:
                 net.edge(number[source] + 1, inner, INFINITE)

@@ -1,0 +1,54 @@
+"""How losses over many classes are traced for training: so that the backward needs no probabilities of the forward's.
+
+The logarithm of a softmax over a vocabulary is the largest tensor of a language model. In these terms it is computed
+again from the logits, which exist anyway and are often half as wide, and from two numbers a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .decompositions import decompositions
+
+aten = torch.ops.aten
+_MEAN = 1  # of the reductions that ATen counts
+
+
+def training_decompositions() -> dict[Any, Callable[..., Any]]:
+    """What is rewritten as simpler operators before a joint graph is partitioned."""
+    own = {aten._log_softmax.default: log_softmax, aten.nll_loss_backward.default: nll_loss_backward}
+    return {**decompositions(), **own}
+
+
+def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    """aten._log_softmax in terms of a maximum and a sum; NotImplemented where eager would lay the result out anew."""
+    if not x.is_contiguous() or not x.numel():
+        return NotImplemented
+    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    shifted = x.to(dtype)
+    shifted = shifted - shifted.amax(dim, keepdim=True)
+    result = shifted - shifted.exp().sum(dim, keepdim=True).log()
+    return result if half_to_float else result.to(x.dtype)
+
+
+def nll_loss_backward(
+    grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int,
+    ignored: int, total_weight: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    """The loss's gradient at its row's class, zero elsewhere: a comparison of class numbers, no scatter."""
+    if x.dim() != 2:
+        return NotImplemented
+    if reduction == _MEAN:
+        grad = grad / total_weight
+    if weight is not None:
+        grad = grad.reshape(-1, 1) * weight
+    elif grad.dim():
+        grad = grad.unsqueeze(1)
+    target = target.unsqueeze(1)
+    hit = torch.arange(x.shape[1], device=x.device) == target
+    if 0 <= ignored < x.shape[1]:
+        hit = hit & (target != ignored)
+    return torch.where(hit, -grad, 0.0).to(x.dtype)
