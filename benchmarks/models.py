@@ -4,7 +4,8 @@
     python -m benchmarks.models --suite gpu
 
 Suite gpu: bfloat16 inference on CUDA, wall time of a few calls from an idle GPU to an idle GPU. Errors are those of the
-outputs against eager's and, beside eager's own, against float32 arithmetic on the same weights and inputs.
+outputs against eager's and, beside eager's own, against float32 arithmetic on the same weights and inputs: the norm of
+the difference in percent of the norm of the outputs.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ def gpu_row(name: str, make: Callable[[], Any], rounds: int, calls: int) -> dict
         "torch.compile host ms": host["torch.compile"] * 1e3,
         "pyframe host ms": host["pyframe"] * 1e3,
         **made,
-        "error to eager": relative_error(got, want),
-        "error to fp32": mine,
-        "eager to fp32": eager,
+        "% off eager": 100 * mean_error(got, want),
+        "% off fp32": 100 * mine,
+        "eager % off fp32": 100 * eager,
         "right": mine <= 2 * eager,
     }
 

@@ -81,7 +81,20 @@ def make_bert(batch: int = 8, time: int = 512, **config: int) -> Made:
 def make_timm(name: str, batch: int = 32, side: int = 224) -> Made:
     with _torchvision():
         import timm
-    return timm.create_model(name), (torch.randn(batch, 3, side, side),)
+    model = timm.create_model(name)
+    settle(model, torch.randn(8, 3, side, side))
+    return model, (torch.randn(batch, 3, side, side),)
+
+
+def settle(model: nn.Module, x: torch.Tensor) -> None:
+    """Batch norms as training would leave them: weights that are not 0, and the statistics of a batch."""
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        nn.init.normal_(norm.bias, 0, 0.1)
+    with torch.no_grad():
+        model.train()(x)
 
 
 def make_resnet(**sizes: int) -> Made:

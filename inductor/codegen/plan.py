@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from .triton.source import TritonSource
 
 # Operators that write into memory of ours: name -> overload with `out`
-INTO_MEMORY = {f"aten.{name}.default": f"aten.{name}.out" for name in ("mm", "addmm", "bmm", "baddbmm")}
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
+INTO_MEMORY = {f"aten.{name}.default": f"aten.{name}.out" for name in _PRODUCTS}
 
 
 def codegen(groups: Sequence[Group | ExternKernel], graph: GraphIR) -> tuple[Source | TritonSource, PlanSpec]:

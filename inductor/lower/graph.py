@@ -120,14 +120,16 @@ class GraphLowering:
             raise Unsupported(f"{target} writes to its argument")
         return self.extern(target)
 
-    def kept(self, value: Any) -> Any:
+    def kept(self, value: Any, uses: int | None = None) -> Any:
         """A lowering's result, put into memory if computing it at each use would cost too much."""
         if isinstance(value, tuple | list):
-            return type(value)(map(self.kept, value))
+            taken = [sum(self.uses(u) for u in self.node.users if u.args[1] == k) for k in range(len(value))]
+            return type(value)(map(self.kept, value, taken))
         if isinstance(value, Lazy) and value.view is None:
             if value.reads > MOST_READS or value.work > MOST_WORK:
                 return value.realize(self)
-            if (value.reads >= MANY_READS or value.work >= MUCH_WORK) and self.uses(self.node) > 1:
+            uses = self.uses(self.node) if uses is None else uses
+            if (value.reads >= MANY_READS or value.work >= MUCH_WORK) and uses > 1:
                 return value.realize(self)
         return value
 

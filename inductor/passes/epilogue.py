@@ -6,6 +6,7 @@ from torch import fx
 
 from .common import aten, call
 
+DEVICES = ("cuda",)  # whose libraries compute them
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.permute.default, aten.transpose.int)
 
 
@@ -22,9 +23,8 @@ def activated_products(gm: fx.GraphModule) -> bool:
         if not _fits(product):  # type: ignore[arg-type]
             continue
         with gm.graph.inserting_before(product):
-            fused = call(
-                gm.graph, aten._addmm_activation.default, *product.args, use_gelu=_activation(node), like=product
-            )  # type: ignore[union-attr]
+            args = product.args  # type: ignore[union-attr]
+            fused = call(gm.graph, aten._addmm_activation.default, *args, use_gelu=_activation(node), like=product)
         product.replace_all_uses_with(fused)  # type: ignore[union-attr]
         node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
         found = True
@@ -44,4 +44,4 @@ def _fits(product: fx.Node) -> bool:
     if product.target is not aten.addmm.default or product.kwargs or len(product.users) != 1:
         return False
     bias, rows, _ = (a.meta["val"] for a in product.args)  # type: ignore[union-attr]
-    return bias.device.type == "cuda" and bias.dim() == 1 and bias.is_contiguous() and 0 not in rows.shape
+    return bias.device.type in DEVICES and bias.dim() == 1 and bias.is_contiguous() and 0 not in rows.shape
