@@ -1,7 +1,7 @@
 """A joint graph as a forward and a backward, with as few bytes between them as a minimum cut allows.
 
-What is cheap is computed again in the backward; products of matrices, convolutions, attention, reductions and random
-numbers never are.
+What is cheap is computed again in the backward, random bits of a saved seed too; products of matrices, convolutions,
+attention, reductions and what draws from a generator never are.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from .functionalize import NotFunctional
 from .joint import JointGraph
 from .maxflow import INFINITE, Network
 from .memory import ancestors, call, is_random, output_of, roots, viewed
+from .random import RANDOM_BITS
 from .results import dense
 
 aten = torch.ops.aten
@@ -30,6 +31,7 @@ _CHEAP = {
     ).split()
 }
 _FARTHEST = 64
+_MOST_READS = 2  # tensors as large as a value that its recomputation may read
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,12 @@ class _Plan:
         number = {x: 2 * i + 2 for i, x in enumerate(early)}
         ends = {x for x in early if x in self.gradients or any(u in self.late and u in self.needed for u in x.users)}
         distance = _distances(early, ends)
+        kept = _too_wide(early)
         net = Network(2 * len(early) + 2)
         for x in early:
             inner, outer = number[x], number[x] + 1
             net.edge(inner, outer, self._cost(x) * (_FARTHEST + distance[x]) if self._savable(x) else INFINITE)
-            if not recomputable(x) and not x.meta.get("backward"):
+            if x in kept or not (recomputable(x) or x.meta.get("backward")):
                 net.edge(0, inner, INFINITE)
             for source in x.all_input_nodes:
                 net.edge(number[source] + 1, inner, INFINITE)
@@ -163,9 +166,8 @@ class _Plan:
     def _cost(self, x: Node) -> int:
         if x.op == "placeholder" and self.joint.permanent[self.position[x]]:
             return 1  # a parameter stays in memory anyway
-        val = x.meta["val"]
         # for a value of the backward the forward would do work that is not its own
-        return max(1, val.numel() * val.element_size()) * (2 if x.meta.get("backward") else 1)
+        return max(1, _bytes(x)) * (2 if x.meta.get("backward") else 1)
 
 
 def recomputable(node: Node) -> bool:
@@ -181,6 +183,7 @@ def recomputable(node: Node) -> bool:
     return (
         torch.Tag.pointwise in node.target.tags
         or node.target.overloadpacket in _CHEAP
+        or node.target is RANDOM_BITS
         or (node.target is torch.ops.prims.convert_element_type.default)
     )
 
@@ -202,6 +205,24 @@ def _distances(early: list[Node], ends: set[Node]) -> dict[Node, int]:
         for source in x.all_input_nodes:
             distance[source] = min(distance[source], distance[x] + 1)
     return distance
+
+
+def _too_wide(early: list[Node]) -> set[Node]:
+    """Values that are not to be computed again, as too much would be read for it: a sum over many layers, say, which
+    the forward has in memory at some time."""
+    found: set[Node] = set()
+    reads: dict[Node, set[Node]] = {}
+    for x in early:
+        reads[x] = set().union(*(reads[source] for source in x.all_input_nodes)) if recomputable(x) else {x}
+        if viewed(x) is None and sum(_bytes(y) >= _bytes(x) // 2 for y in reads[x]) > _MOST_READS:
+            found.add(x)
+            reads[x] = {x}
+    return found
+
+
+def _bytes(x: Node) -> int:
+    val = x.meta.get("val")
+    return val.numel() * val.element_size() if isinstance(val, torch.Tensor) else 0
 
 
 def _forward(joint: JointGraph, plan: _Plan, kept: list[Node]) -> torch.fx.GraphModule:
