@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 pytest.importorskip("triton")
-from inductor.codegen.triton import TritonSource  # noqa: E402
+from inductor.codegen.triton import TritonSource, heuristics  # noqa: E402
 from inductor.codegen.values import dtype_text  # noqa: E402
 from inductor.ir.buffer import Buffer  # noqa: E402
 from inductor.runtime import triton_build  # noqa: E402
@@ -29,6 +29,10 @@ def kernels(fn, *args):
         if isinstance(group, Group):
             source.group(group, {b.name: dtype_text(b.dtype) for b in buffers})
     return source.kernels
+
+
+def texts(fn, *args):
+    return [kernel.text for kernel in kernels(fn, *args)]
 
 
 def meta(*size, dtype=torch.bfloat16):
@@ -83,6 +87,36 @@ def test_samples_compile(cache, arch):
     for kernel, cubin in zip(made.values(), triton_build.build_all(list(made.values()), arch, cache)):
         assert cubin.data.startswith(b"\x7fELF") and cubin.name == kernel.name
         assert cubin.shared <= 48 * 1024 and cubin.num_warps == kernel.num_warps
+
+
+def test_only_large_memory_read_once_is_streamed_past_the_cache():
+    streams = lambda fn, *args: [text.count("evict_first") for text in texts(fn, *args)]  # noqa: E731
+    assert streams(lambda x: x.sum(-1), meta(8192, 4096)) == [1]
+    assert streams(lambda x: x.sum(0), meta(8192, 4096)) == [1, 0]
+    assert streams(lambda x, w: (x * w).sum(-1), meta(8192, 4096), meta(4096)) == [1]
+    assert streams(lambda x: x.sum(-1), meta(512, 4096)) == [0]
+    assert streams(lambda x: x * 2, meta(8192, 4096)) == [0]
+    assert streams(lambda x: x - x.sum(-1, keepdim=True), meta(8192, 4096)) == [0]
+
+
+def test_an_online_softmax_takes_groups_where_threads_load_neighbours():
+    assert "online_groups(" in texts(lambda x: x.softmax(-1), meta(512, 32000))[0]
+    assert "online_step(" in texts(lambda x: x.softmax(-1), meta(512, 50257))[0]
+    assert "online_step(" in texts(lambda x: x.softmax(0), meta(32000, 512))[0]
+
+
+@pytest.mark.parametrize("contiguous", ["r", "x"])
+@pytest.mark.parametrize("slow", [False, True])
+def test_blocks_fit_registers_and_every_program_has_work(contiguous, slow):
+    for length in [1, 7, 64, 1000, 4096, 16384, 50257, 1 << 20, 1 << 25]:
+        for rows in [1, 5, 128, 4096, 1 << 20]:
+            for tiles in (1, 6):
+                shape = heuristics.Shape(rows, length, contiguous, False, True, 2, not slow, slow, False, tiles)
+                config = heuristics.reduction(shape)
+                block = config.block("x") * config.block("r")
+                assert 1 <= config.warps <= 32 and block <= 64 * 32 * config.warps
+                assert config.split == 1 or config.split * config.block("r") <= length
+                assert config.split & (config.split - 1) == 0
 
 
 def test_a_second_build_reads_the_cache(cache, monkeypatch):

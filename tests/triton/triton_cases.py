@@ -52,8 +52,9 @@ def with_limits(**limits):
 
 
 SHORT = dict(PERSISTENT_ROW=64, PERSISTENT_COLUMN=8, BLOCK_ROW=128, BLOCK_COLUMNS=16)
-SHARED = dict(SHORT, SPLIT_MIN_WORK=0, SMS=4)
-ROWS = dict(row=((5, 700), 1), column=((100, 19), 0), middle=((3, 70, 5), 1), all=((700,), 0), block=((2, 512), 1))
+SHARED = dict(SHORT, SPLIT_MIN_WORK=0, SMS=4, SHARED_STEPS=2)
+ROWS = dict(row=((5, 700), 1), odd=((5, 701), 1), column=((100, 19), 0), middle=((3, 70, 5), 1), all=((700,), 0),
+            block=((2, 512), 1))
 
 
 @cases(**ROWS)
@@ -120,6 +121,29 @@ def reductions_of_shared_rows(shape, dim):
     reduce_every_way(shape, dim)
 
 
+def positions_against_the_order_of_memory():
+    ties = torch.randint(-3, 4, (60, 40)).float()
+    for t in (ties, ties.masked_fill(ties == 3, torch.nan), torch.full((60, 40), -torch.inf)):
+        check(lambda t: (t.t().argmax(), t.t().argmin(), (t.t() * 2).argmax()), t)
+
+
+@case
+def transposed_positions_held():
+    positions_against_the_order_of_memory()
+
+
+@case
+@with_limits(**SHORT)
+def transposed_positions_in_loops():
+    positions_against_the_order_of_memory()
+
+
+@case
+@with_limits(**SHARED)
+def transposed_positions_of_shared_rows():
+    positions_against_the_order_of_memory()
+
+
 @case
 def real_sizes_of_sums():
     check(lambda x: x.sum(), torch.rand(300_003), rtol=1e-6, kinds=["shared", "shared"])
@@ -174,6 +198,18 @@ def unary_on_special_values(dtype):
     for name in UNARY:
         y = x[:1003] if name in ("sin", "cos") else x
         check(getattr(torch.ops.aten, name), y, rtol=3e-6, atol=2e-7)
+
+
+@cases(bfloat16=(torch.bfloat16,), float16=(torch.float16,))
+def half_precision_is_rounded_right(dtype):
+    """Within a unit in the last place of the exact result, also where a shorter polynomial serves."""
+    x = torch.cat([torch.linspace(-6, 6, 4001), SPECIAL]).to(dtype)
+    for fn in (torch.special.ndtr, torch.exp, torch.sigmoid, F.gelu, lambda x: x.softmax(0)):
+        part = x if fn is not F.gelu else x[:4001]
+        got, want = Runner(fn, part).run(part)[0].double(), fn(part.double()).to(dtype).double()
+        unit = torch.finfo(dtype).eps * want.abs().clamp(min=1e-4)
+        assert bool(((got - want).abs() <= unit)[want.isfinite()].all())
+        assert torch.equal(got[~want.isfinite()].nan_to_num(), want[~want.isfinite()].nan_to_num())
 
 
 DTYPES = [torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16, torch.bool]

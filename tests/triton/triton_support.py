@@ -60,8 +60,9 @@ def _reduce(self, inputs):
             sides += [self.to_tensor(p.handle.data[at], p.dtype.scalar) for p in parts]
         out = self.combine_fn.fn(*sides)
         parts = list(out) if isinstance(out, tuple) else [out]
-    assert self.keep_dims
-    return parts
+    if self.keep_dims:
+        return parts
+    return [self.to_tensor(p.handle.data.squeeze(self.axis), p.dtype.scalar) for p in parts]
 
 
 interpreter.ReduceOps.generic_reduce = _reduce

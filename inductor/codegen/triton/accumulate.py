@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+from ...schedule.index import Affine
 from ..values import Unsupported, Val
+from .axes import Axis
 from .emit import Emitter, Piece
 from .ops import COMPUTE, literal
 
@@ -42,12 +45,26 @@ def online_pairs(reductions: list[Val]) -> dict[Val, Val]:
     return pairs
 
 
+def ascending(position: Affine | Any, axis: Axis) -> bool:
+    """Whether positions grow along an axis."""
+    if not isinstance(position, Affine) or position.names() - {name for name, _ in axis.variables}:
+        return False
+    reach = 0
+    for name, size in reversed(axis.variables):
+        coef = position.coef(name)
+        if size > 1 and coef <= reach:
+            return False
+        reach += coef * (size - 1)
+    return True
+
+
 class Reducer:
     """The reduction `value`; with `top`, a maximum together with the sum `value` of the exponentials below it."""
 
     def __init__(self, emitter: Emitter, value: Val, top: Val | None = None) -> None:
         self.emitter, self.value, self.top = emitter, value, top
         self.reduce: str = "online" if top else value.attrs[0]
+        self.ascends = self.reduce.startswith("arg") and ascending(value.attrs[1], emitter.axes.axis("r"))
         self.parts = self._parts()
         self.names = [emitter.fresh("a") for _ in self.parts]
 
@@ -61,7 +78,9 @@ class Reducer:
         if self.reduce.startswith("arg"):
             kind, at = self.value.args[0].kind, "l" if self.emitter.wide else "i"
             kind = "i" if kind == "m" else kind
-            return [Part(kind, self._limited(identity, kind)), Part(at, repr(LIMITS[at][1]))]
+            # a lane that takes nothing says the row's first position: right if all of the row is neutral
+            none = self.value.attrs[1].const if self.ascends else LIMITS[at][1]
+            return [Part(kind, self._limited(identity, kind)), Part(at, repr(none))]
         kind = "i" if self.value.kind == "m" or self.reduce in ("any", "all") else self.value.kind
         return [Part(kind, self._limited(identity, kind))]
 
@@ -76,17 +95,22 @@ class Reducer:
     def declare(self) -> list[str]:
         """Before the loop."""
         shape = self.emitter.shape(self.emitter.whole())
+        if self.top and self.emitter.group > 1:
+            shape = f"[XBLOCK, RBLOCK // {self.emitter.group}]"
         return [f"{n} = tl.full({shape}, {p.identity}, {COMPUTE[p.kind]})" for n, p in zip(self.names, self.parts)]
 
     def update(self) -> None:
         """In the loop."""
-        self.emitter.lines.append(f"{', '.join(self.names)} = {self._step(self._inputs(broadcast=False))}")
+        inputs = self._inputs(broadcast=bool(self.top) and self.emitter.group > 1)
+        self.emitter.lines.append(f"{', '.join(self.names)} = {self._step(inputs)}")
 
     def _step(self, inputs: list[str]) -> str:
         if self.top:
-            return f"online_step({', '.join(self.names + inputs)})"
+            step = "online_groups" if self.emitter.group > 1 else "online_step"
+            return f"{step}({', '.join(self.names + inputs)})"
         if self.reduce.startswith("arg"):
-            return f"arg_{self.reduce[3:]}({', '.join(self.names + inputs)})"
+            step = "later" if self.ascends else "arg"
+            return f"{step}_{self.reduce[3:]}({', '.join(self.names + inputs)})"
         return STEP[self.reduce].format(self.names[0], inputs[0])
 
     def _inputs(self, broadcast: bool) -> list[str]:
@@ -116,7 +140,7 @@ class Reducer:
         if self.top:
             return f"online_fold({', '.join(names)})"
         if self.reduce.startswith("arg"):
-            return f"tl.reduce(({', '.join(names)}), 1, arg_{self.reduce[3:]}, keep_dims=True)"
+            return f"first_{self.reduce[3:]}({', '.join(names)})"
         return FOLD[self.reduce].format(names[0])
 
     # ---- the whole row at once
@@ -148,9 +172,9 @@ class Reducer:
         """The row from all programs' shares."""
         e = self.emitter
         for name, buf, part in zip(self.names, scratch, self.parts):
-            at = f"{e.base(buf)} + (tl.arange(0, SBLOCK)[None, :] * xnumel + xindex)"
-            mask = e.mask(ROW, "(tl.arange(0, SBLOCK)[None, :] < SPLIT)")
-            e.lines.append(f"{name} = tl.load({at}, {mask}, {part.identity})")
+            mask = e.mask(ROW)
+            at = f"{e.base(buf)} + (tl.arange(0, SPLIT)[None, :] * xnumel + xindex)"
+            e.lines.append(f"{name} = tl.load({at}{f', {mask}, {part.identity}' if mask else ''})")
         self.finish()
 
     def results(self) -> None:

@@ -23,6 +23,7 @@ from .ops import (
     PREDICATE,
     PRELUDE,
     RANK,
+    ROUGH,
     arithmetic,
     convert,
     literal,
@@ -31,6 +32,10 @@ from .span import fits_int32, span
 
 Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index
 NONE: frozenset[str] = frozenset()
+
+
+def _sums_exp(value: Val) -> bool:
+    return value.op == "reduction" and value.attrs[0] == "sum" and value.args[0].op == "exp"
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,10 @@ class Emitter:
             return self.emit("m", axes, LOGIC[value.op].format(*(self.as_kind(a, "m") for a in value.args)))
         if value.op not in ARITHMETIC:
             raise Unsupported(f"op {value.op}")
-        return self._wrapped(value, arithmetic(value.op, value.kind, self.rough), axes)
+        template = arithmetic(value.op, value.kind, self.rough)
+        if template == ROUGH["div"] and _sums_exp(value.args[1]):
+            template = "{0} * (1.0 / {1})"  # once a row; such a sum is not so small that this is infinite
+        return self._wrapped(value, template, axes)
 
     def reduced(self, value: Val) -> Piece:
         """The result of a reduction that this kernel does not make itself."""
@@ -260,6 +268,7 @@ class Emitter:
         return self.emit("i" if narrow else "l", axes, text + (".to(tl.int32)" if narrow else ""))
 
     wide = False  # whether indices take 64 bits; set by the kernel
+    group = 1  # neighbours along r that lie in one thread; set by the kernel
 
     def _index_value(self, value: Val) -> Piece:
         index, names = value.attrs

@@ -15,23 +15,28 @@ MAX_SPLIT = 512
 POINTWISE_BLOCK = 1024
 POINTWISE_EACH = 8  # elements a thread, here and below
 TILE_SIDE, TILE_EACH = 64, 16
-HELD_LEAST, HELD_EACH = 2048, 16  # elements that a program holds at least, of several rows if those are short
-LOOP_EACH = 8
-BLOCK_ROW = 2048  # elements of a row that a looping program takes at once
+HELD_LEAST = 2048  # elements that a program holds at least, of several rows if those are short
+HELD_LONG = 2048  # rows so long that warps wait for each other: the fewer, the better
+HELD_EACH, HELD_EACH_LONG = 16, 32
+HELD_MANY = 4  # tensors held at a time, from which threads hold less of each
+ALONE_EACH = 4  # where programs are so few that each has a multiprocessor
+LOOP_EACH, LOOP_EACH_SLOW = 8, 16
+BLOCK_ROW = 2048  # elements of a row that a looping program takes at once, twice as many with LOOP_EACH_SLOW
 BLOCK_COLUMNS = 64  # rows that it takes where memory is contiguous across them
-MAX_WARPS = 16
+SHARED_STEPS = 8  # blocks of a row from which sharing it repays a second launch
+MAX_WARPS, MOST_WARPS = 16, 32
+STREAM_BYTES = 1 << 24  # memory that is read once and will not be in the cache when it is next wanted
 
 
 @dataclass(frozen=True)
 class Config:
-    """Block sizes by axis letter, and how a kernel is launched. `split`: programs that share one row, each of `chunk`
-    elements (a multiple of the block)."""
+    """Block sizes by axis letter, and how a kernel is launched. `split`: programs that share one row, whose blocks
+    they take in turn."""
 
     blocks: tuple[tuple[str, int], ...]
     warps: int
     persistent: bool = False
     split: int = 1
-    chunk: int = 0
     stages: int = 1
 
     def block(self, letter: str) -> int:
@@ -64,44 +69,77 @@ def tiled(y: int, x: int, times: int) -> Config:
     return Config((("y", block_y), ("x", block_x)), _warps(block_y * block_x, TILE_EACH))
 
 
-def reduction(rows: int, length: int, contiguous: str, mixed: bool, phases: int) -> Config:
-    """How `rows` rows of `length` are reduced: rows held in registers, rows in a loop, or rows shared by programs.
+@dataclass(frozen=True)
+class Shape:
+    """What is to be reduced: `rows` rows of `length`.
 
-    `contiguous`: "r" where a row is contiguous in memory, "x" where neighbouring rows are. `phases`: passes over a row
-    that is not held.
+    `contiguous`: "r" where a row is contiguous in memory, "x" where neighbouring rows are; `mixed`: some memory is
+    contiguous the other way; `aligned`: rows begin at multiples of what a thread loads at once. `phases`: passes over
+    a row that is not held. `once`: threads of a row exchange results just once, and are done. `slow`: so much is done
+    with an element that a loop is not unrolled. `stores`: elements are written. `tiles`: how many tensors as large as
+    the whole are read.
     """
-    if contiguous == "r":
+
+    rows: int
+    length: int
+    contiguous: str
+    mixed: bool
+    aligned: bool
+    phases: int
+    once: bool
+    slow: bool
+    stores: bool
+    tiles: int
+
+
+def reduction(shape: Shape) -> Config:
+    """How rows are reduced: held in registers, in a loop, or shared by programs."""
+    rows, length = shape.rows, shape.length
+    if shape.contiguous == "r":
         if length <= PERSISTENT_ROW:
-            return _persistent_rows(rows, length, 8 if mixed else 1)
-        return _split(rows, length, 16 if mixed else 1, 64 if mixed else BLOCK_ROW)
-    if length <= (PERSISTENT_COLUMN if phases > 1 else 32):
+            return _persistent_rows(shape)
+        if shape.mixed:
+            return _split(rows, length, 16, 64, LOOP_EACH)
+        each = LOOP_EACH_SLOW if shape.slow and shape.aligned and not shape.stores else LOOP_EACH
+        return _split(rows, length, 1, BLOCK_ROW * each // LOOP_EACH, each)
+    if length <= (PERSISTENT_COLUMN if shape.phases > 1 else 32):
         block = power(length)
         columns = min(power(rows), max(16, min(128, 4096 // block)))
         return Config((("x", columns), ("r", block)), _warps(columns * block, HELD_EACH), persistent=True)
-    columns = min(BLOCK_COLUMNS, power(rows))
-    return _split(rows, length, columns, min(power(length), BLOCK_ROW // columns))
+    columns, each = min(BLOCK_COLUMNS, power(rows)), LOOP_EACH_SLOW if shape.slow else LOOP_EACH
+    return _split(rows, length, columns, min(power(length), BLOCK_ROW * each // LOOP_EACH // columns), each)
 
 
-def _persistent_rows(rows: int, length: int, least: int) -> Config:
-    block = power(length)
-    several = max(1, HELD_LEAST // block, least)
-    while several > 1 and (ceil_div(rows, several) < WAVES * SMS or several * block > MAX_TILE):
+def _persistent_rows(shape: Shape) -> Config:
+    block = power(shape.length)
+    several = max(1, HELD_LEAST // block, 8 if shape.mixed else 1)
+    while several > 1 and (ceil_div(shape.rows, several) < WAVES * SMS or several * block > MAX_TILE):
         several //= 2
-    several = min(several, power(rows))
-    return Config((("x", several), ("r", block)), _warps(several * block, HELD_EACH), persistent=True)
+    several = min(several, power(shape.rows))
+    tile = several * block
+    if ceil_div(shape.rows, several) <= SMS:
+        most = MOST_WARPS if tile <= MOST_WARPS * 32 * 2 * ALONE_EACH else MAX_WARPS
+        warps = _warps(tile, ALONE_EACH, most)
+    elif shape.once or block < HELD_LONG or shape.tiles >= HELD_MANY:
+        warps = _warps(tile, HELD_EACH)
+    else:
+        warps = _warps(tile, HELD_EACH_LONG)
+    return Config((("x", several), ("r", block)), warps, persistent=True)
 
 
-def _split(rows: int, length: int, several: int, block: int) -> Config:
+def _split(rows: int, length: int, several: int, block: int, each: int) -> Config:
     """A loop over blocks of the row, shared by enough programs to fill the device."""
     tiles, steps = ceil_div(rows, several), ceil_div(length, block)
     split = 1
-    if rows * length >= SPLIT_MIN_WORK and tiles < 2 * SMS:
-        split = min(MAX_SPLIT, ceil_div(WAVES * SMS, tiles), max(1, steps // 2))
-    split = power(split) if split > 1 else 1
-    per = ceil_div(steps, split)
-    split = ceil_div(steps, per)
-    warps = _warps(several * block, LOOP_EACH)
-    return Config((("x", several), ("r", block)), warps, split=split, chunk=per * block)
+    if rows * length >= SPLIT_MIN_WORK and tiles < 2 * SMS and steps >= SHARED_STEPS:
+        split = min(MAX_SPLIT, WAVES * SMS // tiles, steps // 2)
+    split = power(split + 1) // 2  # rounded down
+    return Config((("x", several), ("r", block)), _warps(several * block, each), split=split)
+
+
+def streamed(elements: int, itemsize: int) -> bool:
+    """Whether so much is read that it should not displace what else is in the cache."""
+    return elements * itemsize >= STREAM_BYTES
 
 
 def joining(rows: int, parts: int) -> Config:
@@ -110,5 +148,5 @@ def joining(rows: int, parts: int) -> Config:
     return Config((("x", several), ("r", 1)), _warps(several * power(parts), 8), split=parts)
 
 
-def _warps(elements: int, each: int) -> int:
-    return min(MAX_WARPS, max(1, power(elements // (32 * each))))
+def _warps(elements: int, each: int, most: int = MAX_WARPS) -> int:
+    return min(most, max(1, power(elements // (32 * each))))

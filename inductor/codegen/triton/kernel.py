@@ -11,15 +11,18 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from ...runtime.plan_spec import dtype_of
+from ...schedule.index import Affine
 from ...schedule.node import Group
 from ..values import Store, Val, Values
 from . import heuristics
 from .accumulate import Reducer, online_pairs
 from .axes import Axes, plan_axes
 from .emit import Emitter, Piece
-from .heuristics import Config, ceil_div, power
+from .heuristics import Config, ceil_div
 from .ops import POINTER
 
+GROUP = 4  # neighbours in memory that one thread loads
 SCRATCH = {"f": "float32", "d": "float64", "i": "int32", "l": "int64"}
 
 
@@ -189,17 +192,26 @@ class _Work:
 
     def __post_init__(self) -> None:
         x, r = self.axes.axis("x"), self.axes.axis("r")
-        passes = len({v.phase for v in self.values.reductions} | {s.phase + 1 for s in self.values.stores if s.loop})
-        self.config = heuristics.reduction(x.size, r.size, self.axes.contiguous, self.axes.mixed, passes)
+        self.loop_stores = [s for s in self.values.stores if s.loop]
+        self.config = heuristics.reduction(self._shape(x.size, r.size))
         held = self.config.persistent
         self.pairs = {} if held else online_pairs(self.values.reductions)
         self.phase = self._phases()
         self.reductions = [r for r in self.values.reductions if r not in self.pairs.values()]
-        self.loop_stores = [s for s in self.values.stores if s.loop]
         self.row_stores = [s for s in self.values.stores if not s.loop]
         used = {self.phase[r] - 1 for r in self.reductions} | {self.store_phase(s) for s in self.loop_stores}
         order = tuple(sorted(used))
         self.jobs = [_Job(order, False, True)] if self.config.split == 1 else self._shared(order)
+
+    def _shape(self, rows: int, length: int) -> heuristics.Shape:
+        reductions, stores = self.values.reductions, self.loop_stores
+        passes = len({v.phase for v in reductions} | {s.phase + 1 for s in stores})
+        slow = bool(online_pairs(reductions)) or any(v.attrs[0].startswith("arg") for v in reductions)
+        tiles = sum(self.large(v) for v in self.values.table.values())
+        return heuristics.Shape(
+            rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
+            len(reductions) == 1 and not stores and not slow, slow, bool(stores), tiles,
+        )  # fmt: skip
 
     def _shared(self, order: tuple[int, ...]) -> list[_Job]:
         jobs = [_Job((p,), any(self.phase[r] == p + 1 for r in self.reductions), False) for p in order]
@@ -222,6 +234,24 @@ class _Work:
                 phase[value] = phase[self.pairs[value]]
         return phase
 
+    def large(self, value: Val) -> bool:
+        """Whether a value is a load that varies along both axes."""
+        if value.op not in ("load", "masked_load") or not value.loop:
+            return False
+        names = value.attrs[1].names()
+        return self.axes.axis("x").size == 1 or any(self.axes.letters.get(name) == "x" for name in names)
+
+    def neighbours(self, count: int) -> bool:
+        """Whether this many elements of a row lie side by side at an address that is a multiple of them."""
+        last, size = (self.axes.axis("r").variables or (("", 1),))[-1]
+        indices = [v.attrs[1] for v in self.values.table.values() if self.large(v)]
+        return size % count == 0 and all(
+            isinstance(index, Affine)
+            and index.coef(last) == 1
+            and not any(coef % count for name, coef in (*index.terms, ("", index.const)) if name != last)
+            for index in indices
+        )
+
     def store_phase(self, store: Store) -> int:
         """The loop in which a store can happen."""
         return max([self.phase[store.value], *(self.phase[v] for _, v in store.symbols)])
@@ -234,16 +264,16 @@ class _Reduction(_Kernel):
         config = work.config if job.phases else heuristics.joining(work.axes.axis("x").size, work.config.split)
         super().__init__(work.values, work.axes, work.dtypes, config)
         self.work, self.job = work, job
+        self.group = GROUP if work.neighbours(GROUP) and work.config.block("r") >= GROUP else 1
         self.empty = work.axes.axis("r").size == 0
         self.shared = work.config.split > 1
-        self.phase_now, self.last_phase = 0, max(job.phases, default=0)
+        self.phase_now = 0
 
     def draft(self, unaligned: Collection[str]) -> Draft:
         """The kernel."""
         tiles = ceil_div(self.axes.axis("x").size, self.config.block("x"))
         if self.shared:
-            self.constants |= {"xblocks": tiles, "CHUNK": self.config.chunk, "SPLIT": self.config.split,
-                               "SBLOCK": power(self.config.split)}  # fmt: skip
+            self.constants |= {"xblocks": tiles, "SPLIT": self.config.split}
         chunked = self.shared and bool(self.job.phases)
         self.lines.append(f"pid = {self.program()}")
         self.lines += self.place("x", f"pid{' % xblocks' if chunked else ''} * XBLOCK")
@@ -282,19 +312,16 @@ class _Reduction(_Kernel):
     def _looped(self, reducers: list[Reducer], stores: list[Store]) -> None:
         for reducer in reducers:
             self.lines += reducer.declare()
-        size, block = self.axes.axis("r").size, self.config.block("r")
-        if self.shared and size != self.config.split * self.config.chunk:
-            self.masked.add("r")
         with self.loop() as body:
-            body += self.place("r", "chunk * CHUNK + start" if self.shared else "start")
+            body += self.place("r", "start")
             for reducer in reducers:
                 reducer.update()
             for store in stores:
                 self.store(store)
-        end = "CHUNK" if self.shared else "rnumel"
-        once = (self.config.chunk if self.shared else size) <= block
-        self.lines += ["start = 0", *body] if once else [
-            f"for start in range(0, {end}, RBLOCK):", *(f"    {line}" for line in body)
+        first, step = ("chunk * RBLOCK", "SPLIT * RBLOCK") if self.shared else ("0", "RBLOCK")
+        once = self.axes.axis("r").size <= self.config.block("r") * self.config.split
+        self.lines += [f"start = {first}", *body] if once else [
+            f"for start in range({first}, rnumel, {step}):", *(f"    {line}" for line in body)
         ]  # fmt: skip
         for reducer in reducers:
             reducer.finish()
@@ -336,11 +363,18 @@ class _Reduction(_Kernel):
         return self._row[value]
 
     def eviction(self, value: Val) -> str:
-        """A row that a later phase reads again should stay in the cache."""
-        if self.config.persistent or not value.loop:
+        """What is read again should stay in the cache, and what is not should leave the rest of the cache alone."""
+        work, x, r = self.work, self.axes.axis("x"), self.axes.axis("r")
+        if not work.large(value):
             return ""
-        policy = "evict_last" if self.phase_now < self.last_phase else "evict_first"
-        return f', eviction_policy="{policy}"'
+        again = any(phase > self.phase_now for job in work.jobs for phase in job.phases)
+        if again and not self.config.persistent:
+            return "" if self.shared else ', eviction_policy="evict_last"'
+        passes = sum(len(job.phases) for job in work.jobs)
+        if passes > 1 and not self.config.persistent:
+            return ', eviction_policy="evict_first"'
+        big = heuristics.streamed(x.size * r.size, dtype_of(self.dtypes[value.attrs[0]]).itemsize)
+        return ', eviction_policy="evict_first"' if big and not work.loop_stores else ""
 
 
 __all__ = ["Draft", "Launch", "Scratch", "TritonKernel", "drafts"]

@@ -39,6 +39,7 @@ ARITHMETIC = {
     "truncdiv": "libdevice.trunc(tl.div_rn({0}, {1}))",
     "bitwise_not": "~{0}", "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}", "bitwise_xor": "{0} ^ {1}",
     "bitwise_left_shift": "{0} << {1}", "bitwise_right_shift": "{0} >> {1}",
+    "random_bits": "random_bits({0}, {1}, {2})",
 }
 # rows that read otherwise for integers, for double precision, and where the result is rounded to half precision
 INTEGER = {
@@ -49,7 +50,10 @@ DOUBLE = {
     "sqrt": "tl.sqrt({0})", "reciprocal": "1.0 / {0}", "div": "{0} / {1}", "ndtr": "ndtr_double({0})",
     "tanh": "libdevice.tanh({0})", "truncdiv": "libdevice.trunc({0} / {1})",
 }
-ROUGH = {"div": "{0} / {1}", "reciprocal": "1.0 / {0}", "sqrt": "tl.sqrt({0})"}
+ROUGH = {
+    "div": "{0} / {1}", "reciprocal": "1.0 / {0}", "sqrt": "tl.sqrt({0})", "exp": "tl.exp2({0} * 1.4426950408889634)",
+    "sigmoid": "1.0 / (1.0 + tl.exp2({0} * -1.4426950408889634))", "ndtr": "ndtr_rough({0})",
+}
 COMPARISON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 PREDICATE = {"isnan": "{0} != {0}", "isinf": 'tl.abs({0}) == float("inf")'}
 LOGIC = {
@@ -64,8 +68,9 @@ if _MISSING:
     raise ImportError(f"no Triton text for the loop-IR ops {sorted(_MISSING)}")
 
 PRELUDE = (
-    "nan_max nan_min arg_max arg_min product online_step online_fold online_close sign int_floordiv int_remainder "
-    "remainder divide floordiv tanh ndtr ndtr_double wrap_index"
+    "nan_max nan_min arg_max arg_min later_max later_min first_max first_min product online_step online_groups "
+    "online_fold online_close sign int_floordiv int_remainder remainder divide floordiv tanh ndtr ndtr_rough "
+    "ndtr_double random_bits wrap_index"
 ).split()
 _CALLED = re.compile(rf"(?<![\w.])({'|'.join(PRELUDE)})\b")
 

@@ -36,6 +36,43 @@ def arg_min(a, i, b, j):
 
 
 @triton.jit
+def later_max(a, i, b, j):
+    """`arg_max` where j is greater than i."""
+    keep = (b <= a) | (a != a)
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def later_min(a, i, b, j):
+    """`arg_min` where j is greater than i."""
+    keep = (b >= a) | (a != a)
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def first_where(found, i):
+    """The least of the positions found along axis 1, which is kept."""
+    if i.dtype == tl.int64:
+        return tl.min(tl.where(found, i, 9223372036854775807), 1, keep_dims=True)
+    else:
+        return tl.min(tl.where(found, i, 2147483647), 1, keep_dims=True)
+
+
+@triton.jit
+def first_max(a, i):
+    """The greatest along axis 1, which is kept, and the first of its positions."""
+    top = tl.reduce(a, 1, nan_max, keep_dims=True)
+    return top, first_where((a == top) | (a != a), i)
+
+
+@triton.jit
+def first_min(a, i):
+    """The least along axis 1, which is kept, and the first of its positions."""
+    low = tl.reduce(a, 1, nan_min, keep_dims=True)
+    return low, first_where((a == low) | (a != a), i)
+
+
+@triton.jit
 def product(a, b):
     """The product."""
     return a * b
@@ -45,18 +82,36 @@ def product(a, b):
 
 
 @triton.jit
+def exp_below(x):
+    """exp of what is at most 0. In float32, results too small for a normal number are 0."""
+    if x.dtype == tl.float32:
+        return tl.exp2(x * 1.4426950408889634)
+    else:
+        return tl.exp(x)
+
+
+@triton.jit
 def online_step(top, total, v):
     """One more element a lane. `top` starts at the lowest finite number, so that no difference is inf - inf."""
     d = v - top
-    e = tl.exp(-tl.abs(d))
+    e = exp_below(-tl.abs(d))
     return nan_max(top, v), tl.where(d > 0, total * e + 1.0, total + e)
+
+
+@triton.jit
+def online_groups(top, total, v):
+    """`online_step` with several elements a lane: `v` is a multiple of `top` long."""
+    w = tl.reshape(v, [top.shape[0], top.shape[1], v.shape[1] // top.shape[1]])
+    best = nan_max(top, tl.reduce(w, 2, nan_max))
+    more = tl.sum(exp_below(w - tl.expand_dims(best, 2)), 2)
+    return best, total * exp_below(top - best) + more
 
 
 @triton.jit
 def online_fold(top, total):
     """Lanes joined along axis 1, which is kept."""
     best = tl.reduce(top, 1, nan_max, keep_dims=True)
-    return best, tl.sum(total * tl.exp(top - best), 1, keep_dims=True)
+    return best, tl.sum(total * exp_below(top - best), 1, keep_dims=True)
 
 
 @triton.jit
@@ -143,16 +198,47 @@ def ndtr(x):
     r = r * a - 4.5919299e-1
     r = r * a - 1.1511073
     r = r * a - 1.0
-    # the polynomial is fitted on 0 .. 5.5 and falls beyond, until inf - inf: there the tail is 0
-    tail = tl.where(a < 16.0, tl.exp2(r), 0.0)
-    p = tl.where(x < 0, tail, 1.0 - tail)
-    return tl.where(x != x, x, p)
+    # the polynomial is fitted on 0 .. 5.5 and falls to minus infinity beyond
+    tail = tl.exp2(r)
+    return tl.where(x < 0, tail, 1.0 - tail)
+
+
+@triton.jit
+def ndtr_rough(x):
+    """`ndtr` to 1e-5 of the smaller tail, by a shorter polynomial (fitted on 0 .. 7)."""
+    a = tl.abs(x)
+    r = -1.5971689e-6 * a + 5.6395566e-5
+    r = r * a - 8.8585828e-4
+    r = r * a + 8.3180834e-3
+    r = r * a - 5.3546931e-2
+    r = r * a - 4.5889023e-1
+    r = r * a - 1.1510919
+    r = r * a - 1.0
+    tail = tl.exp2(r)
+    return tl.where(x < 0, tail, 1.0 - tail)
 
 
 @triton.jit
 def ndtr_double(x):
     """The normal distribution function in float64."""
     return 0.5 * libdevice.erfc(-x * 0.70710678118654752)
+
+
+# ---- random numbers
+
+
+@triton.jit
+def random_bits(key, stream, counter):
+    """Philox 2x32 with ten rounds, as inductor/ir/philox.py says. All int32."""
+    k = key.to(tl.uint32, bitcast=True)
+    left = counter.to(tl.uint32, bitcast=True)
+    right = stream.to(tl.uint32, bitcast=True)
+    for _ in tl.static_range(10):
+        product = left.to(tl.uint64) * 0xD256D193
+        left = (product >> 32).to(tl.uint32) ^ k ^ right
+        right = product.to(tl.uint32)
+        k = k + 0x9E3779B9
+    return left.to(tl.int32, bitcast=True)
 
 
 # ---- indices
