@@ -12,6 +12,7 @@ from .convolution import without_bias
 from .epilogue import activated_products
 from .layout import channels_last
 from .matmul import products_of_convolutions
+from .stem import blocks_of_pixels
 
 __all__ = ["biases_apart", "run_passes", "without_known_masks"]
 
@@ -25,6 +26,7 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
     converted = channels_last(gm, shared, force)
     if converted:
         products_of_convolutions(gm)
+        blocks_of_pixels(gm)
         without_bias(gm)
     if activated_products(gm) or converted:
         gm.graph.eliminate_dead_code()

@@ -158,9 +158,25 @@ def test_function(name):
 def test_copies_only_at_the_ends():
     module, x = MODULES["net"]
     graph = check(module.eval(), x)
-    # the image, two filters with more than one tap and channel, and the features in front of the classifier
-    assert count(graph, aten.clone.default) == 4
+    # the image and its filters twice, a filter with more than one tap and channel, and the features at the end
+    assert count(graph, aten.clone.default) == 6
     assert count(graph, aten.convolution.default) == 3
+
+
+@pytest.mark.parametrize(
+    ("taps", "padding", "size"),
+    [(7, 3, (16, 16)), (3, 1, (9, 12)), ((2, 5), (0, 4), (7, 10)), (4, 0, (11, 5)), (6, "valid", (8, 8))],
+)
+def test_few_colours_become_blocks(taps, padding, size):
+    for colours in (2, 3, 4):
+        conv, x = nn.Conv2d(colours, 16, taps, 2, padding), image(2, colours, *size)
+        graph = check(nn.Sequential(conv, nn.ReLU()), x)
+        (node,) = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
+        assert node.args[0].meta["val"].shape[1] == 16 and node.args[3] == [1, 1]
+    for other in (nn.Conv2d(3, 16, 3), nn.Conv2d(8, 16, 3, 2), nn.Conv2d(3, 16, 3, 2, dilation=2)):
+        graph = check(nn.Sequential(other), image(2, other.in_channels, 9, 9))
+        (node,) = graph.graph.find_nodes(op="call_function", target=aten.convolution.default)
+        assert node.args[3] == list(other.stride)
 
 
 def test_one_tap_is_a_product():

@@ -1,0 +1,64 @@
+"""Convolutions over images of a few colours: neighbouring pixels become channels, as many as tensor cores want.
+
+A filter of stride 2 reads pixels 2i + u. With u = 2u' + d, the 2 x 2 pixels of each block as channels, it is a filter of
+half the size and stride 1.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from .common import aten, call, is_channels_last
+
+_COLOURS = 4  # channels after padding; blocks of 2 x 2 make 16 of them
+_FEW = 16  # filters below which tensor cores idle anyway
+
+
+def blocks_of_pixels(gm: fx.GraphModule) -> None:
+    """Rewrites convolutions of stride 2 over at most four channels."""
+    for node in gm.graph.find_nodes(op="call_function", target=aten.convolution.default):
+        if _fits(node):
+            with gm.graph.inserting_before(node):
+                node.replace_all_uses_with(_rewritten(gm.graph, node))
+            gm.graph.erase_node(node)
+
+
+def _fits(node: fx.Node) -> bool:
+    x, weight, _, stride, padding, dilation, transposed, _, groups = node.args
+    x, weight = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
+    if x.dim() != 4 or transposed or groups != 1 or weight.shape[0] < _FEW or weight.shape[1] > _COLOURS:
+        return False
+    steps = all(s == 2 for s in stride) and all(d == 1 for d in dilation)  # type: ignore[union-attr]
+    return steps and min(weight.shape[2:]) > 1 and is_channels_last(node.meta["val"])
+
+
+def _rewritten(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    x, weight, bias, _, padding = node.args[:5]
+    out, taps = node.meta["val"].shape[2:], weight.meta["val"].shape[2:]  # type: ignore[union-attr]
+    padding = [padding[0], padding[-1]]  # type: ignore[index]
+    half = [-(-k // 2) for k in taps]
+    size = [n + k - 1 for n, k in zip(out, half)]
+    pixels = _blocks(graph, node, _source(x), size, padding)  # type: ignore[arg-type]
+    filters = _blocks(graph, node, _source(weight), half, [0, 0])  # type: ignore[arg-type]
+    rest = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    return call(graph, aten.convolution.default, pixels, filters, bias, *rest, like=node)
+
+
+def _source(x: fx.Node) -> fx.Node:
+    """What the pass for channels_last made a copy of: no need for two."""
+    return x.args[0] if x.target is aten.clone.default else x  # type: ignore[return-value]
+
+
+def _blocks(graph: fx.Graph, node: fx.Node, x: fx.Node, size: list[int], before: list[int]) -> fx.Node:
+    """Blocks of 2 x 2 pixels as channels, `size` of them in each dimension, zeros around; channels innermost."""
+    n, channels, *space = x.meta["val"].shape
+    after = [2 * s - b - h for s, b, h in zip(size, before, space)]
+    pad = [before[1], after[1], before[0], after[0], 0, _COLOURS - channels]
+    x = call(graph, aten.constant_pad_nd.default, x, pad, 0.0, like=node)
+    x = call(graph, aten.clone.default, x, memory_format=torch.contiguous_format, like=node)
+    x = call(graph, aten.view.default, x, [n, _COLOURS, size[0], 2, size[1], 2], like=node)
+    x = call(graph, aten.permute.default, x, [0, 2, 4, 1, 3, 5], like=node)
+    x = call(graph, aten.clone.default, x, memory_format=torch.contiguous_format, like=node)
+    x = call(graph, aten.view.default, x, [n, *size, 4 * _COLOURS], like=node)
+    return call(graph, aten.permute.default, x, [0, 3, 1, 2], like=node)
