@@ -22,10 +22,10 @@ from .aot.autograd import wrap
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
 from .aot.joint import module_tensors, to_joint
-from .aot.losses import training_decompositions
 from .aot.memory import output_of
 from .aot.partition import partition
 from .aot.refusal import RunOtherwise
+from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec, describe
 from .codegen import Source, codegen
 from .errors import CompileError, Unsupported

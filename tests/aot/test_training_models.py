@@ -11,6 +11,7 @@ from torch._decomp import core_aten_decompositions
 from torch.nn import functional as F
 from training_support import plain, record, set_grad
 
+import inductor
 from inductor.aot.autograd import compile_training
 from inductor.aot.joint import to_joint
 from inductor.aot.memory import is_random
@@ -277,3 +278,25 @@ def test_second_derivative_through_batch_norm_counts_once():
         (g,) = torch.autograd.grad(fn(x, y)[0], x, create_graph=True)
         seen.append((g, torch.autograd.grad(g.square().sum(), list(module.parameters())), dict(module.named_buffers())))
     torch.testing.assert_close(*seen, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_batch_norm_under_autocast(running):
+    """Statistics of a bfloat16 input are float32, whatever torch's own description of the operator says."""
+
+    def fn(x, w, g, b, mean, var):
+        y = F.conv2d(x, w)
+        stats = (mean, var) if running else (None, None)
+        return F.relu(F.batch_norm(y, *stats, g, b, training=True, momentum=0.3))
+
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(4, 3, 9, 9), (6, 3, 3, 3), (6,), (6,)]
+    leaves = [torch.randn(s, generator=generator).requires_grad_() for s in shapes]
+    seen = []
+    for compiled in (True, False):
+        inputs = [*leaves, torch.zeros(6), torch.ones(6)]
+        with torch.autocast("cpu", torch.bfloat16):
+            call = inductor.compile_fx(fx.symbolic_trace(fn), inputs, options={"strict": True}) if compiled else fn
+            out = call(*inputs)
+        seen.append((out, *torch.autograd.grad(out.float().square().sum(), leaves), *inputs[4:]))
+    torch.testing.assert_close(*seen, rtol=3e-2, atol=3e-2)
