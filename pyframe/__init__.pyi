@@ -15,6 +15,10 @@ from .api import reset as reset
 from .api import substitute_in_graph as substitute_in_graph
 from .backends import list_backends as list_backends
 from .backends import register_backend as register_backend
+from .dynamic import mark_dynamic as mark_dynamic
+from .dynamic import mark_static as mark_static
+from .dynamic import mark_unbacked as mark_unbacked
+from .dynamic import maybe_mark_dynamic as maybe_mark_dynamic
 from .errors import BackendCompilerFailed as BackendCompilerFailed
 from .errors import InternalError as InternalError
 from .errors import PyframeError as PyframeError

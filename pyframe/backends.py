@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from inductor.aot.fake import make_fx
+from inductor.specialize import Specialized, is_symbolic
 
 from .errors import UserError
 from .metrics import counters
@@ -64,6 +65,8 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
     Where gradients are recorded, runs the captured graph as it is."""
     if torch.is_grad_enabled() and any(x.requires_grad for x in example_inputs if isinstance(x, torch.Tensor)):
         return gm.forward
+    if is_symbolic(example_inputs):
+        return Specialized(gm, lambda fixed, tensors: make_fx(fixed)(*tensors).forward)
     mode = next((x.fake_mode for x in example_inputs if isinstance(x, FakeTensor)), None)
     with mode if mode is not None else contextlib.nullcontext():
         return make_fx(gm)(*example_inputs).forward

@@ -18,7 +18,8 @@ class Options:
     """What a capture depends on.
 
     fullgraph: an error instead of a graph break.
-    dynamic: None or False: every size is a constant of the capture.
+    dynamic: which sizes and ints are symbols, so that one capture serves all of them. None: those that turned out to
+        vary; True: all sizes of inputs but 0 and 1, and ints among the arguments; False: none.
     limit: captures per code object before calls run eagerly; None: as config.recompile_limit says.
     strict: with the backend "inductor": an error where a graph cannot be compiled, in place of a warning and ATen.
     """

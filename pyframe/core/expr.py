@@ -58,6 +58,7 @@ OPS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 # What a RELATION program has; of integers it gives integers.
 _IN_PROGRAM = frozenset("+ - * // % min max == != < <= > >= and or neg not abs".split())
+_COMPARISONS = frozenset("== != < <= > >= and or".split())
 _PREFIX = {"neg": "-", "pos": "+", "not": "not "}
 
 
@@ -99,9 +100,9 @@ def _text(tree: Tree, outer: bool = False) -> str:
         return f"{_PREFIX[tree.op]}{_text(args[0])}"
     if tree.op.isalpha() and tree.op not in ("and", "or"):
         return f"{tree.op}({', '.join(map(text, args))})"
+    compared = tree.op in _COMPARISONS
     written = f" {tree.op} ".join(
-        _text(arg, outer=isinstance(arg, Expr) and arg.op in "+*" and tree.op not in "+-*/" and tree.op != "//")
-        for arg in args
+        _text(arg, outer=compared and isinstance(arg, Expr) and arg.op not in _COMPARISONS) for arg in args
     )
     return written if outer else f"({written})"
 
@@ -142,11 +143,15 @@ def run_program(steps: tuple[Any, ...], values: tuple[Any, ...]) -> bool:
     return bool(stack[-1])
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Holds:
-    """Whether a relation is true of the values of its sources, in order: the callable of a PREDICATE check."""
+    """Whether a relation is true of the values of its sources, in order; evaluated in Python, for numbers that need not
+    be integers."""
 
-    def __init__(self, tree: Tree) -> None:
-        self.tree, self.sources = tree, sources(tree)
+    tree: Tree
 
     def __call__(self, *values: Any) -> bool:
-        return bool(evaluate(self.tree, dict(zip(self.sources, values, strict=True))))
+        return bool(evaluate(self.tree, dict(zip(sources(self.tree), values, strict=True))))
+
+    def __repr__(self) -> str:
+        return text(self.tree)

@@ -53,7 +53,7 @@ KINDS: dict[str, Kind] = {
         Kind("GLOBAL_STATE", "a GlobalState snapshot; source is None", 5),
         Kind("SAME", "another Source whose value must be the same object", 2),
         Kind("DISTINCT", "tuple of Sources: all different objects; source is None", 6),
-        Kind("RELATION", "an expression over numbers (core.expr) that must be true; source is its first one", 3),
+        Kind("RELATION", "a Tree over ints (core.expr) that must be true, or Holds for numbers of any kind", 3),
         Kind("PREDICATE", "(callable, tuple of further Sources, text): callable(value, *values) must be true", 8),
     )
 }

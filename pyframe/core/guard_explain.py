@@ -206,9 +206,9 @@ def _distinct(guard: Guard, context: CallContext) -> str:
 
 
 def _relation(guard: Guard, context: CallContext) -> str:
-    inputs = expr.sources(guard.payload)
-    values = ", ".join(f"{source.name} = {reprlib.repr(read(source, context))}" for source in inputs)
-    return f"{expr.text(guard.payload)}: expected to hold, does not with {values}"
+    tree = guard.payload.tree if isinstance(guard.payload, expr.Holds) else guard.payload
+    values = ", ".join(f"{source.name} = {reprlib.repr(read(source, context))}" for source in expr.sources(tree))
+    return f"{expr.text(tree)}: expected to hold, does not with {values}"
 
 
 def _predicate(guard: Guard, context: CallContext) -> str:

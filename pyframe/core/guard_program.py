@@ -109,9 +109,10 @@ def _predicate(guard: Guard) -> Row:
 
 
 def _relation(guard: Guard) -> Row:
-    tree = guard.payload
+    known = isinstance(guard.payload, expr.Holds)
+    tree = guard.payload.tree if known else guard.payload
     inputs = expr.sources(tree)
-    steps = expr.program(tree, {source: i for i, source in enumerate(inputs)})
+    steps = None if known else expr.program(tree, {source: i for i, source in enumerate(inputs)})
     return ("PREDICATE", expr.Holds(tree), inputs) if steps is None else ("RELATION", steps, inputs)
 
 

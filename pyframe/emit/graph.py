@@ -16,6 +16,7 @@ from ..core.expr import Number, Tree, sources
 from ..core.guard import Guard, UserLine
 from ..core.source import Source
 from ..core.tracer import Tracer
+from ..errors import UserError
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
 from ..vars.dynamic import Seen, fake_of
@@ -33,13 +34,13 @@ class GraphBuilder:
     user's line in `meta['stack_trace']`.  `inputs` lists the sources of the placeholders, in order.
 
     `seen`: sizes and numbers of earlier captures.  `numbers`: what varies in this one, by source: SymInts, and the
-    values of floats.  `promised`: sizes that the user marked as dynamic, and where they were first met."""
+    values of floats.  `promised`: sizes that the user marked as dynamic."""
 
     def __init__(self, fake_mode: FakeTensorMode, seen: Seen | None = None) -> None:
         self.fake_mode = fake_mode
         self.seen = Seen() if seen is None else seen
         self.numbers: dict[Source, Any] = {}
-        self.promised: dict[Source, UserLine] = {}
+        self.promised: set[Source] = set()
         self._shapes: Any = None
         self._number_nodes: dict[Tree, fx.Node] = {}
         self._takes_floats = False
@@ -116,7 +117,7 @@ class GraphBuilder:
         if self._shapes is None:
             return []
         guards = list(self._shapes.relations())
-        for source, line in self.promised.items():
+        for source in self.promised:
             only = self._shapes.settled(source)
             if only is not None:
                 why = [str(guard.payload) + f" at {guard.line}" for guard in guards if _about(guard, source)]

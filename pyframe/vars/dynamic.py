@@ -56,7 +56,7 @@ class Seen:
         before = self.sizes.setdefault(source, sizes)
         if len(before) != len(sizes):
             self.sizes[source] = before = sizes
-        self.varied.update((source, dim) for dim, (old, new) in enumerate(zip(before, sizes, strict=True)) if old != new)
+        self.varied.update((source, dim) for dim, size in enumerate(sizes) if size != before[dim])
         return {dim for dim in range(len(sizes)) if (source, dim) in self.varied}
 
 
@@ -166,7 +166,7 @@ def _size(tx: Any, source: Source, value: int, mark: Mark | None) -> Any:
     sym = shapes.unbacked(source) if mark.kind == "unbacked" else shapes.size(source, value)
     tx.graph.numbers[source] = sym
     if mark.kind == "dynamic":
-        tx.graph.promised[source] = tx.user_line()
+        tx.graph.promised.add(source)
     return sym
 
 

@@ -41,6 +41,18 @@ class _Named(TorchSource):
         return self._text
 
 
+class _Place(str):
+    """A user's line as torch keeps it."""
+
+    line: UserLine
+
+    @staticmethod
+    def of(line: UserLine) -> _Place:
+        place = _Place(line)
+        place.line = line
+        return place
+
+
 class Shapes(ShapeEnv):
     """`user_line` gives the place being traced: each guard remembers its own."""
 
@@ -56,7 +68,8 @@ class Shapes(ShapeEnv):
         self.symbols: dict[Source, Any] = {}
 
     def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> tuple[SLoc, str]:
-        return SLoc(self.user_line(), None), ""
+        line = self.user_line()
+        return SLoc(None if line is None else _Place.of(line), None), ""
 
     def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
         with light_torch:
@@ -127,7 +140,7 @@ class Shapes(ShapeEnv):
     def relations(self) -> Iterator[Guard]:
         """Everything that tracing assumed of the symbols."""
         for assumed in self.guards:
-            line = assumed.sloc.framework_loc
+            line = getattr(assumed.sloc.framework_loc, "line", None)
             symbols = sorted(assumed.expr.free_symbols, key=str)
             sources = [self.source_of[symbol] for symbol in symbols]
             try:

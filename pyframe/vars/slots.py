@@ -73,10 +73,10 @@ def equal(tx: Tracer, left: Var, right: Var) -> bool:
 
 def index(tx: Tracer, value: Var) -> int:
     """`operator.index` of a known integer."""
-    if not value.is_constant():
-        return int(value.unsupported(tx, "use as an index"))
     try:
         return operator.index(value.constant())
+    except NotConstant:
+        return int(value.unsupported(tx, "use as an index"))
     except TypeError as error:
         return tx.raise_(TypeError, *error.args)
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from ..core.expr import OPS, Expr, Number, Tree, sources
+from ..core.expr import OPS, Expr, Holds, Number, Tree, sources
 from ..core.source import Source
 from ..core.tracer import Tracer
 from .base import Var
@@ -63,11 +64,17 @@ class NumberVar(Var):
     def constant(self) -> Any:
         """The value in this call, guarded: the capture is for this value only from here on."""
         if self.sym is not None:
-            return self.python_type()(self.sym)
+            return self._settled(self.sym, self.python_type())
         for source in sources(self.tree):
             value = self.tx.graph.numbers[source]
             self.tx.guard(source, "EQUALS", value if type(value) is float else int(value))
         return self._example
+
+    def _settled(self, sym: Any, kind: type) -> Any:
+        try:
+            return kind(sym)
+        except GuardOnDataDependentSymNode:
+            return self.tx.graph_break("data-dependent-branch", f"the value of {self.tree} was marked as unbacked")
 
     def known(self) -> ConstVar:
         return ConstVar(self.constant())
@@ -90,10 +97,10 @@ class NumberVar(Var):
 
     def truth(self, tx: Tracer) -> bool:
         if self.sym is not None:
-            return bool(self.sym if isinstance(self.sym, torch.SymBool) else self.sym != 0)
+            return bool(self._settled(self.sym if isinstance(self.sym, torch.SymBool) else self.sym != 0, bool))
         outcome = bool(self._example)
         tree = self.tree if type(self._example) is bool else Expr("!=", (self.tree, Number.of(0)))
-        assume(tx, tree if outcome else Expr("not", (tree,)))
+        tx.guard(sources(tree)[0], "RELATION", Holds(tree if outcome else Expr("not", (tree,))))
         return outcome
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
@@ -105,6 +112,8 @@ class NumberVar(Var):
             return apply(tx, _METHODS[name], self)
         if name in _INT_METHODS and self.sym is not None:
             return apply(tx, _INT_METHODS[name], self)
+        if name == "__format__":
+            return self.format_(tx, args[0] if args else ConstVar(""))
         return self.known().call_method(tx, name, args, kwargs)
 
     def format_(self, tx: Tracer, spec: Var) -> Var:
@@ -119,7 +128,7 @@ def is_number(var: Var) -> bool:
 
 
 def assume(tx: Tracer, tree: Tree) -> None:
-    """Guard that `tree` is true."""
+    """Guard that `tree`, of integers, is true."""
     tx.guard(sources(tree)[0], "RELATION", tree)
 
 
@@ -144,8 +153,9 @@ def _stays_real(tx: Tracer, op: str, args: Sequence[Var]) -> bool:
     """Whether a power or root is real for the values that the guards let through."""
     if op not in ("**", "sqrt"):
         return True
-    positive = apply(tx, ">", args[0], ConstVar(0)) if isinstance(args[0], NumberVar) else ConstVar(args[0].constant() > 0)
-    return positive.truth(tx)
+    if not isinstance(args[0], NumberVar):
+        return bool(args[0].constant() > 0)
+    return apply(tx, ">", args[0], ConstVar(0)).truth(tx)
 
 
 def tree_of(var: Var) -> Tree:

@@ -33,6 +33,7 @@ FOLD = {
 }  # fmt: skip
 # Classes whose instances are constants.
 CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device)
+CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_type}
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling}
 IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()  # allow_in_graph
 ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
@@ -63,7 +64,7 @@ def is_torch_function(value: Any) -> bool:
         value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS or value in IN_GRAPH
     ):
         return True
-    if isinstance(value, type):
+    if isinstance(value, type) or not (known or isinstance(value, types.MethodType)):
         return False
     owner = getattr(value, "__self__", None)
     if isinstance(owner, type) and owner.__module__.startswith("torch._C"):
@@ -108,6 +109,10 @@ class TorchFunctionVar(Var):
         value = self.value
         if value in COMPILING:
             return ConstVar(True)
+        if value in CHECKS and args and not isinstance(args[0], TensorVar):
+            if args[0].truth(tx):  # of sizes: a guard
+                return ConstVar(None)
+            tx.graph_break("exception-in-traced-code", f"{self.describe()} of something that is false")
         if value in BREAKS:
             tx.graph_break(BREAKS[value], f"{self.describe()} was called")
         if value is torch.lstm and torch.is_grad_enabled() and _any_requires_grad(args):
