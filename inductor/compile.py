@@ -24,6 +24,7 @@ from .aot.functionalize import attributes_of, to_aten
 from .aot.joint import module_tensors, to_joint
 from .aot.memory import output_of
 from .aot.partition import partition
+from .aot.random import seeded
 from .aot.refusal import RunOtherwise
 from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec, describe
@@ -143,6 +144,7 @@ def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) 
     with report.phase("aot"):
         aten = to_aten(gm, inputs, decompositions())
     with report.phase("passes"):
+        seeded(aten.graph)
         graph = run_passes(aten.graph, aten.shared)
     return _generate_aten(graph, aten.shared, aten.structure, report)
 
@@ -207,6 +209,7 @@ def _generate_training(gm: fx.GraphModule, inputs: Sequence[Any], report: Compil
     with report.phase("joint"):
         joint = to_joint(gm, inputs, training_decompositions())
     with report.phase("partition"):
+        seeded(joint.graph)
         halves = partition(joint)
         spec = describe(joint, halves)
     forward = _generate_half(halves.forward, report)

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from .joint import JointGraph
 from .memory import ancestors, is_random, output_of, viewed
 from .partition import Halves, Saved
+from .random import draws_in_kernels
 from .results import Result
 
 aten = torch.ops.aten
@@ -117,11 +118,13 @@ def _rerunning(joint: JointGraph) -> Rerunning:
     hindrance = None
     if any(is_random(x.target) and x.kwargs.get("generator") is not None for x in nodes):
         hindrance = "it draws from a generator of its own"
+    elif draws_in_kernels(joint.graph.graph):
+        hindrance = "its kernels draw random numbers, and others than eager"
     elif joint.assigned or any(i in needed for i in joint.writes):
         hindrance = "it writes to an input that it reads"
     devices: dict[tuple[torch.device, ...], None] = {}
     for node in nodes:
-        if is_random(node.target):
+        if is_random(node.target) and hindrance is None:
             device = pytree.tree_leaves(node.meta["val"])[0].device
             devices[() if device.type == "cpu" else (device,)] = None
     temporary = tuple(i for i, permanent in enumerate(joint.permanent) if not permanent)

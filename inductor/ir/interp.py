@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from . import philox
 from .body import LoopBody, Op, Ref, SubBody
 from .buffer import Buffer, ComputedBuffer, ExternKernel, Layout, View
 from .nodes import GraphIR, Strided
@@ -19,6 +20,7 @@ _NAMED: dict[str, Callable[..., torch.Tensor]] = {
     "erf": torch.special.erf,
     "ndtr": torch.special.ndtr,
     "relu": torch.relu,
+    "random_bits": philox.random_bits,
 }
 
 _REDUCE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

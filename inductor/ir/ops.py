@@ -50,6 +50,8 @@ _ROWS = [
     # bool or integer
     *_rows("bitwise_not", 1),
     *_rows("bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift", 2),
+    # int32 only: random_bits(key, stream, counter), see philox.py
+    OpSpec("random_bits", 3),
     # where(condition, value, other)
     OpSpec("where", 3, "second"),
 ]

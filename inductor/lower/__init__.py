@@ -1,9 +1,10 @@
 """Lowering of ATen graphs to loop IR."""
 
-from . import batch_norm, convolution, creation, indexing, pointwise, pooling, reductions, views
+from . import batch_norm, convolution, creation, indexing, pointwise, pooling, random, reductions, views
 from .graph import GraphLowering, lower_graph, separate_results
 from .registry import LOWERINGS, Unlowered, Unsupported, lowering
 
 __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_graph", "lowering", "separate_results"]
 
-_MODULES = (batch_norm, convolution, creation, indexing, pointwise, pooling, reductions, views)  # import registers
+# importing them registers
+_MODULES = (batch_norm, convolution, creation, indexing, pointwise, pooling, random, reductions, views)

@@ -21,6 +21,7 @@ class Unlowered(Exception):
 def lowering(*names: str) -> Callable[[Lowering], Lowering]:
     """Registers `fn(graph, *args, **kwargs)` for every overload of these ATen operators, named without "aten.".
 
+    An operator of our own is named with its namespace.
     Tensor arguments are TensorValues. `graph.val` is what fake tensors say of the result, a tensor or a tuple of them.
     """
 
@@ -28,7 +29,7 @@ def lowering(*names: str) -> Callable[[Lowering], Lowering]:
         for name in names:
             if name in LOWERINGS:
                 raise ValueError(f"aten.{name} has a lowering already")
-            if not hasattr(torch.ops.aten, name):
+            if "::" not in name and not hasattr(torch.ops.aten, name):
                 raise ValueError(f"aten.{name} does not exist")
             LOWERINGS[name] = fn
         return fn
@@ -37,8 +38,8 @@ def lowering(*names: str) -> Callable[[Lowering], Lowering]:
 
 
 def find(target: Any) -> Lowering | None:
-    """The lowering of an overload, if there is one; only in the aten namespace."""
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+    """The lowering of an overload, if there is one; only in the aten namespace and our own."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "pyframe"):
         return None
     return LOWERINGS.get(target._schema.name.removeprefix("aten::"))
 

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import triton_support  # noqa: E402, I001  chooses the interpreter
 import torch  # noqa: E402
 from op_samples import every  # noqa: E402
+from random_cases import CASES as RANDOM_CASES  # noqa: E402
 from triton_cases import CASES  # noqa: E402
 
 warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of divisions by zero that are meant
@@ -22,7 +23,7 @@ def samples():
 
 
 def main():
-    suite = samples() if sys.argv[1] == "samples" else CASES
+    suite = samples() if sys.argv[1] == "samples" else CASES | RANDOM_CASES
     results = {}
     for name, run in suite.items():
         torch.manual_seed(0)

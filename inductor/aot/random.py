@@ -1,0 +1,235 @@
+"""Random operators on a GPU as functions of seeds: kernels draw the numbers where they use them.
+
+One call of ATen draws the seeds of a graph from torch's generator, a seed for each use. The numbers follow from the
+seed and the position alone, so that a backward can compute them again and eager execution gives the same.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from ..ir import philox
+from ..ir.nodes import dense_order
+from .memory import call
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+
+_LIBRARY = torch.library.Library("pyframe", "FRAGMENT")
+_LIBRARY.define("random_bits(Tensor seeds, int which, int[] size) -> Tensor")
+
+
+def _bits(seeds: torch.Tensor, which: int, size: Sequence[int]) -> torch.Tensor:
+    """32 random bits an element, contiguous: the position in it is the counter."""
+    seed = seeds[which]
+    counter = torch.arange(math.prod(size), device=seeds.device).to(torch.int32)
+    return philox.random_bits(seed.to(torch.int32), (seed >> 32).to(torch.int32), counter).view(size)
+
+
+def _bits_fake(seeds: torch.Tensor, which: int, size: Sequence[int]) -> torch.Tensor:
+    return seeds.new_empty(size, dtype=torch.int32)
+
+
+_LIBRARY.impl("random_bits", _bits, "CompositeExplicitAutograd")
+torch.library.register_fake("pyframe::random_bits", _bits_fake, lib=_LIBRARY)
+RANDOM_BITS = torch.ops.pyframe.random_bits.default
+
+_DIGITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+_MOST = 2**32  # counters have 32 bits
+
+
+def seeded(gm: torch.fx.GraphModule, devices: Sequence[str] = ("cuda",)) -> None:
+    """Rewrites the random operators of an ATen graph on these kinds of devices, in place.
+
+    What has a generator of its own, or no rewriting here, stays an operator.
+    """
+    seeds: dict[torch.device, _Seeds] = {}
+    for node in list(gm.graph.nodes):
+        rewrite = _REWRITES.get(node.target) if node.op == "call_function" else None
+        if rewrite is None or node.kwargs.get("generator") is not None:
+            continue
+        vals = node.meta["val"] if isinstance(node.meta["val"], tuple | list) else (node.meta["val"],)
+        order = dense_order(vals[0].shape, vals[0].stride())
+        if vals[0].device.type not in devices or order is None or not 0 < vals[0].numel() < _MOST:
+            continue
+        source = seeds.setdefault(vals[0].device, _Seeds(gm.graph, vals[0].device))
+        draw = _Draw(gm.graph, source, vals[0], order)
+        with gm.graph.inserting_before(node), vals[0].fake_mode:
+            made = rewrite(draw, *node.args, **node.kwargs)
+        if made is None:
+            continue
+        results = (made,) if isinstance(made, Node) else made
+        if any(x.meta["val"].stride() != val.stride() for x, val in zip(results, vals, strict=True)):
+            draw.undo()
+            continue
+        for x in draw.new:
+            x.meta = {**node.meta, "val": x.meta["val"]}
+        _replace(node, made)
+    for source in seeds.values():
+        source.finish()
+    if seeds:
+        gm.graph.lint()
+        gm.recompile()
+
+
+def draws_in_kernels(graph: torch.fx.Graph) -> bool:
+    """Whether the numbers of a graph are others than eager's."""
+    return any(node.target is RANDOM_BITS for node in graph.nodes)
+
+
+def _replace(node: Node, result: Node | tuple[Node, ...]) -> None:
+    if isinstance(result, Node):
+        node.replace_all_uses_with(result)
+    else:
+        for user in list(node.users):
+            assert user.target is operator.getitem
+            user.replace_all_uses_with(result[user.args[1]])
+            node.graph.erase_node(user)
+    node.graph.erase_node(node)
+
+
+class _Seeds:
+    """The seeds of one device: one node at the start of the graph, as long as needed."""
+
+    def __init__(self, graph: torch.fx.Graph, device: torch.device) -> None:
+        self.graph, self.device, self.count = graph, device, 0
+        self.node: Node | None = None
+
+    def take(self) -> tuple[Node, int]:
+        """The node and the number of a seed not used before."""
+        if self.node is None:
+            first = next(node for node in self.graph.nodes if node.op != "placeholder")
+            with self.graph.inserting_before(first):
+                self.node = self.graph.call_function(aten.randint.default)
+            self.node.meta = {"backward": False}
+        self.node.args = (2**63 - 1, [self.count + 1])
+        self.node.kwargs = {"dtype": torch.int64, "device": self.device, "pin_memory": False}
+        self.node.meta["val"] = aten.randint.default(*self.node.args, **self.node.kwargs)
+        self.count += 1
+        return self.node, self.count - 1
+
+    def finish(self) -> None:
+        """Nothing is drawn where all stayed operators."""
+        if self.node is not None and not self.node.users:
+            self.graph.erase_node(self.node)
+
+
+class _Draw:
+    """Makes the nodes that stand for one random operator whose (first) result is like `val`."""
+
+    def __init__(self, graph: torch.fx.Graph, seeds: _Seeds, val: torch.Tensor, order: list[int]) -> None:
+        self.graph, self.seeds, self.val, self.order = graph, seeds, val, order
+        self.new: list[Node] = []
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """A new node."""
+        self.new.append(call(self.graph, target, *args, **kwargs))
+        return self.new[-1]
+
+    def undo(self) -> None:
+        """Erases what was made."""
+        for node in reversed(self.new):
+            self.graph.erase_node(node)
+
+    def bits(self) -> Node:
+        """int32, with the strides of `val`."""
+        made = self.call(RANDOM_BITS, *self.seeds.take(), [self.val.shape[d] for d in self.order])
+        if self.order == list(range(self.val.dim())):
+            return made
+        return self.call(aten.permute.default, made, sorted(range(len(self.order)), key=self.order.__getitem__))
+
+    def uniform(self, dtype: torch.dtype, start: int = 0) -> Node:
+        """Multiples of 2^-digits, from `start` of them on; exact in `dtype`."""
+        digits = _DIGITS[dtype]
+        top = self.call(aten.bitwise_right_shift.Tensor_Scalar, self.bits(), 32 - digits)
+        top = self.call(aten.bitwise_and.Scalar, top, 2**digits - 1)
+        if start:
+            top = self.call(aten.add.Tensor, top, start)
+        return self.call(aten.mul.Tensor, self.call(aten._to_copy.default, top, dtype=dtype), 2.0**-digits)
+
+    def cast(self, x: Node) -> Node:
+        """As the result's dtype."""
+        return x if x.meta["val"].dtype == self.val.dtype else self.call(aten._to_copy.default, x, dtype=self.val.dtype)
+
+
+def _threshold(p: float) -> int:
+    """Bits, as signed numbers, are below it with probability p < 1."""
+    return min(int(p * 2**32), 2**32 - 1) - 2**31
+
+
+def _native_dropout(draw: _Draw, x: Node, p: float, train: bool | None) -> tuple[Node, Node] | None:
+    if train is False or not 0 <= p < 1 or draw.val.dtype not in _DIGITS:
+        return None
+    kept = draw.call(aten.ge.Scalar, draw.bits(), _threshold(p))
+    return draw.call(aten.mul.Tensor, draw.call(aten.mul.Tensor, x, kept), 1.0 / (1.0 - p)), kept
+
+
+def _native_dropout_backward(draw: _Draw, grad: Node, mask: Node, scale: float) -> Node | None:
+    if draw.val.dtype not in _DIGITS:
+        return None
+    return draw.call(aten.mul.Tensor, draw.call(aten.mul.Tensor, grad, mask), scale)
+
+
+def _rand(draw: _Draw, *args: Any, **kwargs: Any) -> Node | None:
+    return draw.uniform(draw.val.dtype) if draw.val.dtype in _DIGITS else None
+
+
+def _randn(draw: _Draw, *args: Any, **kwargs: Any) -> Node | None:
+    """The Box-Muller transform."""
+    if draw.val.dtype not in _DIGITS:
+        return None
+    log = draw.call(aten.log.default, draw.uniform(torch.float32, 1))
+    radius = draw.call(aten.sqrt.default, draw.call(aten.mul.Tensor, log, -2.0))
+    angle = draw.call(aten.mul.Tensor, draw.uniform(torch.float32), 2 * math.pi)
+    return draw.cast(draw.call(aten.mul.Tensor, radius, draw.call(aten.cos.default, angle)))
+
+
+def _bernoulli(draw: _Draw, x: Node, generator: None = None) -> Node | None:
+    if x.meta["val"].dtype not in _DIGITS:
+        return None
+    chance = draw.call(aten._to_copy.default, x, dtype=torch.float32)
+    return draw.cast(draw.call(aten.lt.Tensor, draw.uniform(torch.float32), chance))
+
+
+def _bernoulli_p(draw: _Draw, x: Node, p: float = 0.5, generator: None = None) -> Node | None:
+    return draw.cast(draw.call(aten.lt.Scalar, draw.bits(), _threshold(p))) if 0 <= p < 1 else None
+
+
+def _uniform(draw: _Draw, x: Node, start: float = 0.0, end: float = 1.0, generator: None = None) -> Node | None:
+    if draw.val.dtype not in _DIGITS or not start <= end or not math.isfinite(end - start):
+        return None
+    unit = draw.uniform(draw.val.dtype)
+    if (start, end) == (0, 1):
+        return unit
+    made = draw.call(aten.add.Tensor, draw.call(aten.mul.Tensor, unit, end - start), start)
+    # rounded up to the end, which is not part of the interval
+    inside = draw.call(aten.lt.Scalar, made, end)
+    return draw.call(aten.where.self, inside, made, draw.call(aten.full_like.default, made, start))
+
+
+def _exponential(draw: _Draw, x: Node, rate: float = 1.0, generator: None = None) -> Node | None:
+    if draw.val.dtype not in _DIGITS or not rate > 0:
+        return None
+    drop = draw.call(aten.neg.default, draw.call(aten.log.default, draw.uniform(torch.float32, 1)))
+    # never 0: people divide by it
+    return draw.cast(draw.call(aten.div.Tensor, draw.call(aten.clamp_min.default, drop, 2.0**-25), rate))
+
+
+_REWRITES: dict[Any, Callable[..., Node | tuple[Node, ...] | None]] = {
+    aten.native_dropout.default: _native_dropout,
+    aten.native_dropout_backward.default: _native_dropout_backward,
+    aten.rand.default: _rand,
+    aten.rand_like.default: _rand,
+    aten.randn.default: _randn,
+    aten.randn_like.default: _randn,
+    aten.bernoulli.default: _bernoulli,
+    aten.bernoulli.p: _bernoulli_p,
+    aten.uniform.default: _uniform,
+    aten.exponential.default: _exponential,
+}

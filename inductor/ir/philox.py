@@ -1,0 +1,20 @@
+"""The counter-based generator Philox 2x32 with ten rounds (Salmon et al., 2011), in torch: what the loop-IR op
+`random_bits` means. Generated kernels have to give the same bits."""
+
+from __future__ import annotations
+
+import torch
+
+ROUNDS, MULTIPLIER, WEYL = 10, 0xD256D193, 0x9E3779B9
+_WORD = 0xFFFFFFFF
+
+
+def random_bits(key: torch.Tensor, stream: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
+    """32 bits for each counter: the first word of the block (counter, stream) under `key`. All are int32."""
+    key, left, right = key.long() & _WORD, counter.long() & _WORD, stream.long() & _WORD
+    for _ in range(ROUNDS):
+        # the product has 64 bits, of which int64 keeps the lower 63 and a sign
+        high = ((left >> 16) * MULTIPLIER + ((left & 0xFFFF) * MULTIPLIER >> 16)) >> 16
+        left, right = high ^ key ^ right, left * MULTIPLIER & _WORD
+        key = key + WEYL & _WORD
+    return left.to(torch.int32)

@@ -1,0 +1,30 @@
+"""Random bits: the one random operator that kernels carry out; aot/random.py expresses the others by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..ir.buffer import Layout
+from ..ir.handler import ops
+from ..ir.nodes import Lazy, TensorValue
+from ..ir.symbolic import Index
+from .registry import lowering
+
+_WORK = 4  # it is computed again rather than kept in memory: less than it takes, but it reads nothing
+
+
+@lowering("pyframe::random_bits")
+def random_bits(graph: Any, seeds: TensorValue, which: int, size: Sequence[int]) -> TensorValue:
+    """32 bits an element, from a seed and the position"""
+    layout = Layout.contiguous(seeds.device, torch.int32, size)
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        seed = seeds.load((which,))
+        high = ops.bitwise_right_shift(seed, ops.constant(32, torch.int64))
+        halves = (ops.to_dtype(half, torch.int32) for half in (seed, high))
+        return ops.random_bits(*halves, ops.index_expr(layout.index(index), torch.int32))
+
+    return Lazy(seeds.device, torch.int32, layout.size, inner_fn, reads=seeds.reads, work=_WORK)
