@@ -33,12 +33,17 @@ buffer_tensor(run *r, Py_ssize_t i)
     }
     const shape *s = &maker->shape;
     void *handle = NULL;
-    if (maker->kind == STEP_SLOT && r->arena_tensor != NULL) {
-        int32_t status = plan_api.part(tv_aten_handle(r->arena_tensor), maker->offset, s->dtype, s->ndim, s->dims,
-                                       s->dims + s->ndim, &handle);
+    const step *memory = maker;
+    while (memory->kind == STEP_VIEW && r->buffers[memory->base].tensor == NULL
+           && r->plan->makers[memory->base] != NULL) {
+        memory = r->plan->makers[memory->base];
+    }
+    if (memory->kind == STEP_SLOT && r->arena_tensor != NULL) { /* a view of a slot needs no tensor of the slot */
+        int32_t status = plan_api.part(tv_aten_handle(r->arena_tensor), (char *)b->data - r->arena, s->dtype, s->ndim,
+                                       s->dims, s->dims + s->ndim, &handle);
         return b->tensor = wrap_and_drop(status, handle, "make a part of the arena");
     }
-    if (maker->kind == STEP_SLOT) {
+    if (memory->kind == STEP_SLOT) {
         int32_t status = plan_api.blob(b->data, s->ndim, s->dims, s->dims + s->ndim, 0, s->dtype, TV_CPU, 0, &handle);
         return b->tensor = wrap_and_drop(status, handle, "wrap a slot");
     }

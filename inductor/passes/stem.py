@@ -1,6 +1,6 @@
 """Convolutions over images of a few colours: neighbouring pixels become channels, as many as tensor cores want.
 
-A filter of stride 2 reads pixels 2i + u. With u = 2u' + d, the 2 x 2 pixels of each block as channels, it is a filter of
+A filter of stride 2 reads pixels 2i + u. With u = 2v + d, the 2 x 2 pixels of each block as channels, it is a filter of
 half the size and stride 1.
 """
 
