@@ -132,7 +132,9 @@ class FrameCompiler:
         return func.__code__ not in self.always and skipped_file(_file_of(func))
 
     def _allowed(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
-        """Whether the stance lets this call be captured."""
+        """Whether the stance lets this call be captured.  What a whole graph is left to by an exception is not."""
+        if self.options.fullgraph and func.__code__ not in self.always:
+            return False
         now = stance.current()
         if now == "fail_on_recompile" or (entries and config.error_on_recompile):
             why = self._why_missed(func, locals_, entries[0]) if entries else "it was not captured before"

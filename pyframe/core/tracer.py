@@ -50,3 +50,12 @@ class Tracer(Protocol):
 
     def raise_(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
         """Raise an exception *inside the traced program* (its handlers see it)."""
+        ...
+
+    def raise_from(self, exc_type: type[BaseException], cause: Var, *args: Any) -> NoReturn:
+        """The same with a cause."""
+        ...
+
+    def exception(self, kind: Any, *args: Any) -> Var:
+        """The exception that `raise kind` (a class, or a Var of a class or instance) raises."""
+        ...

@@ -21,7 +21,8 @@ from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
 from ..vars.dynamic import Seen, fake_of
 from ..vars.mapping import DictVar
-from ..vars.sequence import ListVar, NamedTupleVar, SliceVar, TupleVar
+from ..vars.namedtuple import NamedTupleVar
+from ..vars.sequence import ListVar, SliceVar, TupleVar
 from ..vars.symint import SYMBOLIC_OPS, NumberVar, is_number
 from ..vars.tensor import TAKES_FLOATS, TensorVar
 

@@ -3,12 +3,13 @@ resume functions that go on, or the loop that the frame runs itself."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..bytecode import OPS, Instr, Label
 from ..bytecode.flow import live_locals
-from ..errors import SkipFrame
+from ..errors import SkipFrame, Unsupported
 from ..vars.base import Var
 from ..vars.unknown import UnknownVar
 from .assemble import Assembler
@@ -29,6 +30,11 @@ from .resume import (
 _NULL_RESULTS = ("LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
 _NUMBERS = (int, float)
 _ITEMS = (int, float, str, tuple)
+
+
+def _no_error(text: str) -> None:
+    """What follows an exception that was expected and did not come, where breaks are errors."""
+    raise Unsupported(f"{text}\nThe exception was raised while tracing, but not when the instruction ran.")
 
 
 def is_null(var: Var) -> bool:
@@ -96,6 +102,8 @@ class Leave:
         kept = end.stack[: len(end.stack) - row.pops(instr.arg)]
         if not row.terminator:
             asm.label(tail)
+            if end.brk.kind == "exception-in-traced-code" and (self.tx.options.fullgraph or self.tx.error_on_break):
+                asm.call([Instr("LOAD_CONST", functools.partial(_no_error, str(end.brk)))], [], 0)
             self._continue(asm, end.at + 1, kept, row.pushes(instr.arg))
         if taken is not None:
             assert row.jump_pushes is not None

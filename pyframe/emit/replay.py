@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.effects import Effect
 from ..vars.base import Var
+from ..vars.dictlike import fill
 from ..vars.function import CellVar
 from .reconstruct import Codegen
 
@@ -14,10 +15,13 @@ Commit = Callable[[], None]
 
 
 def distinct(effects: Iterable[Effect]) -> list[Effect]:
-    """One effect for each place written, in the order of first writes (the Vars hold the final state)."""
+    """One effect for each place written, in the order of first writes (the Vars hold the final state); an attribute
+    that was deleted meanwhile comes where it was written last."""
     seen: dict[Any, Effect] = {}
     for number, effect in enumerate(effects):
         key = number if effect.kind == "CALL" else (effect.kind, id(effect.target), effect.detail)
+        if effect.kind == "ATTR" and effect.detail in effect.target.dropped:
+            seen.pop(key, None)
         seen.setdefault(key, effect)
     return list(seen.values())
 
@@ -44,21 +48,12 @@ def _container(cg: Codegen, effect: Effect) -> Commit:
     items = cg.asm.store_fast()
 
     def refill() -> None:
-        for method, args in (("clear", ()), ("extend" if effect.kind == "DEQUE" else "update", (items,))):
-            cg.asm.load_fast(place)
-            cg.emit("LOAD_ATTR", method)
-            cg.call_top(*(lambda name=name: cg.asm.load_fast(name) for name in args))
-            cg.emit("POP_TOP")
+        cg.load_const(fill)
+        kind = target.python_type()
+        cg.call_top(lambda: cg.asm.load_fast(place), lambda: cg.load_const(kind), lambda: cg.asm.load_fast(items))
+        cg.emit("POP_TOP")
 
-    def assign() -> None:
-        cg.asm.load_fast(items)
-        cg.asm.load_fast(place)
-        for _ in range(2):
-            cg.load_const(None)
-        cg.emit("BUILD_SLICE", 2)
-        cg.emit("STORE_SUBSCR")
-
-    return assign if effect.kind == "LIST" else refill
+    return refill
 
 
 def _attr(cg: Codegen, effect: Effect) -> Commit:
@@ -68,20 +63,22 @@ def _attr(cg: Codegen, effect: Effect) -> Commit:
     temp = None if value is None else _temp(cg, value)
 
     def commit() -> None:
-        setter = target.setter("__delattr__" if temp is None else "__setattr__")
-        if temp is None or setter is not None:
-            if temp is None:
-                cg.load_const(_discard)
-                cg.call_top(
-                    lambda: cg.load_const(setter or delattr),
-                    lambda: cg.asm.load_fast(place),
-                    lambda: cg.load_const(name),
-                )
-            else:
-                cg.load_const(setter)
-                cg.call_top(
-                    lambda: cg.asm.load_fast(place), lambda: cg.load_const(name), lambda: cg.asm.load_fast(temp)
-                )
+        if temp is None or name in target.dropped:
+            cg.load_const(_discard)
+            cg.call_top(
+                lambda: cg.load_const(target.setter("__delattr__") or delattr),
+                lambda: cg.asm.load_fast(place),
+                lambda: cg.load_const(name),
+            )
+            cg.emit("POP_TOP")
+        if temp is None:
+            return
+        setter = target.setter("__setattr__")
+        if setter is not None:
+            cg.load_const(setter)
+            cg.call_top(
+                lambda: cg.asm.load_fast(place), lambda: cg.load_const(name), lambda: cg.asm.load_fast(temp)
+            )
             cg.emit("POP_TOP")
             return
         cg.asm.load_fast(temp)

@@ -14,10 +14,11 @@ from ..core.guard import UserLine
 from ..core.source import DictItemSource, GlobalSource, Source
 from ..emit.resume import plain_name
 from ..errors import InternalError
-from ..vars.base import NotConstant, Var
+from ..vars.base import NotConstant, Raised, Var
 from ..vars.const import ConstVar
-from ..vars.exception import Raised
+from ..vars.exception import ExceptionVar
 from ..vars.function import CellVar
+from ..vars.iterator import GeneratorVar
 
 
 class NullVar(Var):
@@ -138,10 +139,13 @@ class Frame:
         except NotConstant as value:
             return self.tx.graph_break("unsupported-object", f"{instr.op} of {value}, known only at run time")
 
-    def run(self) -> Outcome:
-        """Run an inlined frame until it returns or yields."""
+    def run(self, thrown: Var | None = None) -> Outcome:
+        """Run an inlined frame until it returns or yields; `thrown` is raised where it is suspended."""
         self.tx.enter_frame(self)
         try:
+            outcome = None if thrown is None else self._throw(thrown)
+            if outcome is not None:
+                return outcome
             while True:
                 outcome = self.step()
                 if outcome is not None:
@@ -149,8 +153,54 @@ class Frame:
         finally:
             self.tx.leave_frame(self)
 
+    def _throw(self, exc: Var) -> Outcome | None:
+        """Raise `exc` at the yield that suspends this frame, or in the iterator that a `yield from` is waiting for."""
+        instrs = self.flow.instrs
+        waiting = self.stack[-1] if self.at and instrs[self.at - 1].op == "SEND" else None
+        try:
+            if waiting is None:
+                raise Raised(exc)
+            item = self._throw_into(waiting, exc)
+        except Raised as raised:
+            if waiting is not None and issubclass(raised.exc.python_type(), StopIteration) and raised.exc is not exc:
+                return self._sent(self.tx.getattr(raised.exc, "value"))
+            self.unwind(raised)
+            return None
+        if item is not None:
+            return Outcome(item, yielded=True)
+        assert isinstance(waiting, GeneratorVar)
+        return self._sent(waiting.returned or ConstVar(None))
+
+    def _sent(self, value: Var) -> None:
+        """Go on after a `yield from` whose iterator has ended with `value`."""
+        self.push(value)
+        self.jump(self.flow.instrs[self.at - 1].arg)
+
+    def _throw_into(self, waiting: Var, exc: Var) -> Var | None:
+        tx = self.tx
+        if issubclass(exc.python_type(), GeneratorExit):
+            if tx.has_attribute(waiting, "close"):
+                waiting.call_method(tx, "close", [], {})
+            raise Raised(exc)
+        if isinstance(waiting, GeneratorVar):
+            return waiting.throw(tx, exc)
+        if not tx.has_attribute(waiting, "throw"):
+            raise Raised(exc)
+        return waiting.call_method(tx, "throw", [exc], {})
+
+    def in_try(self) -> bool:
+        """Whether an exception at the instruction that suspends this frame would be handled by the program."""
+        region = self.flow.region[self.at]
+        if region is None:
+            return False
+        handler = self.flow.instrs[self.flow.place[region.handler]]
+        return handler.op != "CALL_INTRINSIC_1"  # of the whole body: StopIteration becomes RuntimeError
+
     def unwind(self, raised: Raised) -> None:
         """Go to the handler of the exception, or let it leave the frame."""
+        if raised.fresh and isinstance(raised.exc, ExceptionVar):
+            raised.exc.put_context(self.tx.handled())
+        raised.fresh = False
         region = self.flow.region[self.at]
         if region is None:
             raise raised

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+from ..vars import slots
 from ..vars.const import ConstVar, MethodVar
+from ..vars.function import BoundMethodVar, FunctionVar
 from ..vars.klass import ClassVar
 from ..vars.mapping import DictVar, key_of, pairs_of, var_of
 from ..vars.sequence import ListVar, SliceVar, TupleVar
 from ..vars.sets import SetVar
+from ..vars.text import format_of
 from ..vars.unknown import UnknownVar, joined
 from .frame import Frame, op
 
@@ -80,12 +84,12 @@ def convert_value(frame: Frame, how: int) -> None:
 
 @op("FORMAT_SIMPLE")
 def format_simple(frame: Frame, arg: None) -> None:
-    frame.push(frame.tx.call(frame.tx.wrap(format, None), [frame.pop()], {}))
+    frame.push(format_of(frame.tx, frame.pop(), ConstVar("")))
 
 
 @op("FORMAT_WITH_SPEC")
 def format_with_spec(frame: Frame, arg: None) -> None:
-    frame.push(frame.tx.call(frame.tx.wrap(format, None), frame.popn(2), {}))
+    frame.push(format_of(frame.tx, *frame.popn(2)))
 
 
 # The container that a comprehension fills is an input of a resume function inside it: changes are logged.
@@ -111,7 +115,12 @@ def map_add(frame: Frame, depth: int) -> None:
 
 @op("LIST_EXTEND")
 def list_extend(frame: Frame, depth: int) -> None:
-    items = ListVar(frame.pop().unpack(frame.tx))
+    value = frame.pop()
+    if slots.has_type(value, object):
+        kind = value.python_type()
+        if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+            frame.tx.raise_(TypeError, f"Value after * must be an iterable, not {kind.__name__}")
+    items = ListVar(value.unpack(frame.tx))
     frame.stack[-depth].call_method(frame.tx, "extend", [items], {})
 
 
@@ -121,34 +130,64 @@ def set_update(frame: Frame, depth: int) -> None:
         frame.stack[-depth].call_method(frame.tx, "add", [item], {})
 
 
+def _callee(frame: Frame) -> str:
+    """The function that the arguments being merged are for, as errors name it."""
+    for var in frame.stack[::-1]:
+        fn = getattr(var, "fn", None) if isinstance(var, BoundMethodVar) else var
+        if isinstance(fn, FunctionVar):
+            module = fn.globals.get("__name__")
+            return f"{module}.{fn.qualname}"
+        if isinstance(fn, ClassVar):
+            return f"{fn.value.__module__}.{fn.value.__qualname__}"
+    return "function"
+
+
 @op("DICT_UPDATE", "DICT_MERGE")
 def dict_update(frame: Frame, depth: int) -> None:
-    pairs = pairs_of(frame.tx, frame.pop())
+    source = frame.pop()
+    if slots.has_type(source, object) and not hasattr(source.python_type(), "keys"):
+        kind = source.python_type().__name__
+        merge = frame.instr.op == "DICT_MERGE"
+        text = f"argument after ** must be a mapping, not {kind}" if merge else f"{kind!r} object is not a mapping"
+        frame.tx.raise_(TypeError, f"{_callee(frame)}() {text}" if merge else text)
+    pairs = pairs_of(frame.tx, source)
     target = frame.stack[-depth]
     if not isinstance(target, DictVar):
         target.unsupported(frame.tx, "** into it")
     for key, value in pairs:
         if frame.instr.op == "DICT_MERGE" and key in target.items:
-            frame.tx.raise_(TypeError, f"got multiple values for keyword argument {key!r}")
+            frame.tx.raise_(TypeError, f"{_callee(frame)}() got multiple values for keyword argument {key!r}")
         target.setitem(frame.tx, var_of(key), value)
+
+
+def _unpacked(frame: Frame) -> list[Any]:
+    value = frame.pop()
+    if slots.has_type(value, object):
+        kind = value.python_type()
+        if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+            frame.tx.raise_(TypeError, f"cannot unpack non-iterable {kind.__name__} object")
+    return value.unpack(frame.tx)
 
 
 @op("UNPACK_SEQUENCE")
 def unpack_sequence(frame: Frame, count: int) -> None:
-    items = frame.pop().unpack(frame.tx)
+    items = _unpacked(frame)
     if len(items) != count:
         few = len(items) < count
         text = f"not enough values to unpack (expected {count}, got {len(items)})"
-        frame.tx.raise_(ValueError, text if few else f"too many values to unpack (expected {count})")
+        many = f"too many values to unpack (expected {count}"
+        many += f", got {len(items)})" if sys.version_info >= (3, 14) else ")"
+        frame.tx.raise_(ValueError, text if few else many)
     frame.stack.extend(reversed(items))
 
 
 @op("UNPACK_EX")
 def unpack_ex(frame: Frame, arg: int) -> None:
     before, after = arg & 0xFF, arg >> 8
-    items = frame.pop().unpack(frame.tx)
+    items = _unpacked(frame)
     if len(items) < before + after:
-        frame.tx.raise_(ValueError, f"not enough values to unpack (expected at least {before + after})")
+        text = f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        frame.tx.raise_(ValueError, text)
     end = len(items) - after
     spread = [*items[:before], ListVar(items[before:end]), *items[end:]]
     frame.stack.extend(reversed(spread))

@@ -11,7 +11,7 @@ from ..vars.base import Var
 from ..vars.const import ConstVar, MethodVar
 from ..vars.function import FunctionVar
 from ..vars.instance import InstanceVar
-from ..vars.mapping import DictVar
+from ..vars.mapping import DictVar, pairs_of
 from ..vars.sequence import ListVar, TupleVar
 from .frame import NULL, Frame, op
 
@@ -54,10 +54,10 @@ def call_kw(frame: Frame, count: int) -> None:
 def call_function_ex(frame: Frame, flags: int) -> None:
     named: dict[str, Var] = {}
     if flags & 1:
-        mapping = frame.pop()
-        if not isinstance(mapping, DictVar):
-            mapping.unsupported(frame.tx, "** of a mapping")
-        named = {str(key): value for key, value in mapping.items.items()}
+        pairs = pairs_of(frame.tx, frame.pop())
+        if not all(isinstance(key, str) for key, _ in pairs):
+            frame.tx.raise_(TypeError, "keywords must be strings")
+        named = dict(pairs)
     args = frame.pop().unpack(frame.tx)
     callee, args = _callee(*frame.popn(2), args)
     frame.push(frame.tx.call(callee, args, named))
@@ -68,8 +68,16 @@ def _set_part(fn: FunctionVar, flag: int, value: Var, frame: Frame) -> None:
         fn.defaults = value
     elif flag == 2:
         fn.kwdefaults = value
+    elif flag == 4:
+        fn.annotations = value if isinstance(value, DictVar) else _annotations(value, frame)
     elif flag == 8:
         fn.closure = value.unpack(frame.tx)
+
+
+def _annotations(flat: Var, frame: Frame) -> Var:
+    """Annotations as CPython up to 3.13 hands them over: names and values in turn."""
+    items = flat.unpack(frame.tx)
+    return DictVar({name.constant(): value for name, value in zip(items[::2], items[1::2], strict=True)})
 
 
 @op("MAKE_FUNCTION")

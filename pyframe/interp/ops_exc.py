@@ -6,9 +6,10 @@ from typing import Any
 
 from ..vars.base import Var
 from ..vars.const import ConstVar, make
-from ..vars.exception import ExceptionVar, Raised
+from ..vars.exception import ExceptionVar, Raised, TracebackVar
 from ..vars.instance import InstanceVar
 from ..vars.klass import ClassVar
+from ..vars.sequence import TupleVar
 from .frame import NULL, Frame, op
 
 
@@ -26,12 +27,14 @@ class ExitVar(Var):
         return result if isinstance(result, Var) else ConstVar(None)
 
     def reconstruct(self, cg: Any) -> None:
-        """Enter the context for real and leave its bound `__exit__`."""
+        """Leave the bound `__exit__`.  The `__enter__` of the program has been traced; modes of torch, which the graph
+        leaves as they were, are entered for real."""
         cg.load(self.context)
-        cg.emit("COPY", 1)
-        cg.emit("LOAD_ATTR", "__enter__")
-        cg.call_top()
-        cg.emit("POP_TOP")
+        if not isinstance(self.context, InstanceVar):
+            cg.emit("COPY", 1)
+            cg.emit("LOAD_ATTR", "__enter__")
+            cg.call_top()
+            cg.emit("POP_TOP")
         cg.emit("LOAD_ATTR", "__exit__")
 
 
@@ -48,31 +51,38 @@ def before_with(frame: Frame, arg: None) -> None:
 @op("WITH_EXCEPT_START")
 def with_except_start(frame: Frame, arg: None) -> None:
     exc, leave = frame.stack[-1], frame.stack[-4]
-    frame.push(frame.tx.call(leave, [make(exc.python_type()), exc, ConstVar(None)], {}))
-
-
-def _instance(frame: Frame, value: Var) -> Var:
-    return frame.tx.call(value, [], {}) if isinstance(value, ClassVar) else value
+    frame.push(frame.tx.call(leave, [make(exc.python_type()), exc, TracebackVar()], {}))
 
 
 @op("RAISE_VARARGS")
 def raise_varargs(frame: Frame, count: int) -> None:
     if count == 0:
-        if not frame.handling:
+        handled = frame.tx.handled()
+        if handled is None:
             frame.tx.raise_(RuntimeError, "No active exception to reraise")
-        raise Raised(frame.handling[-1][0])
+        raise Raised(handled, fresh=False)
     parts = frame.popn(count)
-    exc = _instance(frame, parts[0])
-    if not isinstance(exc, ExceptionVar | InstanceVar):
-        frame.tx.raise_(TypeError, "exceptions must derive from BaseException")
-    if count == 2 and isinstance(exc, ExceptionVar):
-        exc.attrs["__cause__"] = _instance(frame, parts[1])
+    exc = frame.tx.exception(parts[0])
+    if count == 2:
+        set_cause(frame.tx, exc, parts[1])
     raise Raised(exc)
+
+
+def set_cause(tx: Any, exc: Var, cause: Var) -> None:
+    if not (cause.is_constant() and cause.constant() is None):
+        kind = cause.constant() if isinstance(cause, ClassVar) else cause.python_type()
+        if not issubclass(kind, BaseException):
+            tx.raise_(TypeError, "exception causes must derive from BaseException")
+        cause = tx.exception(cause)
+    if isinstance(exc, ExceptionVar):
+        exc.store(tx, "__cause__", cause)
+    else:
+        exc.unsupported(tx, "raise ... from")
 
 
 @op("RERAISE")
 def reraise(frame: Frame, arg: int) -> None:
-    raise Raised(frame.pop())
+    raise Raised(frame.pop(), fresh=False)
 
 
 @op("PUSH_EXC_INFO")
@@ -92,6 +102,9 @@ def pop_except(frame: Frame, arg: None) -> None:
 @op("CHECK_EXC_MATCH")
 def check_exc_match(frame: Frame, arg: None) -> None:
     kinds = frame.pop()
+    for kind in kinds.unpack(frame.tx) if isinstance(kinds, TupleVar) else [kinds]:
+        if not (isinstance(kind, ClassVar) and issubclass(kind.value, BaseException)):
+            frame.tx.raise_(TypeError, "catching classes that do not inherit from BaseException is not allowed")
     frame.push(ConstVar(issubclass(frame.stack[-1].python_type(), kinds.constant())))
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..vars import slots
+from ..vars.base import Raised, Var
 from ..vars.const import ConstVar
+from ..vars.instance import InstanceVar
 from ..vars.iterator import GeneratorVar
 from .frame import Frame, Outcome, op
 
@@ -27,8 +30,7 @@ def jump_if_false(frame: Frame, label: Any) -> None:
 
 
 def _is_none(frame: Frame) -> bool:
-    var = frame.pop()
-    return var.is_constant() and var.constant() is None
+    return slots.constant_or(frame.pop(), 0) is None
 
 
 @op("POP_JUMP_IF_NONE")
@@ -75,9 +77,24 @@ def yield_value(frame: Frame, arg: Any) -> Outcome:
 @op("SEND")
 def send(frame: Frame, label: Any) -> None:
     receiver, value = frame.stack[-2], frame.pop()
-    item = receiver.resume(frame.tx, value) if isinstance(receiver, GeneratorVar) else receiver.next_(frame.tx)
+    tx = frame.tx
+    item: Var | None
+    returned: Var | None = None
+    if isinstance(receiver, GeneratorVar):
+        item = receiver.send(tx, value)
+        returned = receiver.returned
+    elif value.is_constant() and value.constant() is None and not isinstance(receiver, InstanceVar):
+        item = receiver.next_(tx)
+    else:
+        plain = value.is_constant() and value.constant() is None
+        try:
+            item = receiver.call_method(tx, "__next__" if plain else "send", [] if plain else [value], {})
+        except Raised as raised:
+            if not issubclass(raised.exc.python_type(), StopIteration):
+                raise
+            item, returned = None, tx.getattr(raised.exc, "value")
     if item is None:
-        frame.push(receiver.returned if isinstance(receiver, GeneratorVar) else ConstVar(None))
+        frame.push(returned or ConstVar(None))
         frame.jump(label)
     else:
         frame.push(item)

@@ -29,7 +29,7 @@ from ..vars import strictness, unknown
 from ..vars import wrap as wrapping
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
-from ..vars.exception import ExceptionVar, Raised
+from ..vars.exception import ExceptionVar, Raised, as_exception
 from ..vars.function import CellVar, FunctionVar
 from ..vars.iterator import Call, GeneratorVar, NotRebuilt
 from . import ops_build, ops_call, ops_exc, ops_jump, ops_match, ops_stack
@@ -39,6 +39,7 @@ from .frame import Frame, Outcome, UntouchedVar
 HANDLER_FILES = (ops_build, ops_call, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
 MAX_DEPTH = 60
 CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")  # effects on one object
+RAISES = "exception-in-traced-code"  # made for real even where breaks are errors: it leaves the program
 CO_GENERATOR, CO_ASYNC = 0x20, 0x80 | 0x200
 # Shared values of these types carry no identity worth remembering.
 _PLAIN = (int, float, complex, str, bytes, type(None), type, types.FunctionType, types.ModuleType)
@@ -101,6 +102,7 @@ class Trace:
         self.keep_alive: list[Any] = []
         self.frames: list[Frame] = []
         self.cells: dict[int, CellVar] = {}
+        self.generators: list[GeneratorVar] = []
         self.globals_written: dict[tuple[int, str], Var] = {}
         self.globals_vars: dict[int, GlobalsVar] = {}
         self.known = continuation(func.__code__)
@@ -218,6 +220,28 @@ class Trace:
         self.globals_written[id(frame.globals), name] = value
         self.effects.add("GLOBAL", target, name, self.user_line())
 
+    def raise_from(self, exc_type: type[BaseException], cause: Var, *args: Any) -> NoReturn:
+        exc = ExceptionVar(exc_type, [make(arg) for arg in args])
+        exc.put_context(cause)
+        exc.store(self, "__cause__", cause)
+        raise Raised(exc, fresh=False)
+
+    def exception(self, kind: Any, *args: Any) -> Var:
+        return as_exception(self, kind, *args)
+
+    def handled(self) -> Var | None:
+        """The exception being handled, innermost."""
+        return next((frame.handling[-1][0] for frame in reversed(self.frames) if frame.handling), None)
+
+    def has_attribute(self, obj: Var, name: str) -> bool:
+        try:
+            obj.getattr_(self, name)
+        except Raised as raised:
+            if not issubclass(raised.exc.python_type(), AttributeError):
+                raise
+            return False
+        return True
+
     def until_stop(self, method: Var | None) -> Var | None:
         """Call `__next__`; None for StopIteration."""
         if method is None:
@@ -237,22 +261,23 @@ class Trace:
         self.frames.pop()
 
     def _generator(self, frame: Frame, call: Call) -> Var:
-        def resume(tx: Any, sent: Var) -> Var | None:
-            if frame.pc:
+        def resume(tx: Any, sent: Var, thrown: Var | None) -> Var | None:
+            if frame.pc and thrown is None:
                 frame.push(sent)
-            outcome = frame.run()
+            outcome = frame.run(thrown)
             if not outcome.yielded:
                 var.returned = outcome.value
                 return None
             return outcome.value
 
-        var = GeneratorVar(resume, call, self.steps)
+        var = GeneratorVar(resume, frame.in_try, call, self.steps, types.GeneratorType)
+        self.generators.append(var)
         return var
 
     # ---- breaks ----
     def _break(self, brk: GraphBreak) -> BaseException:
         """What to raise for a break: itself in the root frame, or a Restart that breaks before the root call."""
-        if self.options.fullgraph or self.error_on_break:
+        if (self.options.fullgraph or self.error_on_break) and brk.kind != RAISES:
             return Unsupported(_message(brk))
         root = self.frames[0]
         note = Note(brk.kind, brk.detail, brk.stack)
@@ -272,13 +297,23 @@ class Trace:
         end = self._run_root(root)
         self._guard_aliases()
         try:
+            self._check_generators()
             return OutputBuilder(self, root, end).build()
         except NotRebuilt as lost:
+            if self.options.fullgraph:
+                brk = GraphBreak("generator-frame", str(lost), (root.user_line(),))
+                raise Unsupported(_message(brk)) from lost
             if lost.step in self.speculation:
                 raise SkipFrame(str(lost)) from lost
             brk = end.brk or GraphBreak("generator-frame", str(lost))
             self.speculation[lost.step] = Note(brk.kind, brk.detail, brk.stack)
             raise Restart() from lost
+
+    def _check_generators(self) -> None:
+        """A generator that is given up inside a `try` is closed when it is freed, which runs code of the program."""
+        for generator in self.generators:
+            if generator.started and not generator.done and generator.in_try():
+                raise NotRebuilt("a generator that is left inside a try block", generator.made_at)
 
     def _guard_aliases(self) -> None:
         """An object that the program changed must not be one that it also read from somewhere else."""
@@ -367,8 +402,8 @@ class Trace:
         try:
             return root.step()
         except Raised as raised:
-            brk = GraphBreak("exception-in-traced-code", raised.exc.describe(), self.user_stack())
-            if root.instr.op == "RERAISE" and self.raise_step and not (self.options.fullgraph or self.error_on_break):
+            brk = GraphBreak(RAISES, raised.exc.describe(), self.user_stack())
+            if root.instr.op == "RERAISE" and self.raise_step:
                 # The exception itself is to be made for real, with its traceback: go back to where it was raised.
                 self.speculation[self.raise_step] = Note(brk.kind, brk.detail, brk.stack)
                 raise Restart() from raised

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.source import Source
+from ..errors import TraceSignal
 
 if TYPE_CHECKING:
     from ..core.tracer import Tracer
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 
 class NotConstant(Exception):
     """The Var's value is not known while tracing."""
+
+
+class Raised(TraceSignal):
+    """An exception unwinding the traced program.  `fresh` until the frame that raised it has given it a context."""
+
+    def __init__(self, exc: Var, fresh: bool = True) -> None:
+        super().__init__(exc.describe())
+        self.exc, self.fresh = exc, fresh
 
 
 class Var:
@@ -43,6 +52,10 @@ class Var:
         except NotConstant:
             return False
         return True
+
+    def plain(self) -> Any:
+        """Like `constant`, with copies of mutable containers: for functions that neither keep nor change them."""
+        return self.constant()
 
     def describe(self) -> str:
         """A short phrase for messages."""
@@ -110,8 +123,22 @@ class Var:
             items.append(item)
         return items
 
+    def hash_(self, tx: Tracer) -> Var | None:
+        """`hash(self)`; None: that of the constant (so for the next three, see ``text``)."""
+        return None
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        return None
+
+    def str_(self, tx: Tracer) -> Var | None:
+        return None
+
+    def format_(self, tx: Tracer, spec: Var) -> Var | None:
+        return None
+
     # ---- leaving the graph ----
     def reconstruct(self, cg: Any) -> None:
         """Emit instructions that leave this value on the stack.  ``cg`` is ``emit.reconstruct.Codegen``; it has
         already tried ``source`` and its cache of values built before."""
         raise NotImplementedError(f"{type(self).__name__} cannot be rebuilt")
+

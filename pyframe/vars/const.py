@@ -40,6 +40,8 @@ UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, 
 FOLDED = (int, float, complex, str, bytes, type(None), type(NotImplemented), type(Ellipsis))
 
 _MAKERS: dict[type, Callable[[Any], Var]] = {}
+# Methods of str and bytes that look into values known only at run time (filled in by `text`).
+STRING_METHODS: dict[tuple[type, str], Callable[[Tracer, Var, list[Var], dict[str, Var]], Var]] = {}
 
 
 def maker(*types: type) -> Callable[[Callable[[Any], Var]], Callable[[Any], Var]]:
@@ -119,11 +121,12 @@ class ConstVar(Var):
                 return tx.inline(found.__func__, [self, *args], kwargs)
             if not isinstance(self.value, enum.Enum) and type(self.value).__module__ != "torch":
                 return self.unsupported(tx, f"method {name!r}")
-        if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:
-            args = [make(tuple(args[0].unpack(tx)))]
+        handler = STRING_METHODS.get((type(self.value), name))
+        if handler is not None:
+            return handler(tx, self, list(args), dict(kwargs))
         try:
-            values = constants(args)
-            named = {key: arg.constant() for key, arg in kwargs.items()}
+            values = [arg.plain() for arg in args]
+            named = {key: arg.plain() for key, arg in kwargs.items()}
         except NotConstant:
             if isinstance(self.value, str):
                 return tx.graph_break("tensor-to-python", f"str.{name} of a value known only at run time")
@@ -142,8 +145,8 @@ class ConstVar(Var):
         if not isinstance(self.value, FOLDED) and not isinstance(self.value, enum.Enum):
             return None
         if op.endswith("=") or not other.is_constant():
-            if op == "%" and isinstance(self.value, str) and not reflected:
-                return tx.graph_break("tensor-to-python", "% formatting of a value known only at run time")
+            if op == "%" and isinstance(self.value, str | bytes) and not reflected:
+                return STRING_METHODS[type(self.value), "__mod__"](tx, self, [other], {})
             return None
         left, right = (other.constant(), self.value) if reflected else (self.value, other.constant())
         return fold(tx, BINARY[op], left, right)

@@ -2,80 +2,206 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.source import Source
+from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
-from ..errors import TraceSignal
-from .base import Var
-from .const import ConstVar, MethodVar, make
-from .sequence import TupleVar
+from . import slots
+from .base import NotConstant, Raised, Var
+from .const import ConstVar, fold, make
+from .instance import MISSING, InstanceVar, lookup
+from .sequence import ListVar, TupleVar
+from .text import Late, repr_of, str_of
+
+_LINKS = ("__cause__", "__context__")
 
 
-class Raised(TraceSignal):
-    """An exception unwinding the traced program; `exc` is its ExceptionVar (or InstanceVar)."""
+class ExceptionVar(InstanceVar):
+    """An exception: class, arguments, attributes; what else is kept in C is in `links`."""
 
-    def __init__(self, exc: Var) -> None:
-        super().__init__(exc.describe())
-        self.exc = exc
+    __slots__ = ("args", "links")
 
-
-class ExceptionVar(Var):
-    """An exception object: class, arguments, attributes set on it."""
-
-    __slots__ = ("args", "attrs", "cls")
-
-    def __init__(self, cls: type[BaseException], args: Sequence[Var], source: Source | None = None) -> None:
-        super().__init__(source)
-        self.cls = cls
+    def __init__(
+        self,
+        cls: type[BaseException],
+        args: Sequence[Var] = (),
+        source: Source | None = None,
+        value: Any = MISSING,
+    ) -> None:
+        super().__init__(value, source, cls)
         self.args = list(args)
-        self.attrs: dict[str, Var] = {}
-
-    def python_type(self) -> type:
-        return self.cls
+        self.links: dict[str, Var] = {}
 
     def describe(self) -> str:
         return f"{self.cls.__name__}({', '.join(arg.describe() for arg in self.args)})"
 
-    def getattr_(self, tx: Tracer, name: str) -> Var:
-        if name in self.attrs:
-            return self.attrs[name]
+    def constant(self) -> Any:
+        raise NotConstant(self.cls.__name__)
+
+    # ---- attributes kept in C ----
+    def getattr_c(self, tx: Tracer, name: str) -> Var | None:
+        """What a C descriptor of the class gives; None for other names."""
         if name == "args":
             return TupleVar(self.args)
-        if name == "__class__":
-            return make(self.cls)
-        if name == "value" and issubclass(self.cls, StopIteration):
-            return self.args[0] if self.args else ConstVar(None)
-        if name in ("__cause__", "__context__", "__traceback__"):
-            return ConstVar(None)
-        if name == "with_traceback":
-            return MethodVar(self, name)
-        return tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        if self.value is not MISSING and name in (*_LINKS, "__suppress_context__", "value", "code"):
+            if hasattr(self.value, name):
+                return tx.wrap(getattr(self.value, name), AttrSource(self.source, name) if self.source else None)
+        if name == "__suppress_context__":
+            return self.links.get(name, ConstVar(False))
+        if name == "__traceback__":
+            return self.links.get(name) or TracebackVar()
+        if name in _LINKS:
+            return self.links.get(name, ConstVar(None))
+        kept = {"value": StopIteration, "code": SystemExit}.get(name)
+        if kept is not None and issubclass(self.cls, kept):
+            return self.links.get(name) or (self.args[0] if self.args else ConstVar(None))
+        if issubclass(self.cls, BaseExceptionGroup) and name in ("message", "exceptions"):
+            return self.args[0] if name == "message" else TupleVar(self.args[1].unpack(tx))
+        if isinstance(lookup(self.cls, name), types.MemberDescriptorType | types.GetSetDescriptorType):
+            if name != "__dict__":
+                return self.unsupported(tx, f"attribute {name!r}")
+        return None
 
-    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        if value is None or self.source is not None:
-            super().setattr_(tx, name, value)
+    def _found(self, tx: Tracer, name: str) -> Var:
+        return self.getattr_c(tx, name) or super()._found(tx, name)
+
+    def store(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if self.value is not MISSING and hasattr(BaseException, name):
+            self.unsupported(tx, f"setting attribute {name!r}")
+        if name == "args" and value is not None:
+            self.args = value.unpack(tx)
+        elif name in ("__cause__", "__context__", "__suppress_context__", "__traceback__") and value is not None:
+            self.links[name] = value
+            if name == "__cause__":
+                self.links["__suppress_context__"] = ConstVar(True)
+        elif isinstance(lookup(self.cls, name), types.MemberDescriptorType | types.GetSetDescriptorType):
+            self.unsupported(tx, f"setting attribute {name!r}")
         else:
-            self.attrs[name] = value
+            super().store(tx, name, value)
 
-    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        return self if name == "with_traceback" else super().call_method(tx, name, args, kwargs)
+    def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        match name:
+            case "__init__":
+                self.args = list(args)
+            case "with_traceback":
+                return self
+            case "add_note":
+                notes = self.attrs.get("__notes__")
+                if notes is None:
+                    notes = ListVar([])
+                    self.store(tx, "__notes__", notes)
+                return notes.call_method(tx, "append", args, {})
+            case "__str__":
+                return self._own_str(tx)
+            case "__repr__":
+                return self._own_repr(tx)
+            case _:
+                return super().c_method(tx, name, args, kwargs)
+        return ConstVar(None)
+
+    # ---- text ----
+    def _own_str(self, tx: Tracer) -> Var:
+        kind = lookup(self.cls, "__str__")
+        if kind is not BaseException.__str__ and kind is not KeyError.__str__:
+            if issubclass(self.cls, BaseExceptionGroup):
+                plural = "s" if self.args[1].length(tx).constant() > 1 else ""
+                count = self.args[1].length(tx).constant()
+                return ConstVar(f"{str_of(tx, self.args[0]).constant()} ({count} sub-exception{plural})")
+            try:
+                return fold(tx, str, _base(self.cls)(*(arg.constant() for arg in self.args)))
+            except NotConstant:
+                return self.unsupported(tx, "str()")
+        if not self.args:
+            return ConstVar("")
+        if len(self.args) > 1:
+            return repr_of(tx, TupleVar(self.args))
+        return (repr_of if kind is KeyError.__str__ else str_of)(tx, self.args[0])
+
+    def _own_repr(self, tx: Tracer) -> Var:
+        if lookup(self.cls, "__repr__") is not BaseException.__repr__:
+            return self.unsupported(tx, "repr()")
+        lates = [Late(tx, arg) for arg in self.args]
+        text = f"({lates[0]!r})" if len(lates) == 1 else repr(tuple(lates))
+        return ConstVar(self.cls.__name__ + text)
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        method = self._special(tx, "__repr__")
+        return self._own_repr(tx) if method is None else tx.call(method, [], {})
+
+    def str_(self, tx: Tracer) -> Var | None:
+        method = self._special(tx, "__str__")
+        return self._own_str(tx) if method is None else tx.call(method, [], {})
+
+    # ---- being raised ----
+    def put_context(self, handled: Var | None) -> None:
+        """Raised while `handled` is being handled."""
+        if handled is None or handled is self or self.value is not MISSING:
+            return
+        link: Var | None = handled
+        while isinstance(link, ExceptionVar):
+            after = link.links.get("__context__")
+            if after is self:
+                del link.links["__context__"]
+                break
+            link = after
+        self.links["__context__"] = handled
+
+    def reconstruct(self, cg: Any) -> None:
+        plain = self.cls.__new__ is BaseException.__new__ or not isinstance(self.cls.__new__, types.FunctionType)
+        cg.load_const(self.cls.__new__ if plain else BaseException.__new__)
+        cg.call_top(lambda: cg.load_const(self.cls), *(lambda arg=arg: cg.load(arg) for arg in self.args))
+        cg.remember(self)
+        if not isinstance(lookup(self.cls, "__init__"), types.FunctionType):
+            temp = cg.temps[id(self)]
+            cg.load_const(lookup(self.cls, "__init__"))
+            loads = [lambda arg=arg: cg.load(arg) for arg in self.args]
+            cg.call_top(lambda: cg.asm.load_fast(temp), *loads)
+            cg.emit("POP_TOP")
+        for name in (*_LINKS, "__suppress_context__"):
+            if name in self.links:
+                cg.set_attr_of_top(name, self.links[name])
+        for name, value in self.attrs.items():
+            if value is not None:
+                cg.set_attr_of_top(name, value, plain=False)
+
+
+class TracebackVar(Var):
+    """A traceback: it is there, and nothing is known of it."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        return types.TracebackType
 
     def truth(self, tx: Tracer) -> bool:
         return True
 
-    def text(self, tx: Tracer) -> Var:
-        """`str(self)`."""
-        if not self.args:
-            return ConstVar("")
-        if len(self.args) == 1 and not issubclass(self.cls, KeyError):
-            return ConstVar(str(self.args[0].constant()))
-        values = [arg.constant() for arg in self.args]
-        return ConstVar(str(self.cls(*values)))
 
-    def reconstruct(self, cg: Any) -> None:
-        cg.load_const(self.cls)
-        cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in self.args))
-        for name, value in self.attrs.items():
-            cg.set_attr_of_top(name, value)
+def _base(cls: type) -> type:
+    """The class of the standard library that keeps what `cls` has in C."""
+    return next(base for base in cls.__mro__ if base.__module__ == "builtins")
+
+
+def as_exception(tx: Tracer, kind: Any, *args: Any) -> Var:
+    """The exception that `raise kind` raises: `kind` a class, or the Var of a class or of an instance."""
+    if isinstance(kind, type):
+        return ExceptionVar(kind, [make(arg) for arg in args])
+    value = slots.constant_or(kind, None)
+    if isinstance(value, type) and issubclass(value, BaseException):
+        if args and slots.has_type(args[0], value):
+            return args[0]
+        exc = tx.call(kind, [make(arg) for arg in args], {})
+        if not slots.has_type(exc, BaseException):
+            tx.raise_(
+                TypeError,
+                f"calling {value} should have returned an instance of BaseException, not {exc.python_type()}",
+            )
+        return exc
+    if not slots.has_type(kind, BaseException):
+        tx.raise_(TypeError, "exceptions must derive from BaseException")
+    return kind
+
+
+__all__ = ["ExceptionVar", "Raised", "as_exception"]

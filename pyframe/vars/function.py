@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import operator
+import reprlib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 from ..core.source import AttrSource, CellSource, FuncPartSource, SeqItemSource, Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
-from .const import ConstVar, constants, fold, make
+from .const import ConstVar, fold, make
 from .sequence import TupleVar
 
 
@@ -43,16 +46,25 @@ class CellVar(Var):
             cg.set_attr_of_top("cell_contents", self.content)
 
 
+# Wrappers round `__repr__` that only keep it from calling itself for ever.
+_GUARDS_RECURSION = {reprlib.recursive_repr()(repr).__code__}
+if hasattr(dataclasses, "_recursive_repr"):
+    _GUARDS_RECURSION.add(dataclasses._recursive_repr(repr).__code__)
+
+
 class FunctionVar(Var):
     """A function written in Python: one that exists (`fn`), or one the program made (`fn` None)."""
 
-    __slots__ = ("attrs", "closure", "code", "defaults", "fn", "globals", "globals_source", "kwdefaults", "name")
+    __slots__ = (
+        "annotations", "attrs", "closure", "code", "defaults", "fn", "globals", "globals_source", "kwdefaults", "name",
+    )  # fmt: skip
 
     def __init__(self, fn: types.FunctionType | None, source: Source | None = None) -> None:
         super().__init__(source)
         self.fn = fn
         self.attrs: dict[str, Var] = {}
         self.closure: list[Var] | None = None
+        self.annotations: Var | None = None  # a dict, of a function that the program made
         self.defaults: Var | None = None
         self.kwdefaults: Var | None = None
         self.globals_source: Source | None = None
@@ -72,6 +84,10 @@ class FunctionVar(Var):
 
     def python_type(self) -> type:
         return types.FunctionType
+
+    @property
+    def qualname(self) -> str:
+        return self.code.co_qualname if self.fn is None else self.fn.__qualname__
 
     def constant(self) -> Any:
         if self.fn is None:
@@ -111,26 +127,56 @@ class FunctionVar(Var):
         if name in self.attrs:
             return self.attrs[name]
         if name in ("__name__", "__qualname__"):
-            return ConstVar(self.name if name == "__name__" else self.code.co_qualname)
-        if name in ("__module__", "__doc__") and self.fn is None:
-            return ConstVar(self.globals.get("__name__") if name == "__module__" else None)
+            return ConstVar(self.name if name == "__name__" else self.qualname)
+        if name == "__code__":
+            return ConstVar(self.code)
+        if self.fn is None and name in _PARTS:
+            return self._part(name)
         if name == "__dict__" and self.fn is None:
             return make(dict(self.attrs))
         if name == "__call__":
             return self
+        if name == "__get__":
+            return BindVar(self)
         if self.fn is None or not hasattr(self.fn, name):
             tx.raise_(AttributeError, f"'function' object has no attribute {name!r}")
         return tx.wrap(getattr(self.fn, name), AttrSource(self.source, name) if self.source else None)
 
+    def _part(self, name: str) -> Var:
+        """An attribute of a function that the program made."""
+        none: Var = ConstVar(None)
+        match name:
+            case "__module__":
+                return ConstVar(self.globals.get("__name__"))
+            case "__doc__":
+                consts = self.code.co_consts
+                return ConstVar(consts[0] if consts and isinstance(consts[0], str) else None)
+            case "__defaults__":
+                return self.defaults or none
+            case "__kwdefaults__":
+                return self.kwdefaults or none
+            case "__closure__":
+                return TupleVar(self.closure) if self.closure else none
+            case _:
+                return make({}) if self.annotations is None else self.annotations
+
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        if self.fn is not None or value is None:
-            super().setattr_(tx, name, value)
-        self.attrs[name] = value
+        if self.fn is not None or value is None or name in ("__code__", "__closure__", "__globals__"):
+            self.unsupported(tx, f"setting attribute {name!r}")
+        elif name in ("__defaults__", "__kwdefaults__"):
+            cleared = value.is_constant() and value.constant() is None
+            setattr(self, name.strip("_"), None if cleared else value)
+        elif name == "__name__":
+            self.name = value.constant()
+        else:
+            self.attrs[name] = value
 
     def truth(self, tx: Tracer) -> bool:
         return True
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if self.code in _GUARDS_RECURSION:
+            return tx.call(self.getattr_(tx, "__wrapped__"), args, kwargs)
         return tx.inline(self, args, kwargs)
 
     def reconstruct(self, cg: Any) -> None:
@@ -147,8 +193,29 @@ class FunctionVar(Var):
         )
         if self.kwdefaults is not None:
             cg.set_attr_of_top("__kwdefaults__", self.kwdefaults)
-        for name, value in self.attrs.items():
+        if self.annotations is not None and self.annotations.items:
+            cg.set_attr_of_top("__annotations__", self.annotations)
+        qualname = self.code.co_qualname
+        attrs = self.attrs if qualname == self.name else {"__qualname__": ConstVar(qualname), **self.attrs}
+        for name, value in attrs.items():
             cg.set_attr_of_top(name, value)
+
+
+_PARTS = ("__module__", "__doc__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__")
+
+
+class BindVar(Var):
+    """`function.__get__`."""
+
+    __slots__ = ("fn",)
+
+    def __init__(self, fn: Var) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        obj = args[0]
+        return self.fn if obj.is_constant() and obj.constant() is None else BoundMethodVar(self.fn, obj)
 
 
 class BoundMethodVar(Var):
@@ -167,7 +234,17 @@ class BoundMethodVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name in ("__self__", "__func__"):
             return self.obj if name == "__self__" else self.fn
+        if name == "__class__":
+            return make(types.MethodType)
         return self.fn.getattr_(tx, name)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not isinstance(other, BoundMethodVar) or op not in ("==", "!="):
+            return None
+        same = self.obj is other.obj and (self.fn is other.fn or self.fn.is_constant() and other.fn.is_constant())
+        if same and self.fn is not other.fn:
+            same = self.fn.constant() is other.fn.constant()
+        return ConstVar(same == (op == "=="))
 
     def truth(self, tx: Tracer) -> bool:
         return True
@@ -183,20 +260,30 @@ class BoundMethodVar(Var):
 class PartialVar(Var):
     """`functools.partial`."""
 
-    __slots__ = ("args", "fn", "kwargs")
+    __slots__ = ("args", "attrs", "fn", "kwargs")
 
     def __init__(
         self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var], source: Source | None = None
     ) -> None:
         super().__init__(source)
         self.fn, self.args, self.kwargs = fn, list(args), dict(kwargs)
+        self.attrs: dict[str, Var] = {}
 
     def python_type(self) -> type:
         return functools.partial
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         parts = {"func": self.fn, "args": TupleVar(self.args), "keywords": make(dict(self.kwargs))}
-        return parts[name] if name in parts else super().getattr_(tx, name)
+        found = self.attrs.get(name) or parts.get(name)
+        if found is None and self.source is None and not hasattr(functools.partial, name):
+            tx.raise_(AttributeError, f"'functools.partial' object has no attribute {name!r}")
+        return super().getattr_(tx, name) if found is None else found
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if self.source is not None or value is None or hasattr(functools.partial, name):
+            self.unsupported(tx, f"setting attribute {name!r}")
+        else:
+            self.attrs[name] = value
 
     def truth(self, tx: Tracer) -> bool:
         return True
@@ -208,13 +295,19 @@ class PartialVar(Var):
         cg.load_const(functools.partial)
         loads = [lambda arg=arg: cg.load(arg) for arg in (self.fn, *self.args, *self.kwargs.values())]
         cg.call_top(*loads, names=tuple(self.kwargs))
+        for name, value in self.attrs.items():
+            cg.set_attr_of_top(name, value)
 
 
 Handler = Callable[[Tracer, list[Var], dict[str, Var]], Var]
 BUILTINS: dict[Any, Handler] = {}
 # Modules whose C functions are pure: folded when all arguments are known.
 PURE_MODULES = {"math", "cmath", "operator", "_operator", "builtins", "_struct", "unicodedata", "_bisect"}
+_KEEP_NOTHING = {"math", "cmath", "builtins", "_struct", "unicodedata"}  # nor change their arguments
 IMPURE = {"print", "input", "open", "exec", "eval", "compile", "breakpoint", "globals", "locals", "vars", "dir"}
+# Types whose class methods (`int.from_bytes`, `str.maketrans`) are pure.
+_PURE_CLASSES = {int, float, str, bytes}
+_PURE = {str.maketrans, bytes.maketrans}
 
 
 class BuiltinVar(Var):
@@ -260,9 +353,14 @@ class BuiltinVar(Var):
             if type(args[0]).call_method is not Var.call_method:
                 return args[0].call_method(tx, name, args[1:], kwargs)
             return tx.graph_break("unknown-c-function", f"{self.describe()} of {args[0].describe()}")
-        if getattr(self.value, "__module__", None) in PURE_MODULES:
+        owner = getattr(self.value, "__self__", None)
+        pure = self.value in _PURE if owner is None else isinstance(owner, type) and owner in _PURE_CLASSES
+        module = "builtins" if pure else getattr(self.value, "__module__", "")
+        if module in PURE_MODULES:
+            copies = module in _KEEP_NOTHING or name.startswith("bisect")
+            value_of = operator.methodcaller("plain" if copies else "constant")
             try:
-                values, named = constants(args), {key: arg.constant() for key, arg in kwargs.items()}
+                values, named = [value_of(arg) for arg in args], {key: value_of(arg) for key, arg in kwargs.items()}
             except NotConstant:
                 return tx.graph_break("unknown-c-function", f"{self.describe()} of values known only at run time")
             return fold(tx, self.value, *values, **named)

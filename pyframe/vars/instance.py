@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,40 +10,47 @@ from typing import Any
 from ..core.source import AttrSource, ConstSource, DictItemSource, InstanceDictSource, Source
 from ..core.tracer import Tracer
 from . import slots
-from .base import Var
+from .base import Raised, Var
 from .const import ConstVar, make
-from .exception import Raised
+from .copying import reduced
 from .fields import FieldsVar
-from .function import BoundMethodVar, BuiltinVar, FunctionVar
+from .function import BoundMethodVar, BuiltinVar
+from .iterator import IteratorVar
+from .lookup import MISSING, class_function, class_source, constant_function, guarded_lookup, lookup, wins_over_fields
+from .text import str_of
 
-MISSING = object()
 _METHOD_OF = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
     "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
 }  # fmt: skip
 _COMPARE_OF = {"<": "__lt__", "<=": "__le__", "==": "__eq__", "!=": "__ne__", ">": "__gt__", ">=": "__ge__"}
+# What a missing special method is called in the TypeError.
+_LACKING = {
+    "__len__": "object of type {!r} has no len()",
+    "__getitem__": "{!r} object is not subscriptable",
+    "__setitem__": "{!r} object does not support item assignment",
+    "__delitem__": "{!r} object doesn't support item deletion",
+    "__neg__": "bad operand type for unary -: {!r}",
+    "__pos__": "bad operand type for unary +: {!r}",
+    "__invert__": "bad operand type for unary ~: {!r}",
+    "__enter__": "{!r} object does not support the context manager protocol",
+    "__exit__": "{!r} object does not support the context manager protocol (missed __exit__ method)",
+}
 _UNARY_OF = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
-
-
-def lookup(cls: type, name: str) -> Any:
-    """The raw attribute found along the MRO, or MISSING."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return MISSING
 
 
 class InstanceVar(Var):
     """An object of a class written in Python.  `value` is the object when it existed before the frame; `attrs`
     holds what was read or written (None: deleted)."""
 
-    __slots__ = ("attrs", "cls", "value")
+    __slots__ = ("attrs", "cls", "dropped", "value")
 
     def __init__(self, value: Any, source: Source | None = None, cls: type | None = None) -> None:
         super().__init__(source)
         self.cls = cls or type(value)
         self.value = value
         self.attrs: dict[str, Var | None] = {}
+        self.dropped: set[str] = set()  # names that were deleted at some time
 
     @classmethod
     def fresh(cls, type_: type) -> InstanceVar:
@@ -57,7 +65,7 @@ class InstanceVar(Var):
 
     # ---- attributes ----
     def _function(self, tx: Tracer, fn: types.FunctionType, name: str) -> Var:
-        return tx.wrap(fn, AttrSource(ConstSource.of(self.cls, self.cls.__name__), name))
+        return tx.wrap(fn, class_source(self.cls, name))
 
     def _instance_attr(self, tx: Tracer, name: str) -> Var | None:
         if name in self.attrs:
@@ -86,47 +94,67 @@ class InstanceVar(Var):
                 raise
             return tx.call(self._function(tx, fallback, "__getattr__"), [self, ConstVar(name)], {})
 
-    def generic_getattr(self, tx: Tracer, name: str) -> Var:
-        """`object.__getattribute__`, with `__getattr__` where the class has no `__getattribute__` of its own."""
-        if name == "__class__":
+    def generic_getattr(self, tx: Tracer, name: str, fallback: bool = True) -> Var:
+        """`object.__getattribute__`, then `__getattr__` where the class has no `__getattribute__` of its own."""
+        if name == "__class__" and lookup(self.cls, name) is object.__dict__[name]:
             return make(self.cls)
-        if name == "__dict__":
+        kept_in_c = types.GetSetDescriptorType | types.MemberDescriptorType
+        if name == "__dict__" and isinstance(lookup(self.cls, name), kept_in_c):
             return FieldsVar(self, tx)
+        try:
+            return self._found(tx, name)
+        except Raised as raised:
+            method = lookup(self.cls, "__getattr__") if fallback else None
+            if not isinstance(method, types.FunctionType) or not slots.has_type(raised.exc, AttributeError):
+                raise
+            if isinstance(lookup(self.cls, "__getattribute__"), types.FunctionType):
+                raise
+        return tx.call(self._function(tx, method, "__getattr__"), [self, ConstVar(name)], {})
+
+    def _found(self, tx: Tracer, name: str) -> Var:
         raw = lookup(self.cls, name)
-        if isinstance(raw, property):
-            return tx.call(_const_fn(tx, raw.fget), [self], {})
+        if raw is MISSING or not wins_over_fields(type(raw)):
+            own = self._instance_attr(tx, name)
+            if own is not None:
+                return own
+        raw = guarded_lookup(tx, self.cls, name)
+        if raw is MISSING:
+            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        if type(raw) is property:
+            if raw.fget is None:
+                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no getter")
+            return tx.call(constant_function(tx, raw.fget), [self], {})
         if isinstance(raw, types.MemberDescriptorType):
             return self._slot(tx, name, raw)
-        own = self._instance_attr(tx, name)
-        if own is not None:
-            return own
+        if isinstance(raw, types.GetSetDescriptorType):
+            return self._computed(tx, name, raw)
         if isinstance(raw, types.FunctionType):
             return BoundMethodVar(self._function(tx, raw, name), self)
         if isinstance(raw, classmethod):
-            return BoundMethodVar(_const_fn(tx, raw.__func__), make(self.cls))
+            return BoundMethodVar(class_function(tx, self.cls, name, raw), make(self.cls))
         if isinstance(raw, staticmethod):
-            return _const_fn(tx, raw.__func__)
-        if raw is MISSING:
-            fallback = lookup(self.cls, "__getattr__")
-            custom = isinstance(lookup(self.cls, "__getattribute__"), types.FunctionType)
-            if isinstance(fallback, types.FunctionType) and not custom:
-                return tx.call(self._function(tx, fallback, "__getattr__"), [self, ConstVar(name)], {})
-            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
-        if isinstance(raw, types.GetSetDescriptorType):
-            if self.value is MISSING:
-                return self.unsupported(tx, f"attribute {name!r}, computed in C,")
-            try:
-                found = raw.__get__(self.value)
-            except AttributeError as error:
-                tx.raise_(AttributeError, *error.args)
-            return tx.wrap(found, AttrSource(self.source, name) if self.source else None)
+            return class_function(tx, self.cls, name, raw)
+        if type(raw) is functools.cached_property and raw.attrname == name:
+            value = tx.call(constant_function(tx, raw.func), [self], {})
+            self.set_field(tx, name, value)
+            return value
         get = lookup(type(raw), "__get__")
         if isinstance(get, types.FunctionType):
             descriptor = tx.wrap(raw, ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
-            return tx.call(_const_fn(tx, get), [descriptor, self, make(self.cls)], {})
+            return tx.call(constant_function(tx, get), [descriptor, self, make(self.cls)], {})
         if get is not MISSING and not isinstance(raw, type):
             return BoundMethodVar(BuiltinVar(raw), self)
-        return tx.wrap(raw, AttrSource(ConstSource.of(self.cls, self.cls.__name__), name))
+        return tx.wrap(raw, class_source(self.cls, name))
+
+    def _computed(self, tx: Tracer, name: str, raw: Any) -> Var:
+        """An attribute computed in C."""
+        if self.value is MISSING:
+            return self.unsupported(tx, f"attribute {name!r}, computed in C,")
+        try:
+            found = raw.__get__(self.value)
+        except AttributeError as error:
+            tx.raise_(AttributeError, *error.args)
+        return tx.wrap(found, AttrSource(self.source, name) if self.source else None)
 
     def _slot(self, tx: Tracer, name: str, raw: Any) -> Var:
         if name not in self.attrs and self.value is not MISSING:
@@ -137,14 +165,19 @@ class InstanceVar(Var):
             else:
                 self.attrs[name] = tx.wrap(found, AttrSource(self.source, name) if self.source else None)
         var = self.attrs.get(name)
-        return tx.raise_(AttributeError, name) if var is None else var
+        if var is None:
+            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        return var
 
     def fields(self, tx: Tracer) -> dict[str, Var]:
         """What `__dict__` holds now."""
         names = dict.fromkeys(getattr(self.value, "__dict__", {}))
         if self.value is not MISSING and self.source is not None:
             tx.guard(InstanceDictSource(self.source), "DICT_KEYS", tuple(names))
-        names.update(dict.fromkeys(self.attrs))
+        for name in self.dropped:
+            names.pop(name, None)
+        slotted = types.MemberDescriptorType
+        names.update(dict.fromkeys(name for name in self.attrs if not isinstance(lookup(self.cls, name), slotted)))
         found = {name: self._instance_attr(tx, name) for name in names}
         return {name: var for name, var in found.items() if var is not None}
 
@@ -158,26 +191,70 @@ class InstanceVar(Var):
         special = lookup(self.cls, "__setattr__" if value is not None else "__delattr__")
         if isinstance(special, types.FunctionType):
             args = [self, ConstVar(name)] + ([value] if value is not None else [])
-            tx.call(_const_fn(tx, special), args, {})
+            tx.call(self._function(tx, special, special.__name__), args, {})
             return
         self.store(tx, name, value)
 
     def store(self, tx: Tracer, name: str, value: Var | None) -> None:
         """`object.__setattr__` (or `__delattr__` for None)."""
         raw = lookup(self.cls, name)
-        if isinstance(raw, property):
-            fn = raw.fset if value is not None else raw.fdel
-            if fn is None:
-                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no setter")
-            tx.call(_const_fn(tx, fn), [self] + ([value] if value is not None else []), {})
+        if name in ("__class__", "__dict__"):
+            self.unsupported(tx, f"setting {name}")
+        if wins_over_fields(type(raw)) and not isinstance(raw, types.MemberDescriptorType):
+            self._set_through(tx, name, value)
             return
-        if hasattr(type(raw), "__set__") and not isinstance(raw, types.MemberDescriptorType):
-            self.unsupported(tx, f"a data descriptor's set of {name!r}")
-        if value is None and self._instance_attr(tx, name) is None and not isinstance(raw, types.MemberDescriptorType):
-            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
-        self.attrs[name] = value
+        if raw is MISSING or not isinstance(raw, types.MemberDescriptorType):
+            self._check_dict(tx, name, raw)
+        if value is None:
+            self._delete(tx, name, raw)
+        else:
+            if self.attrs.get(name, self) is None:
+                del self.attrs[name]  # a name that comes back is the last one
+            self.attrs[name] = value
         if self.source is not None:
             tx.effects.add("ATTR", self, name, tx.user_line())
+
+    def _check_dict(self, tx: Tracer, name: str, raw: Any) -> None:
+        """Objects of classes with `__slots__` have no other attributes."""
+        has_dict = self.cls.__dictoffset__ != 0
+        if not has_dict and raw is MISSING:
+            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        if not has_dict:
+            tx.raise_(AttributeError, f"{self.cls.__name__!r} object attribute {name!r} is read-only")
+
+    def _set_through(self, tx: Tracer, name: str, value: Var | None) -> None:
+        """Set or delete through a data descriptor of the class."""
+        raw = guarded_lookup(tx, self.cls, name)
+        args = [self] + ([value] if value is not None else [])
+        if type(raw) is property:
+            fn = raw.fset if value is not None else raw.fdel
+            if fn is None:
+                what = "setter" if value is not None else "deleter"
+                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no {what}")
+            tx.call(constant_function(tx, fn), args, {})
+            return
+        method = lookup(type(raw), "__set__" if value is not None else "__delete__")
+        if not isinstance(method, types.FunctionType):
+            self.unsupported(tx, f"a data descriptor's set of {name!r}")
+        descriptor = tx.wrap(raw, ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
+        tx.call(constant_function(tx, method), [descriptor, *args], {})
+
+    def _delete(self, tx: Tracer, name: str, raw: Any) -> None:
+        slotted = isinstance(raw, types.MemberDescriptorType)
+        if slotted:
+            try:
+                self._slot(tx, name, raw)
+            except Raised:
+                tx.raise_(AttributeError, name)
+        elif self._instance_attr(tx, name) is None:
+            tx.raise_(AttributeError, self._no_attribute(name))
+        self.attrs.pop(name, None)
+        if self.value is not MISSING:
+            self.attrs[name] = None
+            self.dropped.add(name)
+
+    def _no_attribute(self, name: str) -> str:
+        return f"{self.cls.__name__!r} object has no attribute {name!r}"
 
     def written(self, name: str) -> Var | None:
         """What the assignments to an attribute have left; None: deleted."""
@@ -190,21 +267,82 @@ class InstanceVar(Var):
 
     # ---- methods named by slots ----
     def _special(self, tx: Tracer, name: str) -> Var | None:
-        raw = lookup(self.cls, name)
+        """The method that a slot runs, bound: None where the class has none written in Python."""
+        raw = guarded_lookup(tx, self.cls, name)
         if isinstance(raw, types.FunctionType):
             return BoundMethodVar(self._function(tx, raw, name), self)
+        if isinstance(raw, staticmethod | classmethod | functools.partialmethod):
+            return self._found(tx, name)
+        if raw is not MISSING and not hasattr(type(raw), "__get__"):
+            return tx.wrap(raw, class_source(self.cls, name))
         return None
 
     def _invoke(self, tx: Tracer, name: str, *args: Var) -> Var:
         method = self._special(tx, name)
-        if method is None:
-            if lookup(self.cls, name) is MISSING:
-                tx.raise_(TypeError, f"{self.cls.__name__!r} object has no {name}")
-            return self.unsupported(tx, name)
-        return tx.call(method, args, {})
+        if method is not None:
+            return tx.call(method, args, {})
+        raw = lookup(self.cls, name)
+        if raw is MISSING or raw is None:
+            tx.raise_(TypeError, _LACKING.get(name, "{!r} object has no " + name).format(self.cls.__name__))
+        return self.c_method(tx, name, args, {})
+
+    def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """The method `name` that the class inherits from object, past its overrides."""
+        none: Var = ConstVar(None)
+        match name:
+            case "__init__" | "__init_subclass__":
+                return none
+            case "__setattr__":
+                self.store(tx, args[0].constant(), args[1])
+                return none
+            case "__delattr__":
+                self.store(tx, args[0].constant(), None)
+                return none
+            case "__getattribute__":
+                return self.generic_getattr(tx, args[0].constant(), fallback=False)
+            case "__eq__":
+                return ConstVar(True) if slots.identical(tx, self, args[0]) else make(NotImplemented)
+            case "__ne__":
+                result = self.compare(tx, "==", args[0])
+                return make(NotImplemented) if result is None else ConstVar(not result.truth(tx))
+            case "__lt__" | "__le__" | "__gt__" | "__ge__":
+                return make(NotImplemented)
+            case "__str__":
+                return self.repr_(tx) or self.unsupported(tx, "str()")
+            case "__format__":
+                if slots.constant_or(args[0], "x") != "":
+                    tx.raise_(TypeError, f"unsupported format string passed to {self.cls.__name__}.__format__")
+                return str_of(tx, self)
+            case "__reduce_ex__":
+                return reduced(tx, self)
+            case _:
+                return self.unsupported(tx, f"method {name!r}")
+
+    def contents(self, tx: Tracer) -> tuple[Var | None, Var | None]:
+        """Iterators over the items of a list, and over those of a dict, for `__reduce_ex__`."""
+        return None, None
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.call(self.getattr_(tx, name), args, kwargs)
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        if lookup(self.cls, "__hash__") is None:
+            tx.raise_(TypeError, f"unhashable type: {self.cls.__name__!r}")
+        return self._invoke(tx, "__hash__")
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        return self._invoke(tx, "__repr__")
+
+    def str_(self, tx: Tracer) -> Var | None:
+        return self._invoke(tx, "__str__")
+
+    def format_(self, tx: Tracer, spec: Var) -> Var | None:
+        return self._invoke(tx, "__format__", spec)
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         method = self._special(tx, "__call__")
+        if method is None and lookup(self.cls, "__call__") is MISSING:
+            tx.raise_(TypeError, f"{self.cls.__name__!r} object is not callable")
         return self.unsupported(tx, "a call") if method is None else tx.call(method, args, kwargs)
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
@@ -231,31 +369,53 @@ class InstanceVar(Var):
         return self._result(tx, self._special(tx, f"__{prefix}{base}__"), other)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
-        result = self._result(tx, self._special(tx, _COMPARE_OF[op]), other)
-        if result is None and op == "!=":
+        name = _COMPARE_OF[op]
+        method = self._special(tx, name)
+        if method is not None:
+            return self._result(tx, method, other)
+        if op == "!=" and self._special(tx, "__eq__") is not None:
             same = self._result(tx, self._special(tx, "__eq__"), other)
             return None if same is None else ConstVar(not same.truth(tx))
-        return result
+        result = self.c_method(tx, name, [other], {})
+        return None if slots.constant_or(result, None) is NotImplemented else result
 
     def truth(self, tx: Tracer) -> bool:
         for name in ("__bool__", "__len__"):
-            if lookup(self.cls, name) is not MISSING:
-                return self._invoke(tx, name).truth(tx)
+            if guarded_lookup(tx, self.cls, name) is not MISSING:
+                result = self._invoke(tx, name)
+                if name == "__bool__" and not slots.has_type(result, bool):
+                    tx.raise_(TypeError, f"__bool__ should return bool, returned {slots.type_name(result)}")
+                return result.truth(tx)
         return True
 
     def length(self, tx: Tracer) -> Var:
-        return self._invoke(tx, "__len__")
+        result = ConstVar(slots.index(tx, self._invoke(tx, "__len__")))
+        if result.value < 0:
+            tx.raise_(ValueError, "__len__() should return >= 0")
+        return result
 
     def contains(self, tx: Tracer, item: Var) -> bool:
-        if lookup(self.cls, "__contains__") is not MISSING:
+        if guarded_lookup(tx, self.cls, "__contains__") is not MISSING:
             return self._invoke(tx, "__contains__", item).truth(tx)
-        return any(slots.equal(tx, each, item) for each in self.unpack(tx))
+        iterator = self.iterate(tx)
+        while (each := iterator.next_(tx)) is not None:
+            if slots.equal(tx, each, item):
+                return True
+        return False
 
     def iterate(self, tx: Tracer) -> Var:
-        return self._invoke(tx, "__iter__")
+        raw = guarded_lookup(tx, self.cls, "__iter__")
+        if raw is not MISSING and raw is not None:
+            return self._invoke(tx, "__iter__")
+        if raw is None or guarded_lookup(tx, self.cls, "__getitem__") is MISSING:
+            tx.raise_(TypeError, f"{self.cls.__name__!r} object is not iterable")
+        return ByIndexVar(self)
 
     def next_(self, tx: Tracer) -> Var | None:
-        return tx.until_stop(self._special(tx, "__next__"))
+        if guarded_lookup(tx, self.cls, "__next__") is MISSING:
+            tx.raise_(TypeError, f"{self.cls.__name__!r} object is not an iterator")
+        method = self._special(tx, "__next__")
+        return self.unsupported(tx, "next()") if method is None else tx.until_stop(method)
 
     def enter(self, tx: Tracer) -> Var:
         return self._invoke(tx, "__enter__")
@@ -267,18 +427,61 @@ class InstanceVar(Var):
         if self.value is not MISSING and self.source is None:
             cg.load_const(self.value)
             return
-        cg.load_const(object.__new__)
-        cg.call_top(lambda: cg.load_const(self.cls))
-        cg.remember(self)  # before the attributes, which may lead back here
+        self.rebuild_empty(cg)
+        cg.remember(self)  # before the contents, which may lead back here
+        self.refill(cg)
         for name, value in self.attrs.items():
             if value is not None:
                 plain = lookup(self.cls, "__setattr__") is object.__setattr__
-                cg.set_attr_of_top(name, value, plain=plain and not isinstance(lookup(self.cls, name), property))
+                raw = lookup(self.cls, name)
+                hidden = wins_over_fields(type(raw)) and not isinstance(raw, types.MemberDescriptorType)
+                cg.set_attr_of_top(name, value, plain=plain and not hidden)
+
+    def rebuild_empty(self, cg: Any) -> None:
+        """Push a new object of the class, without attributes."""
+        cg.load_const(object.__new__)
+        cg.call_top(lambda: cg.load_const(self.cls))
+
+    def refill(self, cg: Any) -> None:
+        """Give the object on top of the stack what it holds other than attributes."""
 
 
-def _const_fn(tx: Tracer, fn: Any) -> Var:
-    """A function reached only through a class that is guarded already."""
-    if isinstance(fn, types.FunctionType):
-        return FunctionVar(fn, ConstSource.of(fn, fn.__qualname__))
-    return tx.wrap(fn, ConstSource.of(fn, getattr(fn, "__name__", "function")))
+class ByIndexVar(IteratorVar):
+    """`iter()` of an object that has only `__getitem__`."""
 
+    __slots__ = ("owner", "position")
+
+    def __init__(self, owner: Var) -> None:
+        super().__init__(self._advance, type(iter(_Sequence())))
+        self.owner, self.position = owner, 0
+
+    def _advance(self, tx: Tracer) -> Var | None:
+        try:
+            item = self.owner.getitem(tx, ConstVar(self.position))
+        except Raised as raised:
+            if slots.has_type(raised.exc, IndexError, StopIteration):
+                return None
+            raise
+        self.position += 1
+        return item
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(_iterator_at)
+        cg.call_top(lambda: cg.load(self.owner), lambda: cg.load_const(None if self.done else self.position))
+
+
+class _Sequence:
+    def __getitem__(self, at: int) -> Any:
+        raise IndexError(at)
+
+
+def _iterator_at(owner: Any, position: int | None) -> Any:
+    iterator = iter(_Sequence()) if position is None else iter(owner)
+    if position is None:
+        next(iterator, None)
+    else:
+        iterator.__setstate__(position)
+    return iterator
+
+
+__all__ = ["MISSING", "InstanceVar", "lookup"]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ..core.tracer import Tracer
-from .base import Var
+from . import dunder, slots
+from .base import Raised, Var
 from .const import MethodVar, make
 
+Resume = Callable[[Tracer, Var, Var | None], Var | None]
 Call = tuple[Var, Sequence[Var], Mapping[str, Var]]
+Step = Callable[[Tracer], Var | None]
 _LIST_ITERATOR: type = type(iter([]))
 
 
@@ -19,7 +22,7 @@ class IteratorVar(Var):
 
     __slots__ = ("done", "step", "type")
 
-    def __init__(self, step: Callable[[Tracer], Var | None], type_: type = _LIST_ITERATOR) -> None:
+    def __init__(self, step: Step, type_: type = _LIST_ITERATOR) -> None:
         super().__init__()
         self.step = step
         self.done = False
@@ -36,22 +39,27 @@ class IteratorVar(Var):
         self.done = item is None
         return item
 
+    def stop(self, tx: Tracer) -> NoReturn:
+        """Raise the StopIteration of an iterator that has ended."""
+        tx.raise_(StopIteration)
+
     def truth(self, tx: Tracer) -> bool:
         return True
 
     def contains(self, tx: Tracer, item: Var) -> bool:
-        return make(self.unpack(tx)).contains(tx, item)
+        while (each := self.next_(tx)) is not None:
+            if slots.equal(tx, each, item):
+                return True
+        return False
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        return MethodVar(self, name)
+        if not hasattr(self.type, name):
+            tx.raise_(AttributeError, f"{self.type.__name__!r} object has no attribute {name!r}")
+        return make(self.type) if name == "__class__" else MethodVar(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if name == "__iter__":
-            return self
-        if name == "__next__":
-            item = self.next_(tx)
-            return tx.raise_(StopIteration) if item is None else item
-        return self.unsupported(tx, f"method {name!r}")
+        found = dunder.call(tx, self, name, args)
+        return self.unsupported(tx, f"method {name!r}") if found is None else found
 
 
 class ItemsIteratorVar(IteratorVar):
@@ -80,19 +88,20 @@ class ItemsIteratorVar(IteratorVar):
         cg.call_top(lambda: cg.sequence("BUILD_LIST", rest))
 
 
-class ViewIteratorVar(IteratorVar):
-    """`iter()` of the view `owner` of a dict: an error once the dict has another size than at the start."""
+class SizedIteratorVar(IteratorVar):
+    """`iter()` of `owner`, a set or the view of a dict: an error once `container`, of which it has the items, has
+    another size than at the start."""
 
-    __slots__ = ("items", "mapping", "owner", "position", "tx")
+    __slots__ = ("container", "items", "owner", "position", "tx", "what")
 
-    def __init__(self, tx: Tracer, owner: Var, mapping: Var) -> None:
-        self.tx, self.owner, self.mapping, self.position = tx, owner, mapping, 0
-        self.items = owner.unpack(tx)
+    def __init__(self, tx: Tracer, owner: Var, container: Var, items: list[Var], what: str) -> None:
+        self.tx, self.owner, self.container, self.position, self.items = tx, owner, container, 0, items
+        self.what = what
         super().__init__(self._advance)
 
     def _advance(self, tx: Tracer) -> Var | None:
-        if self.owner.length(tx).constant() != len(self.items):
-            tx.raise_(RuntimeError, "dictionary changed size during iteration")
+        if self.container.length(tx).constant() != len(self.items):
+            tx.raise_(RuntimeError, f"{self.what} changed size during iteration")
         if self.position >= len(self.items):
             return None
         self.position += 1
@@ -100,7 +109,7 @@ class ViewIteratorVar(IteratorVar):
 
     def reconstruct(self, cg: Any) -> None:
         # A dict that the trace changed is filled again on leaving, which a real iterator of it would take as a change.
-        if self.done or any(effect.target is self.mapping for effect in self.tx.effects):
+        if self.done or any(effect.target is self.container for effect in self.tx.effects):
             cg.load_const(iter)
             rest = [] if self.done else self.items[self.position :]
             cg.call_top(lambda: cg.sequence("BUILD_LIST", rest))
@@ -115,10 +124,10 @@ class LazyVar(IteratorVar):
     __slots__ = ("kind", "named", "parts")
 
     def __init__(
-        self, kind: type, rows: Iterator[Var], parts: list[Var], named: Mapping[str, Var] | None = None
+        self, kind: type, step: Step, parts: list[Var], named: Mapping[str, Var] | None = None, rebuild: Any = None
     ) -> None:
-        super().__init__(lambda tx: next(rows, None), kind)
-        self.kind, self.parts, self.named = kind, parts, dict(named or {})
+        super().__init__(step, kind)
+        self.kind, self.parts, self.named = rebuild or kind, parts, dict(named or {})
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.kind)
@@ -158,24 +167,73 @@ class NotRebuilt(NotImplementedError):
 
 
 class GeneratorVar(IteratorVar):
-    """A generator whose body runs inline: `resume(tx, sent)` runs to the next yield, None at the end.  `origin` is
-    the function with its arguments, and `made_at` the root step of the call."""
+    """A generator whose body runs inline: `run(tx, sent, thrown)` goes on with a value or an exception to the next
+    yield, None at the end, when `returned` is set.  `origin` is the function with its arguments, and `made_at` the root
+    step of the call.  `in_try` says whether the body is suspended where an exception would be handled."""
 
-    __slots__ = ("made_at", "origin", "resume", "returned", "started")
+    __slots__ = ("in_try", "made_at", "origin", "returned", "run", "running", "started")
 
-    def __init__(self, resume: Callable[[Tracer, Var], Var | None], origin: Call, made_at: int) -> None:
-        super().__init__(lambda tx: self.resume(tx, make(None)), type(x for x in ()))
-        self.started = False
-        self.origin, self.made_at = origin, made_at
-        self.returned: Var = make(None)
+    def __init__(self, run: Resume, in_try: Callable[[], bool], origin: Call, made_at: int, type_: type) -> None:
+        super().__init__(lambda tx: self._resume(tx, make(None), None), type_)
+        self.started = self.running = False
+        self.run, self.in_try, self.origin, self.made_at = run, in_try, origin, made_at
+        self.returned: Var | None = None
 
-        def run(tx: Tracer, sent: Var) -> Var | None:
+    def _resume(self, tx: Tracer, sent: Var, thrown: Var | None) -> Var | None:
+        if self.done:
+            if thrown is not None:
+                raise Raised(thrown)
+            return None
+        if self.running:
+            tx.raise_(ValueError, "generator already executing")
+        if not self.started and slots.constant_or(sent, 0) is not None:
+            tx.raise_(TypeError, "can't send non-None value to a just-started generator")
+        self.running, ended = True, True
+        try:
+            if thrown is not None and not self.started:
+                raise Raised(thrown)
             self.started = True
-            return resume(tx, sent)
+            item = self.run(tx, sent, thrown)
+            ended = item is None
+        except Raised as raised:
+            if issubclass(raised.exc.python_type(), StopIteration):
+                tx.raise_from(RuntimeError, raised.exc, "generator raised StopIteration")
+            raise
+        finally:
+            self.running, self.done = False, ended
+        return item
 
-        self.resume = run
+    def stop(self, tx: Tracer) -> NoReturn:
+        value, self.returned = self.returned, None
+        tx.raise_(StopIteration, *([] if value is None or slots.constant_or(value, 0) is None else [value]))
+
+    def send(self, tx: Tracer, value: Var) -> Var | None:
+        """`self.send(value)`; None at the end."""
+        return self._resume(tx, value, None)
+
+    def throw(self, tx: Tracer, exc: Var) -> Var | None:
+        """`self.throw(exc)`; None when that ends the generator."""
+        return self._resume(tx, make(None), exc)
+
+    def close(self, tx: Tracer) -> None:
+        if not self.started:
+            self.done = True
+        if self.done:
+            return
+        try:
+            item = self.throw(tx, tx.exception(GeneratorExit))
+        except Raised as raised:
+            if not issubclass(raised.exc.python_type(), GeneratorExit):
+                raise
+            return
+        if item is not None:
+            tx.raise_(RuntimeError, "generator ignored GeneratorExit")
 
     def reconstruct(self, cg: Any) -> None:
+        if self.done:
+            cg.load_const(_ended)
+            cg.call_top()
+            return
         if self.started:
             raise NotRebuilt("a running generator", self.made_at)
         fn, args, kwargs = self.origin
@@ -184,10 +242,20 @@ class GeneratorVar(IteratorVar):
         cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in loads), names=tuple(kwargs))
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if name == "send":
-            item = None if self.done else self.resume(tx, args[0])
-            self.done = item is None
-            return tx.raise_(StopIteration, self.returned) if item is None else item
-        if name == "close" and self.done:
+        if name == "close":
+            self.close(tx)
             return make(None)
-        return super().call_method(tx, name, args, kwargs)
+        if name not in ("send", "throw"):
+            return super().call_method(tx, name, args, kwargs)
+        if name == "send":
+            item = self.send(tx, args[0])
+        else:
+            item = self.throw(tx, tx.exception(args[0], *args[1:2]))
+        return self.stop(tx) if item is None else item
+
+
+def _ended() -> Iterator[Any]:
+    """A generator that is at its end."""
+    ended = (item for item in ())
+    next(ended, None)
+    return ended

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import collections
 import enum
+import operator
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.source import AttrSource, ConstSource, Source
+from ..core.source import ConstSource, Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
-from .const import FOLDED, ConstVar, constants, make, maker
-from .dictlike import DictInstanceVar
-from .exception import ExceptionVar
-from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar
-from .instance import MISSING, InstanceVar, lookup
-from .sequence import NamedTupleVar
+from .const import FOLDED, ConstVar, constants, fold, make, maker
+from .construct import construct
+from .function import BUILTINS, BoundMethodVar, BuiltinVar
+from .lookup import MISSING, class_function, class_source, constant_function, guarded_lookup, lookup
 
 
 class ClassVar(Var):
@@ -38,25 +36,35 @@ class ClassVar(Var):
         return self.value.__qualname__
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        found = lookup(self.value, name)
-        source: Source = self.source or ConstSource.of(self.value, self.value.__name__)
+        cls = self.value
+        found = guarded_lookup(tx, cls, name)
+        of_meta = lookup(type(cls), name)
+        if type(of_meta) is property and not isinstance(cls, enum.EnumMeta):
+            return tx.call(constant_function(tx, of_meta.fget), [self], {})
+        if found is MISSING and isinstance(of_meta, types.FunctionType):
+            return BoundMethodVar(class_function(tx, type(cls), name, of_meta), self)
         if isinstance(found, classmethod):
-            return BoundMethodVar(_function(tx, found.__func__), self)
-        if isinstance(found, staticmethod):
-            return _function(tx, found.__func__, AttrSource(source, name))
-        if isinstance(found, types.FunctionType):
-            return _function(tx, found, AttrSource(source, name))
+            return BoundMethodVar(class_function(tx, cls, name, found), self)
+        if isinstance(found, staticmethod | types.FunctionType):
+            return class_function(tx, cls, name, found)
+        if found is MISSING and isinstance(of_meta, types.WrapperDescriptorType | types.MethodDescriptorType):
+            return BoundMethodVar(BuiltinVar(of_meta), self)
+        get = lookup(type(found), "__get__")
+        if isinstance(get, types.FunctionType) and not isinstance(cls, enum.EnumMeta):
+            descriptor = tx.wrap(found, ConstSource.of(found, f"{cls.__name__}.{name}"))
+            return tx.call(constant_function(tx, get), [descriptor, ConstVar(None), self], {})
         try:
-            value = getattr(self.value, name)
+            value = getattr(cls, name)
         except AttributeError as error:
             tx.raise_(AttributeError, *error.args)
+        source = class_source(cls, name)
         if isinstance(value, types.FunctionType):
-            return _function(tx, value, AttrSource(source, name))
+            return class_function(tx, cls, name, value)
         if callable(value) and not isinstance(value, type) and _is_builtin(value):
             return BuiltinVar(value)
-        if name in ("__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__doc__"):
+        if name in ("__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__doc__", "__class__"):
             return make(value)
-        return tx.wrap(value, AttrSource(source, name))
+        return tx.wrap(value, source)
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         self.unsupported(tx, f"setting class attribute {name!r}")
@@ -66,13 +74,27 @@ class ClassVar(Var):
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         if isinstance(self.value, enum.EnumMeta):
-            return make(self.value[key.constant()])
+            try:
+                return make(self.value[key.constant()])
+            except KeyError as error:
+                tx.raise_(KeyError, *error.args)
+        method = self._of_metaclass(tx, "__getitem__")
+        if method is not None:
+            return tx.call(method, [key], {})
+        raw = guarded_lookup(tx, self.value, "__class_getitem__")
+        if isinstance(raw, classmethod) and isinstance(raw.__func__, types.FunctionType) and _of_user(raw.__func__):
+            return tx.call(BoundMethodVar(class_function(tx, self.value, "__class_getitem__", raw), self), [key], {})
+        if raw is not MISSING and key.is_constant():
+            return fold(tx, operator.getitem, self.value, key.constant())
+        if raw is MISSING:
+            tx.raise_(TypeError, f"type {self.value.__name__!r} is not subscriptable")
         return super().getitem(tx, key)
 
     def iterate(self, tx: Tracer) -> Var:
         if isinstance(self.value, enum.EnumMeta):
             return make(list(self.value)).iterate(tx)
-        return super().iterate(tx)
+        method = self._of_metaclass(tx, "__iter__")
+        return super().iterate(tx) if method is None else tx.call(method, [], {})
 
     def contains(self, tx: Tracer, item: Var) -> bool:
         if isinstance(self.value, enum.EnumMeta) and item.is_constant():
@@ -99,44 +121,23 @@ class ClassVar(Var):
                 return ConstVar(cls(*constants(args)))
             except ValueError as error:
                 tx.raise_(ValueError, *error.args)
-        if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-            return self._named_tuple(tx, args, kwargs)
-        if type(cls).__call__ is not type.__call__ and type(cls).__module__ != "abc":
-            return self.unsupported(tx, "a call, with a metaclass of its own,")
-        if issubclass(cls, BaseException) and _plain_exception(cls):
-            return ExceptionVar(cls, args)
-        dict_like = issubclass(cls, dict) and cls.__new__ in (dict.__new__, collections.OrderedDict.__new__)
-        if not dict_like and cls.__new__ is not object.__new__ or not cls.__flags__ & 0x200:
-            return self.unsupported(tx, "making an instance")
-        if getattr(cls, "__abstractmethods__", None):
-            tx.raise_(TypeError, f"Can't instantiate abstract class {cls.__name__}")
-        instance = DictInstanceVar(MISSING, None, cls) if dict_like else InstanceVar.fresh(cls)
-        init = lookup(cls, "__init__")
-        if isinstance(init, types.FunctionType):
-            source = AttrSource(self.source, "__init__") if self.source else None
-            tx.inline(_function(tx, init, source), [instance, *args], kwargs)
-        elif isinstance(instance, DictInstanceVar):
-            instance.c_method(tx, "__init__", args, kwargs)
-        elif init is not object.__init__:
-            return self.unsupported(tx, "__init__ in C")
-        elif args or kwargs:
-            tx.raise_(TypeError, f"{cls.__name__}() takes no arguments")
-        return instance
+        meta_call = guarded_lookup(tx, type(cls), "__call__")
+        if isinstance(meta_call, types.FunctionType):
+            return tx.call(class_function(tx, type(cls), "__call__", meta_call), [self, *args], kwargs)
+        return construct(tx, self, args, kwargs)
 
-    def _named_tuple(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        cls: Any = self.value
-        if isinstance(cls.__dict__.get("__new__"), types.FunctionType) and "_fields" not in cls.__dict__:
-            return self.unsupported(tx, "__new__ of a tuple class")
-        values = dict(zip(cls._fields, args, strict=False))
-        values.update(kwargs)
-        for name in cls._fields:
-            if name not in values:
-                if name not in cls._field_defaults:
-                    tx.raise_(TypeError, f"{cls.__name__}.__new__() missing an argument: {name!r}")
-                values[name] = tx.wrap(cls._field_defaults[name], None)
-        if len(values) > len(cls._fields) or len(args) > len(cls._fields):
-            tx.raise_(TypeError, f"{cls.__name__}.__new__() got unexpected arguments")
-        return NamedTupleVar(cls, [values[name] for name in cls._fields])
+    # ---- what a metaclass written in Python gives ----
+    def _of_metaclass(self, tx: Tracer, name: str) -> Var | None:
+        raw = guarded_lookup(tx, type(self.value), name)
+        if not isinstance(raw, types.FunctionType):
+            return None
+        return BoundMethodVar(class_function(tx, type(self.value), name, raw), self)
+
+    def length(self, tx: Tracer) -> Var:
+        if isinstance(self.value, enum.EnumMeta):
+            return ConstVar(len(self.value))
+        method = self._of_metaclass(tx, "__len__")
+        return super().length(tx) if method is None else tx.call(method, [], {})
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)
@@ -155,33 +156,31 @@ class SuperVar(Var):
         return super
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        of_class = isinstance(self.obj, ClassVar)
+        of_class = isinstance(self.obj, ClassVar) and issubclass(self.obj.value, self.cls)
         start = self.obj.constant() if of_class else self.obj.python_type()
         mro = start.__mro__
         for base in mro[mro.index(self.cls) + 1 :]:
-            if name in base.__dict__:
-                found = base.__dict__[name]
-                source = AttrSource(ConstSource.of(base, base.__name__), name)
-                if isinstance(found, types.FunctionType):
-                    fn = _function(tx, found, source)
-                    return fn if of_class else BoundMethodVar(fn, self.obj)
-                if isinstance(found, classmethod):
-                    owner = self.obj if of_class else make(start)
-                    return BoundMethodVar(_function(tx, found.__func__), owner)
-                if isinstance(found, staticmethod):
-                    return _function(tx, found.__func__)
-                if isinstance(found, property):
-                    return tx.inline(_function(tx, found.fget), [self.obj], {})
-                if _is_builtin(found):
-                    return BoundMethodVar(BuiltinVar(found), self.obj)
-                return tx.wrap(found, source)
+            if name not in base.__dict__:
+                continue
+            found = guarded_lookup(tx, base, name)
+            if isinstance(found, types.FunctionType):
+                fn = class_function(tx, base, name, found)
+                return fn if of_class else BoundMethodVar(fn, self.obj)
+            if isinstance(found, classmethod):
+                owner = self.obj if of_class else make(start)
+                return BoundMethodVar(class_function(tx, base, name, found), owner)
+            if isinstance(found, staticmethod):
+                return class_function(tx, base, name, found)
+            if isinstance(found, property):
+                return tx.call(constant_function(tx, found.fget), [self.obj], {})
+            if isinstance(found, types.ClassMethodDescriptorType) or name == "__new__":
+                return BuiltinVar(getattr(start if name != "__new__" else base, name))
+            if isinstance(found, types.MemberDescriptorType | types.GetSetDescriptorType):
+                return self.obj.getattr_(tx, name)
+            if _is_builtin(found):
+                return BuiltinVar(found) if of_class else BoundMethodVar(BuiltinVar(found), self.obj)
+            return tx.wrap(found, class_source(base, name))
         return tx.raise_(AttributeError, f"'super' object has no attribute {name!r}")
-
-
-def _function(tx: Tracer, fn: Any, source: Source | None = None) -> Var:
-    if isinstance(fn, types.FunctionType) and source is None and fn not in BUILTINS:
-        return FunctionVar(fn, ConstSource.of(fn, fn.__qualname__))
-    return tx.wrap(fn, source or ConstSource.of(fn, getattr(fn, "__qualname__", "function")))
 
 
 def _is_builtin(value: Any) -> bool:
@@ -195,12 +194,8 @@ def _is_builtin(value: Any) -> bool:
     )
 
 
-def _plain_exception(cls: type) -> bool:
-    return not any(
-        isinstance(base.__dict__.get(name), types.FunctionType)
-        for base in cls.__mro__
-        for name in ("__init__", "__new__")
-    )
+def _of_user(fn: types.FunctionType) -> bool:
+    return fn.__module__ != "typing"
 
 
 def type_var(tx: Tracer, value: Var) -> Var:

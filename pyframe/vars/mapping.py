@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.source import Source
 from ..core.tracer import Tracer
-from . import slots
+from . import dunder, slots
 from .base import NotConstant, Var
-from .const import ConstVar, MethodVar, make, maker
-from .iterator import ViewIteratorVar
+from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
+from .iterator import ItemsIteratorVar, SizedIteratorVar
 from .sequence import ListVar, TupleVar
+from .text import Late, hash_of
 
 
 class ObjectKey:
-    """A dict key or set item that hashes by the identity of its Var."""
+    """A dict key or set item that is not known while tracing.  Without `number` it is known by the identity of its Var;
+    else it has that hash, and is compared as the traced program compares."""
 
-    __slots__ = ("var",)
+    __slots__ = ("number", "tx", "var")
 
-    def __init__(self, var: Var) -> None:
-        self.var = var
+    def __init__(self, var: Var, tx: Tracer | None = None, number: int | None = None) -> None:
+        self.var, self.tx, self.number = var, tx, number
 
     def __hash__(self) -> int:
-        return id(self.var)
+        return id(self.var) if self.number is None else self.number
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectKey) and other.var is self.var
+        if isinstance(other, ObjectKey) and other.var is self.var:
+            return True
+        if self.number is None or self.tx is None or isinstance(other, ObjectKey) and other.number is None:
+            return False
+        return slots.equal(self.tx, self.var, var_of(other))
 
 
 def key_of(tx: Tracer, var: Var) -> Any:
@@ -35,8 +42,14 @@ def key_of(tx: Tracer, var: Var) -> Any:
     try:
         value = var.constant()
     except NotConstant:
-        if slots.has_type(var, list, dict, set):
-            tx.raise_(TypeError, f"unhashable type: {slots.type_name(var)!r}")
+        if isinstance(var, TupleVar):
+            return ObjectKey(var, tx, hash(tuple(key_of(tx, item) for item in var.items)))
+        if hasattr(var, "attrs") and var.python_type().__hash__ is not object.__hash__:
+            return ObjectKey(var, tx, slots.index(tx, hash_of(tx, var)))
+        if slots.has_type(var, int, float, complex, str, bytes, frozenset, types.MethodType):
+            var.unsupported(tx, "use as a key")
+        if slots.has_type(var, object) and var.python_type().__hash__ is None:
+            var.hash_(tx)  # raises
         return ObjectKey(var)
     try:
         hash(value)
@@ -70,6 +83,21 @@ class DictVar(Var):
     def python_type(self) -> type:
         return self.cls
 
+    def plain(self) -> Any:
+        if self.cls is not dict or any(isinstance(key, ObjectKey) for key in self.items):
+            raise NotConstant(self.cls.__name__)
+        return {key: value.plain() for key, value in self.items.items()}
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        return tx.raise_(TypeError, f"unhashable type: {self.cls.__name__!r}")
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        items = {_late_key(tx, key): Late(tx, value) for key, value in self.items.items()}
+        if self.cls is collections.defaultdict:
+            factory: Any = Late(tx, self.factory or ConstVar(None))
+            return ConstVar(f"defaultdict({factory!r}, {items!r})")
+        return fold(tx, repr, items if self.cls is dict else self.cls(items))
+
     def changed(self, tx: Tracer) -> None:
         if self.source is not None:
             tx.effects.add("DICT", self, None, tx.user_line())
@@ -77,6 +105,8 @@ class DictVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if not hasattr(self.cls, name):
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        if name == "default_factory":
+            return self.factory or ConstVar(None)
         return make(self.cls) if name == "__class__" else MethodVar(self, name)
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
@@ -108,11 +138,14 @@ class DictVar(Var):
         return key_of(tx, item) in self.items
 
     def iterate(self, tx: Tracer) -> Var:
-        return ViewIteratorVar(tx, DictViewVar(self, "keys"), self)
+        return DictViewVar(self, "keys").iterate(tx)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if not isinstance(other, DictVar) or op not in ("==", "!="):
             return None
+        ordered = collections.OrderedDict
+        if self.cls is ordered and other.cls is ordered and list(self.items) != list(other.items):
+            return ConstVar(op == "!=")
         same = self.items.keys() == other.items.keys() and all(
             slots.equal(tx, value, other.items[key]) for key, value in self.items.items()
         )
@@ -122,7 +155,7 @@ class DictVar(Var):
         if not isinstance(other, DictVar) or reflected:
             return None
         if op == "|":
-            return DictVar({**self.items, **other.items}, None, self.cls)
+            return DictVar({**self.items, **other.items}, None, self.cls, self.factory)
         if op == "|=":
             self.update(tx, other)
             return self
@@ -137,9 +170,20 @@ class DictVar(Var):
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         handler = getattr(self, f"_{name}", None) if name in _DICT_METHODS else None
         if handler is None:
-            return self.unsupported(tx, f"method {name!r}")
+            found = dunder.call(tx, self, name, args)
+            return self.unsupported(tx, f"method {name!r}") if found is None else found
         result = handler(tx, *args, **kwargs)
         return ConstVar(None) if result is None else result
+
+    def ___reversed__(self, tx: Tracer) -> Var:
+        return ItemsIteratorVar([var_of(key) for key in reversed(self.items)])
+
+    def ___missing__(self, tx: Tracer, key: Var) -> Var:
+        return tx.raise_(KeyError, key) if self.factory is None else self.getitem(tx, key)
+
+    def _fromkeys(self, tx: Tracer, keys: Var, value: Var | None = None) -> Var:
+        filled = {key_of(tx, key): value or ConstVar(None) for key in keys.unpack(tx)}
+        return DictVar(filled, None, self.cls)
 
     def _keys(self, tx: Tracer) -> Var:
         return DictViewVar(self, "keys")
@@ -168,7 +212,7 @@ class DictVar(Var):
 
     def _popitem(self, tx: Tracer, last: Var | None = None) -> Var:
         if not self.items:
-            tx.raise_(KeyError, "popitem(): dictionary is empty")
+            tx.raise_(KeyError, "popitem(): dictionary is empty" if self.cls is dict else "dictionary is empty")
         key = next(reversed(self.items)) if last is None or last.truth(tx) else next(iter(self.items))
         value = self.items.pop(key)
         self.changed(tx)
@@ -198,15 +242,6 @@ class DictVar(Var):
             self.items = {where: value, **self.items}
         self.changed(tx)
 
-    def ___getitem__(self, tx: Tracer, key: Var) -> Var:
-        return self.getitem(tx, key)
-
-    def ___setitem__(self, tx: Tracer, key: Var, value: Var) -> None:
-        self.setitem(tx, key, value)
-
-    def ___contains__(self, tx: Tracer, key: Var) -> Var:
-        return ConstVar(self.contains(tx, key))
-
     def reconstruct(self, cg: Any) -> None:
         if self.cls is collections.defaultdict:
             cg.load_const(collections.defaultdict)
@@ -226,19 +261,33 @@ class DictVar(Var):
 
 _DICT_METHODS = frozenset(
     "keys values items get setdefault pop popitem update clear copy move_to_end "
-    "__getitem__ __setitem__ __contains__".split()
+    "__reversed__ __missing__ fromkeys".split()
 )
 
 
 def pairs_of(tx: Tracer, var: Var) -> list[tuple[Any, Var]]:
     """(key, value) of a mapping or of an iterable of pairs."""
+    var = getattr(var, "base", var) if getattr(var, "kind", None) is dict else var
     if isinstance(var, DictVar):
         return list(var.items.items())
-    pairs = [item.unpack(tx) for item in var.unpack(tx)]
-    for pair in pairs:
+    if not isinstance(var, ListVar | TupleVar) and tx.has_attribute(var, "keys"):
+        keys = var.call_method(tx, "keys", [], {}).unpack(tx)
+        return [(key_of(tx, key), var.getitem(tx, key)) for key in keys]
+    found = []
+    for place, item in enumerate(var.unpack(tx)):
+        what = f"dictionary update sequence element #{place}"
+        if not slots.has_type(item, str, bytes) and slots.has_type(item, object):
+            if not hasattr(item.python_type(), "__iter__") and not hasattr(item.python_type(), "__getitem__"):
+                tx.raise_(TypeError, f"cannot convert {what} to a sequence")
+        pair = item.unpack(tx)
         if len(pair) != 2:
-            tx.raise_(ValueError, f"dictionary update sequence element has length {len(pair)}; 2 is required")
-    return [(key_of(tx, key), value) for key, value in pairs]
+            tx.raise_(ValueError, f"{what} has length {len(pair)}; 2 is required")
+        found.append((key_of(tx, pair[0]), pair[1]))
+    return found
+
+
+def _late_key(tx: Tracer, key: Any) -> Any:
+    return Late(tx, key.var) if isinstance(key, ObjectKey) else key
 
 
 class DictViewVar(Var):
@@ -262,7 +311,7 @@ class DictViewVar(Var):
         return [TupleVar([var_of(key), value]) for key, value in items.items()]
 
     def iterate(self, tx: Tracer) -> Var:
-        return ViewIteratorVar(tx, self, self.mapping)
+        return SizedIteratorVar(tx, self, self.mapping, self.unpack(tx), "dictionary")
 
     def length(self, tx: Tracer) -> Var:
         return self.mapping.length(tx)
@@ -276,11 +325,37 @@ class DictViewVar(Var):
         return ListVar(self.unpack(tx)).contains(tx, item)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
-        if self.part == "keys" and isinstance(other, DictViewVar) and op in ("==", "!="):
-            return ConstVar((self.mapping.items.keys() == other.mapping.items.keys()) == (op == "=="))
-        return None
+        if self.part == "values" or not (isinstance(other, DictViewVar) or slots.has_type(other, set, frozenset)):
+            return None
+        if isinstance(other, DictViewVar) and other.part == "values":
+            return None
+        return ConstVar(COMPARE[op](self._keys(tx), {key_of(tx, item) for item in other.unpack(tx)}))
+
+    def _keys(self, tx: Tracer) -> set[Any]:
+        return {key_of(tx, item) for item in self.unpack(tx)}
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if self.part == "values" or op not in ("|", "&", "-", "^"):
+            return None
+        as_set = tx.call(make(set), [self], {})
+        other = other if slots.has_type(other, set, frozenset) else tx.call(make(set), [other], {})
+        return slots.binary(tx, op, other, as_set) if reflected else slots.binary(tx, op, as_set, other)
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        items = {_late_key(tx, key): Late(tx, value) for key, value in self.mapping.items.items()}
+        return fold(tx, repr, getattr(items, self.part)())
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "__reversed__":
+            return ItemsIteratorVar(self.unpack(tx)[::-1])
+        if name == "isdisjoint":
+            return ConstVar(self._keys(tx).isdisjoint(key_of(tx, item) for item in args[0].unpack(tx)))
+        found = dunder.call(tx, self, name, args)
+        return self.unsupported(tx, f"method {name!r}") if found is None else found
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
+        if not hasattr(self.python_type(), name):
+            tx.raise_(AttributeError, f"{slots.type_name(self)!r} object has no attribute {name!r}")
         return MethodVar(self, name)
 
     def reconstruct(self, cg: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,10 +10,11 @@ import torch
 
 from ..core.source import Source
 from ..core.tracer import Tracer
-from . import slots
+from . import dunder, slots
 from .base import NotConstant, Var
 from .const import ConstVar, MethodVar, constants, fold, make, maker
 from .iterator import ItemsIteratorVar
+from .text import Late, hash_of, late
 
 
 class SequenceVar(Var):
@@ -23,6 +23,11 @@ class SequenceVar(Var):
     __slots__ = ("items",)
     type: type = tuple
     build = "BUILD_TUPLE"
+
+    @property
+    def family(self) -> type:
+        """The type with whose values it can be compared and joined."""
+        return self.type
 
     def __init__(self, items: Sequence[Var], source: Source | None = None) -> None:
         super().__init__(source)
@@ -37,8 +42,19 @@ class SequenceVar(Var):
     def constant(self) -> Any:
         return self.type(constants(self.items))
 
+    def plain(self) -> Any:
+        return self.type([item.plain() for item in self.items])
+
     def describe(self) -> str:
         return str(self.source) if self.source else f"a {self.python_type().__name__}"
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        return fold(tx, repr, self.type([Late(tx, item) for item in self.items]))
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        if self.family is not tuple:
+            tx.raise_(TypeError, f"unhashable type: {self.python_type().__name__!r}")
+        return fold(tx, hash, tuple(_Hashed(hash_of(tx, item).constant()) for item in self.items))
 
     def like(self, items: Sequence[Var]) -> Var:
         """A new sequence of the type that slicing and `+` give."""
@@ -54,10 +70,16 @@ class SequenceVar(Var):
     def getitem(self, tx: Tracer, key: Var) -> Var:
         if isinstance(key, SliceVar) or isinstance(slots.constant_or(key, None), slice):
             return self.like(self.items[key.constant()])
+        return self.items[self._place(tx, key, "{} index out of range")]
+
+    def _place(self, tx: Tracer, key: Var, out_of_range: str) -> int:
+        """The position that `key` names."""
+        if slots.has_type(key, object) and not hasattr(key.python_type(), "__index__"):
+            tx.raise_(TypeError, f"{self.type.__name__} indices must be integers or slices, not {slots.type_name(key)}")
         at = slots.index(tx, key)
         if not -len(self.items) <= at < len(self.items):
-            tx.raise_(IndexError, f"{self.python_type().__name__} index out of range")
-        return self.items[at]
+            tx.raise_(IndexError, out_of_range.format(self.type.__name__))
+        return at
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self.items)
@@ -75,15 +97,15 @@ class SequenceVar(Var):
         return list(self.items)
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
-        if op == "+" and isinstance(other, SequenceVar) and not reflected:
-            if slots.has_type(other, list) == slots.has_type(self, list):
+        if op == "+" and not reflected:
+            if isinstance(other, SequenceVar) and other.family is self.family:
                 return self.like([*self.items, *other.items])
         if op == "*" and slots.has_type(other, int):
             return self.like(self.items * slots.index(tx, other))
         return None
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
-        if not isinstance(other, SequenceVar) or slots.has_type(self, list) != slots.has_type(other, list):
+        if not isinstance(other, SequenceVar) or other.family is not self.family:
             return None
         pairs = zip(self.items, other.items, strict=False)
         if op in ("==", "!="):
@@ -95,22 +117,32 @@ class SequenceVar(Var):
         return slots.compare(tx, op, ConstVar(len(self.items)), ConstVar(len(other.items)))
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if name == "index" and len(args) == 1:
-            for position, item in enumerate(self.items):
-                if slots.equal(tx, item, args[0]):
+        if name == "index" and args:
+            for position in range(len(self.items))[slice(*(slots.index(tx, arg) for arg in args[1:]), None)]:
+                if slots.equal(tx, self.items[position], args[0]):
                     return ConstVar(position)
-            tx.raise_(ValueError, f"{self.python_type().__name__}.index(x): x not in it")
+            return fold(tx, self.type().index, late(tx, args[0]))  # raises
         if name == "count" and len(args) == 1:
             return ConstVar(sum(slots.equal(tx, item, args[0]) for item in self.items))
-        operators = {"__len__": "length", "__iter__": "iterate", "__getitem__": "getitem"}
-        if name in operators:
-            return getattr(self, operators[name])(tx, *args)
-        if name == "__contains__":
-            return ConstVar(self.contains(tx, args[0]))
-        return self.unsupported(tx, f"method {name!r}")
+        if name == "__reversed__":
+            return ItemsIteratorVar(self.items[::-1])
+        if name == "__getnewargs__":
+            return TupleVar([TupleVar(self.items)])
+        found = dunder.call(tx, self, name, args)
+        return self.unsupported(tx, f"method {name!r}") if found is None else found
 
     def reconstruct(self, cg: Any) -> None:
         cg.sequence(self.build, self.items)
+
+
+class _Hashed:
+    """An item whose hash is known."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return self.value
 
 
 class TupleVar(SequenceVar):
@@ -122,6 +154,13 @@ class SizeVar(TupleVar):
 
     __slots__ = ()
     type = torch.Size
+
+    @property
+    def family(self) -> type:
+        return tuple
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        return None
 
     def like(self, items: Sequence[Var]) -> Var:
         return SizeVar(items)
@@ -136,52 +175,6 @@ class SizeVar(TupleVar):
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(torch.Size)
-        cg.call_top(lambda: cg.sequence("BUILD_TUPLE", self.items))
-
-
-class NamedTupleVar(TupleVar):
-    """An instance of a namedtuple class, or of a structseq such as torch.return_types.max."""
-
-    __slots__ = ("cls",)
-
-    def __init__(self, cls: type, items: Sequence[Var], source: Source | None = None) -> None:
-        super().__init__(items, source)
-        self.cls = cls
-
-    def python_type(self) -> type:
-        return self.cls
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        named = getattr(self.cls, "_fields", None)
-        if named is not None:
-            return tuple(named)
-        return tuple(n for n, v in vars(self.cls).items() if type(v).__name__ == "member_descriptor")
-
-    def constant(self) -> Any:
-        values = constants(self.items)
-        return self.cls(*values) if hasattr(self.cls, "_fields") else self.cls(values)
-
-    def getattr_(self, tx: Tracer, name: str) -> Var:
-        if name in self.fields:
-            return self.items[self.fields.index(name)]
-        if name == "_fields":
-            return make(self.fields)
-        found = getattr(self.cls, name, None)
-        if isinstance(found, property):
-            return tx.call(tx.wrap(found.fget, None), [self], {})
-        return super().getattr_(tx, name)
-
-    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if name == "_replace" and not args:
-            old = zip(self.fields, self.items, strict=True)
-            return NamedTupleVar(self.cls, [kwargs.get(field, item) for field, item in old])
-        if name == "_asdict":
-            return make(dict(zip(self.fields, self.items, strict=True)))
-        return super().call_method(tx, name, args, kwargs)
-
-    def reconstruct(self, cg: Any) -> None:
-        cg.load_const(getattr(self.cls, "_make", self.cls))
         cg.call_top(lambda: cg.sequence("BUILD_TUPLE", self.items))
 
 
@@ -204,23 +197,31 @@ class ListVar(SequenceVar):
             tx.effects.add("LIST", self, None, tx.user_line())
 
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
-        at = key.constant() if isinstance(key, SliceVar) else slots.index(tx, key)
-        if isinstance(at, slice):
-            if value is None:
-                del self.items[at]
-            else:
-                self.items[at] = value.unpack(tx)
-        elif not -len(self.items) <= at < len(self.items):
-            tx.raise_(IndexError, "list assignment index out of range")
-        elif value is None:
-            del self.items[at]
+        sliced = isinstance(key, SliceVar) or isinstance(slots.constant_or(key, None), slice)
+        at = key.constant() if sliced else self._place(tx, key, "{} assignment index out of range")
+        if value is None:
+            self.native(tx, "__delitem__", at)
         else:
-            self.items[at] = value
+            self.native(tx, "__setitem__", at, value.unpack(tx) if sliced else value)
         self.changed(tx)
+
+    def _build(self, cg: Any) -> None:
+        cg.sequence("BUILD_LIST", self.items)
+
+    def native(self, tx: Tracer, method: str, *args: Any) -> Any:
+        """Run a method of lists on the items themselves; it must not look at them."""
+        try:
+            return getattr(self.items, method)(*args)
+        except (IndexError, ValueError, TypeError) as error:
+            return tx.raise_(type(error), *error.args)
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if op == "+=" and not reflected:
             self.items.extend(other.unpack(tx))
+            self.changed(tx)
+            return self
+        if op == "*=" and not reflected and slots.has_type(other, int):
+            self.items *= slots.index(tx, other)
             self.changed(tx)
             return self
         return super().binary(tx, op, other, reflected)
@@ -245,10 +246,7 @@ class ListVar(SequenceVar):
         self.items.insert(slots.index(tx, at), item)
 
     def _pop(self, tx: Tracer, at: Var | None = None) -> Var:
-        place = -1 if at is None else slots.index(tx, at)
-        if not -len(self.items) <= place < len(self.items):
-            tx.raise_(IndexError, "pop index out of range" if self.items else "pop from empty list")
-        return self.items.pop(place)
+        return self.native(tx, "pop", *([] if at is None else [slots.index(tx, at)]))
 
     def _clear(self, tx: Tracer) -> None:
         self.items.clear()
@@ -261,7 +259,7 @@ class ListVar(SequenceVar):
             if slots.equal(tx, each, item):
                 del self.items[place]
                 return
-        tx.raise_(ValueError, "list.remove(x): x not in list")
+        fold(tx, self.type().remove, late(tx, item))  # raises
 
     def _sort(self, tx: Tracer, *, key: Var | None = None, reverse: Var | None = None) -> None:
         self.items[:] = sorted_items(tx, self.items, key, reverse)
@@ -293,34 +291,6 @@ def sorted_items(tx: Tracer, items: Sequence[Var], key: Var | None, reverse: Var
     return [items[at] for at in order]
 
 
-class DequeVar(ListVar):
-    """`collections.deque`; `maxlen` None is unbounded."""
-
-    __slots__ = ("maxlen",)
-    type = collections.deque
-
-    def __init__(self, items: Sequence[Var], maxlen: int | None = None, source: Source | None = None) -> None:
-        super().__init__(items, source)
-        self.maxlen = maxlen
-
-    def changed(self, tx: Tracer) -> None:
-        if self.maxlen is not None and len(self.items) > self.maxlen:
-            del self.items[: len(self.items) - self.maxlen]
-        if self.source is not None:
-            tx.effects.add("DEQUE", self, None, tx.user_line())
-
-    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if name == "popleft":
-            return super().call_method(tx, "pop", [ConstVar(0)], {})
-        if name == "appendleft" and (self.maxlen is None or len(self.items) < self.maxlen):
-            return super().call_method(tx, "insert", [ConstVar(0), *args], {})
-        return super().call_method(tx, name, args, kwargs)
-
-    def reconstruct(self, cg: Any) -> None:
-        cg.load_const(collections.deque)
-        cg.call_top(lambda: cg.sequence("BUILD_LIST", self.items), lambda: cg.load_const(self.maxlen))
-
-
 class RangeVar(SequenceVar):
     """`range(...)` of known integers."""
 
@@ -346,8 +316,27 @@ class RangeVar(SequenceVar):
     def truth(self, tx: Tracer) -> bool:
         return bool(self.value)
 
+    def repr_(self, tx: Tracer) -> Var | None:
+        return None
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        return None
+
     def length(self, tx: Tracer) -> Var:
         return ConstVar(len(self.value))
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        if slots.has_type(item, int) and item.is_constant():
+            return item.constant() in self.value
+        return super().contains(tx, item)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not isinstance(other, RangeVar) or op not in ("==", "!="):
+            return None
+        return ConstVar((self.value == other.value) == (op == "=="))
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        return None
 
     def iterate(self, tx: Tracer) -> Var:
         if len(self.value) >= 10000:
@@ -383,12 +372,21 @@ class SliceVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name in ("start", "stop", "step"):
             return getattr(self, name)
+        if not hasattr(slice, name):
+            tx.raise_(AttributeError, f"'slice' object has no attribute {name!r}")
         return MethodVar(self, name)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not isinstance(other, SliceVar):
+            return None
+        mine, theirs = (TupleVar([var.start, var.stop, var.step]) for var in (self, other))
+        return mine.compare(tx, op, theirs)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name == "indices":
             return fold(tx, self.constant().indices, *constants(args))
-        return super().call_method(tx, name, args, kwargs)
+        found = dunder.call(tx, self, name, args)
+        return self.unsupported(tx, f"method {name!r}") if found is None else found
 
     def reconstruct(self, cg: Any) -> None:
         for part in (self.start, self.stop, self.step):

@@ -7,10 +7,12 @@ from typing import Any
 
 from ..core.source import Source
 from ..core.tracer import Tracer
+from . import dunder
 from .base import NotConstant, Var
-from .const import COMPARE, ConstVar, MethodVar, make, maker
-from .iterator import from_python
+from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
+from .iterator import SizedIteratorVar
 from .mapping import DictViewVar, ObjectKey, key_of, var_of
+from .text import Late
 
 _BINARY = {"|": "union", "&": "intersection", "-": "difference", "^": "symmetric_difference"}
 _IN_PLACE = {
@@ -22,15 +24,32 @@ _IN_PLACE = {
 _TESTS = ("issubset", "issuperset", "isdisjoint")
 
 
+class _Ordered:
+    """Whether a set iterates in this order; equal for the same order."""
+
+    def __init__(self, keys: tuple[Any, ...]) -> None:
+        self.keys = keys
+
+    def __call__(self, value: Any) -> bool:
+        return tuple(value) == self.keys
+
+    def __hash__(self) -> int:
+        return hash(self.keys)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Ordered) and self.keys == other.keys
+
+
 class SetVar(Var):
     """`items`: keys in the order in which a rebuilt set gets them; `cls` is set or frozenset."""
 
-    __slots__ = ("cls", "items")
+    __slots__ = ("cls", "intact", "items")
 
     def __init__(self, items: Iterable[Any], source: Source | None = None, cls: type = set) -> None:
         super().__init__(source)
         self.items = dict.fromkeys(items)
         self.cls = cls
+        self.intact = True
 
     def python_type(self) -> type:
         return self.cls
@@ -40,7 +59,33 @@ class SetVar(Var):
             raise NotConstant("set")
         return frozenset(self.items)
 
+    def plain(self) -> Any:
+        if any(isinstance(key, ObjectKey) for key in self.items):
+            raise NotConstant("set")
+        return self.cls(self.items)
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        if self.cls is set:
+            tx.raise_(TypeError, "unhashable type: 'set'")
+        return None
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        order = self.order(tx)
+        return fold(tx, repr, self.cls([Late(tx, key.var) if isinstance(key, ObjectKey) else key for key in order]))
+
+    def order(self, tx: Tracer) -> list[Any]:
+        """The keys in CPython's own order, as far as it depends on the hashes only; guarded for a set that existed."""
+        if len(self.items) < 2 or any(isinstance(key, ObjectKey) for key in self.items):
+            return list(self.items)
+        if self.source is None:
+            return list(set(self.items))
+        if not self.intact:
+            self.unsupported(tx, "the order, after a change,")
+        tx.guard(self.source, "PREDICATE", (_Ordered(tuple(self.items)), (), "iterates in the same order"))
+        return list(self.items)
+
     def changed(self, tx: Tracer) -> None:
+        self.intact = False
         if self.source is not None:
             tx.effects.add("SET", self, None, tx.user_line())
 
@@ -59,10 +104,7 @@ class SetVar(Var):
         return key_of(tx, item) in self.items
 
     def iterate(self, tx: Tracer) -> Var:
-        order = list(self.items)
-        if not any(isinstance(key, ObjectKey) for key in order):
-            order = list(set(order))  # CPython's own order, as far as it depends on the hashes only
-        return from_python(iter([var_of(key) for key in order]))
+        return SizedIteratorVar(tx, self, self, [var_of(key) for key in self.order(tx)], "Set")
 
     def _keys(self, tx: Tracer, other: Var) -> set[Any]:
         if isinstance(other, SetVar):
@@ -72,6 +114,8 @@ class SetVar(Var):
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         plain = op.removesuffix("=")
         if not isinstance(other, SetVar | DictViewVar) or reflected or plain not in _BINARY:
+            return None
+        if isinstance(other, DictViewVar) and (other.part == "values" or op != plain):
             return None
         result = getattr(set(self.items), _BINARY[plain])(self._keys(tx, other))
         if op != plain and self.cls is set:
@@ -92,7 +136,7 @@ class SetVar(Var):
             if name == "copy":
                 return SetVar(self.items, None, self.cls)
             if name == "pop":
-                return self.unsupported(tx, "pop(), whose choice is not known,")
+                return self._pop(tx)
             self.items.clear()
             self.changed(tx)
             return ConstVar(None)
@@ -100,13 +144,24 @@ class SetVar(Var):
             return ConstVar(getattr(set(self.items), name)(self._keys(tx, args[0])))
         plain = _IN_PLACE.get(name, name)
         if plain not in _BINARY.values():
-            return self.unsupported(tx, f"method {name!r}")
+            found = dunder.call(tx, self, name, args)
+            return self.unsupported(tx, f"method {name!r}") if found is None else found
         result = getattr(set(self.items), plain)(*(self._keys(tx, arg) for arg in args))
         if name == plain:
             return SetVar(result, None, self.cls)
         self.items = dict.fromkeys(result)
         self.changed(tx)
         return ConstVar(None)
+
+    def _pop(self, tx: Tracer) -> Var:
+        if not self.items:
+            tx.raise_(KeyError, "pop from an empty set")
+        if len(self.items) > 1:
+            return self.unsupported(tx, "pop(), whose choice is not known,")
+        (key,) = self.items
+        self.items.clear()
+        self.changed(tx)
+        return var_of(key)
 
     def _change_one(self, tx: Tracer, name: str, item: Var) -> Var:
         key = key_of(tx, item)

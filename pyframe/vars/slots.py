@@ -9,6 +9,7 @@ from ..core.tracer import Tracer
 from .base import NotConstant, Var
 from .const import ConstVar
 
+_NUMBERS = (int, float, complex)
 _SWAPPED = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
 
 
@@ -23,14 +24,53 @@ def binary(tx: Tracer, op: str, left: Var, right: Var) -> Var:
     """`left op right`; `op` may be an in-place one, which falls back to the plain one."""
     ops = (op, op[:-1]) if op.endswith("=") else (op,)
     for attempt in ops:
-        result = left.binary(tx, attempt, right, False)
-        if result is None and not attempt.endswith("="):
+        result = None
+        reflects = not attempt.endswith("=") and (not _same_type(left, right))
+        first = reflects and _overrides(left, right)
+        if first:
+            result = right.binary(tx, attempt, left, True)
+        if result is None:
+            result = left.binary(tx, attempt, right, False)
+        if result is None and reflects and not first:
             result = right.binary(tx, attempt, left, True)
         if result is not None:
             return result
+    bases = [getattr(side, "base", side) for side in (left, right)]
+    if bases != [left, right] and all(has_type(base, *_NUMBERS) or base in (left, right) for base in bases):
+        return binary(tx, op, *bases)
+    _sequence_error(tx, op, left, right)
+    shown = "** or pow()" if op == "**" else op
     return tx.raise_(
-        TypeError, f"unsupported operand type(s) for {op}: {type_name(left)!r} and {type_name(right)!r}"
+        TypeError, f"unsupported operand type(s) for {shown}: {type_name(left)!r} and {type_name(right)!r}"
     )
+
+
+def _sequence_error(tx: Tracer, op: str, left: Var, right: Var) -> None:
+    """The words of CPython where a sequence takes no such operand."""
+    sequences = (str, bytes, list, tuple)
+    name = op.removesuffix("=")
+    if name == "*":
+        for side, other in ((left, right), (right, left)):
+            if has_type(side, *sequences):
+                tx.raise_(TypeError, f"can't multiply sequence by non-int of type {type_name(other)!r}")
+    if name == "+" and has_type(left, *sequences):
+        kind = type_name(left)
+        if kind == "bytes":
+            tx.raise_(TypeError, f"can't concat {type_name(right)} to bytes")
+        tx.raise_(TypeError, f'can only concatenate {kind} (not "{type_name(right)}") to {kind}')
+
+
+def _same_type(left: Var, right: Var) -> bool:
+    """Whether both are instances of one class of the program: its reflected method is not asked then."""
+    return hasattr(left, "attrs") and hasattr(right, "attrs") and left.python_type() is right.python_type()
+
+
+def _overrides(left: Var, right: Var) -> bool:
+    """Whether the right operand goes first: its class is derived from the left one's."""
+    if not hasattr(right, "attrs") or not has_type(left, object):
+        return False
+    kind, base = right.python_type(), left.python_type()
+    return kind is not base and issubclass(kind, base)
 
 
 def identical(tx: Tracer, left: Var, right: Var) -> bool:
@@ -53,9 +93,10 @@ def identical(tx: Tracer, left: Var, right: Var) -> bool:
 
 def compare(tx: Tracer, op: str, left: Var, right: Var) -> Var:
     """`left op right` of a comparison."""
-    result = left.compare(tx, op, right)
+    first = _overrides(left, right)
+    result = right.compare(tx, _SWAPPED[op], left) if first else left.compare(tx, op, right)
     if result is None:
-        result = right.compare(tx, _SWAPPED[op], left)
+        result = left.compare(tx, op, right) if first else right.compare(tx, _SWAPPED[op], left)
     if result is not None:
         return result
     if op in ("==", "!="):
@@ -79,6 +120,14 @@ def index(tx: Tracer, value: Var) -> int:
         return int(value.unsupported(tx, "use as an index"))
     except TypeError as error:
         return tx.raise_(TypeError, *error.args)
+    except NotConstant:
+        pass
+    if not has_type(value, object):
+        return int(value.unsupported(tx, "use as an index"))
+    if not hasattr(value.python_type(), "__index__"):
+        tx.raise_(TypeError, f"{type_name(value)!r} object cannot be interpreted as an integer")
+    result = value.base if hasattr(value, "base") else value.call_method(tx, "__index__", [], {})
+    return operator.index(result.constant()) if result.is_constant() else int(result.unsupported(tx, "use as an index"))
 
 
 def has_type(value: Var, *types: type) -> bool:

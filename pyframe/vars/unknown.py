@@ -116,6 +116,15 @@ class UnknownVar(Var):
             return self.unsupported(tx, f"method {name!r}")
         return self.derived(tx, plain, self, *args)
 
+    def repr_(self, tx: Tracer) -> Var | None:
+        return self.call_method(tx, "__repr__", [], {})
+
+    def str_(self, tx: Tracer) -> Var | None:
+        return self if type(self.example) is str else self.call_method(tx, "__str__", [], {})
+
+    def format_(self, tx: Tracer, spec: Var) -> Var | None:
+        return self.call_method(tx, "__format__", [spec], {})
+
     # ---- with tensors ----
     def tensor(self, tx: Tracer, op: str, other: TensorVar) -> Var:
         """This number as a 0-d tensor, where `op` with `other` means the same then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import enum
 import functools
@@ -15,21 +16,25 @@ from torch import nn
 
 from .. import _C
 from ..core.source import AttrSource, CallSource, ConstSource, DictItemSource, FuncPartSource, SeqItemSource, Source
-from . import autogradfn as _autogradfn
 from .base import Var
+from .cached import CACHED, CachedFunctionVar
 from .const import ConstVar, MethodVar
 from .context import MODELS as CONTEXT_MODELS
-from .dictlike import DictInstanceVar
+from .deque import DequeVar
+from .dictlike import SCALARS, BuiltinInstanceVar, kind_of
 from .dynamic import wrap_number, wrap_tensor
+from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
 from .instance import InstanceVar
 from .klass import ClassVar
 from .mapping import DictVar
 from .marks import wrap_marked
+from .namedtuple import NamedTupleVar
+from .namespace import NamespaceVar
 from .nnmodule import NNModuleVar
 from .opaque import OpaqueVar
 from .pymodule import PyModuleVar
-from .sequence import DequeVar, ListVar, NamedTupleVar, RangeVar, SizeVar, SliceVar, TupleVar
+from .sequence import ListVar, RangeVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
 from .weak import WeakRefVar
@@ -83,20 +88,21 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
 
 
 def _list(tx: Any, value: Any, source: Source | None) -> Var:
-    if type(value) not in (list, tuple) and not hasattr(value, "_fields") and not isinstance(value, torch.Size):
+    structseq = hasattr(value, "n_sequence_fields")
+    if type(value) not in (list, tuple, torch.Size) and not structseq and not _plain_named_tuple(type(value)):
         return _object(tx, value, source)
     tx.guard(source, "TYPE", type(value))
     tx.guard(source, "LEN", len(value))
     items = [tx.wrap(item, SeqItemSource(source, i) if source else None) for i, item in enumerate(value)]
     if isinstance(value, torch.Size):
         return SizeVar(items, source)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
+    if type(value) not in (list, tuple):
         return NamedTupleVar(type(value), items, source)
     return TupleVar(items, source) if isinstance(value, tuple) else ListVar(items, source)
 
 
 def _dict(tx: Any, value: Any, source: Source | None) -> Var:
-    if type(value) not in (dict, collections.OrderedDict, collections.defaultdict) and not _plain_dict(type(value)):
+    if type(value) not in (dict, collections.OrderedDict, collections.defaultdict):
         return _object(tx, value, source)
     if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
         tx.guard(source, "TYPE", type(value))
@@ -106,25 +112,26 @@ def _dict(tx: Any, value: Any, source: Source | None) -> Var:
     items = {k: tx.wrap(v, DictItemSource(source, k) if source else None) for k, v in value.items()}
     factory = None
     if isinstance(value, collections.defaultdict):
-        factory = tx.wrap(value.default_factory, None) if value.default_factory is not None else None
-    return DictVar(items, source, type(value), factory) if factory is not None else DictVar(items, source, type(value))
+        factory = tx.wrap(value.default_factory, AttrSource(source, "default_factory") if source else None)
+        factory = None if value.default_factory is None else factory
+    return DictVar(items, source, type(value), factory)
 
 
-def _plain_dict(cls: type) -> bool:
-    """Whether a subclass of dict keeps every method of dict (and has no instance attributes to speak of)."""
-    own = [name for base in cls.__mro__ if base not in (dict, object) for name in base.__dict__]
-    harmless = ("__doc__", "__init__", "__repr__", "__module__")
-    return not any(name in dict.__dict__ and name not in harmless for name in own)
+def _plain_named_tuple(cls: type) -> bool:
+    """Whether a namedtuple class keeps nothing but its fields."""
+    return hasattr(cls, "_fields") and cls.__dictoffset__ == 0
 
 
 def _set(tx: Any, value: Any, source: Source | None) -> Var:
+    if type(value) not in (set, frozenset):
+        return _object(tx, value, source)
     if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
         tx.guard(source, "TYPE", type(value))
         return OpaqueVar(value, source)
     tx.guard(source, "TYPE", type(value))
     frozen = frozenset(value)
     tx.guard(source, "PREDICATE", (functools.partial(_same_set, frozen), (), f"=={set(frozen)!r}"))
-    return SetVar(sorted(value, key=repr), source, type(value))
+    return SetVar(value, source, type(value))
 
 
 def _same_set(expected: frozenset[Any], value: Any) -> bool:
@@ -195,8 +202,11 @@ def _equal(expected: Any, value: Any) -> bool:
 
 
 def _deque(tx: Any, value: Any, source: Source | None) -> Var:
+    if type(value) is not collections.deque:
+        return _object(tx, value, source)
     tx.guard(source, "TYPE", type(value))
     tx.guard(source, "LEN", len(value))
+    tx.guard(AttrSource(source, "maxlen") if source else None, "EQUALS", value.maxlen)
     items = [tx.wrap(item, SeqItemSource(source, i) if source else None) for i, item in enumerate(value)]
     return DequeVar(items, value.maxlen, source)
 
@@ -226,9 +236,8 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
     if is_torch_function(value):
         tx.guard(source, "ID", value)
         return TorchFunctionVar(value, source)
-    owner = getattr(value, "__self__", None)
-    bound = owner is not None and not isinstance(owner, types.ModuleType | type)
-    if bound and isinstance(value, types.BuiltinMethodType):
+    owner = value.__self__ if isinstance(value, types.BuiltinMethodType) else None
+    if owner is not None and not isinstance(owner, types.ModuleType | type):
         # `items.append`: a new object at each attribute read, so known by what it is bound to
         tx.guard(source, "TYPE", type(value))
         tx.guard(AttrSource(source, "__name__") if source else None, "EQUALS", value.__name__)
@@ -236,30 +245,70 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
     if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
-    try:
-        if value in BUILTINS:
-            tx.guard(source, "ID", value)
-            return BuiltinVar(value, source)
-    except TypeError:
-        pass  # not hashable: not a builtin
+    if isinstance(type(value).__hash__, types.WrapperDescriptorType) and _is_builtin(value):  # no user code hashes it
+        tx.guard(source, "ID", value)
+        return BuiltinVar(value, source)
     return _object(tx, value, source)
 
 
-def _dict_like(tx: Any, value: dict[Any, Any], source: Source | None) -> Var:
-    if not all(isinstance(k, EQUAL_TYPES) for k in value):
+def _is_builtin(value: Any) -> bool:
+    try:
+        return value in BUILTINS
+    except TypeError:  # what it holds cannot be hashed
+        return False
+
+
+def _exception(tx: Any, value: BaseException, source: Source | None) -> Var:
+    tx.guard(source, "TYPE", type(value))
+    args = tx.wrap(value.args, AttrSource(source, "args") if source else None)
+    return ExceptionVar(type(value), args.items, source, value)
+
+
+def _builtin_instance(tx: Any, value: Any, source: Source | None, kind: type) -> Var:
+    """An instance of a subclass of a built-in type; its contents are read past the overrides of its class."""
+    contents = _CONTENTS[kind]
+    held = contents(value)
+    if kind in SCALARS:
+        inner = CallSource(source, contents, kind.__name__) if source else None
+        base = tx.wrap(held, inner)
+        return BuiltinInstanceVar(value, source, type(value), kind, ConstVar(base.constant()))
+    if isinstance(held, dict) and not all(isinstance(k, EQUAL_TYPES) for k in held):
         return OpaqueVar(value, source)
-    if source is not None:
-        keys = CallSource(source, _plain_items, "dict")
-        tx.guard(keys, "DICT_KEYS", tuple(value))
-    var = DictInstanceVar(value, source)
-    items = {k: tx.wrap(dict.__getitem__(value, k), DictItemSource(keys, k) if source else None) for k in value}
-    var.mapping = DictVar(items, None, dict)
-    return var
+    inner = CallSource(source, contents, kind.__name__) if source else None
+    base = wrap(tx, held, inner)
+    if isinstance(base, OpaqueVar):
+        return OpaqueVar(value, source)
+    if isinstance(base, DictVar):
+        base.cls = kind
+    base.source = source
+    return BuiltinInstanceVar(value, source, type(value), kind, base)
 
 
-def _plain_items(value: dict[Any, Any]) -> dict[Any, Any]:
-    """The items of a dict past the overrides of its class."""
+def _dict_contents(value: dict[Any, Any]) -> dict[Any, Any]:
+    if isinstance(value, collections.OrderedDict):
+        keys = collections.OrderedDict.__iter__(value)
+        return {key: collections.OrderedDict.__getitem__(value, key) for key in keys}
     return {key: dict.__getitem__(value, key) for key in dict.keys(value)}
+
+
+_CONTENTS: dict[type, Callable[[Any], Any]] = {
+    dict: _dict_contents,
+    collections.OrderedDict: _dict_contents,
+    list: lambda value: list(list.__iter__(value)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    set: lambda value: set(set.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    bytes: bytes.__bytes__,
+}
+
+
+def _cached(tx: Any, value: Any, source: Source | None) -> Var:
+    tx.guard(source, "ID", value)
+    return CachedFunctionVar(value, source)
 
 
 def _weak(tx: Any, value: weakref.ReferenceType[Any], source: Source | None) -> Var:
@@ -269,11 +318,19 @@ def _weak(tx: Any, value: weakref.ReferenceType[Any], source: Source | None) -> 
 
 def _object(tx: Any, value: Any, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
-    if isinstance(value, dict):
-        return _dict_like(tx, value, source)
-    if isinstance(value, list | dict | tuple | set | str | int | float):
+    kind = kind_of(type(value))
+    if kind is not None and not isinstance(value, collections.defaultdict):
+        return _builtin_instance(tx, value, source, kind)
+    if isinstance(value, types.SimpleNamespace):
+        return NamespaceVar(value, source)
+    if kind is not None or not _plain_layout(type(value)):
         return OpaqueVar(value, source)
     return InstanceVar(value, source)
+
+
+def _plain_layout(cls: type) -> bool:
+    """Whether instances keep nothing in C that attributes do not show."""
+    return not issubclass(cls, collections.deque | bytearray | array.array)
 
 
 _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
@@ -287,6 +344,8 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (weakref.ReferenceType, _weak),
     (functools.partial, _partial),
     (range, _range),
+    (BaseException, _exception),
+    (CACHED, _cached),
     (slice, _slice),
     (collections.deque, _deque),
     (types.MappingProxyType, _proxy),

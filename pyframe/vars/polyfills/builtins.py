@@ -1,31 +1,97 @@
-"""Python versions of C functions of the standard library."""
+"""Python versions of C functions of the standard library, as lazy as those."""
+# ruff: noqa: B007  `for item in iterator: break` takes one item and knows whether there was one
 
 from __future__ import annotations
 
+import _collections
+import bisect
+import collections
 import functools
+import heapq
 import itertools
+import math
+import operator
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+_MISSING = object()
 
-def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], *initial: Any) -> Any:
+
+# ---- functools ----
+def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial: Any = _MISSING) -> Any:
     iterator = iter(iterable)
-    if initial:
-        value = initial[0]
-    else:
-        items = list(iterator)
-        if not items:
+    value = initial
+    if value is _MISSING:
+        for value in iterator:
+            break
+        else:
             raise TypeError("reduce() of empty iterable with no initial value")
-        value = items[0]
-        iterator = iter(items[1:])
     for item in iterator:
         value = function(value, item)
     return value
 
 
+class _Key:
+    """What `functools.cmp_to_key` makes of a value."""
+
+    def __init__(self, compare: Callable[[Any, Any], int], obj: Any) -> None:
+        self.compare, self.obj = compare, obj
+
+    def __lt__(self, other: Any) -> bool:
+        return self.compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other: Any) -> bool:
+        return self.compare(self.obj, other.obj) > 0
+
+    def __eq__(self, other: Any) -> bool:
+        return self.compare(self.obj, other.obj) == 0
+
+    def __le__(self, other: Any) -> bool:
+        return self.compare(self.obj, other.obj) <= 0
+
+    def __ge__(self, other: Any) -> bool:
+        return self.compare(self.obj, other.obj) >= 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def cmp_to_key(mycmp: Callable[[Any, Any], int]) -> Callable[[Any], Any]:
+    return lambda obj: _Key(mycmp, obj)
+
+
+# ---- itertools ----
 def chain(*iterables: Iterable[Any]) -> Iterator[Any]:
     for iterable in iterables:
         yield from iterable
+
+
+def from_iterable(iterables: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    for iterable in iterables:
+        yield from iterable
+
+
+def count(start: Any = 0, step: Any = 1) -> Iterator[Any]:
+    while True:
+        yield start
+        start = start + step
+
+
+def cycle(iterable: Iterable[Any]) -> Iterator[Any]:
+    saved = []
+    for item in iterable:
+        yield item
+        saved.append(item)
+    while saved:
+        yield from saved
+
+
+def repeat(object: Any, times: Any = None) -> Iterator[Any]:  # noqa: A002  the C function's name for it
+    if times is None:
+        while True:
+            yield object
+    for _ in range(times):
+        yield object
 
 
 def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
@@ -33,57 +99,337 @@ def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
     rows: list[Any] = [()]
     for pool in pools:
         rows = [(*row, item) for row in rows for item in pool]
-    return iter(rows)
+    yield from rows
+
+
+def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[Any]:
+    pool = tuple(iterable)
+    size = len(pool)
+    for places in product(range(size), repeat=size if r is None else r):
+        if len(set(places)) == len(places):
+            yield tuple(pool[at] for at in places)
+
+
+def combinations(iterable: Iterable[Any], r: int) -> Iterator[Any]:
+    pool = tuple(iterable)
+    if r < 0:
+        raise ValueError("r must be non-negative")
+    for places in permutations(range(len(pool)), r):
+        if sorted(places) == list(places):
+            yield tuple(pool[at] for at in places)
+
+
+def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[Any]:
+    pool = tuple(iterable)
+    if r < 0:
+        raise ValueError("r must be non-negative")
+    for places in product(range(len(pool)), repeat=r):
+        if sorted(places) == list(places):
+            yield tuple(pool[at] for at in places)
 
 
 def islice(iterable: Iterable[Any], *limits: Any) -> Iterator[Any]:
     bounds = slice(*limits)
     start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
+    if start < 0 or step < 1 or stop is not None and stop < 0:
+        raise ValueError("Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
+    iterator = iter(iterable)
     at = 0
-    for item in iterable:
+    while stop is None or at < stop:
+        skip = start - at if at < start else 0
+        for _ in range(skip):
+            for _item in iterator:
+                break
+            else:
+                return
+            at += 1
         if stop is not None and at >= stop:
             return
-        if at >= start and (at - start) % step == 0:
-            yield item
+        for item in iterator:
+            break
+        else:
+            return
+        yield item
         at += 1
+        start = at + step - 1
+        if stop is not None and start > stop:
+            start = stop
 
 
 def accumulate(iterable: Iterable[Any], func: Any = None, *, initial: Any = None) -> Iterator[Any]:
-    items = list(iterable)
-    if initial is not None:
-        items.insert(0, initial)
-    if not items:
-        return
-    total = items[0]
+    iterator = iter(iterable)
+    total = initial
+    if initial is None:
+        for total in iterator:
+            break
+        else:
+            return
     yield total
-    for item in items[1:]:
+    for item in iterator:
         total = total + item if func is None else func(total, item)
         yield total
 
 
 def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
-    items = list(iterable)
-    return zip(items, items[1:], strict=False)
-
-
-def repeat(item: Any, times: int) -> Iterator[Any]:
-    return iter([item] * times)
+    iterator = iter(iterable)
+    for before in iterator:
+        for item in iterator:
+            yield before, item
+            before = item
 
 
 def zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[Any]:
-    rows = [list(iterable) for iterable in iterables]
-    longest = max([len(row) for row in rows], default=0)
-    padded = [row + [fillvalue] * (longest - len(row)) for row in rows]
-    return zip(*padded, strict=True)
+    iterators: list[Any] = [iter(iterable) for iterable in iterables]
+    left = len(iterators)
+    while left:
+        row = []
+        for place, iterator in enumerate(iterators):
+            item = _MISSING
+            if iterator is not None:
+                item = next(iterator, _MISSING)
+                if item is _MISSING:
+                    left -= 1
+                    iterators[place] = None
+                    if not left:
+                        return
+            row.append(fillvalue if item is _MISSING else item)
+        yield tuple(row)
+
+
+def takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    for item in iterable:
+        if not predicate(item):
+            return
+        yield item
+
+
+def dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    iterator = iter(iterable)
+    for item in iterator:
+        if not predicate(item):
+            yield item
+            break
+    yield from iterator
+
+
+def filterfalse(function: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> Iterator[Any]:
+    for item in iterable:
+        if not (item if function is None else function(item)):
+            yield item
+
+
+def starmap(function: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    for args in iterable:
+        yield function(*args)
+
+
+def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
+    for item, chosen in zip(data, selectors):
+        if chosen:
+            yield item
+
+
+def groupby(iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Iterator[Any]:
+    iterator = iter(iterable)
+    state: list[Any] = []  # the next item and its key, while there is one
+
+    def advance() -> None:
+        state.clear()
+        for item in iterator:
+            state.extend((item, item if key is None else key(item)))
+            return
+
+    def group(wanted: Any, turn: int) -> Iterator[Any]:
+        while state and turn == turns and state[1] == wanted:
+            item = state[0]
+            advance()
+            yield item
+
+    turns = 0
+    advance()
+    while state:
+        wanted = state[1]
+        turns += 1
+        yield wanted, group(wanted, turns)
+        while state and state[1] == wanted:
+            advance()
+
+
+def tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
+    iterator = iter(iterable)
+    waiting: list[Any] = [collections.deque() for _ in range(n)]
+
+    def branch(mine: Any) -> Iterator[Any]:
+        while True:
+            if not mine:
+                for item in iterator:
+                    break
+                else:
+                    return
+                for other in waiting:
+                    other.append(item)
+            yield mine.popleft()
+
+    return tuple(branch(mine) for mine in waiting)
+
+
+# ---- operator ----
+def itemgetter(*items: Any) -> Callable[[Any], Any]:
+    if len(items) == 1:
+        return lambda obj: obj[items[0]]
+    return lambda obj: tuple(obj[item] for item in items)
+
+
+def _resolve(obj: Any, path: str) -> Any:
+    for name in path.split("."):
+        obj = getattr(obj, name)
+    return obj
+
+
+def attrgetter(*attrs: str) -> Callable[[Any], Any]:
+    if len(attrs) == 1:
+        return lambda obj: _resolve(obj, attrs[0])
+    return lambda obj: tuple(_resolve(obj, attr) for attr in attrs)
+
+
+def methodcaller(name: str, /, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+    return lambda obj: getattr(obj, name)(*args, **kwargs)
+
+
+def count_of(a: Any, b: Any) -> int:
+    return sum(1 for item in a if item is b or item == b)
+
+
+def index_of(a: Any, b: Any) -> int:
+    for place, item in enumerate(a):
+        if item is b or item == b:
+            return place
+    raise ValueError("sequence.index(x): x not in sequence")
+
+
+def length_hint(obj: Any, default: int = 0) -> int:
+    if hasattr(obj, "__len__"):
+        return len(obj)
+    return obj.__length_hint__() if hasattr(obj, "__length_hint__") else default
+
+
+def call(obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+    return obj(*args, **kwargs)
+
+
+# ---- os, typing ----
+def fspath(path: Any) -> Any:
+    if isinstance(path, (str, bytes)):
+        return path
+    if not hasattr(type(path), "__fspath__"):
+        raise TypeError(f"expected str, bytes or os.PathLike object, not {type(path).__name__}")
+    return path.__fspath__()
+
+
+# ---- collections, heapq, bisect, math ----
+def count_elements(mapping: Any, iterable: Iterable[Any]) -> None:
+    for item in iterable:
+        mapping[item] = mapping.get(item, 0) + 1
+
+
+def insort_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> None:
+    a.insert(bisect_right(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+def insort_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> None:
+    a.insert(bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+def bisect_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    hi = len(a) if hi is None else hi
+    while lo < hi:
+        mid = (lo + hi) // 2
+        if x < (a[mid] if key is None else key(a[mid])):
+            hi = mid
+        else:
+            lo = mid + 1
+    return lo
+
+
+def bisect_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    hi = len(a) if hi is None else hi
+    while lo < hi:
+        mid = (lo + hi) // 2
+        if (a[mid] if key is None else key(a[mid])) < x:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
+def prod(iterable: Iterable[Any], /, *, start: Any = 1) -> Any:
+    for item in iterable:
+        start = start * item
+    return start
+
+
+def _pure_heapq() -> dict[Any, Any]:
+    """The versions in Python that heapq itself keeps beside those in C."""
+    import importlib.util
+    import sys
+
+    spec = importlib.util.find_spec("heapq")
+    assert spec is not None and spec.loader is not None
+    kept = sys.modules.get("_heapq")
+    sys.modules["_heapq"] = None  # type: ignore[assignment]
+    try:
+        pure = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(pure)
+    finally:
+        if kept is None:
+            del sys.modules["_heapq"]
+        else:
+            sys.modules["_heapq"] = kept
+    names = ("heapify", "heappush", "heappop", "heapreplace")
+    return {getattr(heapq, name): getattr(pure, name) for name in names}
 
 
 TABLE: dict[Any, Any] = {
+    os.fspath: fspath,
     functools.reduce: reduce,
+    functools.cmp_to_key: cmp_to_key,
     itertools.chain: chain,
+    itertools.chain.from_iterable: from_iterable,
+    itertools.count: count,
+    itertools.cycle: cycle,
+    itertools.repeat: repeat,
     itertools.product: product,
+    itertools.permutations: permutations,
+    itertools.combinations: combinations,
+    itertools.combinations_with_replacement: combinations_with_replacement,
     itertools.islice: islice,
     itertools.accumulate: accumulate,
     itertools.pairwise: pairwise,
-    itertools.repeat: repeat,
     itertools.zip_longest: zip_longest,
+    itertools.takewhile: takewhile,
+    itertools.dropwhile: dropwhile,
+    itertools.filterfalse: filterfalse,
+    itertools.starmap: starmap,
+    itertools.compress: compress,
+    itertools.groupby: groupby,
+    itertools.tee: tee,
+    operator.itemgetter: itemgetter,
+    operator.attrgetter: attrgetter,
+    operator.methodcaller: methodcaller,
+    operator.countOf: count_of,
+    operator.indexOf: index_of,
+    operator.length_hint: length_hint,
+    _collections._count_elements: count_elements,
+    bisect.insort_right: insort_right,
+    bisect.insort_left: insort_left,
+    bisect.bisect_right: bisect_right,
+    bisect.bisect_left: bisect_left,
+    math.prod: prod,
+    **_pure_heapq(),
 }
+if hasattr(operator, "call"):
+    TABLE[operator.call] = call

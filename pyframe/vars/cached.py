@@ -1,0 +1,53 @@
+"""Functions under `functools.lru_cache`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core.source import AttrSource, ConstSource, Source
+from ..core.tracer import Tracer
+from .base import NotConstant, Var
+
+
+class CachedFunctionVar(Var):
+    """A call with known arguments is made for real while tracing, once, as its result is kept: the program gets the
+    very object that later calls get.  A call with others breaks the graph."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def describe(self) -> str:
+        return f"{self.value.__qualname__}, which keeps its results,"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name.startswith("cache_"):
+            return self.unsupported(tx, f"attribute {name!r}")
+        return tx.wrap(getattr(self.value, name), AttrSource(self.source, name) if self.source else None)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        try:
+            values, named = [arg.constant() for arg in args], {key: arg.constant() for key, arg in kwargs.items()}
+        except NotConstant:
+            return self.unsupported(tx, "a call with arguments known only at run time")
+        try:
+            result = self.value(*values, **named)
+        except Exception as error:  # noqa: BLE001  whatever it raises, the program sees
+            tx.raise_(type(error), *error.args)
+        return tx.wrap(result, ConstSource.of(result, f"{self.value.__qualname__}(...)"))
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+CACHED = type(functools.lru_cache(len))

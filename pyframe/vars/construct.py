@@ -1,0 +1,121 @@
+"""Calling a class: `type.__call__`, and `__new__` of the types written in C."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from collections.abc import Mapping, Sequence
+
+from ..core.tracer import Tracer
+from . import dictlike, slots
+from .base import NotConstant, Var
+from .const import fold
+from .exception import ExceptionVar
+from .function import BUILTINS, BoundMethodVar, Handler
+from .instance import InstanceVar
+from .lookup import class_function, guarded_lookup, lookup
+from .namedtuple import NamedTupleVar
+from .namespace import NamespaceVar
+
+# Exceptions whose constructors in C do more than keep their arguments.
+_SPECIAL_ERRORS = (OSError, ImportError, UnicodeError, SyntaxError)
+_HEAP_TYPE = 0x200
+
+
+def construct(tx: Tracer, cls_var: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`type.__call__(cls, *args, **kwargs)`."""
+    cls = cls_var.constant()
+    new = guarded_lookup(tx, cls, "__new__")
+    if isinstance(new, staticmethod | types.FunctionType):
+        obj = tx.call(class_function(tx, cls, "__new__", new), [cls_var, *args], kwargs)
+    else:
+        obj = new_in_c(tx, new.__self__, cls, args, kwargs)
+    if not slots.has_type(obj, cls):
+        return obj
+    kind = obj.python_type()
+    init = guarded_lookup(tx, kind, "__init__")
+    if isinstance(init, types.FunctionType):
+        result = tx.call(class_function(tx, kind, "__init__", init), [obj, *args], kwargs)
+        if slots.constant_or(result, 0) is not None:
+            tx.raise_(TypeError, f"__init__() should return None, not {slots.type_name(result)!r}")
+    elif isinstance(obj, InstanceVar) and init is not object.__init__:
+        obj.c_method(tx, "__init__", args, kwargs)
+    return obj
+
+
+def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`base.__new__(cls, *args, **kwargs)` of a type `base` written in C."""
+    if not issubclass(cls, base):
+        name = f"{base.__name__}.__new__({cls.__name__})"
+        tx.raise_(TypeError, f"{name}: {cls.__name__} is not a subtype of {base.__name__}")
+    if base is object:
+        return _plain_object(tx, cls, args, kwargs)
+    if issubclass(base, BaseException):
+        return _exception(tx, cls, args, kwargs)
+    if base is types.SimpleNamespace:
+        return NamespaceVar.fresh(cls)
+    if base is types.MethodType and cls is base:
+        return BoundMethodVar(args[0], args[1])
+    if base is tuple and hasattr(cls, "_fields") and _generated(cls):
+        return NamedTupleVar(cls, args[0].unpack(tx) if args else [])
+    if cls in BUILTINS:
+        return BUILTINS[cls](tx, list(args), dict(kwargs))
+    kind = dictlike.kind_of(cls)
+    if kind is not None and issubclass(kind, base) and cls.__flags__ & _HEAP_TYPE:
+        return dictlike.fresh(tx, cls, args, kwargs)
+    if cls in (bytes, complex):
+        try:
+            return fold(tx, cls, *(arg.plain() for arg in args), **{k: v.plain() for k, v in kwargs.items()})
+        except NotConstant:
+            return tx.graph_break("unknown-c-function", f"{cls.__name__}() of values known only at run time")
+    return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
+
+
+def _generated(cls: type) -> bool:
+    """Whether a namedtuple class keeps nothing but its fields."""
+    return cls.__dictoffset__ == 0 and issubclass(cls, tuple)
+
+
+def _plain_object(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    if (args or kwargs) and not isinstance(lookup(cls, "__init__"), types.FunctionType):
+        if isinstance(lookup(cls, "__new__"), staticmethod | types.FunctionType):
+            tx.raise_(TypeError, "object.__new__() takes exactly one argument (the type to instantiate)")
+        tx.raise_(TypeError, f"{cls.__name__}() takes no arguments")
+    if getattr(cls, "__abstractmethods__", None):
+        try:
+            object.__new__(cls)
+        except TypeError as error:
+            tx.raise_(TypeError, *error.args)
+    if cls is not object and not cls.__flags__ & _HEAP_TYPE:
+        return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
+    return InstanceVar.fresh(cls)
+
+
+def _exception(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    python_init = isinstance(lookup(cls, "__init__"), types.FunctionType)
+    if issubclass(cls, _SPECIAL_ERRORS) and (len(args) > 1 or kwargs) or kwargs and not python_init:
+        return tx.graph_break("unsupported-object", f"making a {cls.__name__} with these arguments")
+    if issubclass(cls, BaseExceptionGroup):
+        return tx.graph_break("unsupported-object", "making an exception group")
+    return ExceptionVar(cls, args)
+
+
+def type_call(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return construct(tx, args[0], args[1:], kwargs)
+
+
+def _new_of(base: type) -> Handler:
+    def new(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        if not args or not isinstance(slots.constant_or(args[0], None), type):
+            tx.raise_(TypeError, f"{base.__name__}.__new__(): not enough arguments")
+        return new_in_c(tx, base, args[0].constant(), args[1:], kwargs)
+
+    return new
+
+
+_ERRORS = [kind for kind in vars(builtins).values() if isinstance(kind, type) and issubclass(kind, BaseException)]
+for _base in (object, types.SimpleNamespace, *dictlike.KINDS, *_ERRORS):
+    if "__new__" in _base.__dict__:
+        BUILTINS[_base.__new__] = _new_of(_base)
+BUILTINS[type.__call__] = type_call
+__all__ = ["construct", "new_in_c"]

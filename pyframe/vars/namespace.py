@@ -1,0 +1,38 @@
+"""`types.SimpleNamespace`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core.tracer import Tracer
+from .base import Var
+from .const import ConstVar, fold
+from .instance import InstanceVar
+from .mapping import DictVar
+from .text import Late
+
+
+class NamespaceVar(InstanceVar):
+    """An instance whose constructor, comparison and text are those of SimpleNamespace."""
+
+    __slots__ = ()
+
+    def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "__init__" and not args:
+            for key, value in kwargs.items():
+                self.store(tx, key, value)
+            return ConstVar(None)
+        if name in ("__eq__", "__ne__") and isinstance(args[0], NamespaceVar):
+            mine, other = DictVar(self.fields(tx)), DictVar(args[0].fields(tx))
+            return mine.compare(tx, "==" if name == "__eq__" else "!=", other) or ConstVar(NotImplemented)
+        if name == "__repr__":
+            lates = {key: Late(tx, value) for key, value in self.fields(tx).items()}
+            made: Any = object.__new__(self.cls)
+            vars(made).update(lates)
+            return fold(tx, repr, made)
+        return super().c_method(tx, name, args, kwargs)
+
+    def rebuild_empty(self, cg: Any) -> None:
+        cg.load_const(self.cls)
+        cg.call_top()
