@@ -117,8 +117,8 @@ SMALL: dict[str, dict[str, int]] = {  # sizes with which each of them runs anywh
         "batch": 2, "time": 32, "vocab_size": 128, "num_hidden_layers": 2, "hidden_size": 64,
         "num_attention_heads": 4, "intermediate_size": 128,
     },
-    "ResNet-50, 32x3x224x224": {"batch": 2, "side": 64},
-    "MobileNetV3-large, 32x3x224x224": {"batch": 2, "side": 64},
+    "ResNet-50, 32x3x224x224": {"batch": 2, "side": 32},
+    "MobileNetV3-large, 32x3x224x224": {"batch": 2, "side": 32},
 }  # fmt: skip
 
 

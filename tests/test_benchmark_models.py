@@ -1,0 +1,31 @@
+"""The benchmarks' models at small sizes: one graph each, no breaks, eager's results."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+import pyframe
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.programs import mean_error  # noqa: E402
+from benchmarks.programs_gpu import GPU, SMALL, on  # noqa: E402
+
+NEEDS = {"BERT": "transformers", "ResN": "timm", "Mobi": "timm"}
+
+
+@pytest.mark.parametrize("name", GPU)
+def test_model(name):
+    package = NEEDS.get(name[:4])
+    if package and find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    torch.manual_seed(0)
+    model, args = on("cpu", torch.float32, GPU[name](**SMALL[name]))
+    compiled = pyframe.compile(model, fullgraph=True)
+    with torch.no_grad():
+        before = pyframe.counters["graphs"]
+        assert mean_error(compiled(*args), model(*args)) < 1e-4
+    assert pyframe.counters["graphs"] == before + 1
+
