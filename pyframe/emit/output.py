@@ -82,7 +82,8 @@ class OutputBuilder:
         cg = dry.real(asm)
         if compiled is not None:
             cg.load_const(compiled)
-            cg.call_top(*(lambda s=source: cg.load_source(s) for source in inputs))
+            with cg.sharing(inputs):
+                cg.call_top(*(lambda s=source: cg.load_source(s) for source in inputs))
             cg.outputs = asm.store_fast()
         self.body(cg)
         direct = self.direct(wanted) if compiled is not None else None

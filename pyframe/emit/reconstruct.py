@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,15 @@ from ..vars.mapping import ObjectKey
 from .assemble import Assembler
 
 Load = Callable[[], None]
+
+
+def _table(source: src.ModuleAttrSource) -> src.Source:
+    return src.DictItemSource(src.InstanceDictSource(source.parent), source.where)
+
+
+def _read_from(source: src.Source) -> src.Source | None:
+    """What `source` is loaded from, None if from nothing."""
+    return _table(source) if isinstance(source, src.ModuleAttrSource) else source.base
 
 
 class Codegen:
@@ -32,6 +42,7 @@ class Codegen:
         self.keep: list[Var] = []
         self.outputs: str | None = None
         self.dry = True
+        self.shared: dict[src.Source, str | None] = {}  # sources on the way to several others, and where they are kept
 
     def real(self, asm: Assembler) -> Codegen:
         """The codegen of the real run, after this dry one."""
@@ -127,9 +138,37 @@ class Codegen:
         self.asm.load_fast(self.outputs)
         self.asm.load_item(list(self.wanted).index(id(var)))
 
+    @contextlib.contextmanager
+    def sharing(self, sources: Iterable[src.Source]) -> Iterator[None]:
+        """While `sources` are loaded one after the other, what several of them are read from is read once."""
+        seen: set[src.Source] = set()
+        shared: set[src.Source] = set()
+        for source in sources:
+            at: src.Source | None = source
+            while at is not None and at not in seen:
+                seen.add(at)
+                at = _read_from(at)
+            if at is not None and _read_from(at) is not None:
+                shared.add(at)
+        self.shared = dict.fromkeys(shared)
+        try:
+            yield
+        finally:
+            self.shared = {}
+
     def load_source(self, source: src.Source) -> None:
         """Push the value that `source` names."""
         asm = self.asm
+        if source in self.shared:
+            kept = self.shared[source]
+            if kept is not None:
+                asm.load_fast(kept)
+                return
+            del self.shared[source]
+            self.load_source(source)
+            asm.emit("COPY", 1)
+            self.shared[source] = asm.store_fast()
+            return
         match source:
             case src.LocalSource():
                 (asm.load_deref if source.local in self.cells else asm.load_fast)(source.local)
@@ -156,6 +195,9 @@ class Codegen:
                 self.load_const(list)
                 self.call_top(lambda: self.load_source(source.parent))
                 asm.load_item(source.index)
+            case src.ModuleAttrSource():  # not as an attribute: Module.__getattr__ is slow
+                self.load_source(_table(source))
+                asm.load_item(source.attr)
             case src.StepSource():
                 self.load_source(source.parent)
                 self._step(source)
@@ -164,7 +206,7 @@ class Codegen:
 
     def _step(self, source: src.StepSource) -> None:
         match source:
-            case src.AttrSource() | src.ModuleAttrSource():
+            case src.AttrSource():
                 self.asm.load_attr(source.attr)
             case src.InstanceDictSource():
                 self.asm.load_attr("__dict__")
