@@ -13,7 +13,7 @@ from . import _C, metrics
 from .backends import find_backend
 from .driver import FrameCompiler
 from .errors import UserError
-from .module import CompiledModule, compile_module, run_module
+from .module import CompiledModule, compile_module, fresh_root, run_module
 from .options import make_options
 from .report.explain import Explanation
 from .stance import set_stance
@@ -57,8 +57,9 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
     if isinstance(model, CompiledModule):
         model = model._pyframe_original
     if isinstance(model, nn.Module):
-        compiler.always.add(run_module.__code__)
-        run = _C.CompiledFunction(run_module, compiler)
+        root = fresh_root()
+        compiler.always.add(root.__code__)
+        run = _C.CompiledFunction(root, compiler)
         return compile_module(model, run, functools.partial(compile, **settings), settings)
     if isinstance(model, _C.CompiledFunction | _C.DisabledFunction):
         model = model.__wrapped__

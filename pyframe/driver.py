@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+import threading
 import time
 import types
 import warnings
@@ -42,6 +43,7 @@ from .vars.dynamic import Seen
 
 MAX_RESTARTS = 200
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
+_COMPILING = threading.RLock()  # one thread captures at a time, the others wait: torch's tracing is not made for more
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 OWN_ROOTS = (
     _HERE,
@@ -95,6 +97,8 @@ class FrameCompiler:
     def __init__(self, backend: Backend, options: Options, backend_name: str) -> None:
         self.backend, self.options, self.backend_name = backend, options, backend_name
         self.owner = object()
+        self.asked: dict[int, weakref.ref[types.CodeType]] = {}  # codes that may have entries of ours
+        weakref.finalize(self, _release, self.owner, self.asked).atexit = False
         self.always: set[types.CodeType] = set()
         self.captures: list[Capture] | None = None
         self.keeps_empty = False  # whether frames without a graph and without effects are replaced too
@@ -104,11 +108,28 @@ class FrameCompiler:
         self.announced: set[tuple[str, str, int] | None] = set()
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
-        code = func.__code__
         if self.skips(func):
             return _C.SKIP
         if _transformed():
             return None
+        waits = not _COMPILING.acquire(blocking=False)
+        if waits:
+            _COMPILING.acquire()
+        try:
+            fitting = self._fitting(func, locals_, state) if waits else None
+            return fitting or self._answer(func, locals_, state)
+        finally:
+            _COMPILING.release()
+
+    def _fitting(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
+        """An entry for this call that another thread made in the meantime."""
+        mine = (e for e in state.entries if e.owner is self.owner)
+        return next((e for e in mine if e.guards.check(func, locals_)[0] < 0), None)
+
+    def _answer(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
+        """What the hook is to do with a call that no entry fits."""
+        code = func.__code__
+        self.asked.setdefault(id(code), weakref.ref(code, lambda _, at=id(code), asked=self.asked: asked.pop(at, None)))
         entries = [e for e in state.entries if e.owner is self.owner]
         if not entries:
             self.seen.pop(code, None)
@@ -274,6 +295,14 @@ class FrameCompiler:
             registers = tuple(lowered.registers[s] for s in result.graph_inputs)
             direct = _C.DirectCall(result.compiled, registers, result.direct_output)
         return _C.Entry(self.owner, lowered.program, result.code, direct, described)
+
+
+def _release(owner: object, asked: dict[int, weakref.ref[types.CodeType]]) -> None:
+    """Drop the entries of a compiler that is gone, on code that lives on."""
+    for code in [ref() for ref in asked.values()]:
+        for entry in _C.entries(code) if code is not None else ():
+            if entry.owner is owner:
+                _C.evict(code, entry)
 
 
 def _may_alias(guards: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,11 @@ from torch import nn
 def run_module(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
     """The root frame of every compiled module."""
     return module(*args, **kwargs)
+
+
+def fresh_root() -> types.FunctionType:
+    """`run_module` with code of its own, so that its captures go when the compiled module does."""
+    return types.FunctionType(run_module.__code__.replace(), run_module.__globals__, run_module.__name__)
 
 
 class CompiledModule:

@@ -244,6 +244,9 @@ ask_callback(ThreadHook *hook, const call_context *context, CodeState *state)
 static frame_verdict
 run_new_entry(ThreadHook *hook, Entry *entry, CodeState *state, const call_context *context, PyObject **result)
 {
+    if (!entry->valid) { /* dropped while another thread's answer was on its way */
+        return FRAME_PASS;
+    }
     if (code_state_install(state, entry) < 0) {
         return FRAME_DONE;
     }

@@ -10,13 +10,13 @@ where the original returns, after a `break` or from code behind the loop, it ret
 from __future__ import annotations
 
 import enum
-import functools
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..bytecode import OPS, CanonicalCode, Instr, Label, TryRegion, canonicalize
 from ..bytecode.flow import FlowGraph, build_flow, live_locals, reachable
+from ..core.per_code import per_code
 
 _WRITES = ("STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR")
 _UNBINDS = ("DELETE_FAST", "LOAD_FAST_AND_CLEAR")
@@ -31,7 +31,7 @@ class Unbound(enum.Enum):
 UNBOUND = Unbound.UNBOUND
 
 
-@functools.lru_cache(maxsize=2048)
+@per_code
 def loops_of(code: types.CodeType) -> dict[int, frozenset[int]]:
     """The loops of a code: the ordinal of each head, and the ordinals that lie on a cycle through it."""
     cc = canonicalize(code)

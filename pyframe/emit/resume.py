@@ -8,7 +8,6 @@ the original body, entered by a jump.  Regions, loops and positions are the orig
 
 from __future__ import annotations
 
-import functools
 import re
 import types
 import weakref
@@ -26,6 +25,7 @@ from pyframe.bytecode import (
 )
 from pyframe.bytecode.flow import build_flow, displaced_cells, reachable, stack_depths
 
+from ..core.per_code import per_code
 from ..core.source import LocalSource, Source
 from .loops import UNBOUND, LoopCut, cut_loop
 
@@ -66,19 +66,6 @@ class Continuation:
         self.loops = False
 
 
-class _Same:
-    """A code object by identity: equal codes of two files are two codes."""
-
-    def __init__(self, code: types.CodeType) -> None:
-        self.code = code
-
-    def __hash__(self) -> int:
-        return id(self.code)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.code is self.code
-
-
 _CONTINUATIONS: dict[int, Continuation] = {}
 
 
@@ -87,17 +74,22 @@ def continuation(code: types.CodeType) -> Continuation | None:
     return _CONTINUATIONS.get(id(code))
 
 
-@functools.lru_cache(maxsize=4096)
-def _shared(code: _Same, *parts: Any) -> types.CodeType:
-    made = make_resume_for(ResumeKey(code.code, *parts))
-    _CONTINUATIONS[id(made)] = Continuation()
-    weakref.finalize(made, _CONTINUATIONS.pop, id(made), None)
-    return made
+@per_code
+def _resumes(code: types.CodeType) -> dict[tuple[Any, ...], types.CodeType]:
+    """The resume functions made of `code`."""
+    return {}
 
 
 def shared_resume(key: ResumeKey) -> types.CodeType:
     """`make_resume_for(key)`, one code object for equal keys: captures of it are shared and counted together."""
-    return _shared(_Same(key.code), key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut)
+    mine = _resumes(key.code)
+    parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut)
+    made = mine.get(parts)
+    if made is None:
+        made = mine[parts] = make_resume_for(key)
+        _CONTINUATIONS[id(made)] = Continuation()
+        weakref.finalize(made, _CONTINUATIONS.pop, id(made), None)
+    return made
 
 
 def parameter_source(code: types.CodeType, name: str) -> LocalSource:

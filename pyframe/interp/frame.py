@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 from ..bytecode import CanonicalCode, Instr, canonicalize
 from ..bytecode.flow import FlowGraph, build_flow
 from ..core.guard import UserLine
+from ..core.per_code import per_code
 from ..core.source import DictItemSource, GlobalSource, Source
 from ..emit.resume import plain_name
 from ..errors import InternalError
@@ -43,7 +43,7 @@ class UntouchedVar(Var):
         self.value = value
 
 
-@functools.lru_cache(maxsize=2048)
+@per_code
 def decoded(code: types.CodeType) -> tuple[CanonicalCode, FlowGraph]:
     cc = canonicalize(code)
     return cc, build_flow(cc)
