@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from typing import Any
 
+from .capture_models import CASES, QUICK
 from .harness import RESULTS, report
-
-SYSTEMS = ("pyframe", "torch.compile")
 
 
 # ---- in the child ----
@@ -50,13 +49,11 @@ def _close(a: Any, b: Any) -> bool:
     return a.shape == b.shape and bool(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True))
 
 
-def child(name: str, system: str) -> None:
-    """Prints one line of JSON."""
+def run_model(name: str, system: str) -> dict[str, Any]:
+    """What `system` makes of the model `name`."""
     import copy
 
     import torch
-
-    from .capture_models import CASES
 
     model, inputs = CASES[name]()
     expected_model = copy.deepcopy(model)
@@ -69,8 +66,9 @@ def child(name: str, system: str) -> None:
     with grad:
         want = [run(expected_model) for _ in range(2)]
         measured, got = (_ours if system == "pyframe" else _theirs)(model, run)
-    measured["equal"] = all(map(equal, want, got)) and equal(dict(expected_model.state_dict()), dict(model.state_dict()))
-    print("RESULT " + json.dumps(measured))
+    same_state = equal(dict(expected_model.state_dict()), dict(model.state_dict()))
+    measured["equal"] = same_state and all(map(equal, want, got))
+    return measured
 
 
 def _ours(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:
@@ -128,19 +126,38 @@ def _theirs(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:
     return measured, got
 
 
+def child(name: str, system: str, pipe: Connection) -> None:
+    try:
+        pipe.send(run_model(name, system))
+    except Exception as error:  # noqa: BLE001  reported as the model's result
+        pipe.send({"error": f"{type(error).__name__}: {error}"})
+
+
 # ---- in the parent ----
 def measure(name: str, system: str, timeout: float) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.capture", "--child", name, system]
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    """Runs a model in a fork of this process, which has imported the libraries and run nothing."""
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe(duplex=False)
+    process = fork.Process(target=child, args=(name, system, theirs))
+    process.start()
+    theirs.close()
     try:
-        out = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout, env=env)
-    except subprocess.TimeoutExpired:
-        return {"error": f"no end after {timeout:.0f} s"}
-    for line in out.stdout.splitlines():
-        if line.startswith("RESULT "):
-            return json.loads(line.removeprefix("RESULT "))
-    last = [line for line in out.stderr.splitlines() if line.strip()] or [f"exit status {out.returncode}"]
-    return {"error": last[-1]}
+        return ours.recv() if ours.poll(timeout) else {"error": f"no end after {timeout:.0f} s"}
+    except EOFError:
+        process.join()
+        return {"error": f"the process ended with exit code {process.exitcode}"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def preload() -> None:
+    """Import what every child needs."""
+    import importlib
+
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    for library in ("transformers.modeling_utils", "torch._dynamo", "pyframe"):
+        importlib.import_module(library)
 
 
 def row(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
@@ -169,12 +186,14 @@ def _shortened(reason: str, limit: int = 200) -> str:
 def summary(rows: list[dict[str, Any]]) -> str:
     ran = [row for row in rows if row["equal"] != "error"]
     whole = [row for row in ran if row["breaks"] == 0]
-    more = [row for row in ran if isinstance(row["torch.compile graphs"], int) and row["graphs"] > row["torch.compile graphs"]]
+    compared = [row for row in ran if isinstance(row["torch.compile graphs"], int)]
+    more = [row for row in compared if row["graphs"] > row["torch.compile graphs"]]
     wrong = [row["model"] for row in rows if row["equal"] is False]
     failed = [row["model"] for row in rows if row["equal"] == "error"]
     lines = [
         f"{len(rows)} models: {len(whole)} without breaks ({len(whole) / max(len(rows), 1):.0%}), "
-        f"{len(more)} with more graphs than torch.compile, {len(wrong)} not equal to eager, {len(failed)} that did not run"
+        f"{len(more)} of {len(compared)} with more graphs than torch.compile, {len(wrong)} not equal to eager, "
+        f"{len(failed)} that did not run"
     ]
     for label, names in (
         ("more graphs", [row["model"] for row in more]), ("not equal", wrong), ("did not run", failed)
@@ -191,21 +210,16 @@ def last_results() -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--child", nargs=2, metavar=("MODEL", "SYSTEM"))
     parser.add_argument("--only", nargs="*", default=[], help="models whose name contains one of these")
     parser.add_argument("--quick", action="store_true", help="a small selection")
     parser.add_argument("--reuse", action="store_true", help="torch.compile's columns from the last results")
     parser.add_argument("--merge", action="store_true", help="keep the last results of the models not run")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for one model in one system")
     options = parser.parse_args()
-    if options.child:
-        child(*options.child)
-        return
-    from .capture_models import CASES, QUICK
-
     names = [n for n in (QUICK if options.quick else CASES) if not options.only or any(o in n for o in options.only)]
     if not names:
         raise SystemExit(f"no model matches {options.only}; there are: {', '.join(CASES)}")
+    preload()
     last = last_results()
     measured = last if options.merge else {}
     for name in names:

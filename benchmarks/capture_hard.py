@@ -329,7 +329,8 @@ class Norms(nn.Module):
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(3, 8, 3, padding="same"), nn.BatchNorm2d(8), nn.SiLU(), nn.GroupNorm(2, 8), nn.Dropout2d(0.5),
-            nn.ConvTranspose2d(8, 4, 2, stride=2), nn.InstanceNorm2d(4), nn.PReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+            nn.ConvTranspose2d(8, 4, 2, stride=2), nn.InstanceNorm2d(4), nn.PReLU(), nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
         )  # fmt: skip
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,14 @@ from .capture_hard import HARD
 
 Case = Callable[[], tuple[Any, dict[str, Any]]]
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-TEXT = {**TINY, "vocab_size": 99, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+TEXT = {
+    **TINY,
+    "vocab_size": 99,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 GROUPED = {**TEXT, "num_key_value_heads": 2}
 IMAGE = {**TINY, "image_size": 32, "patch_size": 8}
 
@@ -123,21 +130,51 @@ def _stub_torchvision() -> None:
         sys.meta_path.append(_StubFinder())
 
 
-_GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2}
+_GPT = {
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "vocab_size": 99,
+    "n_positions": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 _SEQ2SEQ = {
-    "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 99, "max_position_embeddings": 64, "pad_token_id": 0,
-    "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2,
-}  # fmt: skip
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "vocab_size": 99,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+}
 _T5 = {
-    "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 99, "decoder_start_token_id": 0
-}  # fmt: skip
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_heads": 4,
+    "vocab_size": 99,
+    "decoder_start_token_id": 0,
+}
 _EXPERTS = {**GROUPED, "num_experts_per_tok": 2}
 _SPEECH = {
-    **TINY, "vocab_size": 32, "conv_dim": (16, 16), "conv_kernel": (10, 3), "conv_stride": (5, 2),
-    "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2,
+    **TINY,
+    "vocab_size": 32,
+    "conv_dim": (16, 16),
+    "conv_kernel": (10, 3),
+    "conv_stride": (5, 2),
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
     "mask_time_prob": 0.0,
-}  # fmt: skip
+}
 _STAGES = {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4, "image_size": 32, "patch_size": 4}
 _TOWERS = {
     "text_config": {**TEXT, "projection_dim": 32},
@@ -154,30 +191,61 @@ _TRANSFORMERS: dict[str, tuple[Any, ...]] = {
     "bert_train": ("BertForMaskedLM", "BertConfig", labelled, TEXT, True),
     "bigbird": ("BigBirdForMaskedLM", "BigBirdConfig", text, {**TEXT, "attention_type": "original_full"}),
     "blenderbot": ("BlenderbotForConditionalGeneration", "BlenderbotConfig", pair, _SEQ2SEQ),
-    "bloom": ("BloomForCausalLM", "BloomConfig", text, {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99}),
+    "bloom": (
+        "BloomForCausalLM",
+        "BloomConfig",
+        text,
+        {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99},
+    ),
     "camembert": ("CamembertForMaskedLM", "CamembertConfig", masked, TEXT),
     "clip": ("CLIPModel", "CLIPConfig", image_and_text, _TOWERS),
     "codegen": ("CodeGenForCausalLM", "CodeGenConfig", text, {**_GPT, "rotary_dim": 4, "n_ctx": 64}),
     "cohere": ("CohereForCausalLM", "CohereConfig", text, GROUPED),
     "convbert": ("ConvBertForMaskedLM", "ConvBertConfig", text, {**TEXT, "embedding_size": 32}),
     "convnext": (
-        "ConvNextForImageClassification", "ConvNextConfig", image(), {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}
+        "ConvNextForImageClassification",
+        "ConvNextConfig",
+        image(),
+        {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2},
     ),
     "data2vec_audio": ("Data2VecAudioForCTC", "Data2VecAudioConfig", speech, _SPEECH),
-    "deberta": ("DebertaForMaskedLM", "DebertaConfig", masked, {**TEXT, "relative_attention": True, "pos_att_type": "c2p|p2c"}),
+    "deberta": (
+        "DebertaForMaskedLM",
+        "DebertaConfig",
+        masked,
+        {**TEXT, "relative_attention": True, "pos_att_type": "c2p|p2c"},
+    ),
     "deberta_v2": (
-        "DebertaV2ForMaskedLM", "DebertaV2Config", masked, {**TEXT, "relative_attention": True, "pos_att_type": "c2p|p2c"}
+        "DebertaV2ForMaskedLM",
+        "DebertaV2Config",
+        masked,
+        {**TEXT, "relative_attention": True, "pos_att_type": "c2p|p2c"},
     ),
     "deit": ("DeiTForImageClassification", "DeiTConfig", image(), IMAGE),
     "dinov2": ("Dinov2ForImageClassification", "Dinov2Config", image(), {**IMAGE, "mlp_ratio": 2}),
-    "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", masked, {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "vocab_size": 99}),
+    "distilbert": (
+        "DistilBertForMaskedLM",
+        "DistilBertConfig",
+        masked,
+        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "vocab_size": 99},
+    ),
     "electra": ("ElectraForMaskedLM", "ElectraConfig", masked, {**TEXT, "embedding_size": 16}),
     "ernie": ("ErnieForMaskedLM", "ErnieConfig", masked, TEXT),
     "falcon": ("FalconForCausalLM", "FalconConfig", text, {**TEXT, "new_decoder_architecture": False}),
     "falcon_alibi": ("FalconForCausalLM", "FalconConfig", text, {**TEXT, "alibi": True}),
-    "flaubert": ("FlaubertWithLMHeadModel", "FlaubertConfig", text, {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 99}),
+    "flaubert": (
+        "FlaubertWithLMHeadModel",
+        "FlaubertConfig",
+        text,
+        {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 99},
+    ),
     "fnet": ("FNetForMaskedLM", "FNetConfig", text, TEXT),
-    "funnel": ("FunnelForMaskedLM", "FunnelConfig", text, {"vocab_size": 99, "block_sizes": [1, 1], "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 64}),
+    "funnel": (
+        "FunnelForMaskedLM",
+        "FunnelConfig",
+        text,
+        {"vocab_size": 99, "block_sizes": [1, 1], "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 64},
+    ),
     "gemma": ("GemmaForCausalLM", "GemmaConfig", text, {**GROUPED, "head_dim": 8}),
     "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", text, {**GROUPED, "head_dim": 8}),
     "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", text, {**GROUPED, "head_dim": 8}),
@@ -185,8 +253,16 @@ _TRANSFORMERS: dict[str, tuple[Any, ...]] = {
     "gpt2_train": ("GPT2LMHeadModel", "GPT2Config", labelled, _GPT, True),
     "gpt_bigcode": ("GPTBigCodeForCausalLM", "GPTBigCodeConfig", text, _GPT),
     "gpt_neo": (
-        "GPTNeoForCausalLM", "GPTNeoConfig", text,
-        {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "vocab_size": 99},
+        "GPTNeoForCausalLM",
+        "GPTNeoConfig",
+        text,
+        {
+            "hidden_size": 32,
+            "num_layers": 2,
+            "num_heads": 4,
+            "attention_types": [[["global", "local"], 1]],
+            "vocab_size": 99,
+        },
     ),
     "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", text, TEXT),
     "gptj": ("GPTJForCausalLM", "GPTJConfig", text, {**_GPT, "rotary_dim": 4}),
@@ -196,23 +272,51 @@ _TRANSFORMERS: dict[str, tuple[Any, ...]] = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", masked, GROUPED),
     "llama_train": ("LlamaForCausalLM", "LlamaConfig", labelled, GROUPED, True),
     "longformer": ("LongformerForMaskedLM", "LongformerConfig", text, {**TEXT, "attention_window": 4}),
-    "mamba": ("MambaForCausalLM", "MambaConfig", text, {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99, "state_size": 4}),
+    "mamba": (
+        "MambaForCausalLM",
+        "MambaConfig",
+        text,
+        {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99, "state_size": 4},
+    ),
     "mamba2": (
-        "Mamba2ForCausalLM", "Mamba2Config", text,
-        {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99, "state_size": 4, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 8},
+        "Mamba2ForCausalLM",
+        "Mamba2Config",
+        text,
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "vocab_size": 99,
+            "state_size": 4,
+            "num_heads": 8,
+            "head_dim": 8,
+            "n_groups": 1,
+            "chunk_size": 8,
+        },
     ),
     "marian": ("MarianMTModel", "MarianConfig", pair, {**_SEQ2SEQ, "decoder_vocab_size": 99}),
     "mbart": ("MBartForConditionalGeneration", "MBartConfig", pair, _SEQ2SEQ),
     "mistral": ("MistralForCausalLM", "MistralConfig", masked, GROUPED),
     "mixtral": ("MixtralForCausalLM", "MixtralConfig", text, {**_EXPERTS, "num_local_experts": 4}),
     "mobilebert": (
-        "MobileBertForMaskedLM", "MobileBertConfig", text,
+        "MobileBertForMaskedLM",
+        "MobileBertConfig",
+        text,
         {**TEXT, "embedding_size": 32, "intra_bottleneck_size": 32, "true_hidden_size": 32},
     ),
-    "mobilevit": ("MobileViTForImageClassification", "MobileViTConfig", image(64), {"hidden_sizes": [16, 20, 24], "neck_hidden_sizes": [8, 8, 8, 16, 16, 16, 32], "image_size": 64}),
+    "mobilevit": (
+        "MobileViTForImageClassification",
+        "MobileViTConfig",
+        image(64),
+        {"hidden_sizes": [16, 20, 24], "neck_hidden_sizes": [8, 8, 8, 16, 16, 16, 32], "image_size": 64},
+    ),
     "modernbert": ("ModernBertForMaskedLM", "ModernBertConfig", masked, {**TEXT, "cls_token_id": 1, "sep_token_id": 2}),
     "mpnet": ("MPNetForMaskedLM", "MPNetConfig", masked, TEXT),
-    "mpt": ("MptForCausalLM", "MptConfig", text, {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 99, "max_seq_len": 64}),
+    "mpt": (
+        "MptForCausalLM",
+        "MptConfig",
+        text,
+        {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 99, "max_seq_len": 64},
+    ),
     "mt5": ("MT5ForConditionalGeneration", "MT5Config", pair, _T5),
     "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", text, GROUPED),
     "opt": ("OPTForCausalLM", "OPTConfig", masked, {**TEXT, "ffn_dim": 64, "word_embed_proj_dim": 32}),
@@ -220,34 +324,76 @@ _TRANSFORMERS: dict[str, tuple[Any, ...]] = {
     "phi": ("PhiForCausalLM", "PhiConfig", text, TEXT),
     "phi3": ("Phi3ForCausalLM", "Phi3Config", text, GROUPED),
     "poolformer": (
-        "PoolFormerForImageClassification", "PoolFormerConfig", image(),
+        "PoolFormerForImageClassification",
+        "PoolFormerConfig",
+        image(),
         {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]},
     ),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", masked, GROUPED),
     "qwen2_moe": (
-        "Qwen2MoeForCausalLM", "Qwen2MoeConfig", text,
+        "Qwen2MoeForCausalLM",
+        "Qwen2MoeConfig",
+        text,
         {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
     ),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", text, {**GROUPED, "head_dim": 8}),
     "reformer": (
-        "ReformerModelWithLMHead", "ReformerConfig", text,
-        {"hidden_size": 32, "attention_head_size": 8, "num_attention_heads": 4, "feed_forward_size": 64, "axial_pos_shape": (4, 4),
-         "axial_pos_embds_dim": (16, 16), "local_attn_chunk_length": 4, "lsh_attn_chunk_length": 4, "attn_layers": ["local", "local"],
-         "vocab_size": 99, "is_decoder": True, "max_position_embeddings": 64},
+        "ReformerModelWithLMHead",
+        "ReformerConfig",
+        text,
+        {
+            "hidden_size": 32,
+            "attention_head_size": 8,
+            "num_attention_heads": 4,
+            "feed_forward_size": 64,
+            "axial_pos_shape": (4, 4),
+            "axial_pos_embds_dim": (16, 16),
+            "local_attn_chunk_length": 4,
+            "lsh_attn_chunk_length": 4,
+            "attn_layers": ["local", "local"],
+            "vocab_size": 99,
+            "is_decoder": True,
+            "max_position_embeddings": 64,
+        },
     ),
-    "regnet": ("RegNetForImageClassification", "RegNetConfig", image(), {"hidden_sizes": [8, 16, 16, 16], "depths": [1, 1, 1, 1], "embedding_size": 8, "groups_width": 8}),
-    "resnet": ("ResNetForImageClassification", "ResNetConfig", image(), {"hidden_sizes": [8, 16], "depths": [1, 1], "embedding_size": 8}),
+    "regnet": (
+        "RegNetForImageClassification",
+        "RegNetConfig",
+        image(),
+        {"hidden_sizes": [8, 16, 16, 16], "depths": [1, 1, 1, 1], "embedding_size": 8, "groups_width": 8},
+    ),
+    "resnet": (
+        "ResNetForImageClassification",
+        "ResNetConfig",
+        image(),
+        {"hidden_sizes": [8, 16], "depths": [1, 1], "embedding_size": 8},
+    ),
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", masked, TEXT),
     "roformer": ("RoFormerForMaskedLM", "RoFormerConfig", masked, {**TEXT, "embedding_size": 32}),
     "segformer": (
-        "SegformerForSemanticSegmentation", "SegformerConfig", image(64),
-        {"hidden_sizes": [8, 16, 16, 16], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 2], "decoder_hidden_size": 16},
+        "SegformerForSemanticSegmentation",
+        "SegformerConfig",
+        image(64),
+        {
+            "hidden_sizes": [8, 16, 16, 16],
+            "depths": [1, 1, 1, 1],
+            "num_attention_heads": [1, 2, 2, 2],
+            "decoder_hidden_size": 16,
+        },
     ),
     "siglip_vision": ("SiglipVisionModel", "SiglipVisionConfig", image(), IMAGE),
     "speech_to_text": (
-        "Speech2TextForConditionalGeneration", "Speech2TextConfig",
+        "Speech2TextForConditionalGeneration",
+        "Speech2TextConfig",
         lambda: {"input_features": torch.randn(2, 40, 16), "decoder_input_ids": _ids(2, 8)},
-        {**_SEQ2SEQ, "input_feat_per_channel": 16, "conv_channels": 16, "num_conv_layers": 2, "max_source_positions": 64, "max_target_positions": 64},
+        {
+            **_SEQ2SEQ,
+            "input_feat_per_channel": 16,
+            "conv_channels": 16,
+            "num_conv_layers": 2,
+            "max_source_positions": 64,
+            "max_target_positions": 64,
+        },
     ),
     "squeezebert": ("SqueezeBertForMaskedLM", "SqueezeBertConfig", masked, {**TEXT, "embedding_size": 32}),
     "stablelm": ("StableLmForCausalLM", "StableLmConfig", text, GROUPED),
@@ -255,29 +401,58 @@ _TRANSFORMERS: dict[str, tuple[Any, ...]] = {
     "swin": ("SwinForImageClassification", "SwinConfig", image(), _STAGES),
     "swinv2": ("Swinv2ForImageClassification", "Swinv2Config", image(), _STAGES),
     "switch_transformers": (
-        "SwitchTransformersForConditionalGeneration", "SwitchTransformersConfig", pair, {**_T5, "num_experts": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
+        "SwitchTransformersForConditionalGeneration",
+        "SwitchTransformersConfig",
+        pair,
+        {**_T5, "num_experts": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1},
     ),
     "t5": ("T5ForConditionalGeneration", "T5Config", pair, _T5),
     "t5_train": (
-        "T5ForConditionalGeneration", "T5Config", lambda: {"input_ids": _ids(), "labels": _ids(2, 8)}, _T5, True
+        "T5ForConditionalGeneration",
+        "T5Config",
+        lambda: {"input_ids": _ids(), "labels": _ids(2, 8)},
+        _T5,
+        True,
     ),
     "videomae": (
-        "VideoMAEModel", "VideoMAEConfig", lambda: {"pixel_values": torch.randn(1, 4, 3, 32, 32)}, {**IMAGE, "num_frames": 4}
+        "VideoMAEModel",
+        "VideoMAEConfig",
+        lambda: {"pixel_values": torch.randn(1, 4, 3, 32, 32)},
+        {**IMAGE, "num_frames": 4},
     ),
     "vit": ("ViTForImageClassification", "ViTConfig", image(), IMAGE),
     "vit_mae": ("ViTMAEModel", "ViTMAEConfig", lambda: {**image()(), "noise": torch.rand(2, 16)}, IMAGE),
     "wav2vec2": ("Wav2Vec2ForCTC", "Wav2Vec2Config", speech, _SPEECH),
     "wavlm": ("WavLMForCTC", "WavLMConfig", speech, {**_SPEECH, "num_buckets": 16}),
     "whisper": (
-        "WhisperForConditionalGeneration", "WhisperConfig", spectrogram,
+        "WhisperForConditionalGeneration",
+        "WhisperConfig",
+        spectrogram,
         {**_SEQ2SEQ, "num_mel_bins": 16, "max_source_positions": 30, "max_target_positions": 32},
     ),
-    "xglm": ("XGLMForCausalLM", "XGLMConfig", text, {"d_model": 32, "ffn_dim": 64, "num_layers": 2, "attention_heads": 4, "vocab_size": 99, "max_position_embeddings": 64}),
+    "xglm": (
+        "XGLMForCausalLM",
+        "XGLMConfig",
+        text,
+        {
+            "d_model": 32,
+            "ffn_dim": 64,
+            "num_layers": 2,
+            "attention_heads": 4,
+            "vocab_size": 99,
+            "max_position_embeddings": 64,
+        },
+    ),
     "xlm": ("XLMWithLMHeadModel", "XLMConfig", text, {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 99}),
     "xlm_roberta": ("XLMRobertaForMaskedLM", "XLMRobertaConfig", masked, TEXT),
-    "xlnet": ("XLNetLMHeadModel", "XLNetConfig", text, {"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}),
+    "xlnet": (
+        "XLNetLMHeadModel",
+        "XLNetConfig",
+        text,
+        {"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64},
+    ),
     "yolos": ("YolosForObjectDetection", "YolosConfig", image(), {**IMAGE, "image_size": [32, 32]}),
-}  # fmt: skip
+}
 
 # name: (model, size of the image, arguments)
 _TIMM: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -309,7 +484,11 @@ _TIMM: dict[str, tuple[str, int, dict[str, Any]]] = {
     "resnest": ("resnest14d", 64, {}),
     "rexnet": ("rexnet_100", 64, {}),
     "sknet": ("skresnet18", 64, {}),
-    "swin_tiny": ("swin_tiny_patch4_window7_224", 56, {"img_size": 56, "depths": (1, 1), "num_heads": (2, 4), "embed_dim": 16}),
+    "swin_tiny": (
+        "swin_tiny_patch4_window7_224",
+        56,
+        {"img_size": 56, "depths": (1, 1), "num_heads": (2, 4), "embed_dim": 16},
+    ),
     "tnt": ("tnt_s_legacy_patch16_224", 32, {"img_size": 32, "depth": 2}),
     "twins": ("twins_svt_small", 64, {"img_size": 64}),
     "vgg11": ("vgg11", 64, {}),
@@ -317,11 +496,20 @@ _TIMM: dict[str, tuple[str, int, dict[str, Any]]] = {
     "vit_tiny": ("vit_tiny_patch16_224", 32, {"img_size": 32, "depth": 2}),
     "volo": ("volo_d1_224", 224, {}),
     "xcit": ("xcit_nano_12_p16_224", 32, {"img_size": 32, "depth": 2}),
-}  # fmt: skip
+}
 
 CASES: dict[str, Case] = {
     **{f"hf/{name}": _transformer(*spec) for name, spec in _TRANSFORMERS.items()},
     **{f"timm/{name}": _timm(*spec) for name, spec in _TIMM.items()},
     **{f"hard/{name}": case for name, case in HARD.items()},
 }
-QUICK = ("hf/bert", "hf/gpt2", "hf/llama", "hf/t5", "hf/vit", "timm/resnet18", "timm/vit_tiny", *(f"hard/{n}" for n in HARD))
+QUICK = (
+    "hf/bert",
+    "hf/gpt2",
+    "hf/llama",
+    "hf/t5",
+    "hf/vit",
+    "timm/resnet18",
+    "timm/vit_tiny",
+    *(f"hard/{n}" for n in HARD),
+)

@@ -16,7 +16,7 @@ from ..core.expr import Number, Tree, sources
 from ..core.guard import Guard, UserLine
 from ..core.source import Source
 from ..core.tracer import Tracer
-from ..errors import UserError
+from ..errors import SkipFrame, UserError
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
 from ..vars.dynamic import Seen, fake_of
@@ -53,6 +53,9 @@ class GraphBuilder:
         self._last_placeholder: fx.Node | None = None
         self._grad_at_entry = torch.is_grad_enabled()
         self._modes: list[Any] = []
+        self.only_constants = False  # numbers that vary break the graph
+        self._outer: list[fx.Graph] = []  # around the graph of a transformed function, outermost first
+        self._lifted: list[dict[fx.Node, TensorVar]] = []  # of each nested graph: its inputs for nodes of outside
 
     def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
         """The finished graph: gives the tuple of `outputs` (TensorVars) and leaves grad mode as it found it."""
@@ -61,6 +64,8 @@ class GraphBuilder:
         if torch.is_grad_enabled() != self._grad_at_entry:
             torch._C._set_grad_enabled(self._grad_at_entry)
             self.effect(torch._C._set_grad_enabled, self._grad_at_entry)
+        if any(var.node.graph is not self.graph for var in outputs):
+            raise SkipFrame("a tensor of inside a transformed function is used outside of it")
         self.graph.output(tuple(var.node for var in outputs))
         self.graph.lint()
         return fx.GraphModule(torch.nn.Module(), self.graph)
@@ -78,7 +83,7 @@ class GraphBuilder:
 
     def _placeholder(self, source: Source, example: Any) -> fx.Node:
         with self._after_placeholders():
-            node = self.graph.placeholder(f"arg{len(self.inputs)}")
+            node = (self._outer[0] if self._outer else self.graph).placeholder(f"arg{len(self.inputs)}")
         self._last_placeholder = node
         node.meta["val"] = example
         node.meta["source"] = source.name
@@ -129,10 +134,55 @@ class GraphBuilder:
         return guards
 
     def _after_placeholders(self) -> Any:
+        graph = self._outer[0] if self._outer else self.graph
         if self._last_placeholder is not None:
-            return self.graph.inserting_after(self._last_placeholder)
-        first = next(iter(self.graph.nodes), None)
-        return self.graph.inserting_before(first)
+            return graph.inserting_after(self._last_placeholder)
+        first = next(iter(graph.nodes), None)
+        return graph.inserting_before(first)
+
+    # ---- graphs of transformed functions ----
+    def enter_nested(self) -> fx.Graph:
+        """Build a graph of its own from here on."""
+        self._outer.append(self.graph)
+        self._lifted.append({})
+        self.graph = fx.Graph()
+        return self.graph
+
+    def nested_input(self, fake: torch.Tensor) -> TensorVar:
+        """An argument of the nested graph."""
+        node = self.graph.placeholder(f"arg{len(self.graph.nodes)}")
+        node.meta["val"] = fake
+        return TensorVar(node, fake)
+
+    def leave_nested(self, nested: fx.Graph, outputs: Sequence[TensorVar]) -> tuple[fx.GraphModule, list[TensorVar]]:
+        """The finished nested graph, and the tensors of outside to be passed after its arguments."""
+        assert self.graph is nested
+        nested.output(tuple(self._node(var) for var in outputs))
+        lifted = self._lifted.pop()
+        places = list(nested.find_nodes(op="placeholder"))
+        self.graph = self._outer.pop()
+        nested.lint()
+        ordered = sorted(lifted.items(), key=lambda pair: places.index(pair[0]))
+        return fx.GraphModule(torch.nn.Module(), nested), [var for _, var in ordered]
+
+    def _node(self, var: TensorVar) -> fx.Node:
+        """The node of a tensor in the graph being built: in a nested graph, what is of outside becomes an argument."""
+        node = var.node
+        if node.graph is self.graph:
+            return node
+        tx = self.tx
+        assert tx is not None
+        if node.graph not in self._outer:
+            return tx.graph_break("unsupported-object", "a tensor of inside a transformed function, used outside of it")
+        for inside, known in self._lifted[-1].items():
+            if known is var:
+                return inside
+        last = self.graph.find_nodes(op="placeholder")
+        with self.graph.inserting_after(last[-1]) if last else self.graph.inserting_before():
+            inside = self.graph.placeholder(f"lifted{len(self._lifted[-1])}")
+        inside.meta["val"] = var.fake
+        self._lifted[-1][inside] = var
+        return inside
 
     # ---- operations ----
     def call(self, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Var:
@@ -217,10 +267,13 @@ class GraphBuilder:
         if not isinstance(value, Var):
             return value
         if isinstance(value, TensorVar):
-            return value.fake if fake else value.node
+            return value.fake if fake else self._node(value)
         if isinstance(value, NumberVar):
             if value.is_constant() or (value.sym is None and not self._takes_floats):
                 return value.constant()
+            if self._outer or self.only_constants:
+                assert self.tx is not None
+                self.tx.graph_break("unsupported-object", f"{value.describe()} varies, in a transformed function")
             if fake:
                 return value.example if value.sym is None else value.sym
             return self.number(value.tree)
@@ -244,6 +297,9 @@ class GraphBuilder:
         if isinstance(result, torch.Tensor):
             for arg in args:  # an in-place operation gives back its argument: the same object
                 if arg.fake is result:
+                    if arg.node.graph is not self.graph:
+                        assert self.tx is not None
+                        self.tx.graph_break("unsupported-object", "a transformed function changes a tensor of outside")
                     node.meta["val"] = result
                     arg.node = node
                     return arg

@@ -15,6 +15,7 @@ from ..core.source import (
     ConstSource,
     DictItemSource,
     FuncPartSource,
+    GlobalsSource,
     LocalSource,
     SeqItemSource,
     Source,
@@ -331,7 +332,7 @@ class Trace:
         func = self.func
         if func.__code__.co_flags & (CO_GENERATOR | CO_ASYNC):
             raise SkipFrame("a generator or coroutine")
-        root = Frame(self, func.__code__, func.__globals__, None, is_root=True)
+        root = Frame(self, func.__code__, func.__globals__, GlobalsSource(), is_root=True)
         self.frames.append(root)
         names = frame_arguments(root.cc)
         for index, (name, value) in enumerate(zip(names, self.entry_locals, strict=False)):

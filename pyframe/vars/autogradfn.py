@@ -1,8 +1,8 @@
 """`torch.autograd.Function.apply`.
 
-Where no gradient is recorded, apply is the forward, traced inline.  Where one is, the call is one node of the graph that
-calls `apply` itself; forward and backward are traced all the same, for the guards on what they read, and what that added
-to the graph is taken out again.
+Where no gradient is recorded, apply is the forward, traced inline.  Where one is, the call is one node of the graph
+that calls `apply` itself; forward and backward are traced all the same, for the guards on what they read, and what that
+added to the graph is taken out again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .base import Var
 from .const import make
 from .context import GradModeVar
 from .exception import Raised
-from .function import BUILTINS
+from .function import Handler
 from .instance import InstanceVar, lookup
 from .sequence import SequenceVar, TupleVar
 from .tensor import TensorVar
@@ -69,22 +69,38 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     )
     if torch._C._are_functorch_transforms_active() or kwargs:
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply with keywords or under torch.func")
-    effects, nodes = len(tx.effects), set(tx.graph.graph.nodes)
-    ctx, result = _forward(tx, cls, inputs)
-    if ctx.getattr_(tx, "dirty").truth(tx):
-        tx.graph_break("unsupported-object", f"{cls.__qualname__} marks an input as changed in place")
     if not recorded:
-        return _not_the_inputs(tx, result, inputs)
+        return _not_the_inputs(tx, _forward(tx, cls, inputs)[1], inputs)
+    effects, nodes = len(tx.effects), set(tx.graph.graph.nodes)
+    tx.graph.only_constants = True  # the node below knows nothing of numbers that become inputs of the graph
+    try:
+        ctx, result = _forward(tx, cls, inputs)
+        _backward(tx, cls, ctx, result)
+    finally:
+        tx.graph.only_constants = False
+    if len(tx.effects) != effects:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} changes objects that exist outside of it")
+    tx.graph.forget(nodes)
+    found = tx.graph.call(apply_of(cls), inputs, {})
+    if _storages(found) & _storages(TupleVar(inputs)):
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} gives back an input, or a view of one")
+    return found
+
+
+def _storages(value: Var) -> set[int]:
+    if isinstance(value, TensorVar):
+        return {value.fake.untyped_storage()._cdata}
+    return set().union(*map(_storages, value.items)) if isinstance(value, SequenceVar) else set()
+
+
+def _backward(tx: Tracer, cls: Any, ctx: Var, result: Var) -> None:
+    """Trace the backward, on tensors like those of the result."""
     backward = lookup(cls, "backward")
     if backward is Function.__dict__.get("backward") or not isinstance(backward, staticmethod):
         backward = lookup(cls, "vjp")
     outputs = list(result.items) if isinstance(result, SequenceVar) else [result]
     if isinstance(backward, staticmethod) and hasattr(backward.__func__, "__code__"):
         _without_grad(tx, backward.__func__, [ctx, *outputs])
-    if len(tx.effects) != effects:
-        tx.graph_break("unsupported-object", f"{cls.__qualname__} changes objects that exist outside of it")
-    tx.graph.forget(nodes)
-    return tx.graph.call(apply_of(cls), inputs, {})
 
 
 def _forward(tx: Tracer, cls: Any, inputs: list[Var]) -> tuple[Var, Var]:
@@ -93,9 +109,12 @@ def _forward(tx: Tracer, cls: Any, inputs: list[Var]) -> tuple[Var, Var]:
     ctx.setattr_(tx, "needs_input_grad", make(tuple(wanted)))
     forward, setup = lookup(cls, "forward").__func__, lookup(cls, "setup_context")
     if setup is lookup(Function, "setup_context"):
-        return ctx, _without_grad(tx, forward, [ctx, *inputs])
-    result = _without_grad(tx, forward, inputs)
-    _without_grad(tx, setup.__func__, [ctx, TupleVar(inputs), result])
+        result = _without_grad(tx, forward, [ctx, *inputs])
+    else:
+        result = _without_grad(tx, forward, inputs)
+        _without_grad(tx, setup.__func__, [ctx, TupleVar(inputs), result])
+    if ctx.getattr_(tx, "dirty").truth(tx):
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} marks an input as changed in place")
     return ctx, result
 
 
@@ -120,4 +139,4 @@ def _not_the_inputs(tx: Tracer, result: Var, inputs: Sequence[Var]) -> Var:
     return result
 
 
-BUILTINS[APPLY] = _apply
+MODELS: dict[Any, Handler] = {APPLY: _apply}

@@ -18,7 +18,7 @@ class PyModuleVar(Var):
         self.value = value
 
     def python_type(self) -> type:
-        return types.ModuleType
+        return type(self.value)
 
     def constant(self) -> Any:
         return self.value

@@ -34,7 +34,7 @@ FOLD = {
 # Classes whose instances are constants.
 CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device)
 CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_type}
-COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling}
+COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling}
 IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()  # allow_in_graph
 ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
 BREAKS: dict[Callable[..., Any], str] = {

@@ -16,6 +16,7 @@ from torch import nn
 
 from .. import _C
 from ..core.source import AttrSource, CallSource, ConstSource, DictItemSource, FuncPartSource, SeqItemSource, Source
+from .autogradfn import MODELS as AUTOGRAD_MODELS
 from .base import Var
 from .cached import CACHED, CachedFunctionVar
 from .const import ConstVar, MethodVar
@@ -37,9 +38,11 @@ from .pymodule import PyModuleVar
 from .sequence import ListVar, RangeVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
+from .transforms import MODELS as TRANSFORM_MODELS
 from .weak import WeakRefVar
 
-BUILTINS.update(CONTEXT_MODELS)
+for _models in (CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS):
+    BUILTINS.update(_models)
 BUILTINS[torch.Size] = make_size
 BUILTINS.update({cls: make_constant(cls) for cls in CONSTANT_CLASSES})
 EQUAL_TYPES = (int, float, complex, str, bytes, bool)

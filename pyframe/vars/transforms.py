@@ -1,0 +1,177 @@
+"""Functions that transform a function: `torch.func.vmap` and `grad`, and activation checkpoints.
+
+A transformed function is traced into a graph of its own; one node of the outer graph applies the transform to that
+graph, with what it reads from outside as further arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch._functorch import eager_transforms, vmap
+
+from ..core.tracer import Tracer
+from . import slots
+from .base import NotConstant, Var
+from .const import ConstVar
+from .exception import Raised
+from .function import Handler
+from .mapping import DictVar
+from .sequence import ListVar, SequenceVar, TupleVar
+from .tensor import TensorVar
+
+Restored = Callable[[Sequence[Var]], Var]
+
+
+def tensors_of(tx: Tracer, value: Var, what: str) -> tuple[list[TensorVar], Restored]:
+    """The tensors in a value, and the function that puts others in their places; breaks where it holds more."""
+    if isinstance(value, TensorVar):
+        return [value], lambda found: found[0]
+    if isinstance(value, ListVar) or type(value) is TupleVar:
+        parts = [tensors_of(tx, item, what) for item in value.items]
+        keys, build = range(len(parts)), value.like
+    elif isinstance(value, DictVar) and value.cls is dict:
+        parts = [tensors_of(tx, item, what) for item in value.items.values()]
+        keys = list(value.items)
+        build = lambda items: DictVar(dict(zip(keys, items, strict=True)))  # noqa: E731
+    else:
+        return tx.graph_break("unsupported-object", f"{value.describe()} in the {what} of a transformed function")
+    ends = [0]
+    for found, _ in parts:
+        ends.append(ends[-1] + len(found))
+
+    def restore(found: Sequence[Var]) -> Var:
+        return build([part[1](found[ends[i] : ends[i + 1]]) for i, part in enumerate(parts)])
+
+    return [tensor for found, _ in parts for tensor in found], restore
+
+
+class Body:
+    """A function traced into a graph: `gm(*arguments, *lifted)` gives the tensors of its result as a tuple."""
+
+    def __init__(self, tx: Tracer, fn: Var, args: Sequence[Var], kwargs: dict[str, Var], fakes: Sequence[Any]) -> None:
+        """`fakes`: what `fn` sees in place of each tensor of `args`."""
+        self.inputs, restore = tensors_of(tx, TupleVar(args), "arguments")
+        nested = tx.graph.enter_nested()
+        inside = [tx.graph.nested_input(fake) for fake in fakes]
+        try:
+            self.result = tx.call(fn, restore(inside).items, kwargs)
+        except Raised as raised:
+            tx.graph_break("exception-in-traced-code", f"{raised.exc.describe()} in a transformed function")
+        self.outputs, self.restore = tensors_of(tx, self.result, "result")
+        self.gm, lifted = tx.graph.leave_nested(nested, self.outputs)
+        self.lifted = lifted
+
+    def node(self, tx: Tracer, apply: Callable[..., Any], name: str, output: Restored) -> Var:
+        """One node that calls `apply(*arguments, *lifted)`, giving the tensors of `output` as a tuple."""
+        apply.__name__ = apply.__qualname__ = name
+        apply.__module__ = __name__
+        result = tx.graph.call(apply, [*self.inputs, *self.lifted], {})
+        assert isinstance(result, SequenceVar)
+        return output(result.items)
+
+
+def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    fn, in_dims, out_dims, randomness, chunk, *given = args
+    try:
+        dims, to, mode, size = (v.constant() for v in (in_dims, out_dims, randomness, chunk))
+    except NotConstant:
+        return tx.graph_break("unsupported-object", "torch.vmap with in_dims or out_dims that are no constants")
+    if isinstance(dims, int):
+        dims = (dims,) * len(given)
+    if not isinstance(to, int) or size is not None or not isinstance(dims, tuple) or len(dims) != len(given):
+        return tx.graph_break("unsupported-object", "torch.vmap of several out_dims, or in chunks")
+    if kwargs or any(dim is not None and type(dim) is not int for dim in dims):
+        return tx.graph_break("unsupported-object", "torch.vmap with nested in_dims or keyword arguments")
+    spread = []
+    for dim, arg in zip(dims, given, strict=True):
+        spread += [dim] * len(tensors_of(tx, arg, "arguments")[0])
+    tensors = tensors_of(tx, TupleVar(given), "arguments")[0]
+    if not any(dim is not None for dim in spread):
+        return tx.graph_break("unsupported-object", "torch.vmap without an argument that is batched")
+    with tx.graph.fake_mode:
+        fakes = [t.fake.detach() if d is None else t.fake.detach().select(d, 0) for t, d in zip(tensors, spread)]
+    body = Body(tx, fn, given, {}, fakes)
+    every = (*spread, *[None] * len(body.lifted))
+
+    def apply(*values: torch.Tensor) -> Any:
+        return torch.vmap(body.gm, in_dims=every, out_dims=to, randomness=mode)(*values)
+
+    return body.node(tx, apply, "vmapped", body.restore)
+
+
+def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`(gradients, value)`, or `(gradients, (value, aux))`."""
+    fn, argnums, has_aux, given, named = (*args, *kwargs.values())
+    items = given.unpack(tx)
+    numbers, aux = argnums.constant(), has_aux.truth(tx)
+    wanted = (numbers,) if isinstance(numbers, int) else numbers
+    if not isinstance(named, DictVar) or named.items or not all(-len(items) <= n < len(items) for n in wanted):
+        return tx.graph_break("unsupported-object", "torch.func.grad of a call with keywords or other arguments")
+    wanted = tuple(n % len(items) for n in wanted)
+    fakes: list[Any] = []
+    places: list[int] = []
+    counts: list[tuple[int, Restored]] = []
+    with tx.graph.fake_mode:
+        for number, item in enumerate(items):
+            tensors, restore = tensors_of(tx, item, "arguments")
+            if number in wanted:
+                places += range(len(fakes), len(fakes) + len(tensors))
+            counts.append((len(tensors), restore))
+            fakes += [t.fake.detach().requires_grad_(number in wanted and t.fake.is_floating_point()) for t in tensors]
+    with_grad = torch.is_grad_enabled()
+    body = Body(tx, fn, items, {}, fakes)
+    loss = body.result.items[0] if aux and isinstance(body.result, SequenceVar) else body.result
+    if not isinstance(loss, TensorVar) or loss.fake.dim() != 0 or not with_grad:
+        return tx.graph_break("exception-in-traced-code", "torch.func.grad of a function that gives no 0-d tensor")
+
+    def apply(*values: torch.Tensor) -> Any:
+        def parts(*inner: torch.Tensor) -> Any:
+            first, *rest = body.gm(*inner)
+            return first, tuple(rest)
+
+        gradients, (value, rest) = torch.func.grad_and_value(parts, argnums=tuple(places), has_aux=True)(*values)
+        return (*gradients, value, *rest)
+
+    def output(found: Sequence[Var]) -> Var:
+        gradients, taken = {}, 0
+        for number in sorted(wanted):
+            count, restore = counts[number]
+            gradients[number] = restore(found[taken : taken + count])
+            taken += count
+        value = body.restore(found[taken:])
+        chosen = gradients[wanted[0]] if isinstance(numbers, int) else TupleVar([gradients[n] for n in wanted])
+        return TupleVar([chosen, value])
+
+    return body.node(tx, apply, "grad_and_value", output)
+
+
+def _grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    result = _grad_and_value(tx, args, kwargs)
+    assert isinstance(result, TupleVar)
+    gradients, value = result.items
+    return TupleVar([gradients, value.unpack(tx)[1]]) if args[2].truth(tx) else gradients
+
+
+# ---- checkpoints ----
+def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """The function itself: what is kept for the backward pass is the compiler's choice."""
+    options = {name: kwargs.pop(name) for name in list(kwargs) if name in _CHECKPOINT_OPTIONS}
+    reentrant = slots.constant_or(options.get("use_reentrant", ConstVar(None)), None)
+    if "context_fn" in options or "debug" in options or (reentrant is not False and torch.is_grad_enabled()):
+        tx.graph_break("unknown-c-function", "torch.utils.checkpoint with use_reentrant, context_fn or debug")
+    return tx.call(args[0], args[1:], kwargs)
+
+
+_CHECKPOINT_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+
+MODELS: dict[Any, Handler] = {
+    vmap.vmap_impl: _vmap,
+    eager_transforms.grad_impl: _grad,
+    eager_transforms.grad_and_value_impl: _grad_and_value,
+    torch.utils.checkpoint.checkpoint: _checkpoint,
+    vmap.lazy_load_decompositions: lambda tx, args, kwargs: ConstVar(None),
+}

@@ -1,0 +1,416 @@
+"""torch.func, checkpoints, autograd.Function and modes in a traced program."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, grad_and_value, hessian, jacrev, jvp, stack_module_state, vjp, vmap
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+import pyframe
+from pyframe.metrics import counters
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from util import same  # noqa: E402
+
+X = torch.arange(12.0).reshape(3, 4) / 10
+NET = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+SCALE = {"value": 3.0}
+
+
+def agree(fn: Callable[..., Any], *args: Any, breaks: int | None = 0, backend: str = "eager") -> None:
+    """A miss and a hit give eager's results and gradients."""
+    pyframe.reset()
+    compiled = pyframe.compile(fn, backend=backend)
+    want, wanted = run(fn, args)
+    for turn in ("miss", "hit"):
+        got, grads = run(compiled, args)
+        if backend == "eager":
+            assert same(want, got), f"{turn}: eager {want}, captured {got}"
+            assert same(wanted, grads), f"{turn}: gradients {wanted}, captured {grads}"
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(grads, wanted)
+    if breaks is not None:
+        assert sum(counters["graph_breaks"].values()) == breaks, counters["graph_breaks"]
+
+
+def run(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
+    args = copy.deepcopy(args)
+    leaves = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+    leaves += [p for a in args if isinstance(a, nn.Module) for p in a.parameters()]
+    out = fn(*args)
+    found = out if isinstance(out, tuple) else (out,)
+    total = sum((o.sum() for o in found if isinstance(o, torch.Tensor) and o.requires_grad), torch.zeros(()))
+    grads = torch.autograd.grad(total, leaves, allow_unused=True) if leaves and total.requires_grad else ()
+    return out, grads
+
+
+# ---- torch.func ----
+def per_example(net, x):
+    return vmap(lambda row: net(row).sum())(x)
+
+
+def per_example_gradients(net, x):
+    return vmap(grad(lambda row: net(row).sum()))(x)
+
+
+def gradients_of_weights(net, x):
+    weights = {name: p.detach() for name, p in net.named_parameters()}
+
+    def loss(weights, row):
+        return functional_call(net, weights, (row,)).sum()
+
+    return vmap(grad(loss), in_dims=(None, 0))(weights, x)
+
+
+def other_dims(net, x):
+    a = vmap(torch.dot, in_dims=(1, 1))(x, x)
+    b = vmap(lambda u, v: (u * v, {"k": u + v.sum()}), in_dims=(0, None), out_dims=1)(x, x[0])
+    return a, b
+
+
+def gradient_and_value(net, x):
+    def loss(x, y):
+        return (x * y).sum() * SCALE["value"], (x + y, [y])
+
+    (gx, gy), (value, (aux, rest)) = grad_and_value(loss, argnums=(0, 1), has_aux=True)(x, x + 1)
+    only, aux_only = grad(loss, has_aux=True)(x, x)
+    return gx, gy, value, aux, rest, only, aux_only
+
+
+def nested_gradients(net, x):
+    return grad(lambda y: grad(lambda z: (z**3).sum())(y).sum())(x)
+
+
+def nested_batches(net, x):
+    return vmap(vmap(lambda a, b: a * b, in_dims=(0, None)), in_dims=(None, 0))(x[0], x[:, 0])
+
+
+def random_per_example(net, x):
+    return vmap(lambda row: row * 2 + x.mean(), randomness="different")(x)
+
+
+TRANSFORMS = [
+    per_example, per_example_gradients, gradients_of_weights, other_dims, gradient_and_value, nested_gradients,
+    nested_batches, random_per_example,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", TRANSFORMS, ids=lambda fn: fn.__name__)
+def test_transforms_are_one_graph(fn):
+    agree(fn, NET, X)
+
+
+@pytest.mark.parametrize("fn", [per_example_gradients, gradient_and_value], ids=lambda fn: fn.__name__)
+def test_transforms_compile(fn):
+    agree(fn, NET, X, backend="inductor", breaks=None)
+
+
+def test_a_value_read_by_a_transformed_function_is_guarded():
+    compiled = pyframe.compile(gradient_and_value, backend="eager")
+    first = compiled(NET, X)
+    SCALE["value"] = 5.0
+    try:
+        torch.testing.assert_close(compiled(NET, X)[0], first[0] / 3 * 5)
+    finally:
+        SCALE["value"] = 3.0
+
+
+def reverse_and_forward(net, x):
+    out, back = vjp(lambda y: y.sin() * 2, x)
+    value, tangent = jvp(torch.sin, (x,), (torch.ones_like(x),))
+    return out, back(torch.ones_like(x)), value, tangent
+
+
+def jacobians(net, x):
+    return jacrev(torch.sin)(x[0]), hessian(lambda y: (y**3).sum())(x[0])
+
+
+def ensembles(net, x):
+    weights, buffers = stack_module_state([net, net])
+    return vmap(lambda w, b, row: functional_call(net, (w, b), (row,)), in_dims=(0, 0, None))(weights, buffers, x)
+
+
+def leaks_from_inside(net, x):
+    kept = []
+
+    def fn(row):
+        kept.append(row.sum().detach() * 0)
+        return row * 2
+
+    return vmap(fn)(x), len(kept)
+
+
+def changes_outside(net, x):
+    seen = {}
+
+    def fn(y):
+        seen["shape"] = y.shape
+        net.calls = 1
+        return y.sum()
+
+    return grad(fn)(x), seen, net.calls
+
+
+def raises_inside(net, x):
+    def fn(row):
+        if row.dim() == 1:
+            raise ValueError("one dimension")
+        return row
+
+    try:
+        return vmap(fn)(x)
+    except ValueError as error:
+        return x + len(str(error))
+
+
+BROKEN = [reverse_and_forward, jacobians, ensembles, leaks_from_inside, changes_outside, raises_inside]
+
+
+@pytest.mark.parametrize("fn", BROKEN, ids=lambda fn: fn.__name__)
+def test_other_transforms_are_right(fn):
+    agree(fn, NET, X, breaks=None)
+
+
+# ---- checkpoints ----
+def checkpointed(net, x):
+    y = checkpoint(net, x, use_reentrant=False)
+    return checkpoint(lambda a, b: a * b, y, x, use_reentrant=False)
+
+
+def segments(net, x):
+    return checkpoint_sequential(net, 2, x, use_reentrant=False)
+
+
+def reentrant(net, x):
+    return checkpoint(net, x, use_reentrant=True)
+
+
+def test_checkpoints():
+    agree(checkpointed, NET, X)
+    agree(segments, NET, X)
+    compiled = pyframe.compile(reentrant, backend="eager")
+    for recorded in (False, True):
+        x = X.clone().requires_grad_(recorded)
+        assert compiled(NET, x).requires_grad == reentrant(NET, x).requires_grad == recorded
+
+
+# ---- autograd.Function ----
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor, y=None):
+        ctx.save_for_backward(x)
+        ctx.factor = factor
+        return x * factor * SCALE["value"] if y is None else x * factor + y
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.factor + x * 0 + ctx.needs_input_grad[0], None, None
+
+
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Split(torch.autograd.Function):
+    @staticmethod
+    def forward(x, n):
+        return x[:n] * 1, x[n:] * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.n = inputs[1]
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return torch.cat([a * 5, torch.zeros(3 - ctx.n, a.shape[1])]), None
+
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
+class Reversed(Same):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+
+class InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.add_(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+CALLS = []
+
+
+class Counting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        CALLS.append(1)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def scaled(x):
+    return Scaled.apply(x, 2.0) + Scaled.apply(x, 3.0, x)
+
+
+def straight_through(x):
+    return Rounded.apply(x.sin() * 3) * x
+
+
+def split(x):
+    a, b = Split.apply(x, 2)
+    return a * 2, b, b.requires_grad
+
+
+def given_back(x):
+    y = Same.apply(x)
+    return y, y is x
+
+
+def reversed_gradient(x):
+    return Reversed.apply(x * 2) * x
+
+
+def in_place(x):
+    return InPlace.apply(x * 2) + 1
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("fn", [scaled, straight_through, split, given_back, reversed_gradient], ids=lambda f: f.__name__)
+def test_autograd_functions_are_one_graph(fn, recorded):
+    alias = recorded and fn in (given_back, reversed_gradient)
+    agree(fn, X.clone().requires_grad_(recorded), breaks=None if alias else 0)
+    agree(fn, X.clone().requires_grad_(recorded), backend="inductor", breaks=None)
+
+
+def test_an_autograd_function_that_works_in_place():
+    agree(in_place, X.clone().requires_grad_(), breaks=None)
+    agree(in_place, X, breaks=None)
+
+
+def test_an_autograd_function_with_effects():
+    compiled = pyframe.compile(lambda x: Counting.apply(x), backend="eager")
+    for recorded in (True, False):
+        x = X.clone().requires_grad_(recorded)
+        CALLS.clear()
+        for turn in range(3):
+            torch.testing.assert_close(compiled(x), x * 2)
+            assert len(CALLS) == turn + 1
+
+
+def test_a_value_read_by_an_autograd_function_is_guarded():
+    compiled = pyframe.compile(scaled, backend="inductor")
+    x = X.clone().requires_grad_()
+    for value in (3.0, 4.0, 3.0):
+        SCALE["value"] = value
+        torch.testing.assert_close(compiled(x), scaled(x))
+
+
+# ---- modes ----
+def grad_modes(x):
+    with torch.no_grad():
+        a = x * 2
+    with torch.enable_grad():
+        b = x * 2
+    with torch.set_grad_enabled(x.dim() > 5):
+        c = x * 2
+    return a.requires_grad, b.requires_grad, c.requires_grad, a + b.detach() + c
+
+
+@torch.inference_mode()
+def inferred(x):
+    return x * 2
+
+
+def profiled(x):
+    with torch.profiler.record_function("range"), torch.autograd.profiler.record_function("other"):
+        y = x + 1
+    return y * 2
+
+
+def test_modes():
+    agree(grad_modes, X.clone().requires_grad_())
+    agree(profiled, X)
+    pyframe.reset()
+    got = pyframe.compile(inferred, backend="eager")(X)
+    assert got.is_inference() and torch.equal(got, X * 2)
+
+
+# ---- questions about being compiled ----
+def asks(x, library):
+    return x + 1, (
+        torch.compiler.is_compiling(), torch.compiler.is_dynamo_compiling(), library.is_torchdynamo_compiling(),
+        torch.jit.is_tracing(), torch.jit.is_scripting(), torch._utils.is_compiling(), torch.compiler.is_exporting(),
+    )  # fmt: skip
+
+
+def test_answers_about_being_compiled():
+    import transformers.utils as library
+
+    pyframe.reset()
+    got = pyframe.compile(asks, backend="eager")(X, library)[1]
+    assert got == (True, True, True, False, False, True, False)
+    assert asks(X, library)[1] == (False,) * 7
+
+
+# ---- overriding torch ----
+class Tagged(torch.Tensor):
+    pass
+
+
+def doubled(x):
+    return x * 2, type(x * 2).__name__
+
+
+def test_subclasses_and_modes_are_right():
+    compiled = pyframe.compile(doubled, backend="eager")
+    out, name = compiled(X.as_subclass(Tagged))
+    assert type(out) is Tagged and name == "Tagged" and torch.equal(out.as_subclass(torch.Tensor), X * 2)
+
+    class Halves(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            return out / 2 if func is torch.sin else out
+
+    def fn(x):
+        with Halves():
+            return torch.sin(x) + 1
+
+    agree(fn, X, breaks=None)
+    compiled = pyframe.compile(lambda x: torch.sin(x) + 1, backend="eager")
+    compiled(X)
+    with Halves():
+        torch.testing.assert_close(compiled(X), torch.Tensor.sin(X) / 2 + 1)
