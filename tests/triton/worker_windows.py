@@ -1,0 +1,43 @@
+"""Kernels of convolutional networks through Triton's interpreter: run by test_triton_windows."""
+
+import torch
+import torch.nn.functional as F
+from triton_support import check
+
+import inductor.lower.convolution as convolution
+
+aten = torch.ops.aten
+torch.manual_seed(0)
+
+
+def blocks(x):
+    """As the pass for image stems makes them."""
+    x = aten.constant_pad_nd(x, [3, 4, 3, 4, 0, 1], 0.0).clone(memory_format=torch.contiguous_format)
+    n, c, h, w = x.shape
+    x = x.view(n, c, h // 2, 2, w // 2, 2).permute(0, 2, 4, 1, 3, 5).clone(memory_format=torch.contiguous_format)
+    return x.view(n, h // 2, w // 2, 4 * c).permute(0, 3, 1, 2)
+
+
+def last(*size):
+    return torch.randn(*size).to(memory_format=torch.channels_last)
+
+
+NORM = torch.randn(16), torch.rand(16) + 0.1
+CASES = {
+    "blocks": (blocks, torch.randn(2, 3, 17, 19)),
+    "depthwise": (lambda x, w, m, v: F.hardswish(F.batch_norm(F.conv2d(x, w, None, 2, 2, 1, 16), m, v)),
+                  last(2, 16, 9, 8), torch.randn(16, 1, 5, 5), *NORM),
+    "two_filters": (lambda x, w, b: F.conv2d(x, w, b, 1, 1, 1, 16).relu(),
+                    last(2, 16, 9, 8), torch.randn(32, 1, 3, 3), torch.randn(32)),
+    "depthwise_mean": (lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 16).relu().mean((2, 3)),
+                       last(2, 16, 9, 8), torch.randn(16, 1, 3, 3)),
+    "pool": (lambda x, m, v: F.max_pool2d(F.batch_norm(x, m, v).relu(), 3, 2, 1), last(2, 16, 9, 8), *NORM),
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    convolution.loops_pay = lambda val, weight, groups: weight[1] == 1
+    for dtype in (torch.float32, torch.bfloat16):
+        for name, (fn, *args) in CASES.items():
+            print(name, dtype, flush=True)
+            check(fn, *(a.to(dtype) for a in args), rtol=1e-4, atol=1e-4)
