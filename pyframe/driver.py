@@ -299,7 +299,7 @@ class FrameCompiler:
 
 def _release(owner: object, asked: dict[int, weakref.ref[types.CodeType]]) -> None:
     """Drop the entries of a compiler that is gone, on code that lives on."""
-    for code in [ref() for ref in asked.values()]:
+    for code in [ref() for ref in list(asked.values())]:
         for entry in _C.entries(code) if code is not None else ():
             if entry.owner is owner:
                 _C.evict(code, entry)
