@@ -101,6 +101,7 @@ class Trace:
         self.effects = EffectLog()
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
+        self.wrapping: set[int] = set()  # objects whose Var is being made
         self.frames: list[Frame] = []
         self.cells: dict[int, CellVar] = {}
         self.generators: list[GeneratorVar] = []
@@ -138,7 +139,11 @@ class Trace:
             types_ = self._varying(source)
             if types_ and source is not None:
                 var = unknown.wrap(self, value, source, types_)
+            if id(value) in self.wrapping:
+                raise SkipFrame("a container that holds itself")
+            self.wrapping.add(id(value))
             var = var or wrapping.wrap(self, value, source)
+            self.wrapping.discard(id(value))
             if not isinstance(value, _PLAIN):
                 self.memo[id(value)] = var
                 self.keep_alive.append(value)

@@ -116,8 +116,6 @@ def index(tx: Tracer, value: Var) -> int:
     """`operator.index` of a known integer."""
     try:
         return operator.index(value.constant())
-    except NotConstant:
-        return int(value.unsupported(tx, "use as an index"))
     except TypeError as error:
         return tx.raise_(TypeError, *error.args)
     except NotConstant:

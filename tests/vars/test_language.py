@@ -1,4 +1,7 @@
-"""Statements and expressions of Python mixed with tensor operations: traced into one graph, with eager's results."""
+"""Statements and expressions of Python mixed with tensor operations: traced into one graph, with eager's results.
+
+PYTEST_DONT_REWRITE: the assert statements of the samples are themselves under test.
+"""
 # ruff: noqa: F821, F841, F842, UP028, UP031, UP032, UP037
 
 from __future__ import annotations
