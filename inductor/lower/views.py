@@ -247,6 +247,8 @@ def repeat(graph: Any, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
 
 # Beyond so many parts, ATen's copies are cheaper than a choice between them at each element.
 MOST_PARTS = 4
+# On a GPU, tensors of so few elements are worth it up to more parts: each would be a kernel of its own.
+MOST_SMALL_PARTS, SMALL = 24, 1 << 18
 
 
 @lowering("cat")
@@ -255,7 +257,8 @@ def cat(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue
     out = graph.val
     parts = [x for x in tensors if tuple(x.size) != (0,)]
     memory = all(isinstance(x, Strided) for x in parts)
-    if not parts or len(parts) > MOST_PARTS or memory or any(x.dtype != out.dtype for x in parts):
+    small = out.device.type == "cuda" and out.numel() <= SMALL
+    if not parts or len(parts) > (MOST_SMALL_PARTS if small else MOST_PARTS) or memory or any(x.dtype != out.dtype for x in parts):
         raise Unlowered
     dim %= out.dim()
     ends = [0]

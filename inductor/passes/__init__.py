@@ -9,6 +9,7 @@ from torch import fx
 from .attention import without_known_masks
 from .bias import biases_apart
 from .convolution import without_bias
+from .depthwise import filters_by_tap
 from .epilogue import activated_products
 from .layout import channels_last
 from .matmul import products_of_convolutions
@@ -28,6 +29,7 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
         products_of_convolutions(gm)
         blocks_of_pixels(gm)
         without_bias(gm)
+        filters_by_tap(gm)
     if activated_products(gm) or converted:
         gm.graph.eliminate_dead_code()
         gm.graph.lint()

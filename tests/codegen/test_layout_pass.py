@@ -11,6 +11,7 @@ from inductor.aot.functionalize import to_aten
 from inductor.ir.buffer import ExternKernel
 from inductor.ir.interp import run_graph
 from inductor.lower import lower_graph
+from inductor.passes import depthwise as filters
 from inductor.passes import layout, run_passes
 
 torch.manual_seed(0)
@@ -196,6 +197,16 @@ def test_depthwise_convolution_is_a_loop(monkeypatch):
         assert not any(isinstance(b, ExternKernel) for b in lowered.buffers)
         with torch.no_grad():
             torch.testing.assert_close(run_graph(lowered, values)[0], conv(x).relu(), rtol=1e-4, atol=1e-4)
+
+
+def test_depthwise_filters_share_memory(monkeypatch):
+    for module in (depthwise, filters):
+        monkeypatch.setattr(module, "loops_pay", lambda val, weight, groups: weight[1] == 1)
+    convs = [nn.Conv2d(16, 16, k, padding=k // 2, groups=16, bias=k > 3) for k in (3, 5, 3)]
+    graph = check(nn.Sequential(*convs, nn.ReLU()), image(2, 16, 9, 8))
+    assert count(graph, aten.cat.default) == 1
+    for node in graph.graph.find_nodes(op="call_function", target=aten.convolution.default):
+        assert node.args[1].meta["val"].stride(0) == 1
 
 
 def test_left_alone():

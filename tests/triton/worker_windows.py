@@ -31,6 +31,8 @@ CASES = {
                     last(2, 16, 9, 8), torch.randn(32, 1, 3, 3), torch.randn(32)),
     "depthwise_mean": (lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 16).relu().mean((2, 3)),
                        last(2, 16, 9, 8), torch.randn(16, 1, 3, 3)),
+    "filters": (lambda *ws: torch.cat([w.permute(2, 3, 0, 1).reshape(-1) for w in ws]),
+                torch.randn(16, 1, 3, 3), torch.randn(24, 1, 5, 5), torch.randn(8, 1, 3, 3)),
     "pool": (lambda x, m, v: F.max_pool2d(F.batch_norm(x, m, v).relu(), 3, 2, 1), last(2, 16, 9, 8), *NORM),
 }  # fmt: skip
 

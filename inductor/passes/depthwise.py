@@ -1,0 +1,43 @@
+"""Filters of depthwise convolutions that are computed as loops: all in one piece of memory, channels innermost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import fx
+
+from ..lower.convolution import loops_pay
+from ..lower.views import MOST_SMALL_PARTS
+from .common import aten, call
+
+
+def filters_by_tap(gm: fx.GraphModule) -> None:
+    """One kernel that turns the filters given as inputs, so that neighbouring channels read neighbouring numbers."""
+    nodes = [n for n in gm.graph.find_nodes(op="call_function", target=aten.convolution.default) if _fits(n)]
+    for start in range(0, len(nodes), MOST_SMALL_PARTS):
+        _pack(gm.graph, nodes[start : start + MOST_SMALL_PARTS])
+
+
+def _fits(node: fx.Node) -> bool:
+    weight = node.args[1]
+    val = weight.meta["val"]  # type: ignore[union-attr]
+    turned = weight.op == "placeholder" and val.is_contiguous() and val.shape[2:].numel() > 1  # type: ignore[union-attr]
+    return turned and loops_pay(node.meta["val"], tuple(val.shape), node.args[8])  # type: ignore[arg-type]
+
+
+def _pack(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
+    with graph.inserting_before(nodes[0]):
+        flat = []
+        for node in nodes:
+            turned = call(graph, aten.permute.default, node.args[1], [2, 3, 0, 1], like=node)
+            flat.append(call(graph, aten.reshape.default, turned, [-1], like=node))
+        packed = call(graph, aten.cat.default, flat) if len(flat) > 1 else flat[0]
+        at = 0
+        for node in nodes:
+            filters, one, *taps = node.args[1].meta["val"].shape  # type: ignore[union-attr]
+            end = at + node.args[1].meta["val"].numel()  # type: ignore[union-attr]
+            part = call(graph, aten.slice.Tensor, packed, 0, at, end, like=node)
+            part = call(graph, aten.view.default, part, [*taps, filters, one], like=node)
+            part = call(graph, aten.permute.default, part, [2, 3, 0, 1], like=node)
+            node.args = (node.args[0], part, *node.args[2:])
+            at = end
