@@ -257,8 +257,8 @@ def cat(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue
     out = graph.val
     parts = [x for x in tensors if tuple(x.size) != (0,)]
     memory = all(isinstance(x, Strided) for x in parts)
-    small = out.device.type == "cuda" and out.numel() <= SMALL
-    if not parts or len(parts) > (MOST_SMALL_PARTS if small else MOST_PARTS) or memory or any(x.dtype != out.dtype for x in parts):
+    most = MOST_SMALL_PARTS if out.device.type == "cuda" and out.numel() <= SMALL else MOST_PARTS
+    if not parts or len(parts) > most or memory or any(x.dtype != out.dtype for x in parts):
         raise Unlowered
     dim %= out.dim()
     ends = [0]
