@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sysconfig
 import threading
@@ -129,7 +130,8 @@ class FrameCompiler:
     def _answer(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         """What the hook is to do with a call that no entry fits."""
         code = func.__code__
-        self.asked.setdefault(id(code), weakref.ref(code, lambda _, at=id(code), asked=self.asked: asked.pop(at, None)))
+        if id(code) not in self.asked:
+            self.asked[id(code)] = weakref.ref(code, functools.partial(_forget, self.asked, id(code)))
         entries = [e for e in state.entries if e.owner is self.owner]
         if not entries:
             self.seen.pop(code, None)
@@ -248,8 +250,10 @@ class FrameCompiler:
         self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int
     ) -> tuple[TraceResult, Trace]:
         speculation: dict[int, Any] = {}
+        seen = self.seen.setdefault(func.__code__, Seen())
+        seen.concrete = False
         for _ in range(MAX_RESTARTS):
-            graph = GraphBuilder(fake_mode(), self.seen.setdefault(func.__code__, Seen()))
+            graph = GraphBuilder(fake_mode(), seen)
             trace = Trace(func, locals_, self.options, graph, speculation, captures)
             graph.tx = trace
             trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)
@@ -289,12 +293,17 @@ class FrameCompiler:
         lowered = guard_program.lower(list(trace.guards), result.graph_inputs)
         for guard in trace.guards:
             log("guards", guard)
-        described = [_description(list(trace.guards), i) for i in lowered.guard_of_op]
+        guards = list(trace.guards)
+        described = [_description(guards, i) for i in lowered.guard_of_op]
         direct = None
         if result.direct_output is not None and result.compiled is not None:
             registers = tuple(lowered.registers[s] for s in result.graph_inputs)
             direct = _C.DirectCall(result.compiled, registers, result.direct_output)
         return _C.Entry(self.owner, lowered.program, result.code, direct, described)
+
+
+def _forget(asked: dict[int, Any], at: int, _: Any) -> None:
+    asked.pop(at, None)
 
 
 def _release(owner: object, asked: dict[int, weakref.ref[types.CodeType]]) -> None:

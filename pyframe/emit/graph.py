@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -16,7 +18,7 @@ from ..core.expr import Number, Tree, sources
 from ..core.guard import Guard, UserLine
 from ..core.source import Source
 from ..core.tracer import Tracer
-from ..errors import SkipFrame, UserError
+from ..errors import Restart, SkipFrame, UserError
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
 from ..vars.dynamic import Seen, fake_of
@@ -240,23 +242,36 @@ class GraphBuilder:
         node_kwargs = {k: self._value(v, fake=False) for k, v in kwargs.items()}
         label = target if isinstance(target, str) else getattr(target, "__name__", repr(target))
         try:
-            with self.fake_mode:
+            with self.fake_mode, self._kernels():
                 result = run(*fake_args, **fake_kwargs)
         except DataDependentOutputException as error:
             tx.graph_break("tensor-to-python", f"{label}: {error}")
         except DynamicOutputShapeException as error:
             tx.graph_break("data-dependent-shape", f"{label}: {error}")
         except (NotImplementedError, torch._subclasses.fake_tensor.UnsupportedFakeTensorException) as error:
+            self._try_concrete()
             tx.graph_break("unsupported-torch-op", f"{label}: {error}")
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             if isinstance(error, GuardOnDataDependentSymNode):
                 tx.graph_break("data-dependent-branch", f"{label}: depends on {error.cond}")
+            self._try_concrete()
             tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
         node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         tensors = list(_tensors((*args, *kwargs.values())))
         if isinstance(result, str) and tensors and target != "type":
             tx.graph_break("tensor-to-python", f"{label} gives text about a tensor")
         return self._wrap(node, result, tensors)
+
+    def _try_concrete(self) -> None:
+        """After a failure with symbolic sizes, which an operator may not know: trace again without any."""
+        if self._shapes is not None:
+            self.seen.concrete = True
+            raise Restart()
+
+    def _kernels(self) -> Any:
+        """With symbolic sizes, operators run kernels written in Python where there are any: those of C++ may need
+        concrete sizes."""
+        return contextlib.nullcontext() if self._shapes is None else enable_python_dispatcher()
 
     def _annotate(self, node: fx.Node) -> fx.Node:
         if self.tx is not None:

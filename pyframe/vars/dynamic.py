@@ -41,11 +41,13 @@ class Mark:
 
 @dataclass(slots=True)
 class Seen:
-    """Sizes and numbers that the captures of one code met, by source, and which of them varied."""
+    """Sizes and numbers that the captures of one code met, by source, and which of them varied.  `concrete`: the
+    capture being made has no symbols."""
 
     numbers: dict[Source, Any] = field(default_factory=dict)
     sizes: dict[Source, tuple[int, ...]] = field(default_factory=dict)
     varied: set[tuple[Source, int | None]] = field(default_factory=set)
+    concrete: bool = False
 
     def number_varies(self, source: Source, value: Any) -> bool:
         if self.numbers.setdefault(source, value) != value:
@@ -83,7 +85,8 @@ def wrap_number(tx: Any, value: int | float, source: Source | None) -> NumberVar
         return None
     varies = tx.graph.seen.number_varies(source, value)
     if type(value) is int:
-        if value in (0, 1) or abs(value) >= _LARGEST or not (varies or (tx.options.dynamic and _is_argument(source))):
+        chosen = varies or (tx.options.dynamic and _is_argument(source))
+        if not chosen or tx.graph.seen.concrete or value in (0, 1) or abs(value) >= _LARGEST:
             return None
         tx.guard(source, "TYPE", int)
         sym = tx.graph.shapes.integer(source, value)
@@ -149,6 +152,8 @@ def _dynamic_dims(tx: Any, value: torch.Tensor, source: Source) -> dict[int, Mar
             chosen.pop(dim, None)
         elif 0 <= dim < len(sizes):
             chosen[dim] = mark
+    if tx.graph.seen.concrete:
+        return {}
     return {dim: mark for dim, mark in chosen.items() if sizes[dim] > 1 or mark.kind == "unbacked"}
 
 

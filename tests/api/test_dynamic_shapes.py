@@ -269,6 +269,42 @@ def test_torch_check_is_a_guard():
         pyframe.compile(fn, backend="eager")(torch.randn(3))
 
 
+def test_operators_with_kernels_in_python():
+    def fn(x):
+        return F.pad(x, (0, 8 - x.shape[-1] % 8)), F.interpolate(x[None], scale_factor=2.0), x.unfold(1, 2, 1), x.diff()
+
+    compare(fn, sized((2, 5), (3, 6), (4, 11), (5, 20)), 2)
+
+
+def test_operators_that_do_not_know_symbols_are_captured_for_one_size():
+    library = torch.library.Library("pyframe_dynamic_test", "DEF")
+    library.define("doubled(Tensor x) -> Tensor")
+    library.impl("doubled", lambda x: x * 2, "CPU")
+
+    def doubled(x):
+        if any(type(size) is not int for size in x.shape):
+            raise RuntimeError("only for concrete sizes")
+        return torch.empty_like(x)
+
+    library.impl("doubled", doubled, "Meta")
+    op = torch.ops.pyframe_dynamic_test.doubled
+    compare(lambda x: op(x + 1) + 1, sized(4, 5, 6), 3)
+    assert not counters["graph_breaks"]
+
+
+def test_a_call_that_fails_does_not_end_symbols():
+    def fn(x, y):
+        return x @ y
+
+    fast = compare(fn, [(torch.randn(n, 3), torch.randn(3, n)) for n in (4, 5)], 2)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        fast(torch.randn(6, 3), torch.randn(4, 6))
+    before = counters["graphs"]
+    for n in (7, 8, 9):
+        alike(fast(torch.randn(n, 3) * 0, torch.randn(3, n)), torch.zeros(n, n))
+    assert counters["graphs"] == before
+
+
 # ---- marks ------------------------------------------------------------------------------------------------
 
 
