@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -193,8 +194,22 @@ class Frame:
         region = self.flow.region[self.at]
         if region is None:
             return False
-        handler = self.flow.instrs[self.flow.place[region.handler]]
-        return handler.op != "CALL_INTRINSIC_1"  # of the whole body: StopIteration becomes RuntimeError
+        return not self._ignores_close(self.flow.place[region.handler])
+
+    def _ignores_close(self, at: int) -> bool:
+        """Whether the handler at `at` lets a GeneratorExit pass without running code of the program."""
+        instrs = self.flow.instrs
+        if instrs[at].op == "CALL_INTRINSIC_1":  # of the whole body: StopIteration becomes RuntimeError
+            return True
+        if instrs[at].op != "PUSH_EXC_INFO":
+            return False
+        at += 1
+        while [each.op for each in instrs[at : at + 3]] == ["LOAD_GLOBAL", "CHECK_EXC_MATCH", "POP_JUMP_IF_FALSE"]:
+            caught = getattr(builtins, instrs[at].arg, BaseException)
+            if instrs[at].arg in self.globals or not issubclass(caught, Exception):
+                return False
+            at = self.flow.place[instrs[at + 2].arg]
+        return instrs[at].op == "RERAISE"
 
     def unwind(self, raised: Raised) -> None:
         """Go to the handler of the exception, or let it leave the frame."""
