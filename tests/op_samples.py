@@ -49,6 +49,8 @@ CASES = {
     "bf16": (lambda a, b: torch.sigmoid(a) * b + 1, f32(4, 8).bfloat16(), f32(8).bfloat16()),
     "bf16_f32": (lambda a, b: a * b, f32(4, 8).bfloat16(), f32(8)),
     "pow": (lambda a: (a**2, a**3, a**4, a**0.5, a**-1, a**1.7, a ** a), pos(5)),
+    "shifts": (lambda a, b: (a << 3, a >> 2, (a - 500) >> 4, b >> 1, b << 7, a >> 63), i64(1000, 7), i64(255, 9).to(torch.uint8)),
+    "shifts_of_32_bits": (lambda a: (a >> 8 & 0xFFFFFF, a << 31, a >> 31), torch.randint(-(2**31), 2**31, (9,), dtype=torch.int32)),
     "pow_int": (lambda a: a**3, i64(5, 5)),
     "clamp": (lambda a, b: (a.clamp(-0.5, 0.5), a.clamp(min=0), torch.clamp(a, b)), f32(5), f32(5)),
     "where": (lambda a, b: (torch.where(a > 0, a, b), a.masked_fill(b > 0, 7.0), torch.where(a > 0, 1.0, 0.0)), f32(5), f32(5)),

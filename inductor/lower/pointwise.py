@@ -25,6 +25,7 @@ _SAME_UNARY = "neg abs sign relu"
 _BINARY = "atan2 fmod remainder maximum minimum bitwise_and bitwise_or bitwise_xor"
 _COMPARE = "eq ne lt le gt ge"
 _LOGICAL = "logical_and logical_or logical_xor"
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _BOOL_FORM = {"add": "bitwise_or", "mul": "bitwise_and", "maximum": "bitwise_or", "minimum": "bitwise_and"}
 
 
@@ -213,6 +214,25 @@ def logical_not(graph: Any, x: TensorValue) -> TensorValue:
 def bitwise_not(graph: Any, x: TensorValue) -> TensorValue:
     """~x"""
     return elementwise(graph, ops.logical_not if x.dtype == torch.bool else ops.bitwise_not, x)
+
+
+@lowering("bitwise_left_shift", "__lshift__")
+def left_shift(graph: Any, x: Any, by: Any) -> TensorValue:
+    """x << by, for a constant"""
+    return _shifted(graph, ops.bitwise_left_shift, x, by)
+
+
+@lowering("bitwise_right_shift", "__rshift__")
+def right_shift(graph: Any, x: Any, by: Any) -> TensorValue:
+    """x >> by, for a constant; keeps the sign"""
+    return _shifted(graph, ops.bitwise_right_shift, x, by)
+
+
+def _shifted(graph: Any, op: Callable[..., Any], x: Any, by: Any) -> TensorValue:
+    integers = is_value(x) and graph.val.dtype == x.dtype and x.dtype in _INTEGERS
+    if not integers or type(by) is not int or not 0 <= by < torch.iinfo(x.dtype).bits:
+        raise Unlowered  # counts of all the width or more mean something else in C and in torch
+    return elementwise(graph, op, x, by)
 
 
 @lowering("where")

@@ -359,15 +359,25 @@ def test_a_kernel_that_triton_compiled(x):
     torch.testing.assert_close(make_plan(spec, (kernel,))(x, 7)[0], 3 * x + 1)
 
 
-@pytest.mark.parametrize("n, budget_us", [(1, 8), (5, 20), (50, 120)])
-def test_host_time_of_a_call(x, n, budget_us):
-    plan = chain(n)
+def host_seconds(call):
     best = float("inf")
     for _ in range(30):  # short bursts: the queue must not fill up
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(10):
-            plan(x)
+            call()
         best = min(best, (time.perf_counter() - start) / 10)
-    print(f"{n} kernels: {best * 1e6:.1f} us on the host")
-    assert best * 1e6 < budget_us
+    return best
+
+
+@pytest.mark.parametrize("n", [1, 5, 50])
+def test_host_time_of_a_call(x, n):
+    plan, out = chain(n), torch.empty_like(x)
+
+    def eager():  # the same number of launches
+        for _ in range(n):
+            torch.add(x, 1, out=out)
+
+    ours, theirs = host_seconds(lambda: plan(x)), host_seconds(eager)
+    print(f"{n} kernels: {ours * 1e6:.1f} us on the host, eager {theirs * 1e6:.1f} us")
+    assert ours < theirs * 0.9 + 5e-6  # what a call costs whatever is in it
