@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.effects import Effect
 from ..vars.base import Var
-from ..vars.dictlike import fill
+from ..vars.builtin_instance import fill
 from ..vars.function import CellVar
 from .reconstruct import Codegen
 

@@ -3,52 +3,27 @@
 from __future__ import annotations
 
 import abc
-import collections
 import dataclasses
 import functools
 import inspect
-import operator
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 from ..core.tracer import Tracer
-from . import slots
+from . import builtins_containers, builtins_iterate, builtins_operator, slots
 from .base import NotConstant, Var
-from .const import BINARY, COMPARE, ConstVar, MethodVar, fold, make
-from .deque import DequeVar
+from .const import ConstVar, fold, make
 from .exception import Raised, TracebackVar
-from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, Handler, PartialVar
+from .function import BoundMethodVar, BuiltinVar, Handler, PartialVar
 from .identity import IdVar
 from .instance import MISSING, InstanceVar, lookup
-from .iterator import GeneratorVar, ItemsIteratorVar, IteratorVar, LazyVar
+from .iterator import GeneratorVar
 from .klass import ClassVar, SuperVar, type_var
-from .mapping import DictVar, key_of, pairs_of
+from .models import Args, Kwargs, is_callable, known, model
 from .polyfills import builtins as polyfills
-from .sequence import ListVar, SequenceVar, SliceVar, TupleVar, sorted_items
-from .sets import SetVar
+from .sequence import ListVar, TupleVar, sorted_items
 from .text import format_of, hash_of, repr_of, str_of
-
-Args = list[Var]
-Kwargs = dict[str, Var]
-
-
-def model(*targets: Any) -> Callable[[Handler], Handler]:
-    def register(fn: Handler) -> Handler:
-        for target in targets:
-            BUILTINS[target] = fn
-        return fn
-
-    return register
-
-
-def _bool(value: bool) -> Var:
-    return ConstVar(bool(value))
-
-
-def _items(tx: Tracer, args: Args) -> list[Var]:
-    return args[0].unpack(tx) if args else []
 
 
 @model(len)
@@ -58,35 +33,7 @@ def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(bool)
 def _to_bool(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return _bool(bool(args) and args[0].truth(tx))
-
-
-@model(iter)
-def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    if len(args) == 1:
-        return args[0].iterate(tx)
-    function, sentinel = args
-
-    def step(tx: Tracer) -> Var | None:
-        item = tx.call(function, [], {})
-        return None if slots.compare(tx, "==", item, sentinel).truth(tx) else item
-
-    return LazyVar(_CALL_ITERATOR, step, args, rebuild=iter)
-
-
-_CALL_ITERATOR: type = type(iter(int, 1))
-
-
-@model(next)
-def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    if isinstance(args[0], InstanceVar) and len(args) == 1:
-        return args[0]._invoke(tx, "__next__")
-    item = args[0].next_(tx)
-    if item is not None:
-        return item
-    if len(args) > 1:
-        return args[1]
-    return args[0].stop(tx) if isinstance(args[0], IteratorVar) else tx.raise_(StopIteration)
+    return known(bool(args) and args[0].truth(tx))
 
 
 @model(isinstance)
@@ -96,19 +43,19 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     except NotConstant:
         return args[0].unsupported(tx, "isinstance()")
     if isinstance(args[1], TupleVar):
-        return _bool(any(_isinstance(tx, [args[0], each], {}).truth(tx) for each in args[1].items))
+        return known(any(_isinstance(tx, [args[0], each], {}).truth(tx) for each in args[1].items))
     if isinstance(args[1], ClassVar):
         check = lookup(type(args[1].value), "__instancecheck__")
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
             if not _of_torch(check):
-                return _bool(args[1].getattr_(tx, "__instancecheck__").call(tx, [args[0]], {}).truth(tx))
+                return known(args[1].getattr_(tx, "__instancecheck__").call(tx, [args[0]], {}).truth(tx))
     of_typing = isinstance(args[1], InstanceVar) and args[1].cls.__module__ == "typing"
     classes = args[1].value if of_typing else args[1].constant()  # type: ignore[attr-defined]
     value = slots.constant_or(args[0], None)
     if isinstance(args[0], InstanceVar) and isinstance(args[0].value, kind):
         value = args[0].value
     try:
-        return _bool(issubclass(kind, classes) or (value is not None and isinstance(value, classes)))
+        return known(issubclass(kind, classes) or (value is not None and isinstance(value, classes)))
     except TypeError:
         return fold(tx, isinstance, None, classes)  # raises
 
@@ -122,7 +69,7 @@ def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[1], ClassVar):
         check = lookup(type(args[1].value), "__subclasscheck__")
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
-            return _bool(args[1].getattr_(tx, "__subclasscheck__").call(tx, [args[0]], {}).truth(tx))
+            return known(args[1].getattr_(tx, "__subclasscheck__").call(tx, [args[0]], {}).truth(tx))
     return fold(tx, issubclass, args[0].constant(), args[1].constant())
 
 
@@ -152,7 +99,7 @@ def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(hasattr)
 def _hasattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return _bool(_attribute(tx, args[0], args[1].constant()) is not None)
+    return known(_attribute(tx, args[0], args[1].constant()) is not None)
 
 
 @model(setattr)
@@ -193,229 +140,6 @@ def _object_init(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @model(object)
 def _object(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return InstanceVar.fresh(object)
-
-
-@model(list)
-def _list(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return ListVar(_items(tx, args))
-
-
-@model(tuple)
-def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    if args and type(args[0]) is TupleVar:
-        return args[0]
-    return TupleVar(_items(tx, args))
-
-
-@model(set)
-def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return SetVar([key_of(tx, item) for item in _items(tx, args)])
-
-
-@model(frozenset)
-def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return SetVar([key_of(tx, item) for item in _items(tx, args)], None, frozenset)
-
-
-def _mapping(cls: type) -> Handler:
-    def build(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-        if len(args) > 1:
-            tx.raise_(TypeError, f"{cls.__name__} expected at most 1 argument, got {len(args)}")
-        items = dict(pairs_of(tx, args[0])) if args else {}
-        items.update(kwargs)
-        return DictVar(items, None, cls)
-
-    return build
-
-
-model(dict)(_mapping(dict))
-model(collections.OrderedDict)(_mapping(collections.OrderedDict))
-
-
-@model(dict.fromkeys, collections.OrderedDict.fromkeys)
-def _fromkeys(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return DictVar({})._fromkeys(tx, *args)
-
-
-@model(collections.defaultdict)
-def _defaultdict(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    factory = args[0] if args and slots.constant_or(args[0], 0) is not None else None
-    if factory is not None and not _callable(tx, [factory], {}).truth(tx):
-        tx.raise_(TypeError, "first argument must be callable or None")
-    items = dict(pairs_of(tx, args[1])) if len(args) > 1 else {}
-    return DictVar({**items, **kwargs}, None, collections.defaultdict, factory)
-
-
-@model(collections.deque)
-def _deque(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    limit = args[1] if len(args) > 1 else kwargs.get("maxlen", ConstVar(None))
-    items = _items(tx, args)
-    size = limit.constant()
-    return DequeVar(items[len(items) - size :] if size is not None and len(items) > size else items, size)
-
-
-@model(range)
-def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return fold(tx, range, *(slots.index(tx, arg) for arg in args))
-
-
-@model(slice)
-def _slice(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    none: Var = ConstVar(None)
-    return SliceVar(none, args[0], none) if len(args) == 1 else SliceVar(*[*args, none][:3])
-
-
-def _row(tx: Tracer, iterators: list[Var]) -> list[Var] | None:
-    """The next item of each iterator; None once one has ended."""
-    row = []
-    for iterator in iterators:
-        item = iterator.next_(tx)
-        if item is None:
-            return None
-        row.append(item)
-    return row
-
-
-def _strict_row(tx: Tracer, iterators: list[Var]) -> list[Var] | None:
-    row: list[Var] = []
-    for place, iterator in enumerate(iterators):
-        item = iterator.next_(tx)
-        if item is not None:
-            row.append(item)
-            continue
-        if place:
-            others = "argument 1" if place == 1 else f"arguments 1-{place}"
-            tx.raise_(ValueError, f"zip() argument {place + 1} is shorter than {others}")
-        for later in range(1, len(iterators)):
-            if iterators[later].next_(tx) is not None:
-                others = "argument 1" if later == 1 else f"arguments 1-{later}"
-                tx.raise_(ValueError, f"zip() argument {later + 1} is longer than {others}")
-        return None
-    return row
-
-
-@model(zip)
-def _zip(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    strict = "strict" in kwargs and kwargs["strict"].truth(tx)
-    parts = [arg.iterate(tx) for arg in args]
-
-    def step(tx: Tracer) -> Var | None:
-        row = (_strict_row if strict else _row)(tx, parts)
-        return TupleVar(row) if row else None
-
-    return LazyVar(zip, step, parts, kwargs)
-
-
-@model(map)
-def _map(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    if len(args) < 2:
-        tx.raise_(TypeError, "map() must have at least two arguments.")
-    parts = [arg.iterate(tx) for arg in args[1:]]
-
-    def step(tx: Tracer) -> Var | None:
-        row = _row(tx, parts)
-        return None if row is None else tx.call(args[0], row, {})
-
-    return LazyVar(map, step, [args[0], *parts])
-
-
-@model(filter)
-def _filter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    test = None if slots.constant_or(args[0], 0) is None else args[0]
-    source = args[1].iterate(tx)
-
-    def step(tx: Tracer) -> Var | None:
-        while (item := source.next_(tx)) is not None:
-            if (item if test is None else tx.call(test, [item], {})).truth(tx):
-                return item
-        return None
-
-    return LazyVar(filter, step, [args[0], source])
-
-
-@model(enumerate)
-def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    start = args[1] if len(args) > 1 else kwargs.get("start", ConstVar(0))
-    source = args[0].iterate(tx)
-    parts: list[Var] = [source, ConstVar(slots.index(tx, start))]
-
-    def step(tx: Tracer) -> Var | None:
-        item, number = source.next_(tx), parts[1]
-        if item is None:
-            return None
-        parts[1] = ConstVar(number.constant() + 1)
-        return TupleVar([number, item])
-
-    return LazyVar(enumerate, step, parts)
-
-
-@model(reversed)
-def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    if isinstance(args[0], InstanceVar) and lookup(args[0].cls, "__reversed__") is not MISSING:
-        return args[0]._invoke(tx, "__reversed__")
-    if isinstance(args[0], InstanceVar):
-        size = slots.index(tx, args[0].length(tx))
-        return ItemsIteratorVar([args[0].getitem(tx, ConstVar(at)) for at in reversed(range(size))])
-    if isinstance(args[0], SetVar | IteratorVar):
-        tx.raise_(TypeError, f"{slots.type_name(args[0])!r} object is not reversible")
-    return ItemsIteratorVar(args[0].unpack(tx)[::-1])
-
-
-@model(sorted)
-def _sorted(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return ListVar(sorted_items(tx, args[0].unpack(tx), kwargs.get("key"), kwargs.get("reverse")))
-
-
-@model(any)
-def _any(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    iterator = args[0].iterate(tx)
-    while (item := iterator.next_(tx)) is not None:
-        if item.truth(tx):
-            return _bool(True)
-    return _bool(False)
-
-
-@model(all)
-def _all(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    iterator = args[0].iterate(tx)
-    while (item := iterator.next_(tx)) is not None:
-        if not item.truth(tx):
-            return _bool(False)
-    return _bool(True)
-
-
-@model(sum)
-def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    total = args[1] if len(args) > 1 else kwargs.get("start", ConstVar(0))
-    if slots.has_type(total, str, bytes):
-        kind = "strings" if slots.has_type(total, str) else "bytes"
-        tx.raise_(TypeError, f"sum() can't sum {kind} [use {'' if kind == 'strings' else 'b'}''.join(seq) instead]")
-    iterator = args[0].iterate(tx)
-    while (item := iterator.next_(tx)) is not None:
-        total = slots.binary(tx, "+", total, item)
-    return total
-
-
-def _extreme(symbol: str, name: str) -> Handler:
-    def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-        items = args if len(args) > 1 else args[0].unpack(tx)
-        if not items:
-            empty = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
-            return kwargs.get("default") or tx.raise_(ValueError, f"{name}() {empty}")
-        key = kwargs.get("key")
-        key = None if key is not None and slots.constant_or(key, 0) is None else key
-        keys = items if key is None else [tx.call(key, [item], {}) for item in items]
-        best = 0
-        for at in range(1, len(items)):
-            if slots.compare(tx, symbol, keys[at], keys[best]).truth(tx):
-                best = at
-        return items[best]
-
-    return run
-
-
-model(min)(_extreme("<", "min"))
-model(max)(_extreme(">", "max"))
 
 
 def _via(function: Any, method: str) -> Handler:
@@ -538,7 +262,7 @@ def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(callable)
 def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return _bool(lookup(type_var(tx, args[0]).constant(), "__call__") is not MISSING)
+    return known(is_callable(tx, args[0]))
 
 
 @model(vars)
@@ -576,38 +300,6 @@ def _descriptor(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return tx.graph_break("unsupported-object", "making a descriptor")
 
 
-def _binary_model(symbol: str) -> Handler:
-    return lambda tx, args, kwargs: slots.binary(tx, symbol, args[0], args[1])
-
-
-def _compare_model(symbol: str) -> Handler:
-    return lambda tx, args, kwargs: slots.compare(tx, symbol, args[0], args[1])
-
-
-for _symbol, _fn in BINARY.items():
-    model(_fn)(_binary_model(_symbol))
-    _in_place = getattr(operator, f"i{_fn.__name__.strip('_')}", None)
-    if _in_place is not None:
-        model(_in_place)(_binary_model(f"{_symbol}="))
-for _symbol, _fn in COMPARE.items():
-    model(_fn)(_compare_model(_symbol))
-model(operator.abs)(lambda tx, args, kwargs: BUILTINS[abs](tx, args, kwargs))
-model(operator.index)(lambda tx, args, kwargs: ConstVar(slots.index(tx, args[0])))
-model(operator.neg)(lambda tx, args, kwargs: args[0].unary(tx, "-"))
-model(operator.pos)(lambda tx, args, kwargs: args[0].unary(tx, "+"))
-model(operator.invert)(lambda tx, args, kwargs: args[0].unary(tx, "~"))
-model(operator.getitem)(lambda tx, args, kwargs: args[0].getitem(tx, args[1]))
-model(operator.setitem)(lambda tx, args, kwargs: args[0].setitem(tx, args[1], args[2]) or ConstVar(None))
-model(operator.delitem)(lambda tx, args, kwargs: args[0].setitem(tx, args[1], None) or ConstVar(None))
-model(operator.concat)(_binary_model("+"))
-model(operator.iconcat)(_binary_model("+="))
-model(operator.not_)(lambda tx, args, kwargs: _bool(not args[0].truth(tx)))
-model(operator.truth)(lambda tx, args, kwargs: _bool(args[0].truth(tx)))
-model(operator.contains)(lambda tx, args, kwargs: _bool(args[0].contains(tx, args[1])))
-model(operator.is_)(lambda tx, args, kwargs: _bool(slots.identical(tx, args[0], args[1])))
-model(operator.is_not)(lambda tx, args, kwargs: _bool(not slots.identical(tx, args[0], args[1])))
-
-
 def _polyfill(target: Any, function: types.FunctionType) -> Handler:
     def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         result = tx.inline(function, args, kwargs)
@@ -624,7 +316,6 @@ for _target, _replacement in polyfills.TABLE.items():
     model(_target)(_polyfill(_target, _replacement))
 
 
-__all__ = ["BuiltinVar", "ClassVar", "FunctionVar", "MethodVar", "SequenceVar", "make"]
 
 
 @model(object.__getattribute__)
@@ -653,3 +344,7 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         found = found.replace(parameters=list(found.parameters.values())[1:])
     tx.keep_alive.append(found)
     return tx.wrap(found, tx.const_source(found, "signature"))
+
+
+# The files that fill the table by being imported.
+MODELS = (builtins_containers, builtins_iterate, builtins_operator)

@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping, Sequence
 
 from ..core.tracer import Tracer
-from . import dictlike, slots
+from . import builtin_instance, slots
 from .base import NotConstant, Var
 from .const import fold
 from .exception import ExceptionVar
@@ -60,9 +60,9 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
         return NamedTupleVar(cls, args[0].unpack(tx) if args else [])
     if cls in BUILTINS:
         return BUILTINS[cls](tx, list(args), dict(kwargs))
-    kind = dictlike.kind_of(cls)
+    kind = builtin_instance.kind_of(cls)
     if kind is not None and issubclass(kind, base) and cls.__flags__ & _HEAP_TYPE:
-        return dictlike.fresh(tx, cls, args, kwargs)
+        return builtin_instance.fresh(tx, cls, args, kwargs)
     if cls in (bytes, complex):
         try:
             return fold(tx, cls, *(arg.plain() for arg in args), **{k: v.plain() for k, v in kwargs.items()})
@@ -114,7 +114,7 @@ def _new_of(base: type) -> Handler:
 
 
 _ERRORS = [kind for kind in vars(builtins).values() if isinstance(kind, type) and issubclass(kind, BaseException)]
-for _base in (object, types.SimpleNamespace, *dictlike.KINDS, *_ERRORS):
+for _base in (object, types.SimpleNamespace, *builtin_instance.KINDS, *_ERRORS):
     if "__new__" in _base.__dict__:
         BUILTINS[_base.__new__] = _new_of(_base)
 BUILTINS[type.__call__] = type_call

@@ -18,11 +18,11 @@ from .. import _C
 from ..core.source import AttrSource, CallSource, ConstSource, DictItemSource, FuncPartSource, SeqItemSource, Source
 from .autogradfn import MODELS as AUTOGRAD_MODELS
 from .base import Var
+from .builtin_instance import SCALARS, BuiltinInstanceVar, kind_of
 from .cached import CACHED, CachedFunctionVar
 from .const import ConstVar, MethodVar
 from .context import MODELS as CONTEXT_MODELS
 from .deque import DequeVar
-from .dictlike import SCALARS, BuiltinInstanceVar, kind_of
 from .dynamic import wrap_number, wrap_tensor
 from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar

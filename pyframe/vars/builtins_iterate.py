@@ -1,0 +1,198 @@
+"""Models of the builtins that iterate: lazy ones, and those that use up what they are given."""
+
+from __future__ import annotations
+
+import sys
+
+from ..core.tracer import Tracer
+from . import slots
+from .base import Var
+from .const import ConstVar
+from .function import Handler
+from .instance import InstanceVar
+from .iterator import ItemsIteratorVar, IteratorVar, LazyVar
+from .lookup import MISSING, lookup
+from .models import Args, Kwargs, known, model
+from .sequence import ListVar, TupleVar, sorted_items
+from .sets import SetVar
+
+
+@model(iter)
+def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if len(args) == 1:
+        return args[0].iterate(tx)
+    function, sentinel = args
+
+    def step(tx: Tracer) -> Var | None:
+        item = tx.call(function, [], {})
+        return None if slots.compare(tx, "==", item, sentinel).truth(tx) else item
+
+    return LazyVar(_CALL_ITERATOR, step, args, rebuild=iter)
+
+
+_CALL_ITERATOR: type = type(iter(int, 1))
+
+
+@model(next)
+def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if isinstance(args[0], InstanceVar) and len(args) == 1:
+        return args[0]._invoke(tx, "__next__")
+    item = args[0].next_(tx)
+    if item is not None:
+        return item
+    if len(args) > 1:
+        return args[1]
+    return args[0].stop(tx) if isinstance(args[0], IteratorVar) else tx.raise_(StopIteration)
+
+
+def _row(tx: Tracer, iterators: list[Var]) -> list[Var] | None:
+    """The next item of each iterator; None once one has ended."""
+    row = []
+    for iterator in iterators:
+        item = iterator.next_(tx)
+        if item is None:
+            return None
+        row.append(item)
+    return row
+
+
+def _strict_row(tx: Tracer, iterators: list[Var]) -> list[Var] | None:
+    row: list[Var] = []
+    for place, iterator in enumerate(iterators):
+        item = iterator.next_(tx)
+        if item is not None:
+            row.append(item)
+            continue
+        if place:
+            others = "argument 1" if place == 1 else f"arguments 1-{place}"
+            tx.raise_(ValueError, f"zip() argument {place + 1} is shorter than {others}")
+        for later in range(1, len(iterators)):
+            if iterators[later].next_(tx) is not None:
+                others = "argument 1" if later == 1 else f"arguments 1-{later}"
+                tx.raise_(ValueError, f"zip() argument {later + 1} is longer than {others}")
+        return None
+    return row
+
+
+@model(zip)
+def _zip(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    strict = "strict" in kwargs and kwargs["strict"].truth(tx)
+    parts = [arg.iterate(tx) for arg in args]
+
+    def step(tx: Tracer) -> Var | None:
+        row = (_strict_row if strict else _row)(tx, parts)
+        return TupleVar(row) if row else None
+
+    return LazyVar(zip, step, parts, kwargs)
+
+
+@model(map)
+def _map(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if len(args) < 2:
+        tx.raise_(TypeError, "map() must have at least two arguments.")
+    parts = [arg.iterate(tx) for arg in args[1:]]
+
+    def step(tx: Tracer) -> Var | None:
+        row = _row(tx, parts)
+        return None if row is None else tx.call(args[0], row, {})
+
+    return LazyVar(map, step, [args[0], *parts])
+
+
+@model(filter)
+def _filter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    test = None if slots.constant_or(args[0], 0) is None else args[0]
+    source = args[1].iterate(tx)
+
+    def step(tx: Tracer) -> Var | None:
+        while (item := source.next_(tx)) is not None:
+            if (item if test is None else tx.call(test, [item], {})).truth(tx):
+                return item
+        return None
+
+    return LazyVar(filter, step, [args[0], source])
+
+
+@model(enumerate)
+def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    start = args[1] if len(args) > 1 else kwargs.get("start", ConstVar(0))
+    source = args[0].iterate(tx)
+    parts: list[Var] = [source, ConstVar(slots.index(tx, start))]
+
+    def step(tx: Tracer) -> Var | None:
+        item, number = source.next_(tx), parts[1]
+        if item is None:
+            return None
+        parts[1] = ConstVar(number.constant() + 1)
+        return TupleVar([number, item])
+
+    return LazyVar(enumerate, step, parts)
+
+
+@model(reversed)
+def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if isinstance(args[0], InstanceVar) and lookup(args[0].cls, "__reversed__") is not MISSING:
+        return args[0]._invoke(tx, "__reversed__")
+    if isinstance(args[0], InstanceVar):
+        size = slots.index(tx, args[0].length(tx))
+        return ItemsIteratorVar([args[0].getitem(tx, ConstVar(at)) for at in reversed(range(size))])
+    if isinstance(args[0], SetVar | IteratorVar):
+        tx.raise_(TypeError, f"{slots.type_name(args[0])!r} object is not reversible")
+    return ItemsIteratorVar(args[0].unpack(tx)[::-1])
+
+
+@model(sorted)
+def _sorted(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return ListVar(sorted_items(tx, args[0].unpack(tx), kwargs.get("key"), kwargs.get("reverse")))
+
+
+@model(any)
+def _any(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    iterator = args[0].iterate(tx)
+    while (item := iterator.next_(tx)) is not None:
+        if item.truth(tx):
+            return known(True)
+    return known(False)
+
+
+@model(all)
+def _all(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    iterator = args[0].iterate(tx)
+    while (item := iterator.next_(tx)) is not None:
+        if not item.truth(tx):
+            return known(False)
+    return known(True)
+
+
+@model(sum)
+def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    total = args[1] if len(args) > 1 else kwargs.get("start", ConstVar(0))
+    if slots.has_type(total, str, bytes):
+        kind = "strings" if slots.has_type(total, str) else "bytes"
+        tx.raise_(TypeError, f"sum() can't sum {kind} [use {'' if kind == 'strings' else 'b'}''.join(seq) instead]")
+    iterator = args[0].iterate(tx)
+    while (item := iterator.next_(tx)) is not None:
+        total = slots.binary(tx, "+", total, item)
+    return total
+
+
+def _extreme(symbol: str, name: str) -> Handler:
+    def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+        items = args if len(args) > 1 else args[0].unpack(tx)
+        if not items:
+            empty = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
+            return kwargs.get("default") or tx.raise_(ValueError, f"{name}() {empty}")
+        key = kwargs.get("key")
+        key = None if key is not None and slots.constant_or(key, 0) is None else key
+        keys = items if key is None else [tx.call(key, [item], {}) for item in items]
+        best = 0
+        for at in range(1, len(items)):
+            if slots.compare(tx, symbol, keys[at], keys[best]).truth(tx):
+                best = at
+        return items[best]
+
+    return run
+
+
+model(min)(_extreme("<", "min"))
+model(max)(_extreme(">", "max"))
