@@ -23,7 +23,8 @@ from .harness import RESULTS, report
 
 # ---- in the child ----
 def equal(a: Any, b: Any, seen: set[int] | None = None) -> bool:
-    """Same type and structure; tensors bitwise equal (NaN equal to NaN)."""
+    """Same type and structure; tensors equal but for rounding: asked whether they are compiled, some models take
+    another algorithm."""
     import torch
 
     seen = set() if seen is None else seen
@@ -46,7 +47,7 @@ def equal(a: Any, b: Any, seen: set[int] | None = None) -> bool:
 def _close(a: Any, b: Any) -> bool:
     import torch
 
-    return a.shape == b.shape and bool(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True))
+    return a.shape == b.shape and bool(torch.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True))
 
 
 def run_model(name: str, system: str) -> dict[str, Any]:
