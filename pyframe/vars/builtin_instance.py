@@ -55,9 +55,9 @@ class BuiltinInstanceVar(InstanceVar):
             return self.unsupported(tx, "copy()")
         if name == "__repr__" and self.kind is collections.OrderedDict:
             return self.unsupported(tx, "repr()")
-        result = dunder.call(tx, self.base, name, [_base(arg) for arg in args]) if not kwargs else None
+        result = dunder.call(tx, self.base, name, _operands(name, args)) if not kwargs else None
         if result is None:
-            result = self.base.call_method(tx, name, [_base(arg, self.kind) for arg in args], kwargs)
+            result = self.base.call_method(tx, name, _operands(name, args, self.kind), kwargs)
         return self if result is self.base else result
 
     def _init(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
@@ -162,6 +162,14 @@ def _python() -> None: ...
 
 def _exact(base: Var) -> Var:
     return TupleVar(base.items) if isinstance(base, TupleVar) else ConstVar(base.constant())
+
+
+# Methods that keep an argument, or give it back, as the object it is: its position.
+_KEPT = {"append": 0, "add": 0, "__setitem__": 1, "setdefault": 1, "get": 1, "pop": 1, "insert": 1}
+
+
+def _operands(name: str, args: Sequence[Var], kind: type | None = None) -> list[Var]:
+    return [arg if at == _KEPT.get(name) else _base(arg, kind) for at, arg in enumerate(args)]
 
 
 def _base(var: Var, kind: type | None = None) -> Var:
