@@ -150,7 +150,8 @@ def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) 
 
 
 def _generate_aten(
-    aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport
+    aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport,
+    release: bool = False,
 ) -> Artifact:
     show("ir", lambda: aten.print_readable(print_output=False))
     with report.phase("lower"):
@@ -160,7 +161,7 @@ def _generate_aten(
         groups = schedule(graph)
     show("schedule", print_schedule, groups)
     with report.phase("codegen"):
-        source, spec = codegen(groups, graph)
+        source, spec = codegen(groups, graph, release)
     form = _form(structure)
     sources = source.texts() if isinstance(source, Source) else source.kernels
     artifact = Artifact(spec, tuple(sources), form, structure if form is None else None)
@@ -215,18 +216,18 @@ def _generate_training(gm: fx.GraphModule, inputs: Sequence[Any], report: Compil
     forward = _generate_half(halves.forward, report)
     with ThreadPoolExecutor(1) as pool:  # the forward is built while the backward is generated
         building = pool.submit(_kernels, forward)
-        backward = _generate_half(halves.backward, report)
+        backward = _generate_half(halves.backward, report, release=True)
         with report.phase("build"):
             _kernels(backward)
             building.result()
     return TrainingArtifact(spec, forward, backward)
 
 
-def _generate_half(half: fx.GraphModule, report: CompileReport) -> Artifact:
+def _generate_half(half: fx.GraphModule, report: CompileReport, release: bool = False) -> Artifact:
     with report.phase("passes"):
         biases_apart(half)
     _, structure = pytree.tree_flatten([0] * len(output_of(half.graph).args[0]))
-    return _generate_aten(half, separate_results(half), structure, report)
+    return _generate_aten(half, separate_results(half), structure, report, release)
 
 
 def _half_plan(artifact: Artifact, report: CompileReport) -> Callable[..., Any]:

@@ -114,6 +114,13 @@ static PyMemberDef plan_members[] = {
     {NULL},
 };
 
+static PyMethodDef plan_methods[] = {
+    {"take", plan_take, METH_O,
+     "take(list): a call with the arguments in `list`, which is empty from then on, so that the plan can let go of each\n"
+     "as soon as it is not needed any more. Left as it is where the fallback is called."},
+    {NULL},
+};
+
 static PyTypeObject plan_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "inductor._C.Plan",
@@ -128,6 +135,7 @@ static PyTypeObject plan_type = {
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(plan_object, vectorcall),
     .tp_members = plan_members,
+    .tp_methods = plan_methods,
 };
 
 PyDoc_STRVAR(has_cuda_products_doc, "has_cuda_products() -> bool: whether matmul steps work in a plan for CUDA.");

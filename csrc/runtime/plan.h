@@ -126,5 +126,6 @@ void plan_clear_launch(launch *l);
 
 /* plan_run.c */
 PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+PyObject *plan_take(PyObject *self, PyObject *list);
 
 #endif

@@ -475,6 +475,9 @@ run_all(run *r, PyObject *const *args)
         }
         return PyObject_Vectorcall(plan->fallback, args, (size_t)n_args, NULL);
     }
+    if (r->given != NULL && PyList_SetSlice(r->given, 0, PyList_GET_SIZE(r->given), NULL) < 0) {
+        return NULL;
+    }
     /* Outputs and externs must not record autograd history. */
     bool grad = plan->toggles_grad && plan_api.grad_enabled();
     if (grad) {
@@ -502,18 +505,17 @@ run_on_cuda(run *r, PyObject *const *args)
     return result;
 }
 
-PyObject *
-plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static PyObject *
+call(PyObject *self, PyObject *const *args, Py_ssize_t n_args, Py_ssize_t named, PyObject *given)
 {
     plan_object *plan = (plan_object *)self;
-    Py_ssize_t n_args = PyVectorcall_NARGS(nargsf);
-    if (n_args != plan->n_inputs - plan->n_fixed || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) > 0)) {
+    if (n_args != plan->n_inputs - plan->n_fixed || named > 0) {
         PyErr_Format(PyExc_TypeError, "a compiled graph takes %zd positional arguments, not %zd",
                      plan->n_inputs - plan->n_fixed, n_args);
         return NULL;
     }
     buffer stack[STACK_BUFFERS];
-    run r = {.plan = plan, .buffers = stack};
+    run r = {.plan = plan, .buffers = stack, .given = given};
     if (plan->n_buffers > STACK_BUFFERS) {
         r.buffers = PyMem_Malloc((size_t)plan->n_buffers * sizeof *r.buffers);
         if (r.buffers == NULL) {
@@ -540,4 +542,20 @@ plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwname
     }
     Py_DECREF(self);
     return result;
+}
+
+PyObject *
+plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    return call(self, args, PyVectorcall_NARGS(nargsf), kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames), NULL);
+}
+
+PyObject *
+plan_take(PyObject *self, PyObject *list)
+{
+    if (!PyList_Check(list)) {
+        PyErr_Format(PyExc_TypeError, "take() needs a list, not %.100s", Py_TYPE(list)->tp_name);
+        return NULL;
+    }
+    return call(self, PySequence_Fast_ITEMS(list), PyList_GET_SIZE(list), 0, list);
 }

@@ -17,6 +17,7 @@ typedef struct run {
     int arena_is_plans;
     PyObject *arena_tensor; /* CUDA: what the arena is memory of */
     void *stream;           /* CUDA */
+    PyObject *given; /* the list that the arguments are in, to be emptied once they are read; NULL for a plain call */
     int64_t status; /* set by kernels of the CPU: an index was out of bounds */
 } run;
 

@@ -48,7 +48,7 @@ def wrap(
     """
     attributes, names = module_tensors(gm, inputs)
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        forward, backward = _without_autocast(forward), _without_autocast(backward)
+        forward = _without_autocast(forward)
     if spec.tangents:
         # less than Function.apply: no wrappers of function transforms come this far
         function = _make_function(spec, forward, backward, Rerun(gm, names, spec, inputs))
@@ -184,30 +184,45 @@ def _make_function(
         def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
             if torch.is_grad_enabled():
                 return again(ctx, tangents[:differentiable])
-            return gradients(ctx.saved_tensors, tangents[:differentiable])
+            given = list(ctx.saved_tensors)
+            ctx.maybe_clear_saved_tensors()  # what is not needed for another backward goes as soon as it is used
+            return gradients(given, tangents[:differentiable])
 
     return CompiledGraph
 
 
 class _Gradients:
-    """Calls the compiled backward: tangents laid out as it expects, gradients put where their inputs are."""
+    """Calls the compiled backward with saved tensors, which it takes over: tangents laid out as it expects, gradients put where their inputs are."""
 
     def __init__(self, spec: TrainingSpec, backward: Compiled) -> None:
-        self.backward = backward
+        self.backward = _taking(backward)
         self.layouts, self.gradients, self.count = spec.tangents, spec.gradients, spec.primals
 
     def __call__(
-        self, saved: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
+        self, given: list[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor | None, ...]:
-        given = [_placed(x, layout) for x, layout in zip(tangents, self.layouts)]
+        given += [_placed(x, layout) for x, layout in zip(tangents, self.layouts)]
         found: list[torch.Tensor | None] = [None] * self.count
-        for gradient, value in zip(self.gradients, self.backward(*saved, *given)):
+        for gradient, value in zip(self.gradients, self.backward(given)):
             found[gradient.place] = value
         if any(x is None for x in tangents):  # results that nothing came of: what hangs on them alone has no gradient
             for gradient in self.gradients:
                 if all(tangents[k] is None for k in gradient.tangents):
                     found[gradient.place] = None
         return tuple(found)
+
+
+def _taking(backward: Compiled) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
+    """`backward` of a list of arguments, emptied where `backward` can let go of them one by one."""
+    take = getattr(backward, "take", None) or (lambda given: backward(*given))
+    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
+        return take
+
+    def call(given: list[torch.Tensor]) -> list[torch.Tensor]:
+        with torch._C._DisableAutocast():
+            return take(given)
+
+    return call
 
 
 def _placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:

@@ -36,16 +36,21 @@ if TYPE_CHECKING:
 
 # Operators that write into memory of ours: name -> overload with `out`
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
+RELEASED_BYTES = 1 << 20  # letting go of less is not worth a step
 INTO_MEMORY = {f"aten.{name}.default": f"aten.{name}.out" for name in _PRODUCTS}
 
 
-def codegen(groups: Sequence[Group | ExternKernel], graph: GraphIR) -> tuple[Source | TritonSource, PlanSpec]:
+def codegen(
+    groups: Sequence[Group | ExternKernel], graph: GraphIR, release: bool = False
+) -> tuple[Source | TritonSource, PlanSpec]:
     """The source of all kernels and the plan that calls them: C++ for a graph on the CPU, Triton for one on a GPU.
+
+    `release`: the plan lets go of large inputs after their last use, for callers that hand them over.
 
     Unsupported if a group uses an op or dtype that code generation lacks, or tensors are on several devices.
     """
     device = device_of(graph)
-    return _Planner(groups, graph, device, _source_of(device)).run()
+    return _Planner(groups, graph, device, _source_of(device), release).run()
 
 
 def _source_of(device: torch.device) -> Source | TritonSource:
@@ -82,7 +87,7 @@ class _Call:
 class _Planner:
     def __init__(
         self, groups: Sequence[Group | ExternKernel], graph: GraphIR, device: torch.device,
-        source: Source | TritonSource,
+        source: Source | TritonSource, release: bool,
     ) -> None:
         self.groups, self.graph, self.device, self.source = groups, graph, device, source
         self.layouts: dict[str, Layout] = {}
@@ -95,6 +100,9 @@ class _Planner:
             self.numbers[buffer.name] = len(self.numbers)
             self.tensors[buffer.name] = buffer
         self.given = set(self.numbers)
+        written = {n.mutates for n in graph.buffers if getattr(n, "mutates", None)}
+        inputs = [b for b in graph.inputs if release and isinstance(b, Buffer) and b.name not in written]
+        self.released = {b.name for b in inputs if b.layout.extent * b.layout.dtype.itemsize >= RELEASED_BYTES}
         for node in graph.buffers:
             outs = node.outputs if isinstance(node, ExternKernel) else (node,)
             self.tensors |= {b.name: b for b in outs if b is not None}
@@ -234,7 +242,8 @@ class _Planner:
     def _free(self, names: list[str]) -> None:
         """Nobody reads these any more; their views go with them."""
         for name in names:
-            if name in self.escapes or name in self.given or name == STATUS:
+            kept = name in self.given and name not in self.released
+            if name in self.escapes or kept or name == STATUS:
                 continue
             for key in [k for k in self.views if k[0] == name]:
                 self.steps.append(Free(self.views.pop(key)))

@@ -62,6 +62,12 @@ class PythonPlan:
             return outputs[0]
         return outputs if self._form == "list" else tuple(outputs)
 
+    def take(self, given: list[Any]) -> Any:
+        """A call that empties the list of its arguments."""
+        args = tuple(given)
+        given.clear()
+        return self(*args)
+
     def _run(self, buffers: dict[int, Any]) -> None:
         arena = torch.empty(0, dtype=torch.uint8)
         for step in self._spec.steps:

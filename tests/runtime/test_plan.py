@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import weakref
 import threading
 
 import pytest
@@ -187,3 +188,20 @@ def test_a_view_of_a_tensor_that_starts_inside_its_storage(kernels, python):
     steps = [View(1, 0, (6,), (1,), 1), View(2, 1, (2,), (1,), 3), Extern("aten.neg.default", (BufRef(2),), (), (3,))]
     plan = make_plan(spec_of([x], steps, [OutputRef("buf", n) for n in (1, 2, 3)]), kernels, python=python)
     assert [y.tolist() for y in plan(x)] == [[3, 4, 5, 6, 7, 8], [6, 7], [-6, -7]]
+
+
+@BOTH
+def test_arguments_that_are_handed_over(kernels, python):
+    x = torch.randn(4)
+    steps = [Extern("aten.relu.default", (BufRef(0),), (), (1,)), Free(0), Extern("aten.neg.default", (BufRef(1),), (), (2,))]
+    plan = make_plan(spec_of([x], steps, [OutputRef("buf", 2)]), kernels, python=python)
+    want, alive, given = -x.relu(), weakref.ref(x), [x]
+    del x
+    (out,) = plan.take(given)
+    assert given == [] and alive() is None
+    torch.testing.assert_close(out, want)
+    with pytest.raises(TypeError):
+        plan.take([])
+    x = torch.randn(4)
+    torch.testing.assert_close(plan(x)[0], -x.relu())  # a plain call leaves them to the caller
+    assert x.sum().isfinite()

@@ -1,0 +1,35 @@
+"""The backward lets go of what the forward saved as soon as it has read it for the last time."""
+
+import torch
+from torch import fx, nn
+
+import inductor
+from inductor import compile as pipeline
+from inductor.runtime.plan_spec import Free
+
+
+def test_large_saved_tensors_are_freed_on_the_way(monkeypatch):
+    specs = []
+    original = pipeline.make_plan
+    monkeypatch.setattr(pipeline, "make_plan", lambda spec, *a, **k: specs.append(spec) or original(spec, *a, **k))
+    model = nn.Sequential(nn.Linear(512, 1024), nn.Tanh(), nn.Linear(1024, 512), nn.Tanh(), nn.Linear(512, 4))
+    x = torch.randn(1024, 512)
+    call = inductor.compile_fx(fx.symbolic_trace(model), [x], options={"strict": True, "cache": False})
+    forward, backward = specs
+    freed = {step.buf for step in backward.steps if isinstance(step, Free)}
+    large = {i for i, s in enumerate(backward.inputs) if s.kind == "tensor" and torch.Size(s.size).numel() >= 1 << 18}
+    assert large and large <= freed
+    at = [i for i, step in enumerate(backward.steps) if isinstance(step, Free) and step.buf in large]
+    assert at[0] < len(backward.steps) // 2
+    assert not any(isinstance(s, Free) and s.buf < len(forward.inputs) for s in forward.steps)
+
+    out = call(x)
+    out.pow(2).sum().backward(retain_graph=True)
+    first = [p.grad.clone() for p in model.parameters()]
+    out.pow(2).sum().backward()
+    got = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    model(x).pow(2).sum().backward()
+    for a, b, want in zip(first, got, model.parameters()):
+        torch.testing.assert_close(a, want.grad)
+        torch.testing.assert_close(b, 2 * want.grad)
