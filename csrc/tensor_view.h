@@ -24,7 +24,7 @@ typedef struct tensor_view {
     int32_t device_index;
 } tensor_view;
 
-enum { TV_CPU = 0, TV_CUDA = 1, TV_META = 14 };
+enum { TV_ANY_DEVICE = -1, TV_CPU = 0, TV_CUDA = 1, TV_META = 14 };
 
 /* Look everything up. Needs torch imported; safe to call again. 0, or -1 with an exception set. */
 int tv_bind_torch(void);

@@ -2,8 +2,9 @@
 
     python examples/quickstart.py
 
-Runs on the GPU where there is one.  Exits with status 1 when a result differs from eager by more than 1e-3 of its largest value.  "cold" is the first call
-with an empty cache, "warm" the first call of a new process that finds the kernels on disk.
+Runs on the GPU where there is one.  Exits with status 1 when a result differs from eager by more than 1e-3 of its
+largest value.  "cold" is the first call with an empty cache, "warm" the first call of a new process that finds the
+kernels on disk.
 """
 
 from __future__ import annotations

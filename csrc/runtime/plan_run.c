@@ -94,8 +94,8 @@ read_input(run *r, Py_ssize_t i, PyObject *object)
     if (tv_read(object, &view) < 0) {
         return -1;
     }
-    if (view.device_type != expected->device_type
-        || (view.device_type != TV_CPU && view.device_index != expected->device_index)) {
+    if (expected->device_type != TV_ANY_DEVICE && (view.device_type != expected->device_type
+        || (view.device_type != TV_CPU && view.device_index != expected->device_index))) {
         return wrong_input(i, "device");
     }
     if (view.dtype != expected->dtype) {
@@ -112,7 +112,7 @@ read_input(run *r, Py_ssize_t i, PyObject *object)
             return wrong_input(i, "stride");
         }
     }
-    if (view.data == NULL && expected->numel > 0) {
+    if (view.data == NULL && expected->numel > 0 && expected->device_type != TV_ANY_DEVICE) {
         PyErr_Format(PyExc_ValueError, "input %zd of a compiled graph has no memory", i);
         return -1;
     }

@@ -192,7 +192,8 @@ def _make_function(
 
 
 class _Gradients:
-    """Calls the compiled backward with saved tensors, which it takes over: tangents laid out as it expects, gradients put where their inputs are."""
+    """Calls the compiled backward with saved tensors, which it takes over: tangents laid out as it expects, gradients
+    put where their inputs are."""
 
     def __init__(self, spec: TrainingSpec, backward: Compiled) -> None:
         self.backward = _taking(backward)

@@ -120,6 +120,7 @@ class _Planner:
     def run(self) -> tuple[Source | TritonSource, PlanSpec]:
         calls = [call for what in self.groups for call in self._plan_calls(what)]
         first, last = _lifetimes(calls)
+        self.in_kernels = {b for c in calls if isinstance(c.what, int) for b in c.touches}
         slots = sorted({b for c in calls for b in c.makes} - self.escapes)
         offsets, nbytes = plan_arena([Range(b, self._nbytes(b), first[b], last[b]) for b in slots])
         if any(STATUS in c.touches for c in calls):
@@ -254,7 +255,10 @@ class _Planner:
     def _input(self, buffer: Any) -> InputSpec:
         if not isinstance(buffer, Buffer):
             return InputSpec("int")
-        return InputSpec("tensor", self.dtypes[buffer.name], buffer.layout.size, buffer.layout.stride)
+        # the seeds that attention keeps for its backward are on the CPU, whatever fake tensors say
+        passed = buffer.layout.size == () and buffer.layout.dtype == torch.int64 and buffer.name not in self.in_kernels
+        device = spec.ANY_DEVICE if passed else ""
+        return InputSpec("tensor", self.dtypes[buffer.name], buffer.layout.size, buffer.layout.stride, device)
 
     def _output(self, out: Strided | int | None) -> OutputRef:
         if not isinstance(out, Strided):

@@ -12,6 +12,7 @@ from .aten import has_refs, overload
 from .cuda import CudaKernel
 from .plan_py import PythonPlan, report_writes
 from .plan_spec import (
+    ANY_DEVICE,
     Alloc,
     Arena,
     BufRef,
@@ -49,6 +50,7 @@ _DTYPE_CODES = {
     "complex64": 9, "complex128": 10, "bool": 11, "bfloat16": 15, "uint16": 27, "uint32": 28, "uint64": 29,
 }  # fmt: skip
 _CPU = (0, -1)
+_ANY = (-1, -1)
 # Kernels over fewer bytes than this end sooner than a hand-over of the interpreter lock takes.
 _RELEASE_BYTES = 1 << 20
 
@@ -148,7 +150,9 @@ def _shape(dtype: str, size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[
 def _encode_input(spec: InputSpec, device: tuple[int, int]) -> tuple[Any, ...]:
     if spec.kind == "int":
         return (-1, 0, (), (), *_CPU)
-    return (*_shape(spec.dtype, spec.size, spec.stride), *(parse_device(spec.device) if spec.device else device))
+    if spec.device:
+        device = _ANY if spec.device == ANY_DEVICE else parse_device(spec.device)
+    return (*_shape(spec.dtype, spec.size, spec.stride), *device)
 
 
 class _BufferFacts:

@@ -11,6 +11,7 @@ import torch
 
 from .aten import map_refs, overload
 from .plan_spec import (
+    ANY_DEVICE,
     Alloc,
     Arena,
     BufRef,
@@ -45,7 +46,7 @@ class PythonPlan:
         inputs = (*args, *self._bound)
         for i, (value, spec) in enumerate(zip(inputs, self._spec.inputs)):
             if spec.kind == "tensor":
-                check_input(i, value, spec.dtype, spec.size, spec.stride)
+                check_input(i, value, spec)
         buffers: dict[int, Any] = dict(enumerate((*inputs, *self._spec.constants)))
         if _mutated_overlaps(self._spec, buffers):
             if self._fallback is None:
@@ -118,12 +119,13 @@ def _mutated_overlaps(spec: PlanSpec, buffers: dict[int, Any]) -> bool:
     )
 
 
-def check_input(i: int, value: torch.Tensor, dtype: str, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+def check_input(i: int, value: torch.Tensor, spec: InputSpec) -> None:
     """ValueError unless the tensor is laid out as the plan was compiled for; strides of one element do not count."""
     wrong = ""
-    if value.device.type != "cpu":
+    size, stride = spec.size, spec.stride
+    if value.device.type != "cpu" and spec.device != ANY_DEVICE:
         wrong = "device"
-    elif value.dtype != dtype_of(dtype):
+    elif value.dtype != dtype_of(spec.dtype):
         wrong = "dtype"
     elif tuple(value.shape) != tuple(size):
         wrong = "size" if value.dim() == len(size) else "number of dimensions"

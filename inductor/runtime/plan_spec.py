@@ -18,11 +18,14 @@ import torch
 ARENA_ALIGNMENT = 64
 
 
+ANY_DEVICE = "any"
+
+
 @dataclass(frozen=True)
 class InputSpec:
     """A flat graph input: a tensor of this dtype and these strides, or a Python int.
 
-    `device`: "cpu" or "cuda:N" where it is another than the plan's.
+    `device`: "cpu" or "cuda:N" where it is another than the plan's; ANY_DEVICE where only operators see the tensor.
     """
 
     kind: Literal["tensor", "int"]

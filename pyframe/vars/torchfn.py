@@ -116,7 +116,7 @@ class TorchFunctionVar(Var):
         if value in BREAKS:
             tx.graph_break(BREAKS[value], f"{self.describe()} was called")
         if value is torch.lstm and torch.is_grad_enabled() and _any_requires_grad(args):
-            tx.graph_break("unknown-c-function", "an LSTM whose gradients are recorded keeps what no graph can describe")
+            tx.graph_break("unknown-c-function", "an LSTM that records gradients keeps what no graph can describe")
         if getattr(value, "__name__", "").startswith(_MODE_SETTERS):
             tx.graph_break("unsupported-context-manager", f"{self.describe()} switches a mode of the whole process")
         if value in ON_FAKE and args:

@@ -2,8 +2,8 @@
 
 import gc
 import sys
-import weakref
 import threading
+import weakref
 
 import pytest
 import torch
@@ -11,11 +11,13 @@ import torch
 from inductor.runtime import cpp_build
 from inductor.runtime.plan import delay_frees, input_spec, make_plan
 from inductor.runtime.plan_spec import (
+    ANY_DEVICE,
     Alloc,
     Arena,
     BufRef,
     Extern,
     Free,
+    InputSpec,
     KernelCall,
     OutputRef,
     PlanSpec,
@@ -205,3 +207,14 @@ def test_arguments_that_are_handed_over(kernels, python):
     x = torch.randn(4)
     torch.testing.assert_close(plan(x)[0], -x.relu())  # a plain call leaves them to the caller
     assert x.sum().isfinite()
+
+
+@BOTH
+def test_inputs_of_any_device(kernels, python):
+    spec = PlanSpec((InputSpec("tensor", "float32", (4,), (1,)), InputSpec("tensor", "int64", (), (), ANY_DEVICE)), (),
+                    (Extern("aten.relu.default", (BufRef(0),), (), (2,)),), (OutputRef("buf", 2),), ())
+    plan, x = make_plan(spec, [], python=python), torch.randn(4)
+    for seed in (torch.tensor(1), torch.tensor(1, device="meta")):
+        torch.testing.assert_close(plan(x, seed)[0], x.relu())
+    with pytest.raises(ValueError, match="dtype"):
+        plan(x, torch.tensor(1.0))
