@@ -154,9 +154,11 @@ def is_running(pid):
 def test_the_users_interrupt_ends_the_compilers(tmp_path, compiler):
     log = compiler('case "$*" in *--version*) exit;; esac; echo $$ >> $log; exec sleep 1000')
     program = f"""
+import signal
 from pathlib import Path
 from inductor.runtime import cpp_build
 from inductor.runtime.cache import Cache
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it from the start
 cpp_build._processors = lambda: 2
 cpp_build.build_all(["int a;", "int b;"], Cache(Path({str(tmp_path)!r})))
 """
