@@ -41,6 +41,7 @@ bench: build
 	$(PY) -m benchmarks.call_overhead
 	$(PY) -m benchmarks.compile_time
 	$(PY) -m benchmarks.models --suite demo
+	$(PY) -m benchmarks.training
 
 clean:
 	rm -rf build *.egg-info pyframe/*.so inductor/*.so
