@@ -59,6 +59,12 @@ def cross_entropy(x, at):
     return (x - top).exp().sum(1).log() + top[:, 0] - x.gather(1, at[:, None])[:, 0]
 
 
+def statistics(x, running):
+    var, mean = torch.var_mean(x.float(), (0, 2, 3), correction=0)
+    scale = (var + 1e-5).rsqrt()
+    return mean, scale, mean * 0.1 + running * 0.9, var * 0.1 + running * 0.9, var
+
+
 SAMPLES = {
     "layernorm": lambda: kernels(lambda x, w: F.layer_norm(x, (768,), w, w), meta(4096, 768), meta(768)),
     "softmax": lambda: kernels(lambda x: x.softmax(-1), meta(4096, 1000, dtype=torch.float32)),
@@ -70,6 +76,7 @@ SAMPLES = {
     "transposed": lambda: kernels(lambda x, y: x.t() + y, meta(513, 1024), meta(1024, 513)),
     "embedding": lambda: kernels(lambda w, i: F.embedding(i, w) * 2, meta(50000, 768), torch.zeros(8, 128, dtype=torch.int64)),
     "variance": lambda: kernels(lambda x: torch.var_mean(x, (0, 2)), meta(32, 64, 900, dtype=torch.float32)),
+    "statistics": lambda: kernels(statistics, meta(32, 64, 112, 112), torch.ones(64)),
     "single": lambda: every_op(torch.float32),
     "double": lambda: every_op(torch.float64),
     "integers": integers,

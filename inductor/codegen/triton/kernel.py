@@ -327,11 +327,13 @@ class _Reduction(_Kernel):
             reducer.finish()
 
     def _rows(self, chunked: bool) -> None:
-        stores = self.work.row_stores
-        for store in stores:  # everything is read before anything is written
-            self.get(store.value)
+        # Each store right behind its value: Triton (3.6, 3.7) fails on sums that are used first and stored afterwards.
+        order = {value: i for i, value in enumerate(self.values.table.values())}
+        stores = sorted(self.work.row_stores, key=lambda s: order[s.value])
         written = {s.buf for s in stores}
         if any(v.op in ("load", "masked_load") and v.attrs[0] in written for v in self.values.table.values()):
+            for store in stores:  # everything is read before anything is written
+                self.get(store.value)
             # a row's value is loaded by every thread that works on the row, and stored by one
             self.lines.append("tl.debug_barrier()")
         for store in stores:
