@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import sysconfig
 import threading
 import time
 import types
@@ -21,6 +19,7 @@ from inductor.aot.fake import fake_mode
 from . import _C, config, stance
 from .backends import Backend
 from .core import guard_explain, guard_program
+from .core.files import skipped_file
 from .core.guard import Guard, TensorMeta
 from .emit.graph import GraphBuilder
 from .emit.output import TraceResult
@@ -45,14 +44,6 @@ from .vars.dynamic import Seen
 MAX_RESTARTS = 200
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
 _COMPILING = threading.RLock()  # one thread captures at a time, the others wait: torch's tracing is not made for more
-_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-OWN_ROOTS = (
-    _HERE,
-    os.path.join(os.path.dirname(os.path.dirname(_HERE[:-1])), "inductor") + os.sep,
-    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
-)  # ourselves and torch
-_SKIPPED_ROOTS = (*OWN_ROOTS, sysconfig.get_path("stdlib") + os.sep, "<frozen")
-_STDLIB_EXCEPTION = os.sep + "site-packages" + os.sep
 
 
 @dataclass(slots=True)
@@ -70,15 +61,6 @@ def _file_of(func: types.FunctionType) -> str:
     """Where a function is from; for code without a file, as dataclasses generate, the module that it belongs to."""
     filename = func.__code__.co_filename
     return func.__globals__.get("__file__", filename) if filename.startswith("<string") else filename
-
-
-def skipped_file(filename: str) -> bool:
-    """Whether frames of this file are never captured on their own: torch, the standard library, ourselves."""
-    if filename.startswith(_SKIPPED_ROOTS):
-        return not (
-            _STDLIB_EXCEPTION in filename and not filename.startswith(tuple(r for r in _SKIPPED_ROOTS if "torch" in r))
-        )
-    return False
 
 
 def _transformed() -> bool:

@@ -12,7 +12,8 @@ from torch import fx
 
 from . import _C
 from .backends import Backend, find_backend
-from .driver import OWN_ROOTS, FrameCompiler
+from .core.files import OWN_ROOTS
+from .driver import FrameCompiler
 from .options import Options
 
 _CALLS = ("call_function", "call_method", "call_module")

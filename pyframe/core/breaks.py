@@ -6,7 +6,10 @@ and hints that say what the user can do.  ``docs/graph_breaks.md`` is generated 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from .guard import UserLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,16 @@ def _row(id: str, explanation: str, *hints: str) -> None:
     if not hints:
         raise ValueError(f"graph break {id!r} needs at least one hint")
     CATALOGUE[id] = BreakKind(id, explanation, hints)
+
+
+def describe(kind: str, detail: str, stack: Sequence[UserLine]) -> str:
+    """What is told of a break: its id and what exactly, the user's lines (innermost first), why, and what to do."""
+    row = CATALOGUE[kind]
+    out = [f"[{kind}] {detail}"]
+    out += [f"  {'called from' if i else 'at'} {line}" for i, line in enumerate(reversed(stack))]
+    out.append(f"  why: {row.explanation}")
+    out += [f"  hint: {hint}" for hint in row.hints]
+    return "\n".join(out)
 
 
 _row(

@@ -6,6 +6,7 @@ the C program, ``guard_explain`` evaluates it in Python (the oracle) and words t
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +21,16 @@ class UserLine:
     filename: str
     lineno: int
     function: str
-    text: str = ""
+    text: str = ""  # the line itself; where it is not given, it is read from the file when asked for
+
+    @property
+    def quoted(self) -> str:
+        """The line as the user wrote it, without indentation; "" where the source is not at hand."""
+        return (self.text or linecache.getline(self.filename, self.lineno)).strip()
 
     def __str__(self) -> str:
-        tail = f": `{self.text}`" if self.text else ""
-        return f"{self.filename}:{self.lineno} in {self.function}{tail}"
+        quoted = self.quoted
+        return f"{self.filename}:{self.lineno} in {self.function}" + (f": `{quoted}`" if quoted else "")
 
 
 @dataclass(frozen=True, slots=True)

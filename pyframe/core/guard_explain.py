@@ -73,7 +73,7 @@ def explain(guard: Guard, function: FunctionType, locals: tuple[Any, ...]) -> st
         found = f"{_subject(guard)}: cannot be read ({type(error).__name__}: {error})"
     if guard.line is None:
         return found
-    text = f": `{guard.line.text.strip()}`" if guard.line.text else ""
+    text = f": `{guard.line.quoted}`" if guard.line.quoted else ""
     return f"{found}, guard from {guard.line.filename}:{guard.line.lineno}{text}"
 
 

@@ -27,10 +27,14 @@ class Tracer(Protocol):
         """The frozen ``options.Options`` in force."""
 
     def user_line(self) -> UserLine:
-        """The user's line being traced (innermost inlined frame)."""
+        """The user's line being traced: of the innermost frame that is not of a library."""
 
     def user_stack(self) -> tuple[UserLine, ...]:
-        """The place of every frame being traced, outermost first."""
+        """The places of the user's frames being traced, outermost first: libraries only where there are no others."""
+        ...
+
+    def whole_stack(self) -> tuple[UserLine, ...]:
+        """The places of all frames being traced, those of libraries too (but not our own), outermost first."""
         ...
 
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:

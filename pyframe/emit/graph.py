@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -275,7 +274,7 @@ class GraphBuilder:
 
     def _annotate(self, node: fx.Node) -> fx.Node:
         if self.tx is not None:
-            node.meta["stack_trace"] = "".join(map(_trace_line, self.tx.user_stack()))
+            node.meta["stack_trace"] = "".join(map(_trace_line, self.tx.whole_stack()))
         return node
 
     def _value(self, value: Any, fake: bool) -> Any:
@@ -352,5 +351,5 @@ def _tensors(values: Sequence[Any]) -> Iterator[TensorVar]:
 
 
 def _trace_line(line: UserLine) -> str:
-    text = linecache.getline(line.filename, line.lineno).strip()
-    return f'  File "{line.filename}", line {line.lineno}, in {line.function}\n' + (f"    {text}\n" if text else "")
+    quoted = f"    {line.quoted}\n" if line.quoted else ""
+    return f'  File "{line.filename}", line {line.lineno}, in {line.function}\n{quoted}'

@@ -120,6 +120,10 @@ class Frame:
     def instr(self) -> Instr:
         return self.flow.instrs[self.at]
 
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
     def user_line(self) -> UserLine:
         line = self.instr.pos.lineno if self.flow.instrs else None
         return UserLine(self.code.co_filename, line or self.code.co_firstlineno, plain_name(self.code.co_name))

@@ -6,8 +6,9 @@ import types
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from ..core.breaks import CATALOGUE
+from ..core.breaks import describe
 from ..core.effects import EffectLog
+from ..core.files import our_file, short_name, skipped_file
 from ..core.guard import Guard, GuardSet, UserLine
 from ..core.source import (
     CellSource,
@@ -118,10 +119,23 @@ class Trace:
 
     # ---- the Tracer protocol ----
     def user_line(self) -> UserLine:
-        return self.frames[-1].user_line()
+        return next((f for f in reversed(self.frames) if not skipped_file(f.file)), self.frames[0]).user_line()
 
     def user_stack(self) -> tuple[UserLine, ...]:
-        return tuple(frame.user_line() for frame in self.frames)
+        frames = [frame for frame in self.frames if not skipped_file(frame.file)]
+        return tuple(frame.user_line() for frame in frames) or self.whole_stack()
+
+    def whole_stack(self) -> tuple[UserLine, ...]:
+        frames = [frame for frame in self.frames if not our_file(frame.file)]
+        return tuple(frame.user_line() for frame in frames or self.frames)
+
+    def _inside(self) -> str:
+        """Where in a library below the user's line the trace is."""
+        inner = self.frames[-1]
+        if our_file(inner.file) or not skipped_file(inner.file) or all(skipped_file(f.file) for f in self.frames):
+            return ""
+        line = inner.user_line()
+        return f" ({short_name(line.filename)}:{line.lineno} in {line.function})"
 
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
         if source is None and kind not in ("GLOBAL_STATE", "DISTINCT"):
@@ -192,7 +206,7 @@ class Trace:
         return frame.run().value
 
     def graph_break(self, kind: str, detail: str) -> NoReturn:
-        raise self._break(GraphBreak(kind, detail, self.user_stack()))
+        raise self._break(GraphBreak(kind, detail + self._inside(), self.user_stack()))
 
     def raise_(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
         raise Raised(ExceptionVar(exc_type, [make(arg) for arg in args]))
@@ -284,7 +298,7 @@ class Trace:
     def _break(self, brk: GraphBreak) -> BaseException:
         """What to raise for a break: itself in the root frame, or a Restart that breaks before the root call."""
         if (self.options.fullgraph or self.error_on_break) and brk.kind != RAISES:
-            return Unsupported(_message(brk))
+            return Unsupported(describe(brk.kind, brk.detail, brk.stack))
         root = self.frames[0]
         note = Note(brk.kind, brk.detail, brk.stack)
         if root.handling:
@@ -307,11 +321,11 @@ class Trace:
             return OutputBuilder(self, root, end).build()
         except NotRebuilt as lost:
             if self.options.fullgraph:
-                brk = GraphBreak("generator-frame", str(lost), (root.user_line(),))
-                raise Unsupported(_message(brk)) from lost
+                brk = GraphBreak("generator-frame", str(lost), self.user_stack())
+                raise Unsupported(describe(brk.kind, brk.detail, brk.stack)) from lost
             if lost.step in self.speculation:
                 raise SkipFrame(str(lost)) from lost
-            brk = end.brk or GraphBreak("generator-frame", str(lost))
+            brk = end.brk or GraphBreak("generator-frame", str(lost), self.user_stack())
             self.speculation[lost.step] = Note(brk.kind, brk.detail, brk.stack)
             raise Restart() from lost
 
@@ -414,13 +428,6 @@ class Trace:
                 self.speculation[self.raise_step] = Note(brk.kind, brk.detail, brk.stack)
                 raise Restart() from raised
             raise self._break(brk) from raised
-
-
-def _message(brk: GraphBreak) -> str:
-    kind = CATALOGUE[brk.kind]
-    lines = "".join(f"\n  at {line}" for line in reversed(brk.stack))
-    hints = "".join(f"\n  - {hint}" for hint in kind.hints)
-    return f"{brk.kind}: {brk.detail}\n{kind.explanation}{lines}\nHints:{hints}"
 
 
 __all__ = ["ConstVar", "Trace", "TraceResult"]

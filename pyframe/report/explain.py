@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
-from ..core.breaks import CATALOGUE
+from ..core.breaks import describe
+from ..errors import GraphBreak
 
 
 class Explanation:
@@ -17,9 +18,7 @@ class Explanation:
         self.captures = captures
         self.result = result
         self.graphs = [gm for c in captures for gm in c.graphs]
-        # A break inside a call is met twice: by the caller that stops before the call, and in the callee's own capture.
-        every = [b for c in captures for b in c.breaks]
-        self.breaks = list({(b.kind, b.stack[-1] if b.stack else i): b for i, b in enumerate(every)}.values())
+        self.breaks = _once(b for c in captures for b in c.breaks)
         self.guards = [g for c in captures for g in c.guards]
         self.seconds: dict[str, float] = {}
         for capture in captures:
@@ -45,15 +44,9 @@ class Explanation:
             out.append(f"graph {i}: {sum(ops.values())} ops: " + ", ".join(f"{k} x{v}" for k, v in ops.most_common()))
             out.extend(_compiled(gm))
         for i, brk in enumerate(self.breaks):
-            row = CATALOGUE[brk.kind]
-            out.append(f"break {i}: [{brk.kind}] {brk.detail}")
-            for line in reversed(brk.stack):
-                text = line.text or linecache.getline(line.filename, line.lineno).strip()
-                out.append(f"    at {line.filename}:{line.lineno} in {line.function}: {text}")
-            out.append(f"    why: {row.explanation}")
-            out.extend(f"    hint: {hint}" for hint in row.hints)
+            out.append(f"break {i}: {describe(brk.kind, brk.detail, brk.stack)}")
         out.append("guards:")
-        out.extend(f"    {g.kind} {g.source if g.source else ''}  {_place(g)}" for g in self.guards)
+        out.extend(f"    {g.kind} {g.source if g.source else ''}  {f'({g.line})' if g.line else ''}" for g in self.guards)
         out.append("seconds: " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
         return "\n".join(out)
 
@@ -79,8 +72,12 @@ def _compiled(gm: Any) -> list[str]:
     return [f"    compiled: {report.kernels} kernels, {report.externs} calls of ATen, graph cache {report.cache}"]
 
 
-def _place(guard: Any) -> str:
-    if guard.line is None:
-        return ""
-    text = guard.line.text or linecache.getline(guard.line.filename, guard.line.lineno).strip()
-    return f"({guard.line.filename}:{guard.line.lineno}: {text})"
+def _once(breaks: Iterable[GraphBreak]) -> list[GraphBreak]:
+    """Each break once: one inside a call is met by the caller, which stops before the call and knows the whole stack,
+    and again in the callee's own capture."""
+    found: dict[Any, GraphBreak] = {}
+    for brk in breaks:
+        key = (brk.kind, brk.stack[-1])
+        if key not in found or len(brk.stack) > len(found[key].stack):
+            found[key] = brk
+    return list(found.values())
