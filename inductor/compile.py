@@ -151,7 +151,7 @@ def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) 
 
 def _generate_aten(
     aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport,
-    release: bool = False,
+    release: bool = False, training: bool = False,
 ) -> Artifact:
     show("ir", lambda: aten.print_readable(print_output=False))
     with report.phase("lower"):
@@ -161,7 +161,7 @@ def _generate_aten(
         groups = schedule(graph)
     show("schedule", print_schedule, groups)
     with report.phase("codegen"):
-        source, spec = codegen(groups, graph, release)
+        source, spec = codegen(groups, graph, release, training)
     form = _form(structure)
     sources = source.texts() if isinstance(source, Source) else source.kernels
     artifact = Artifact(spec, tuple(sources), form, structure if form is None else None)
@@ -227,7 +227,7 @@ def _generate_half(half: fx.GraphModule, report: CompileReport, release: bool = 
     with report.phase("passes"):
         biases_apart(half)
     _, structure = pytree.tree_flatten([0] * len(output_of(half.graph).args[0]))
-    return _generate_aten(half, separate_results(half), structure, report, release)
+    return _generate_aten(half, separate_results(half), structure, report, release, training=True)
 
 
 def _half_plan(artifact: Artifact, report: CompileReport) -> Callable[..., Any]:

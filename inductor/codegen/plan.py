@@ -37,20 +37,23 @@ if TYPE_CHECKING:
 # Operators that write into memory of ours: name -> overload with `out`
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
 RELEASED_BYTES = 1 << 20  # letting go of less is not worth a step
+APART_BYTES = 4 << 20  # intermediates of a training graph on a GPU that are no part of the arena
 INTO_MEMORY = {f"aten.{name}.default": f"aten.{name}.out" for name in _PRODUCTS}
 
 
 def codegen(
-    groups: Sequence[Group | ExternKernel], graph: GraphIR, release: bool = False
+    groups: Sequence[Group | ExternKernel], graph: GraphIR, release: bool = False, training: bool = False
 ) -> tuple[Source | TritonSource, PlanSpec]:
     """The source of all kernels and the plan that calls them: C++ for a graph on the CPU, Triton for one on a GPU.
 
-    `release`: the plan lets go of large inputs after their last use, for callers that hand them over.
+    `release`: the plan lets go of large inputs after their last use, for callers that hand them over. `training`: much
+    else is in memory at the same time, saved tensors or gradients; on a GPU, large intermediates are allocated one by
+    one then, each for as long as it is needed.
 
     Unsupported if a group uses an op or dtype that code generation lacks, or tensors are on several devices.
     """
     device = device_of(graph)
-    return _Planner(groups, graph, device, _source_of(device), release).run()
+    return _Planner(groups, graph, device, _source_of(device), release, training).run()
 
 
 def _source_of(device: torch.device) -> Source | TritonSource:
@@ -87,9 +90,10 @@ class _Call:
 class _Planner:
     def __init__(
         self, groups: Sequence[Group | ExternKernel], graph: GraphIR, device: torch.device,
-        source: Source | TritonSource, release: bool,
+        source: Source | TritonSource, release: bool, training: bool,
     ) -> None:
         self.groups, self.graph, self.device, self.source = groups, graph, device, source
+        self.apart = training and device.type != "cpu"
         self.layouts: dict[str, Layout] = {}
         self.numbers: dict[str, int] = {}
         for position, buffer in enumerate(graph.inputs):
@@ -121,7 +125,7 @@ class _Planner:
         calls = [call for what in self.groups for call in self._plan_calls(what)]
         first, last = _lifetimes(calls)
         self.in_kernels = {b for c in calls if isinstance(c.what, int) for b in c.touches}
-        slots = sorted({b for c in calls for b in c.makes} - self.escapes)
+        slots = sorted(b for b in {b for c in calls for b in c.makes} - self.escapes if not self._lives_apart(b))
         offsets, nbytes = plan_arena([Range(b, self._nbytes(b), first[b], last[b]) for b in slots])
         if any(STATUS in c.touches for c in calls):
             self.steps.append(spec.Status(self.number(STATUS)))
@@ -225,6 +229,9 @@ class _Planner:
         if name in offsets:
             return Slot(self.number(name), offsets[name], self.dtypes[name], layout.size, layout.stride)
         return Alloc(self.number(name), self.dtypes[name], layout.size, layout.stride)
+
+    def _lives_apart(self, name: str) -> bool:
+        return self.apart and self._nbytes(name) >= APART_BYTES
 
     def _nbytes(self, name: str) -> int:
         layout = self.layouts[name]

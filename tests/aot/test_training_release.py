@@ -1,11 +1,23 @@
-"""The backward lets go of what the forward saved as soon as it has read it for the last time."""
+"""The backward lets go of what the forward saved as soon as it has read it for the last time; so do both of theirs."""
 
+import sys
+from pathlib import Path
+
+import pytest
 import torch
 from torch import fx, nn
 
 import inductor
 from inductor import compile as pipeline
-from inductor.runtime.plan_spec import Free
+from inductor.aot.fake import fake_mode, make_fx
+from inductor.codegen import codegen
+from inductor.codegen.plan import APART_BYTES
+from inductor.lower import lower_graph
+from inductor.runtime.plan_spec import Alloc, Arena, Free, Slot
+from inductor.schedule import schedule
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from fake_gpu import on_gpu  # noqa: E402
 
 
 def test_large_saved_tensors_are_freed_on_the_way(monkeypatch):
@@ -33,3 +45,23 @@ def test_large_saved_tensors_are_freed_on_the_way(monkeypatch):
     for a, b, want in zip(first, got, model.parameters()):
         torch.testing.assert_close(a, want.grad, rtol=1e-4, atol=1e-3)
         torch.testing.assert_close(b, 2 * want.grad, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_large_intermediates_of_a_gpu_are_allocated_one_by_one_in_training(training):
+    def half(x, w):
+        small = (x[:4, :4] @ w).sin() @ w
+        large = (x.t() @ x).cos() @ x.t()
+        return [small.sum() + large.sum()]
+
+    with fake_mode():
+        graph = lower_graph(on_gpu(make_fx(half)(torch.empty(2048, 1024), torch.empty(4, 4))))
+    _, spec = codegen(schedule(graph), graph, training=training)
+    bytes_of = {s.buf: torch.Size(s.size).numel() * 4 for s in spec.steps if isinstance(s, (Alloc, Slot))}
+    slots = {s.buf for s in spec.steps if isinstance(s, Slot)}
+    freed = {s.buf for s in spec.steps if isinstance(s, Free)}
+    large = {buf for buf, size in bytes_of.items() if size >= APART_BYTES}
+    assert len(large) == 3 and len(slots - large) > 2
+    assert (large <= freed - slots) if training else (large <= slots)
+    (arena,) = [s for s in spec.steps if isinstance(s, Arena)]
+    assert (arena.nbytes < APART_BYTES) == training
