@@ -57,6 +57,11 @@ _METHODS: dict[str, Callable[..., Var]] = {
 }
 
 
+def add(name: str, method: Callable[..., Var]) -> None:
+    """`method(tx, obj, *args)` is what `obj.name(*args)` does."""
+    _METHODS[name] = method
+
+
 def call(tx: Tracer, obj: Var, name: str, args: Sequence[Var]) -> Var | None:
     """`obj.name(*args)` for a special method that a slot implements; None for other names."""
     if name in _METHODS:
@@ -83,4 +88,4 @@ def _or_not_implemented(result: Var | None) -> Var:
     return make(NotImplemented) if result is None else result
 
 
-__all__ = ["call", "name_of"]
+__all__ = ["add", "call", "name_of"]

@@ -12,6 +12,7 @@ from . import slots
 from .base import NotConstant, Raised, Var
 from .const import ConstVar, fold, make
 from .instance import MISSING, InstanceVar, lookup
+from .mapping import DictVar, pairs_of
 from .sequence import ListVar, TupleVar
 from .text import Late, repr_of, str_of
 
@@ -97,9 +98,22 @@ class ExceptionVar(InstanceVar):
                 return self._own_str(tx)
             case "__repr__":
                 return self._own_repr(tx)
+            case "__reduce__" | "__reduce_ex__":
+                return self._reduced(tx)
+            case "__setstate__":
+                for key, value in pairs_of(tx, args[0]) if slots.constant_or(args[0], 0) is not None else ():
+                    self.setattr_(tx, key, value)
             case _:
                 return super().c_method(tx, name, args, kwargs)
         return ConstVar(None)
+
+    def _reduced(self, tx: Tracer) -> Var:
+        if isinstance(lookup(self.cls, "__reduce__"), types.FunctionType):
+            return self.call_method(tx, "__reduce__", [], {})
+        if lookup(self.cls, "__reduce__") is not BaseException.__reduce__:
+            return self.unsupported(tx, "a copy")
+        fields = self.fields(tx)
+        return TupleVar([make(self.cls), TupleVar(self.args), *([DictVar(fields)] if fields else [])])
 
     # ---- text ----
     def _own_str(self, tx: Tracer) -> Var:

@@ -12,8 +12,9 @@ from typing import Any
 
 from ..core.source import AttrSource, CellSource, FuncPartSource, SeqItemSource, Source
 from ..core.tracer import Tracer
+from . import dunder
 from .base import NotConstant, Var
-from .const import ConstVar, fold, make
+from .const import ConstVar, MethodVar, fold, make
 from .sequence import TupleVar
 
 
@@ -277,7 +278,20 @@ class PartialVar(Var):
         found = self.attrs.get(name) or parts.get(name)
         if found is None and self.source is None and not hasattr(functools.partial, name):
             tx.raise_(AttributeError, f"'functools.partial' object has no attribute {name!r}")
+        if found is None and name.startswith("__") and hasattr(functools.partial, name):
+            return MethodVar(self, name)
         return super().getattr_(tx, name) if found is None else found
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "__setstate__" and self.source is None:
+            self.fn, positional, named, attrs = args[0].unpack(tx)
+            self.args, self.kwargs = positional.unpack(tx), dict(named.items)  # type: ignore[attr-defined]
+            self.attrs = dict(getattr(attrs, "items", {}))
+            return ConstVar(None)
+        if name in ("func", "args", "keywords") or name in self.attrs:
+            return tx.call(self.getattr_(tx, name), args, kwargs)
+        found = dunder.call(tx, self, name, args) if not kwargs else None
+        return super().call_method(tx, name, args, kwargs) if found is None else found
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         if self.source is not None or value is None or hasattr(functools.partial, name):

@@ -13,6 +13,7 @@ from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
 from .base import Var
 from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
+from .copying import deepcopy_tensor
 from .iterator import ItemsIteratorVar
 from .sequence import ListVar, SizeVar, TupleVar
 from .symint import is_number
@@ -45,7 +46,7 @@ TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag"}
 TO_PYTHON = {
     "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr",
     "__repr__", "__str__", "__format__", "__hash__", "__array__", "__dlpack__", "__reduce__", "__reduce_ex__",
-    "__deepcopy__", "is_shared", "is_pinned", "__contains__",
+    "is_shared", "is_pinned", "__contains__",
 }  # fmt: skip
 # Methods that change what kind of tensor the object is; left to the real interpreter.
 METADATA_MUTATION = {
@@ -109,6 +110,8 @@ class TensorVar(Var):
         self.unsupported(tx, f"setting attribute {name!r}")
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "__deepcopy__":
+            return deepcopy_tensor(tx, self, args[0])
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
         if name in METADATA_MUTATION:
