@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from ..core.tracer import Tracer
 
 
+# Types whose instances have no attributes of their own.
+_WITHOUT_FIELDS = (
+    bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset,
+)  # fmt: skip
+
+
 class NotConstant(Exception):
     """The Var's value is not known while tracing."""
 
@@ -70,6 +76,15 @@ class Var:
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         """``value`` None deletes."""
+        try:
+            kind = self.python_type()
+        except NotConstant:
+            kind = object
+        if kind in _WITHOUT_FIELDS and not hasattr(kind, name):
+            try:
+                setattr(kind(), name, None) if value is not None else delattr(kind(), name)
+            except AttributeError as error:
+                tx.raise_(AttributeError, *error.args)
         self.unsupported(tx, f"setting attribute {name!r}")
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

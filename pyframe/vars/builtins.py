@@ -49,8 +49,7 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
             if not _of_torch(check):
                 return known(args[1].getattr_(tx, "__instancecheck__").call(tx, [args[0]], {}).truth(tx))
-    of_typing = isinstance(args[1], InstanceVar) and args[1].cls.__module__ == "typing"
-    classes = args[1].value if of_typing else args[1].constant()  # type: ignore[attr-defined]
+    classes = args[1].constant()
     value = slots.constant_or(args[0], None)
     if isinstance(args[0], InstanceVar) and isinstance(args[0].value, kind):
         value = args[0].value

@@ -15,7 +15,16 @@ import torch
 from torch import nn
 
 from .. import _C
-from ..core.source import AttrSource, CallSource, ConstSource, DictItemSource, FuncPartSource, SeqItemSource, Source
+from ..core.source import (
+    AttrSource,
+    CallSource,
+    ConstSource,
+    DictItemSource,
+    DictKeySource,
+    FuncPartSource,
+    SeqItemSource,
+    Source,
+)
 from .autogradfn import MODELS as AUTOGRAD_MODELS
 from .base import Var
 from .builtin_instance import SCALARS, BuiltinInstanceVar, kind_of
@@ -28,7 +37,7 @@ from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
 from .instance import InstanceVar
 from .klass import ClassVar
-from .mapping import DictVar
+from .mapping import DictVar, key_of
 from .marks import wrap_marked
 from .namedtuple import NamedTupleVar
 from .namespace import NamespaceVar
@@ -39,6 +48,7 @@ from .sequence import ListVar, RangeVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
 from .transforms import MODELS as TRANSFORM_MODELS
+from .typeform import TYPE_FORMS, wrap_type_form
 from .weak import WeakRefVar
 
 for _models in (CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS):
@@ -48,6 +58,12 @@ BUILTINS.update({cls: make_constant(cls) for cls in CONSTANT_CLASSES})
 EQUAL_TYPES = (int, float, complex, str, bytes, bool)
 IDENTITY_TYPES = (
     torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), enum.Enum, types.CodeType,
+)  # fmt: skip
+
+# Keys that are constants: known by value, or by identity.
+KNOWN_KEYS = (
+    *EQUAL_TYPES, type(None), enum.Enum, torch.dtype, torch.device, type, types.FunctionType, types.ModuleType,
+    types.BuiltinFunctionType, *TYPE_FORMS,
 )  # fmt: skip
 
 
@@ -71,6 +87,8 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
     if isinstance(value, CONSTANT_CLASSES):
         tx.guard(source, "EQUALS", value)
         return ConstVar(value, source)
+    if isinstance(value, TYPE_FORMS):
+        return wrap_type_form(tx, value, source)
     if isinstance(value, nn.Module):
         tx.guard(source, "TYPE", type(value))
         return NNModuleVar(value, source)
@@ -107,17 +125,38 @@ def _list(tx: Any, value: Any, source: Source | None) -> Var:
 def _dict(tx: Any, value: Any, source: Source | None) -> Var:
     if type(value) not in (dict, collections.OrderedDict, collections.defaultdict):
         return _object(tx, value, source)
-    if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
-        tx.guard(source, "TYPE", type(value))
-        return OpaqueVar(value, source)
     tx.guard(source, "TYPE", type(value))
-    tx.guard(source, "DICT_KEYS", tuple(value))
-    items = {k: tx.wrap(v, DictItemSource(source, k) if source else None) for k, v in value.items()}
+    items = _items(tx, value, source)
     factory = None
     if isinstance(value, collections.defaultdict):
         factory = tx.wrap(value.default_factory, AttrSource(source, "default_factory") if source else None)
         factory = None if value.default_factory is None else factory
     return DictVar(items, source, type(value), factory)
+
+
+def _items(tx: Any, value: dict[Any, Any], source: Source | None) -> dict[Any, Var]:
+    """What a dict holds: values under keys that are known are found by key, all others by their position."""
+    if all(isinstance(k, KNOWN_KEYS) for k in value):
+        tx.guard(source, "DICT_KEYS", tuple(value))
+        return {k: tx.wrap(v, DictItemSource(source, k) if source else None) for k, v in value.items()}
+    tx.guard(source, "LEN", len(value))
+    values = CallSource(source, _values, "values") if source else None
+    found = {}
+    for place, (key, item) in enumerate(value.items()):
+        key_var = _key(tx, key, DictKeySource(source, place) if source else None)
+        found[key_of(tx, key_var)] = tx.wrap(item, SeqItemSource(values, place) if values else None)
+    return found
+
+
+def _key(tx: Any, key: Any, source: Source | None) -> Var:
+    """The Var of a key of a dict or of a set; functions are keys by identity, not by their code."""
+    if isinstance(key, KNOWN_KEYS):
+        tx.guard(source, "EQUALS", key)
+    return tx.wrap(key, source)
+
+
+def _values(held: dict[Any, Any]) -> list[Any]:
+    return list(held.values())
 
 
 def _plain_named_tuple(cls: type) -> bool:

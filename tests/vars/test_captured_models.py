@@ -1,0 +1,77 @@
+"""What model libraries do around their tensors."""
+# ruff: noqa: UP006, UP035, UP045, UP007  the old spellings of annotations are what is tested
+
+from __future__ import annotations
+
+import collections.abc
+import types
+import typing
+from typing import Any
+
+import pytest
+import torch
+
+from tests.vars.language_support import Table, X, agree
+
+table = Table()
+
+
+def _first(value: Any) -> str:
+    return f"first {value}"
+
+
+class Marker:
+    pass
+
+
+MARKER = Marker()
+BY_TYPE: dict[Any, Any] = {
+    typing.Union: "union", list: _first, collections.abc.Sequence: "sequence", types.UnionType: "pipe", _first: 3,
+    list[int]: "ints", typing.Optional[int]: "maybe", len: "len", torch: "module", MARKER: "marker", (1, str): "pair",
+}  # fmt: skip
+
+
+@table(X)
+def keys_of_any_kind(x):
+    known = [BY_TYPE[key] for key in (typing.Union, types.UnionType, _first, list[int], len, torch, MARKER, (1, str))]
+    asked = [BY_TYPE.get(key) for key in (typing.get_origin(typing.Union[int, str]), dict, 3, Marker(), typing.List)]
+    return BY_TYPE[list](1), known, asked, int | None in BY_TYPE, len(BY_TYPE), x * BY_TYPE[_first]
+
+
+@table(X)
+def items_of_any_kind(x):
+    return [(str(key), value) for key, value in BY_TYPE.items() if key is not MARKER and not callable(value)], x + 1
+
+
+@table({MARKER: 1, "a": 2}, X)
+def keys_that_are_objects(table, x):
+    table["b"] = x + table["a"]
+    (key, *_) = table
+    table[key] = x * table.pop(key)
+    return list(table.values())
+
+
+class Box(typing.Generic[typing.TypeVar("T")]):
+    def __init__(self, value):
+        self.value = value
+
+    @classmethod
+    def made(cls, value):
+        return cls(value)
+
+
+@table(X)
+def forms_of_annotations(x):
+    maybe, ints, either = typing.Optional[int], list[int], int | str
+    origins = [typing.get_origin(form) for form in (maybe, ints, either, typing.List[int], typing.Sequence[str])]
+    others = typing.Callable[[int], str], typing.Literal["a"]
+    parts = [typing.get_args(form) for form in (maybe, ints, either, *others)]
+    tests = isinstance(3, either), isinstance("", int | None), isinstance([], typing.List), issubclass(bool, either)
+    box = Box[int](x)
+    made = list[int]((1, 2)), box.value + 1, box.__orig_class__, Box[int].made(4).value, type(Box[str](1))
+    return origins, parts, tests, made, either | None, maybe == (int | None)
+
+
+@pytest.mark.parametrize("case", table, ids=Table.name)
+def test_agrees_with_eager(case):
+    agree(*case)
