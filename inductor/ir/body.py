@@ -11,6 +11,7 @@ import torch
 
 from .handler import Handler, ops
 from .ops import OPS
+from .size import AnySize, Size
 from .symbolic import Expr, Index, Sym, symbol
 
 
@@ -60,9 +61,9 @@ class LoopBody:
     """
 
     iter_vars: tuple[Sym, ...]
-    iter_sizes: tuple[int, ...]
+    iter_sizes: tuple[AnySize, ...]
     reduce_vars: tuple[Sym, ...]
-    reduce_sizes: tuple[int, ...]
+    reduce_sizes: tuple[AnySize, ...]
     ops: tuple[Op, ...]
 
     @cached_property
@@ -130,7 +131,9 @@ class TracingHandler(Handler):
     def reduction(self, dtype: torch.dtype, kind: str, value: Ref) -> Ref:  # noqa: D102
         return self.record("reduction", (kind, value), dtype)
 
-    def constant(self, value: bool | int | float, dtype: torch.dtype) -> Ref:  # noqa: D102
+    def constant(self, value: bool | int | float | Size, dtype: torch.dtype) -> Ref:  # noqa: D102
+        if isinstance(value, Size):
+            return self.index_expr(value, dtype)
         if dtype.is_floating_point:
             value = float(value)
         elif dtype == torch.bool:
@@ -185,8 +188,8 @@ class TracingHandler(Handler):
 
 
 def trace(
-    iter_sizes: Sequence[int],
-    reduce_sizes: Sequence[int],
+    iter_sizes: Sequence[AnySize],
+    reduce_sizes: Sequence[AnySize],
     fn: Callable[[tuple[Index, ...], tuple[Index, ...]], Any],
 ) -> LoopBody:
     """The body that `fn(index, reduce_index)`, which calls `ops`, performs."""

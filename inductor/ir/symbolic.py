@@ -1,16 +1,22 @@
 """Index expressions: integers, loop variables, and `+ - * // %` over them, simplified as they are built.
 
 An expression is an affine sum over atoms: a `Sym` (a loop variable or an indirect index, with its range), a `FloorDiv`
-or a `Mod` of an expression by a positive int. An expression without atoms is a plain int. Every atom's operand is kept
-nonnegative, so the truncating `/` and `%` of C agree with Python's.
+or a `Mod` of an expression by a positive number. An expression without atoms is a plain number. Numbers are ints, or
+Sizes (`size.py`). Every atom's operand is kept nonnegative, so the truncating `/` and `%` of C agree with Python's.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
+
+from ..errors import Unsupported
+from .size import AnySize, Size, hint, known, quotient, same, whole_part
+
+Bounds: TypeAlias = tuple[Any, Any]  # AnySize or an infinity
 
 
 @dataclass(frozen=True)
@@ -18,12 +24,12 @@ class Sym:
     """A variable with values 0 .. size - 1."""
 
     name: str
-    size: int
+    size: AnySize
 
     @property
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self) -> Bounds:
         """Least and greatest value."""
-        return 0, max(self.size - 1, 0)
+        return 0, self.size - 1 if isinstance(self.size, Size) else max(self.size - 1, 0)
 
     def to_c(self) -> str:
         """C text."""
@@ -37,13 +43,13 @@ class FloorDiv:
     """`base // divisor`; base is nonnegative."""
 
     base: Expr
-    divisor: int
+    divisor: AnySize
 
     @cached_property
-    def bounds(self) -> tuple[int, int]:
-        """Least and greatest value."""
+    def bounds(self) -> Bounds:
+        """Least and greatest value, or a number beyond it."""
         lo, hi = self.base.bounds
-        return lo // self.divisor, hi // self.divisor
+        return _below(lo, self.divisor, False), _below(hi, self.divisor, True)
 
     def to_c(self) -> str:
         """C text."""
@@ -59,10 +65,10 @@ class Mod:
     """`base % divisor`; base is nonnegative."""
 
     base: Expr
-    divisor: int
+    divisor: AnySize
 
     @property
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self) -> Bounds:
         """Least and greatest value."""
         return 0, self.divisor - 1
 
@@ -80,11 +86,11 @@ Atom: TypeAlias = Sym | FloorDiv | Mod
 class Expr:
     """`const + sum(coefficient * atom)`, at least one atom, in order of first use."""
 
-    terms: tuple[tuple[Atom, int], ...]
-    const: int = 0
+    terms: tuple[tuple[Atom, AnySize], ...]
+    const: AnySize = 0
 
     @cached_property
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self) -> Bounds:
         """Least and greatest value that the atoms' ranges allow."""
         return _bounds(self.terms, self.const)
 
@@ -96,8 +102,8 @@ class Expr:
         return self._hash
 
     def __add__(self, other: Index) -> Index:
-        if isinstance(other, int):
-            return Expr(self.terms, self.const + other) if other else self
+        if not isinstance(other, Expr):
+            return Expr(self.terms, self.const + other) if not same(other, 0) else self
         terms = dict(self.terms)
         for atom, coef in other.terms:
             terms[atom] = terms.get(atom, 0) + coef
@@ -111,20 +117,20 @@ class Expr:
     def __sub__(self, other: Index) -> Index:
         return self + -other
 
-    def __rsub__(self, other: int) -> Index:
+    def __rsub__(self, other: AnySize) -> Index:
         return -self + other
 
     def __mul__(self, other: Index) -> Index:
-        if not isinstance(other, int):
+        if isinstance(other, Expr):
             raise TypeError("the product of two index variables is not an index expression")
-        return self if other == 1 else _make([(a, c * other) for a, c in self.terms], self.const * other)
+        return self if same(other, 1) else _make([(a, c * other) for a, c in self.terms], self.const * other)
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, divisor: int) -> Index:
+    def __floordiv__(self, divisor: AnySize) -> Index:
         return floordiv(self, divisor)
 
-    def __mod__(self, divisor: int) -> Index:
+    def __mod__(self, divisor: AnySize) -> Index:
         return mod(self, divisor)
 
     def symbols(self) -> set[Sym]:
@@ -145,36 +151,36 @@ class Expr:
     __str__ = to_py
 
     def _text(self, show: Callable[[Atom], str]) -> str:
-        parts = [show(a) if c == 1 else f"{c}*{show(a)}" for a, c in self.terms]
-        return " + ".join(parts + ([str(self.const)] if self.const else []))
+        parts = [show(a) if same(c, 1) else f"{c}*{show(a)}" for a, c in self.terms]
+        return " + ".join(parts + ([] if same(self.const, 0) else [str(self.const)]))
 
 
-Index: TypeAlias = int | Expr
+Index: TypeAlias = int | Size | Expr
 
 
 def symbol(sym: Sym) -> Index:
     """The expression that is one variable; 0 if 0 is its only value."""
-    return Expr(((sym, 1),)) if sym.size > 1 else 0
+    return 0 if known(sym.size, "<=", 1) else Expr(((sym, 1),))
 
 
-def bounds(expr: Index) -> tuple[int, int]:
+def bounds(expr: Index) -> Bounds:
     """Least and greatest value that the ranges allow."""
-    return (expr, expr) if isinstance(expr, int) else expr.bounds
+    return expr.bounds if isinstance(expr, Expr) else (expr, expr)
 
 
 def to_c(expr: Index) -> str:
     """C text of an index."""
-    return str(expr) if isinstance(expr, int) else expr.to_c()
+    return expr.to_c() if isinstance(expr, Expr) else str(expr)
 
 
 def symbols(expr: Index) -> set[Sym]:
     """Every variable in an index."""
-    return set() if isinstance(expr, int) else expr.symbols()
+    return expr.symbols() if isinstance(expr, Expr) else set()
 
 
 def evaluate(expr: Index, env: Mapping[str, Any]) -> Any:
     """The value, with variables taken from `env` by name (ints or integer tensors)."""
-    if isinstance(expr, int):
+    if not isinstance(expr, Expr):
         return expr
     total: Any = expr.const
     for atom, coef in expr.terms:
@@ -189,7 +195,7 @@ def evaluate(expr: Index, env: Mapping[str, Any]) -> Any:
 
 def substitute(expr: Index, env: Mapping[Sym, Index]) -> Index:
     """The expression with variables replaced, simplified again."""
-    if isinstance(expr, int):
+    if not isinstance(expr, Expr):
         return expr
     total: Index = expr.const
     for atom, coef in expr.terms:
@@ -203,73 +209,120 @@ def substitute(expr: Index, env: Mapping[Sym, Index]) -> Index:
     return total
 
 
-def floordiv(expr: Index, divisor: int) -> Index:
+def floordiv(expr: Index, divisor: AnySize) -> Index:
     """`expr // divisor` for a positive divisor."""
-    if isinstance(expr, int) or divisor == 1:
-        return expr // divisor if isinstance(expr, int) else expr
-    whole = _make([(a, c // divisor) for a, c in expr.terms if c % divisor == 0], expr.const // divisor)
-    terms, const = [(a, c) for a, c in expr.terms if c % divisor], expr.const % divisor
-    high, low_scale = _split(terms, const, divisor)
-    if high is None or isinstance(high, int):
+    if not isinstance(expr, Expr) or same(divisor, 1):
+        return expr if isinstance(expr, Expr) else expr // divisor
+    shares = [(a, c, quotient(c, divisor)) for a, c in expr.terms]
+    whole_const, const = whole_part(expr.const, divisor)
+    whole = _make([(a, q) for a, _, q in shares if q is not None], whole_const)
+    high, low_scale = _split([(a, c) for a, c, q in shares if q is None], const, divisor)
+    if high is None or not isinstance(high, Expr):
         return whole + (high or 0)
-    if low_scale == divisor:
+    if same(low_scale, divisor):
         return whole + high
-    if low_scale > 1:
-        return whole + floordiv(high, divisor // low_scale)
-    shift = max(0, -(high.bounds[0] // divisor))
+    if not same(low_scale, 1):
+        left = quotient(divisor, low_scale)
+        assert left is not None
+        return whole + floordiv(high, left)
+    shift = _shift(high.bounds[0], divisor)
     atom = _div_atom(high + shift * divisor, divisor)
     return whole - shift + atom
 
 
-def mod(expr: Index, divisor: int) -> Index:
+def mod(expr: Index, divisor: AnySize) -> Index:
     """`expr % divisor` for a positive divisor."""
-    if isinstance(expr, int):
+    if not isinstance(expr, Expr):
         return expr % divisor
-    if divisor == 1:
+    if same(divisor, 1):
         return 0
-    rest = _make([(a, c) for a, c in expr.terms if c % divisor], expr.const % divisor)
+    rest = _make([(a, c) for a, c in expr.terms if quotient(c, divisor) is None], whole_part(expr.const, divisor)[1])
     lo, hi = bounds(rest)
-    if isinstance(rest, int) or (lo >= 0 and hi < divisor):
+    if known(lo, ">=", 0) and known(hi, "<", divisor):
         return rest
+    if not isinstance(rest, Expr):
+        return rest % divisor
     high, low_scale = _split(rest.terms, rest.const, divisor)
-    if low_scale > 1 and high is not None:
+    if not same(low_scale, 1) and high is not None:
         low = rest - high * low_scale
-        return mod(high, divisor // low_scale) * low_scale + low
-    shifted = rest + max(0, -(lo // divisor)) * divisor
+        left = quotient(divisor, low_scale)
+        assert left is not None
+        return mod(high, left) * low_scale + low
+    shifted = rest + _shift(lo, divisor) * divisor
     assert isinstance(shifted, Expr)
     return Expr(((Mod(shifted, divisor), 1),))
 
 
-def _div_atom(base: Index, divisor: int) -> Index:
-    if isinstance(base, int):
+def _shift(least: Any, divisor: AnySize) -> AnySize:
+    """How many divisors make `least` nonnegative."""
+    if known(least, ">=", 0):
+        return 0
+    if known(least + divisor, ">=", 0):
+        return 1
+    if isinstance(least, float):
+        raise Unsupported("an index of unknown sign")
+    return -(least // divisor)
+
+
+def _below(end: Any, divisor: AnySize, upper: bool) -> Any:
+    """A bound of `end // divisor`, exact for ints."""
+    if not isinstance(end, Size) and not isinstance(divisor, Size):
+        return end // divisor
+    if known(end, ">=", 0) and known(end, "<", divisor):
+        return 0
+    if isinstance(end, float):
+        return end
+    whole, rest = whole_part(end, divisor)
+    if known(rest, ">=", 0) and known(rest, "<", divisor):
+        return whole
+    if known(end, ">=", 0):
+        return end if upper else 0
+    return 0 if upper else end
+
+
+def _div_atom(base: Index, divisor: AnySize) -> Index:
+    if not isinstance(base, Expr):
         return base // divisor
-    if len(base.terms) == 1 and not base.const and base.terms[0][1] == 1 and isinstance(base.terms[0][0], FloorDiv):
+    if len(base.terms) == 1 and same(base.const, 0) and same(base.terms[0][1], 1):
         inner = base.terms[0][0]
-        return floordiv(inner.base, inner.divisor * divisor)
+        if isinstance(inner, FloorDiv):
+            return floordiv(inner.base, inner.divisor * divisor)
     return Expr(((FloorDiv(base, divisor), 1),))
 
 
-def _split(terms: Iterable[tuple[Atom, int]], const: int, divisor: int) -> tuple[Index | None, int]:
+def _split(
+    terms: Iterable[tuple[Atom, AnySize]], const: AnySize, divisor: AnySize
+) -> tuple[Index | None, AnySize]:
     """The largest k dividing `divisor` for which the sum is `k * high + low` with 0 <= low < k: (high, k)."""
     terms = list(terms)
-    for k in sorted({divisor} | {abs(c) for _, c in terms if divisor % c == 0}, reverse=True):
-        if k == 1:
+    scales = {divisor} | {c if isinstance(c, Size) else abs(c) for _, c in terms if quotient(divisor, c) is not None}
+    for k in sorted(scales, key=hint, reverse=True):
+        if same(k, 1):
             break
-        lo, hi = _bounds([(a, c) for a, c in terms if c % k], const % k)
-        if lo >= 0 and hi < k:
-            return _make([(a, c // k) for a, c in terms if c % k == 0], const // k), k
+        parts = [(a, c, quotient(c, k)) for a, c in terms]
+        high_const, low_const = whole_part(const, k)
+        lo, hi = _bounds([(a, c) for a, c, q in parts if q is None], low_const)
+        if known(lo, ">=", 0) and known(hi, "<", k):
+            return _make([(a, q) for a, _, q in parts if q is not None], high_const), k
     return _make(terms, const), 1
 
 
-def _bounds(terms: Iterable[tuple[Atom, int]], const: int) -> tuple[int, int]:
-    low = high = const
+def _bounds(terms: Iterable[tuple[Atom, AnySize]], const: AnySize) -> Bounds:
+    low: Any = const
+    high: Any = const
     for atom, coef in terms:
         lo, hi = atom.bounds
-        low += coef * (lo if coef > 0 else hi)
-        high += coef * (hi if coef > 0 else lo)
+        if isinstance(lo, float) or isinstance(hi, float):
+            return -math.inf, math.inf
+        if known(coef, ">", 0):
+            low, high = low + coef * lo, high + coef * hi
+        elif known(coef, "<=", 0):
+            low, high = low + coef * hi, high + coef * lo
+        else:
+            return -math.inf, math.inf
     return low, high
 
 
-def _make(terms: Iterable[tuple[Atom, int]], const: int) -> Index:
-    kept = tuple((a, c) for a, c in terms if c)
+def _make(terms: Iterable[tuple[Atom, AnySize]], const: AnySize) -> Index:
+    kept = tuple((a, c) for a, c in terms if not same(c, 0))
     return Expr(kept, const) if kept else const

@@ -9,6 +9,7 @@ import torch
 
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.size import Size
 from ..ir.symbolic import Index
 from .common import pointwise
 from .registry import Unlowered, lowering
@@ -25,7 +26,7 @@ def _indexed(graph: Any, fn: Callable[[tuple[Index, ...]], Any]) -> Lazy:
 
 
 def _filled(graph: Any, value: Any) -> Lazy:
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float | Size):
         raise Unlowered
     dtype = compute_dtype(graph.val.dtype)
     return _indexed(graph, lambda index: ops.constant(value, dtype))
@@ -58,7 +59,7 @@ def ones(graph: Any, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
 @lowering("fill")
 def fill(graph: Any, x: TensorValue, value: Any) -> TensorValue:
     """One value, of x's size and dtype"""
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Size):
         return _filled(graph, value)
     return pointwise(lambda v: v, (value,), compute_dtype(graph.val.dtype), graph.val)
 
@@ -67,7 +68,7 @@ def fill(graph: Any, x: TensorValue, value: Any) -> TensorValue:
 def arange(graph: Any, *args: Any, **kwargs: Any) -> TensorValue:
     """start + i * step"""
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else kwargs.get("step", 1))
-    if type(start) is int and type(step) is int:
+    if type(start) in (int, Size) and type(step) in (int, Size):
         return _indexed(graph, lambda i: ops.index_expr(i[0] * step + start, torch.int64))
     wide = torch.float64
     return _indexed(

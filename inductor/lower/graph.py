@@ -22,6 +22,8 @@ from ..ir.buffer import (
     View,
 )
 from ..ir.nodes import GraphIR, Lazy, Strided, TensorValue, dense_order, store, store_body
+from ..ir.size import Size
+from ..ir.sized import SizedTensor
 from .common import is_value, used_results
 from .registry import Unlowered, Unsupported, find
 
@@ -80,11 +82,11 @@ class GraphLowering:
     def placeholder(self) -> Any:
         """The next graph input."""
         position = len(self.inputs)
-        if isinstance(self.val, torch.Tensor):
+        if is_tensor(self.val):
             buffer = InputBuffer(f"in{position}", static_layout(self.val), position)
             self.inputs.append(buffer)
             return Strided(buffer, buffer.layout)
-        if self.val is not None and type(self.val) not in (int, float, bool):
+        if self.val is not None and type(self.val) not in (int, float, bool, Size):
             raise Unsupported(f"an input of type {type(self.val).__name__}")
         self.inputs.append(self.val)
         return self.val
@@ -101,6 +103,8 @@ class GraphLowering:
     def call(self) -> Any:
         """The value of a call node."""
         target = self.node.target
+        if isinstance(self.val, Size):  # computed of sizes alone
+            return self.val
         args, kwargs = fx.map_arg((self.node.args, self.node.kwargs), self.env.__getitem__)
         if target is operator.getitem:
             return args[0][args[1]]
@@ -155,14 +159,16 @@ class GraphLowering:
         used = used_results(self.node) if multi else {0}
         outs: list[MultiOutput | None] = []
         for i, val in enumerate(vals):
-            if i in used and type(val) is not int and not isinstance(val, torch.Tensor):
+            if i in used and not isinstance(val, int | Size) and not is_tensor(val):
                 raise Unsupported(f"{target} returns a {type(val).__name__}")
             out_name = f"{name}_{i}" if multi else name
-            made = isinstance(val, torch.Tensor) and i in used
+            made = is_tensor(val) and i in used
             outs.append(MultiOutput(out_name, static_layout(val), i) if made else None)
         self.buffers.append(ExternKernel(name, target, args, kwargs, tuple(outs), (self.node,), multi))
         # numbers that an operator returns follow from sizes: those of the fake results are right
-        values = [v if type(v) is int else None if o is None else Strided(o, o.layout) for o, v in zip(outs, vals)]
+        values = [
+            v if isinstance(v, int | Size) else None if o is None else Strided(o, o.layout) for o, v in zip(outs, vals)
+        ]
         return tuple(values) if multi else values[0] if values else None
 
     def operand(self, arg: Any) -> Any:
@@ -191,7 +197,7 @@ class GraphLowering:
         """A view operator without a lowering of its own: where fake tensors say that its result lies."""
         source = next((a for a in self.node.args if isinstance(a, fx.Node) and is_value(self.env[a])), None)
         vals = self.val if isinstance(self.val, tuple | list) else (self.val,)
-        if source is None or not all(isinstance(v, torch.Tensor) for v in vals):
+        if source is None or not all(is_tensor(v) for v in vals):
             raise Unsupported(f"{self.node.target} on these arguments")
         memory, base = self.in_memory(self.env[source], source.meta["val"]), source.meta["val"]
         if not _same_strides(memory.layout, tuple(base.stride())):
@@ -207,6 +213,8 @@ class GraphLowering:
 
     def restrided(self, layout: Layout, source: fx.Node) -> Sequence[torch.Tensor]:
         """The current view operator's results on a tensor with these strides and offset 0."""
+        if any(isinstance(n, Size) for n in (*layout.size, *layout.stride)):
+            raise Unsupported(f"{self.node.target} of another layout than expected, and of unknown size")
         if self.node.target is torch.ops.aten.as_strided.default:
             raise Unsupported("as_strided on a tensor whose strides differ from those expected")
         base = torch.empty_strided(layout.size, layout.stride, dtype=layout.dtype, device="meta")
@@ -268,7 +276,7 @@ class GraphLowering:
                         memory = store(self, memory, tuple(arg.meta["val"].stride()))
                         owner[memory.buffer.name] = group
                 outs.append(memory)
-            elif value is None or isinstance(value, int):
+            elif value is None or isinstance(value, int | Size):
                 outs.append(value)
             else:
                 raise Unsupported(f"an output of type {type(value).__name__}")
@@ -307,15 +315,20 @@ def _same_strides(layout: Layout, stride: tuple[int, ...]) -> bool:
 def check_static(val: Any) -> None:
     """Raises Unsupported if a result's size is not known."""
     for v in val if isinstance(val, tuple | list) else (val,):
-        if isinstance(v, torch.Tensor):
+        if is_tensor(v):
             static_layout(v)
 
 
-def static_layout(tensor: torch.Tensor) -> Layout:
+def is_tensor(val: Any) -> bool:
+    """Whether what is known of a node's value says that it is a tensor."""
+    return isinstance(val, torch.Tensor | SizedTensor)
+
+
+def static_layout(tensor: torch.Tensor | SizedTensor) -> Layout:
     """The layout of a (fake) tensor; raises Unsupported for sizes unknown or layouts without strides."""
     if tensor.layout != torch.strided:
         raise Unsupported(f"a tensor of layout {tensor.layout}")
-    if any(type(n) is not int for n in (*tensor.shape, *tensor.stride())):
+    if any(type(n) not in (int, Size) for n in (*tensor.shape, *tensor.stride())):
         raise Unsupported("a size that is not known when compiling")
     return Layout.of(tensor)
 

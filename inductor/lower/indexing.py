@@ -9,6 +9,7 @@ import torch
 
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, TensorValue
+from ..ir.size import AnySize
 from ..ir.symbolic import Index
 from .common import operand
 from .registry import Unlowered, lowering
@@ -78,6 +79,17 @@ def gather(graph: Any, x: TensorValue, dim: int, indices: TensorValue, *, sparse
     return _gathered(graph, x, inner_fn, [indices])
 
 
+def broadcast(sizes: Sequence[tuple[AnySize, ...]]) -> tuple[AnySize, ...]:
+    """The size of tensors that are known to go together."""
+    rank = max(map(len, sizes))
+    shape: list[AnySize] = [1] * rank
+    for size in sizes:
+        for d, n in enumerate(size, rank - len(size)):
+            if n != 1:
+                shape[d] = n
+    return tuple(shape)
+
+
 @lowering("index", "_unsafe_index")
 def index(graph: Any, x: TensorValue, indices: Sequence[TensorValue | None]) -> TensorValue:
     """x[indices], each a tensor of integers or None for a whole dimension"""
@@ -85,7 +97,7 @@ def index(graph: Any, x: TensorValue, indices: Sequence[TensorValue | None]) -> 
     tensors = [i for i in indices if i is not None]
     if not used or any(i.dtype in (torch.bool, torch.uint8) for i in tensors):
         raise Unlowered
-    shape = tuple(torch.broadcast_shapes(*[tuple(i.size) for i in tensors]))
+    shape = broadcast([tuple(i.size) for i in tensors])
     # the indices' dimensions stand where the first of them was, or in front if they were apart
     first = used[0] if used == list(range(used[0], used[-1] + 1)) else 0
     loads = {d: operand(indices[d], torch.int64, len(shape)) for d in used}

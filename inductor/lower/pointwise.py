@@ -10,6 +10,7 @@ import torch
 
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.size import Size
 from .common import is_value, pointwise
 from .registry import Unlowered, lowering
 
@@ -35,7 +36,10 @@ def _fn(name: str) -> Callable[..., Any]:
 
 def common_dtype(*args: Any) -> torch.dtype:
     """The compute dtype in which torch would compute with these operands, as `torch.result_type`."""
-    samples = [torch.empty([1] * len(a.size), dtype=a.dtype, device="meta") if is_value(a) else a for a in args]
+    samples = [
+        torch.empty([1] * len(a.size), dtype=a.dtype, device="meta") if is_value(a) else 1 if isinstance(a, Size) else a
+        for a in args
+    ]
     samples = [s.reshape(()) if isinstance(s, torch.Tensor) and s.dim() == 0 else s for s in samples]
     result = torch.result_type(samples[0], samples[1]) if len(samples) > 1 else samples[0].dtype
     return compute_dtype(result)
@@ -43,7 +47,7 @@ def common_dtype(*args: Any) -> torch.dtype:
 
 def _reject_complex(graph: Any) -> None:
     vals = graph.val if isinstance(graph.val, tuple | list) else (graph.val,)
-    if any(isinstance(v, torch.Tensor) and v.dtype.is_complex for v in vals):
+    if any(getattr(v, "dtype", torch.float32).is_complex for v in vals):
         raise Unlowered
 
 

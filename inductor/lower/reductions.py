@@ -166,7 +166,9 @@ def _variance(graph: Any, x: TensorValue, dim: Any, correction: Any, root: bool)
     x = shared(graph, x)
     dims = dims_of(dim, len(x.size))
     space = Reduce(tuple(x.size), dims)
-    divisor = max(0.0, space.count - (1 if correction is None else correction))
+    correction = 1 if correction is None else correction
+    divisor = space.count - (int(correction) if correction == int(correction) else correction)
+    divisor = divisor if divisor > 0 else 0
     dtype = compute_dtype(x.dtype)
 
     def finish(s: Any) -> Any:

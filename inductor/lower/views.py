@@ -11,6 +11,7 @@ import torch
 from ..ir.buffer import Layout, contiguous_strides
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, Strided, TensorValue
+from ..ir.size import Size, quotient
 from ..ir.symbolic import Index
 from .common import drop, view_of
 from .registry import Unlowered, lowering
@@ -32,10 +33,11 @@ def view_strides(size: Sequence[int], stride: Sequence[int], new: Sequence[int])
     for n in reversed(new):
         if n != 1 and left == 1 and runs:
             left, step = runs.pop(0)
-        if left % n:
+        rest = quotient(left, n) if left != n else 1
+        if rest is None:
             return None
         out.append(step)
-        left, step = left // n, step * n
+        left, step = rest, step * n
     return tuple(reversed(out))
 
 
@@ -153,14 +155,18 @@ def slice_(
 ) -> TensorValue:
     """x[start:end:step] along one dimension"""
     dim %= len(x.size)
-    first, stop, _ = slice(start, end, step).indices(x.size[dim])
-    return sliced(x, dim, first, len(range(first, stop, step)), step)
+    length, size = graph.val.shape[dim], x.size[dim]
+    first = start or 0
+    if first < 0:
+        first = first + size
+    first = 0 if first < 0 else size if first > size else first
+    return sliced(x, dim, first, length, step)
 
 
 @lowering("select")
 def select(graph: Any, x: TensorValue, dim: int, index: int) -> TensorValue:
     """One position of one dimension"""
-    if not isinstance(index, int):
+    if not isinstance(index, int | Size):
         raise Unlowered
     dim %= len(x.size)
     return drop(sliced(x, dim, index % x.size[dim], 1), [dim])

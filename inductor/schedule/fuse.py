@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..ir.size import AnySize, quotient, same
 from . import score
 from .index import Affine, refine, split_variables
 from .node import Group, Member
@@ -42,7 +43,7 @@ def fuse(first: Group, second: Group) -> Fuse | WhyNot:
     return WhyNot(reason)
 
 
-Space = tuple[list[int], list[int], dict[str, Affine], dict[str, Affine]]
+Space = tuple[list[AnySize], list[AnySize], dict[str, Affine], dict[str, Affine]]
 
 
 def _common_spaces(a: Group, b: Group) -> Iterator[Space]:
@@ -56,11 +57,11 @@ def _common_spaces(a: Group, b: Group) -> Iterator[Space]:
         yield from ((o, i, eb, ea) for o, i, ea, eb in _pointwise_in(b, a))
 
 
-def _named(outer: list[int], inner: list[int]) -> list[tuple[str, int]]:
+def _named(outer: list[AnySize], inner: list[AnySize]) -> list[tuple[str, AnySize]]:
     return [(f"o{i}", s) for i, s in enumerate(outer)] + [(f"r{i}", s) for i, s in enumerate(inner)]
 
 
-def _renamed(a: Group, b: Group, outer: list[int], inner: list[int]) -> Iterator[Space]:
+def _renamed(a: Group, b: Group, outer: list[AnySize], inner: list[AnySize]) -> Iterator[Space]:
     target = _named(outer, inner)
     env1 = split_variables(a.outer_vars() + a.inner_vars(), target)
     env2 = split_variables(b.outer_vars() + b.inner_vars(), target)
@@ -94,13 +95,14 @@ def _pointwise_in(red: Group, point: Group) -> Iterator[Space]:
             yield outer, inner, env1, env2
 
 
-def _spans(whole: list[int], fine: list[int]) -> list[list[int]]:
+def _spans(whole: list[AnySize], fine: list[AnySize]) -> list[list[int]]:
     spans, d = [], 0
     for size in whole:
-        span, product = [], 1
-        while product < size:
+        span: list[int] = []
+        left: AnySize | None = size
+        while left is not None and not same(left, 1):  # `fine` refines `whole`
             span.append(d)
-            product *= fine[d]
+            left = quotient(left, fine[d])
             d += 1
         spans.append(span)
     return spans

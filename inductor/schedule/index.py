@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..ir.size import AnySize, quotient, same
+from ..ir.symbolic import Expr, Sym
 from ..ir.symbolic import Index as IRIndex
-from ..ir.symbolic import Sym
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -19,10 +20,10 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 class Affine:
     """`const + sum(coefficient * variable)`; zero coefficients are never stored, variables are sorted by name."""
 
-    terms: tuple[tuple[str, int], ...] = ()
-    const: int = 0
+    terms: tuple[tuple[str, AnySize], ...] = ()
+    const: AnySize = 0
 
-    def coef(self, var: str) -> int:
+    def coef(self, var: str) -> AnySize:
         """The coefficient of `var`, 0 if it does not occur."""
         return next((c for v, c in self.terms if v == var), 0)
 
@@ -39,8 +40,8 @@ class Affine:
 
     def text(self) -> str:
         """C text, without outer parentheses."""
-        parts = [v if c == 1 else f"{c}*{v}" for v, c in self.terms]
-        if self.const or not parts:
+        parts = [v if same(c, 1) else f"{c}*{v}" for v, c in self.terms]
+        if not same(self.const, 0) or not parts:
             parts.append(str(self.const))
         return " + ".join(parts)
 
@@ -81,12 +82,12 @@ def add(a: Affine, b: Affine) -> Affine:
     terms = dict(a.terms)
     for var, coef in b.terms:
         terms[var] = terms.get(var, 0) + coef
-    return Affine(tuple(sorted((v, c) for v, c in terms.items() if c)), a.const + b.const)
+    return Affine(tuple(sorted((v, c) for v, c in terms.items() if not same(c, 0))), a.const + b.const)
 
 
-def scale(a: Affine, k: int) -> Affine:
+def scale(a: Affine, k: AnySize) -> Affine:
     """`k` times the index."""
-    return Affine(tuple((v, c * k) for v, c in a.terms), a.const * k) if k else Affine()
+    return Affine() if same(k, 0) else Affine(tuple((v, c * k) for v, c in a.terms), a.const * k)
 
 
 def variable(name: str) -> Affine:
@@ -96,23 +97,26 @@ def variable(name: str) -> Affine:
 
 def read(expr: IRIndex) -> Index:
     """An index of the loop IR."""
-    if isinstance(expr, int):
+    if not isinstance(expr, Expr):
         return Affine((), expr)
     if all(isinstance(atom, Sym) for atom, _ in expr.terms):
         return Affine(tuple(sorted((atom.name, c) for atom, c in expr.terms if isinstance(atom, Sym))), expr.const)
     return Opaque(expr.to_c())
 
 
-def split_variables(variables: list[tuple[str, int]], target: list[tuple[str, int]]) -> dict[str, Affine] | None:
+def split_variables(
+    variables: list[tuple[str, AnySize]], target: list[tuple[str, AnySize]]
+) -> dict[str, Affine] | None:
     """Each variable of one row-major space in those of a finer factorization of the same space, or None."""
     env: dict[str, Affine] = {}
-    rest = [t for t in target if t[1] != 1]
+    rest = [t for t in target if not same(t[1], 1)]
     for var, size in variables:
-        taken, product = [], 1
-        while product < size and rest:
+        taken: list[tuple[str, AnySize]] = []
+        left: AnySize | None = size
+        while left is not None and not same(left, 1) and rest:
             taken.append(rest.pop(0))
-            product *= taken[-1][1]
-        if product != size:
+            left = quotient(left, taken[-1][1])
+        if left is None or not same(left, 1):
             return None
         value, stride = Affine(), 1
         for name, extent in reversed(taken):
@@ -122,15 +126,22 @@ def split_variables(variables: list[tuple[str, int]], target: list[tuple[str, in
     return None if rest else env
 
 
-def refine(a: list[int], b: list[int]) -> list[int] | None:
+def refine(a: list[AnySize], b: list[AnySize]) -> list[AnySize] | None:
     """The coarsest factorization that refines both of two factorizations of one row-major space, or None."""
-    left, right, out = [s for s in a if s != 1], [s for s in b if s != 1], []
+    left, right, out = [s for s in a if not same(s, 1)], [s for s in b if not same(s, 1)], []
     while left and right:
         x, y = left[0], right[0]
-        small = min(x, y)
-        if small == 0 or x % small or y % small:
+        if same(x, y):
+            small, x, y = x, 1, 1
+        elif (rest := quotient(x, y)) is not None:
+            small, x, y = y, rest, 1
+        elif (rest := quotient(y, x)) is not None:
+            small, x, y = x, 1, rest
+        else:
+            return None
+        if same(small, 0):
             return None
         out.append(small)
-        left[0], right[0] = x // small, y // small
-        left, right = [left, left[1:]][left[0] == 1], [right, right[1:]][right[0] == 1]
+        left = left[1:] if same(x, 1) else [x, *left[1:]]
+        right = right[1:] if same(y, 1) else [y, *right[1:]]
     return None if left or right else out

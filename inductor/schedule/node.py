@@ -9,6 +9,7 @@ from typing import Any
 
 from ..ir.body import Op
 from ..ir.buffer import ComputedBuffer
+from ..ir.size import AnySize, hint, same
 from .index import Affine, Index, read, variable
 
 
@@ -26,8 +27,8 @@ class Node:
 
     name: str
     ops: tuple[Op, ...]
-    outer: list[tuple[str, int]]
-    inner: list[tuple[str, int]]
+    outer: list[tuple[str, AnySize]]
+    inner: list[tuple[str, AnySize]]
     origins: tuple[Any, ...]
     reads: list[Access] = field(default_factory=list)
     writes: list[Access] = field(default_factory=list)
@@ -76,8 +77,8 @@ class Group:
     The variables are o0, o1 ... and r0, r1 ... of sizes `outer` and `inner`.
     """
 
-    outer: list[int]
-    inner: list[int]
+    outer: list[AnySize]
+    inner: list[AnySize]
     members: list[Member]
     fusible: bool = True
     stored: set[str] = field(default_factory=set)  # written buffers that someone outside reads; set by `schedule`
@@ -86,11 +87,11 @@ class Group:
     def of(node: Node) -> Group:
         """A group of one."""
         env: dict[str, Affine] = {}
-        sizes: list[list[int]] = []
+        sizes: list[list[AnySize]] = []
         for prefix, space in (("o", node.outer), ("r", node.inner)):
-            kept = [(v, s) for v, s in space if s != 1]
+            kept = [(v, s) for v, s in space if not same(s, 1)]
             env |= {v: variable(f"{prefix}{i}") for i, (v, _) in enumerate(kept)}
-            env |= {v: Affine() for v, s in space if s == 1}
+            env |= {v: Affine() for v, s in space if same(s, 1)}
             sizes.append([s for _, s in kept])
         return Group(sizes[0], sizes[1], [Member(node, env)], node.plain)
 
@@ -99,17 +100,17 @@ class Group:
         """Whether a member reduces over more than one element."""
         return bool(self.inner)
 
-    def outer_vars(self) -> list[tuple[str, int]]:
+    def outer_vars(self) -> list[tuple[str, AnySize]]:
         """The outer variables and their sizes."""
         return [(f"o{i}", s) for i, s in enumerate(self.outer)]
 
-    def inner_vars(self) -> list[tuple[str, int]]:
+    def inner_vars(self) -> list[tuple[str, AnySize]]:
         """The inner variables and their sizes."""
         return [(f"r{i}", s) for i, s in enumerate(self.inner)]
 
     def work(self) -> int:
-        """Points of the whole iteration space."""
-        return math.prod(self.outer) * math.prod(self.inner)
+        """Points of the whole iteration space, at the sizes compiled for."""
+        return math.prod(map(hint, self.outer)) * math.prod(map(hint, self.inner))
 
     def read_names(self) -> set[str]:
         """Buffers that a member reads."""

@@ -10,6 +10,7 @@ import torch
 
 from ..ir.buffer import ComputedBuffer, ExternKernel, View
 from ..ir.nodes import GraphIR, Strided
+from ..ir.size import hint
 from . import score
 from .fuse import Fuse, fuse
 from .node import Group, Node
@@ -33,7 +34,7 @@ def schedule(graph: GraphIR) -> list[Group | ExternKernel]:
     units: dict[int, _Unit] = {}
     writer: dict[str, int] = {}
     readers: dict[str, set[int]] = {}
-    sizes = {b.name: b.layout.numel * b.dtype.itemsize for b in graph.buffers if isinstance(b, ComputedBuffer)}
+    sizes = {b.name: hint(b.layout.numel) * b.dtype.itemsize for b in graph.buffers if isinstance(b, ComputedBuffer)}
     for number, buffer in enumerate(graph.buffers):
         group = Group.of(Node.of(buffer)) if isinstance(buffer, ComputedBuffer) else None
         reads, writes = _names(buffer, group)

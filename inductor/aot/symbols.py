@@ -1,0 +1,214 @@
+"""The sizes of a graph that is compiled once for many: torch's symbols while it is traced, Sizes when it is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch._guards import Source
+from torch._logging import trace_structured
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils import _pytree as pytree
+
+from ..errors import Unsupported
+from ..ir.size import AnySize, Program, SizeEnv
+from ..ir.sized import SizedTensor
+from .fake import fake_mode
+from .standins import light_torch
+
+SPECIAL = 2  # sizes below this are constants of a compilation of their own
+
+
+class _Named(Source):
+    """An origin as ShapeEnv wants it: something with a name."""
+
+    def __init__(self, name: str) -> None:
+        object.__setattr__(self, "_text", name)
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Named) and other._text == self._text
+
+    @property
+    def name(self) -> str:
+        return self._text
+
+
+class _ShapeEnv(ShapeEnv):
+    """A ShapeEnv that leaves torch._dynamo and torch._inductor unloaded; two symbols of one value stay two."""
+
+    def __init__(self) -> None:
+        # torch's structured log finds out at its first record that nobody listens; those of symbols load its compiler
+        trace_structured("pyframe_shapes", suppress_context=True, expect_trace_id=False)
+        with light_torch:
+            super().__init__(duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+
+    def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
+        with light_torch:
+            return super().evaluate_expr(*args, **kwargs)
+
+
+class Symbols:
+    """The symbols of one compilation, each under three names: a sympy symbol, a SymInt, a Size."""
+
+    def __init__(self) -> None:
+        self.shapes = _ShapeEnv()
+        self.sizes = SizeEnv()
+        self.mode: FakeTensorMode = fake_mode(shape_env=self.shapes)
+        self._of: dict[Any, AnySize] = {}
+        self._vals: dict[int, tuple[Any, Any]] = {}
+
+    def symbol(self, name: str, value: int) -> torch.SymInt:
+        """The SymInt of a number from SPECIAL on that is `value` at the first call."""
+        with light_torch:
+            symbol = self.shapes.create_symbol(value, _Named(name), DimDynamic.DYNAMIC)
+        self._of[symbol] = self.sizes.symbol(name, value, SPECIAL)
+        return self.shapes.create_symintnode(symbol, hint=value)
+
+    # ---- torch's numbers as Sizes
+
+    def size(self, number: Any) -> AnySize:
+        """A SymInt (or int) as a Size (or int). Unsupported for what a Size cannot say."""
+        if not isinstance(number, torch.SymInt):
+            return number
+        return self._size(self.shapes.simplify(number.node.expr))
+
+    def _size(self, expr: Any) -> AnySize:
+        found = self._of.get(expr)
+        if found is None:
+            found = self._of[expr] = self._made(expr)
+        return found
+
+    def _made(self, expr: Any) -> AnySize:
+        if isinstance(expr, sympy.Integer):
+            return int(expr)
+        if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < int(expr.exp) < 8:
+            return _product([self._size(expr.base)] * int(expr.exp))
+        rule = _RULES.get(type(expr).__name__)
+        if rule is None or isinstance(expr, sympy.Symbol):
+            raise Unsupported(f"a size that is {expr}")
+        return rule([self._size(arg) for arg in expr.args])
+
+    def value(self, value: Any) -> Any:
+        """A node's value with Sizes: tensors as SizedTensors."""
+        if isinstance(value, torch.Tensor):
+            known = self._vals.get(id(value))
+            if known is None:
+                known = self._vals[id(value)] = value, SizedTensor.of(value, self.size)
+            return known[1]
+        if isinstance(value, tuple | list):
+            return type(value)(map(self.value, value))
+        if isinstance(value, torch.SymFloat | torch.SymBool):
+            return UNSAYABLE
+        return self.size(value)
+
+    def program(self) -> Program:
+        """What the compiled graph assumes of its sizes: found while it was traced, and while it was lowered."""
+        for guard in self.shapes.guards:
+            self._remember(guard.expr)
+        return self.sizes.program()
+
+    def _remember(self, condition: Any) -> None:
+        if condition is sympy.true or condition == sympy.true:
+            return
+        if isinstance(condition, sympy.And):
+            for part in condition.args:
+                self._remember(part)
+            return
+        relation = _RELATIONS.get(type(condition).__name__)
+        if relation is None:
+            raise Unsupported(f"a condition on sizes, {condition}")
+        a, b = (self._size(arg) for arg in condition.args)
+        if not relation(a, b):
+            raise AssertionError(f"{condition} was assumed, and does not hold")
+
+
+def _product(factors: Sequence[AnySize]) -> AnySize:
+    total: AnySize = 1
+    for x in factors:
+        total = total * x
+    return total
+
+
+def _total(terms: Sequence[AnySize]) -> AnySize:
+    total: AnySize = 0
+    for x in terms:
+        total = total + x
+    return total
+
+
+_RULES: dict[str, Callable[[list[Any]], AnySize]] = {
+    "Add": _total,
+    "Mul": _product,
+    "FloorDiv": lambda args: args[0] // args[1],
+    "CleanDiv": lambda args: args[0] // args[1],
+    "Mod": lambda args: args[0] % args[1],
+    "PythonMod": lambda args: args[0] % args[1],
+    "Max": max,
+    "Min": min,
+}  # fmt: skip
+# as comparisons, which Sizes remember
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "Equality": lambda a, b: a == b,
+    "Unequality": lambda a, b: a != b,
+    "StrictLessThan": lambda a, b: a < b,
+    "LessThan": lambda a, b: a <= b,
+    "StrictGreaterThan": lambda a, b: a > b,
+    "GreaterThan": lambda a, b: a >= b,
+}
+
+
+class _Unsayable:
+    """Stands for a value that is a float or a truth of sizes: nothing can be lowered with it."""
+
+
+UNSAYABLE = _Unsayable()
+
+
+def with_sizes(gm: fx.GraphModule, symbols: Symbols) -> None:
+    """What the nodes of a traced graph say of their values, in Sizes."""
+    for node in gm.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = symbols.value(node.meta["val"])
+        if any(isinstance(x, torch.SymInt) for x in pytree.tree_leaves((node.args, node.kwargs))):
+            node.args, node.kwargs = pytree.tree_map_only(torch.SymInt, symbols.size, (node.args, node.kwargs))
+
+
+def fake_inputs(
+    symbols: Symbols, given: Mapping[Any, torch.SymInt | int], examples: Sequence[Any], inputs: Sequence[Any]
+) -> list[Any]:
+    """`inputs` as fake tensors and SymInts. `examples` say in terms of the keys of `given` what their sizes are."""
+
+    def number(said: Any, value: int) -> Any:
+        return _in_terms(said.node.expr, given) if isinstance(said, torch.SymInt) else value
+
+    fakes: list[Any] = []
+    with symbols.mode:
+        for said, x in zip(examples, inputs, strict=True):
+            if not isinstance(x, torch.Tensor):
+                fakes.append(number(said, x))
+                continue
+            size = [number(n, value) for n, value in zip(said.shape, x.shape)]
+            stride = [number(n, value) for n, value in zip(said.stride(), x.stride())]
+            fake = torch.empty_strided(size, stride, dtype=x.dtype, device=x.device)
+            fakes.append(fake)
+    return fakes
+
+
+def _in_terms(expr: Any, given: Mapping[Any, Any]) -> Any:
+    if expr in given:
+        return given[expr]
+    if isinstance(expr, sympy.Integer):
+        return int(expr)
+    if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < int(expr.exp) < 8:
+        return _product([_in_terms(expr.base, given)] * int(expr.exp))
+    rule = _RULES.get(type(expr).__name__)
+    if rule is None or isinstance(expr, sympy.Symbol) or type(expr).__name__ in ("Max", "Min"):
+        raise Unsupported(f"an input of size {expr}")
+    return rule([_in_terms(arg, given) for arg in expr.args])

@@ -1,0 +1,62 @@
+"""What lowerings ask of a fake tensor, where sizes are known only at run time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .size import AnySize, same
+
+
+@dataclass(frozen=True, eq=False)
+class SizedTensor:
+    """The metadata of a fake tensor, with Sizes for what is symbolic."""
+
+    shape: tuple[AnySize, ...]
+    strides: tuple[AnySize, ...]
+    offset: AnySize
+    device: torch.device
+    dtype: torch.dtype
+    layout: torch.layout
+
+    @staticmethod
+    def of(x: torch.Tensor, number: Callable[[Any], AnySize]) -> SizedTensor:
+        """The metadata of a fake tensor, each SymInt as `number` says it."""
+        size, stride = tuple(map(number, x.shape)), tuple(map(number, x.stride()))
+        return SizedTensor(size, stride, number(x.storage_offset()), x.device, x.dtype, x.layout)
+
+    def stride(self) -> tuple[AnySize, ...]:
+        """In elements."""
+        return self.strides
+
+    def storage_offset(self) -> AnySize:
+        """In elements."""
+        return self.offset
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def numel(self) -> AnySize:
+        """The number of elements."""
+        return math.prod(self.shape)  # type: ignore[return-value]
+
+    def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+        """As Tensor.is_contiguous, for what is known."""
+        if memory_format is torch.contiguous_format:
+            order = range(len(self.shape))
+        elif memory_format is torch.channels_last and len(self.shape) == 4:
+            order = (0, 2, 3, 1)  # type: ignore[assignment]
+        else:
+            return False
+        expected: AnySize = 1
+        for d in reversed(order):
+            if not same(self.shape[d], 1):
+                if not same(self.strides[d], expected):
+                    return False
+                expected = expected * self.shape[d]
+        return True
