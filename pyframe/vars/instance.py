@@ -188,10 +188,11 @@ class InstanceVar(Var):
         InstanceVar.store(self, tx, name, value)
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        special = lookup(self.cls, "__setattr__" if value is not None else "__delattr__")
+        method = "__setattr__" if value is not None else "__delattr__"
+        special = lookup(self.cls, method)
         if isinstance(special, types.FunctionType):
             args = [self, ConstVar(name)] + ([value] if value is not None else [])
-            tx.call(self._function(tx, special, special.__name__), args, {})
+            tx.call(self._function(tx, special, method), args, {})
             return
         self.store(tx, name, value)
 

@@ -72,6 +72,21 @@ def forms_of_annotations(x):
     return origins, parts, tests, made, either | None, maybe == (int | None)
 
 
+def _checked_setattr(self, name, value):
+    object.__setattr__(self, name, f"checked {value}" if isinstance(value, int) else value)
+
+
+class Strict:
+    __setattr__ = _checked_setattr
+
+
+@table(X)
+def methods_under_another_name(x):
+    obj = Strict()
+    obj.number, obj.tensor = 3, x + 1
+    return obj.number, obj.tensor
+
+
 @pytest.mark.parametrize("case", table, ids=Table.name)
 def test_agrees_with_eager(case):
     agree(*case)
