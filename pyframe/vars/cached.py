@@ -9,11 +9,13 @@ from typing import Any
 from ..core.source import AttrSource, ConstSource, Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
+from .instance import MISSING, InstanceVar
 
 
 class CachedFunctionVar(Var):
     """A call with known arguments is made for real while tracing, once, as its result is kept: the program gets the
-    very object that later calls get.  A call with others breaks the graph."""
+    very object that later calls get.  Objects that existed before the frame are known by identity, while the frame
+    has not changed them.  A call with others breaks the graph."""
 
     __slots__ = ("value",)
 
@@ -37,7 +39,7 @@ class CachedFunctionVar(Var):
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         try:
-            values, named = [arg.constant() for arg in args], {key: arg.constant() for key, arg in kwargs.items()}
+            values, named = [_known(tx, arg) for arg in args], {key: _known(tx, arg) for key, arg in kwargs.items()}
         except NotConstant:
             return self.unsupported(tx, "a call with arguments known only at run time")
         try:
@@ -48,6 +50,16 @@ class CachedFunctionVar(Var):
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)
+
+
+def _known(tx: Tracer, var: Var) -> Any:
+    """The object that a Var stands for."""
+    if var.is_constant() or not isinstance(var, InstanceVar):
+        return var.constant()
+    if var.source is None or var.value is MISSING or any(effect.target is var for effect in tx.effects):
+        raise NotConstant(var.describe())
+    tx.guard(var.source, "ID", var.value)
+    return var.value
 
 
 CACHED = type(functools.lru_cache(len))

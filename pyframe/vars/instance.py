@@ -143,7 +143,8 @@ class InstanceVar(Var):
             descriptor = tx.wrap(raw, ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
             return tx.call(constant_function(tx, get), [descriptor, self, make(self.cls)], {})
         if get is not MISSING and not isinstance(raw, type):
-            return BoundMethodVar(BuiltinVar(raw), self)
+            cached = isinstance(raw, functools._lru_cache_wrapper)
+            return BoundMethodVar(tx.wrap(raw, class_source(self.cls, name)) if cached else BuiltinVar(raw), self)
         return tx.wrap(raw, class_source(self.cls, name))
 
     def _computed(self, tx: Tracer, name: str, raw: Any) -> Var:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections.abc
+import functools
 import types
 import typing
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+import pyframe
+from pyframe.errors import Unsupported
 from tests.vars.language_support import Table, X, agree
 
 table = Table()
@@ -87,6 +90,39 @@ def methods_under_another_name(x):
     return obj.number, obj.tensor
 
 
+class Logger:
+    said: list[str] = []
+
+    @functools.lru_cache
+    def once(self, message):
+        self.said.append(message)
+        return len(message)
+
+
+LOGGER = Logger()
+
+
+@table(X)
+def a_method_that_keeps_its_results(x):
+    return x + LOGGER.once("four") + LOGGER.once("four") + LOGGER.once("seven")
+
+
 @pytest.mark.parametrize("case", table, ids=Table.name)
 def test_agrees_with_eager(case):
     agree(*case)
+
+
+def test_what_keeps_its_results_is_called_once():
+    LOGGER.once.cache_clear()
+    Logger.said.clear()
+    agree(a_method_that_keeps_its_results, (X,))
+    assert Logger.said == ["four", "seven"]
+
+
+def test_a_changed_object_is_not_asked_while_tracing():
+    def program(logger, x):
+        logger.level = 3
+        return x + logger.once("level")
+
+    with pytest.raises(Unsupported, match="keeps its results"):
+        pyframe.compile(program, backend="eager", fullgraph=True)(Logger(), X)
