@@ -24,7 +24,7 @@ from ..vars.dynamic import Seen, fake_of
 from ..vars.mapping import DictVar
 from ..vars.namedtuple import NamedTupleVar
 from ..vars.sequence import ListVar, SliceVar, TupleVar
-from ..vars.symint import SYMBOLIC_OPS, NumberVar, is_number
+from ..vars.symint import SYMBOLIC_OPS, NumberVar
 from ..vars.tensor import TAKES_FLOATS, TensorVar
 
 # Calls whose node must stay although nobody uses its value.
@@ -46,6 +46,7 @@ class GraphBuilder:
         self._shapes: Any = None
         self._number_nodes: dict[Tree, fx.Node] = {}
         self._takes_floats = False
+        self._by_example = False  # whether the arguments of a call hold a float that varies
         self.graph = fx.Graph()
         self.inputs: list[Source] = []
         self.example_inputs: list[Any] = []
@@ -234,7 +235,7 @@ class GraphBuilder:
     ) -> Var:
         tx = self.tx
         assert tx is not None
-        self._takes_floats = target in TAKES_FLOATS
+        self._takes_floats, self._by_example = target in TAKES_FLOATS, False
         fake_args = [self._value(a, fake=True) for a in args]
         fake_kwargs = {k: self._value(v, fake=True) for k, v in kwargs.items()}
         node_args = tuple(self._value(a, fake=False) for a in args)
@@ -255,6 +256,8 @@ class GraphBuilder:
                 tx.graph_break("data-dependent-branch", f"{label}: depends on {error.cond}")
             self._try_concrete()
             tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
+        if self._by_example:
+            _forget_values(result)
         node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         tensors = list(_tensors((*args, *kwargs.values())))
         if isinstance(result, str) and tensors and target != "type":
@@ -289,9 +292,10 @@ class GraphBuilder:
                 assert self.tx is not None
                 self.tx.graph_break("unsupported-object", f"{value.describe()} varies, in a transformed function")
             if fake:
+                self._by_example |= value.sym is None
                 return value.example if value.sym is None else value.sym
             return self.number(value.tree)
-        if isinstance(value, SliceVar) and all(is_number(p) or p.is_constant() for p in value.parts):
+        if isinstance(value, SliceVar):
             return slice(*(self._value(part, fake) for part in value.parts))
         if isinstance(value, ListVar):
             return [self._value(v, fake) for v in value.items]
@@ -339,6 +343,13 @@ class GraphBuilder:
 
 def _about(guard: Guard, source: Source) -> bool:
     return guard.kind == "RELATION" and source in sources(guard.payload)
+
+
+def _forget_values(result: Any) -> None:
+    """What was computed from the example of a float that varies is not known."""
+    for item in result if isinstance(result, list | tuple) else (result,):
+        if hasattr(item, "constant"):
+            item.constant = None
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[TensorVar]:

@@ -12,7 +12,7 @@ from torch import fx
 from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
 from .base import Var
-from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
+from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
 from .copying import deepcopy_tensor
 from .iterator import ItemsIteratorVar
 from .sequence import ListVar, SizeVar, TupleVar
@@ -48,6 +48,8 @@ TO_PYTHON = {
     "__repr__", "__str__", "__format__", "__hash__", "__array__", "__dlpack__", "__reduce__", "__reduce_ex__",
     "is_shared", "is_pinned", "__contains__",
 }  # fmt: skip
+# Those that give numbers: answered for a tensor whose value is known.
+TO_NUMBERS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
 # Methods that change what kind of tensor the object is; left to the real interpreter.
 METADATA_MUTATION = {
     "resize_", "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
@@ -73,6 +75,11 @@ class TensorVar(Var):
 
     def describe(self) -> str:
         return str(self.source) if self.source else f"a tensor ({self.node.name})"
+
+    @property
+    def known(self) -> torch.Tensor | None:
+        """The value of a tensor with one element that the program made from constants alone; fake tensors keep it."""
+        return getattr(self.fake, "constant", None)
 
     # ---- attributes and methods ----
     def getattr_(self, tx: Tracer, name: str) -> Var:
@@ -112,6 +119,8 @@ class TensorVar(Var):
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name == "__deepcopy__":
             return deepcopy_tensor(tx, self, args[0])
+        if name in TO_NUMBERS and self.known is not None:
+            return fold(tx, getattr(self.known, name), *(arg.constant() for arg in args))
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
         if name in METADATA_MUTATION:
@@ -150,6 +159,8 @@ class TensorVar(Var):
     def truth(self, tx: Tracer) -> bool:
         if self.fake.numel() == 0 or self.fake.numel() > 1:
             tx.graph_break("exception-in-traced-code", "the truth of a tensor that does not have exactly one element")
+        if self.known is not None:
+            return bool(self.known)
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
 
     def length(self, tx: Tracer) -> Var:

@@ -90,6 +90,15 @@ def methods_under_another_name(x):
     return obj.number, obj.tensor
 
 
+@table(torch.arange(12.0))
+def tensors_that_are_constants(x):
+    span = torch.tensor(min(x.shape[0], 5))
+    narrow = x[6 - span : 6 + span.long()]
+    if span * 2 > 9 and torch.tensor(True):
+        narrow = narrow + span.item() + int(span) + float(torch.tensor([2.5]))
+    return torch.clamp(narrow, 0, span * 2 - 1), [10, 20, 30][torch.tensor(1)], torch.tensor([7]).tolist(), range(span)
+
+
 class Logger:
     said: list[str] = []
 
@@ -126,3 +135,23 @@ def test_a_changed_object_is_not_asked_while_tracing():
 
     with pytest.raises(Unsupported, match="keeps its results"):
         pyframe.compile(program, backend="eager", fullgraph=True)(Logger(), X)
+
+
+def test_a_constant_that_is_changed_is_known_no_longer():
+    def program(x):
+        span = torch.tensor(2)
+        span.add_(x.sum().long())
+        return x[: span.item()]
+
+    compiled = pyframe.compile(program, backend="eager")
+    for x in (torch.zeros(5), torch.ones(5), torch.zeros(5)):
+        assert torch.equal(compiled(x), program(x))
+
+
+def test_what_is_made_with_a_varying_float_is_no_constant():
+    def program(x, scale):
+        return x + 1 if torch.tensor(1.0) * scale > 2 else x - 1
+
+    compiled = pyframe.compile(program, backend="eager")
+    for scale in (1.5, 2.5, 1.25, 3.5, 0.5, 4.5):
+        assert torch.equal(compiled(X, scale), program(X, scale))
