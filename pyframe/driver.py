@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import time
 import types
@@ -83,6 +84,7 @@ class FrameCompiler:
         self.asked: dict[int, weakref.ref[types.CodeType]] = {}  # codes that may have entries of ours
         weakref.finalize(self, _release, self.owner, self.asked).atexit = False
         self.always: set[types.CodeType] = set()
+        self.made: dict[int, weakref.ref[types.CodeType]] = {}  # the replacements of frames
         self.captures: list[Capture] | None = None
         self.keeps_empty = False  # whether frames without a graph and without effects are replaced too
         self.warns = True
@@ -93,7 +95,7 @@ class FrameCompiler:
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         if self.skips(func):
             return _C.SKIP
-        if _transformed():
+        if _transformed() or self._importing(func):
             return None
         waits = not _COMPILING.acquire(blocking=False)
         if waits:
@@ -131,6 +133,15 @@ class FrameCompiler:
                 raise
             warnings.warn(f"pyframe: {code.co_qualname} runs eagerly: {error}", stacklevel=2)
             return _C.SKIP
+
+    def _importing(self, func: types.FunctionType) -> bool:
+        """Whether this is called for an import that the program came to: such code is no part of it."""
+        frame = sys._getframe(1) if func.__code__ not in self.always else None
+        while frame is not None and id(frame.f_code) not in self.made and frame.f_code not in self.always:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                return True
+            frame = frame.f_back
+        return False
 
     def skips(self, func: types.FunctionType) -> bool:
         """Whether frames of this function are never captured on their own."""
@@ -281,6 +292,7 @@ class FrameCompiler:
         if result.direct_output is not None and result.compiled is not None:
             registers = tuple(lowered.registers[s] for s in result.graph_inputs)
             direct = _C.DirectCall(result.compiled, registers, result.direct_output)
+        self.made[id(result.code)] = weakref.ref(result.code, functools.partial(_forget, self.made, id(result.code)))
         return _C.Entry(self.owner, lowered.program, result.code, direct, described)
 
 

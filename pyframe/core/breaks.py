@@ -6,6 +6,7 @@ and hints that say what the user can do.  ``docs/graph_breaks.md`` is generated 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,9 @@ def describe(kind: str, detail: str, stack: Sequence[UserLine]) -> str:
     """What is told of a break: its id and what exactly, the user's lines (innermost first), why, and what to do."""
     row = CATALOGUE[kind]
     out = [f"[{kind}] {detail}"]
-    out += [f"  {'called from' if i else 'at'} {line}" for i, line in enumerate(reversed(stack))]
+    for i, (line, same) in enumerate(itertools.groupby(reversed(stack))):
+        times = len(list(same))
+        out.append(f"  {'called from' if i else 'at'} {line}" + (f" ({times} times)" if times > 1 else ""))
     out.append(f"  why: {row.explanation}")
     out += [f"  hint: {hint}" for hint in row.hints]
     return "\n".join(out)
@@ -65,7 +68,8 @@ _row(
 _row(
     "unknown-c-function",
     "A function written in C was called that the tracer has no model of.",
-    "Mark it pyframe.disable, or rewrite the call in Python or torch operations.",
+    "Compute its result outside the compiled function, or rewrite the call in Python or torch operations.",
+    "pyframe.assume_constant_result calls it once; pyframe.substitute_in_graph gives it a version in Python.",
 )
 _row(
     "explicit-break",
@@ -94,33 +98,29 @@ _row(
 )
 _row(
     "unsupported-instruction",
-    "A bytecode instruction that the tracer does not model.",
+    "A statement whose bytecode the tracer does not model.",
     "Rewrite the statement in a simpler form, or mark the function pyframe.disable.",
 )
 _row(
     "unsupported-torch-op",
-    "A torch function could not be run on fake tensors.",
-    "Check the arguments; if the operator is custom, register a fake implementation with torch.library.",
+    "An operator of torch could not be run on fake tensors, which have no data.",
+    "If the operator is custom, register a fake implementation (torch.library.register_fake).",
 )
 _row(
     "generator-frame",
-    "A generator, coroutine or async function body.",
-    "Use a list, or call the generator inside one compiled function so that it can be traced inline.",
+    "A generator or coroutine that runs outside of what is traced: its frame cannot be captured halfway.",
+    "Use a list, or make and use up the generator inside one compiled function, where it is traced inline.",
 )
 _row(
     "unsupported-context-manager",
-    "A `with` block over a context manager that the tracer does not model.",
+    "A context manager written in C, or one that switches a mode of torch that the tracer does not model.",
     "Enter the context manager outside the compiled function.",
 )
 _row(
     "exception-in-traced-code",
-    "The program raised an exception that leaves the compiled region.",
+    "An operation that raises an exception, or an exception that leaves the function: it is run for real, and raises.",
     "If the error is unexpected, run the function eagerly to see it.",
-)
-_row(
-    "recompile-limit",
-    "The function was compiled as often as the recompile limit allows.",
-    "Pass the changing value as a tensor, or use dynamic=True, or raise the limit (recompile_limit option).",
+    "If it is expected, test for it beforehand: what handles it is not part of the graph.",
 )
 _row(
     "inline-depth",

@@ -52,7 +52,7 @@ class LocalSource(Source):
 
     @property
     def name(self) -> str:
-        return self.local
+        return "<a value on the stack>" if self.local.lstrip("_").startswith("stack_") else self.local
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from ..vars.tensor import TAKES_FLOATS, TensorVar
 
 # Calls whose node must stay although nobody uses its value.
 _EFFECTFUL = {torch._C._set_grad_enabled}
+_NO_FAKE = "There was no fake impl registered"  # torch's words for a custom operator that lacks one
 
 
 class GraphBuilder:
@@ -245,13 +246,15 @@ class GraphBuilder:
             with self.fake_mode, self._kernels():
                 result = run(*fake_args, **fake_kwargs)
         except DataDependentOutputException as error:
-            tx.graph_break("tensor-to-python", f"{label}: {error}")
+            tx.graph_break("tensor-to-python", f"{label} reads a value of a tensor ({error})")
         except DynamicOutputShapeException as error:
-            tx.graph_break("data-dependent-shape", f"{label}: {error}")
+            tx.graph_break("data-dependent-shape", f"{label}: what {error} gives has a size that depends on the data")
         except (NotImplementedError, torch._subclasses.fake_tensor.UnsupportedFakeTensorException) as error:
             self._try_concrete()
             tx.graph_break("unsupported-torch-op", f"{label}: {error}")
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            if _NO_FAKE in str(error):
+                tx.graph_break("unsupported-torch-op", f"{label} has no fake implementation")
             if isinstance(error, GuardOnDataDependentSymNode):
                 tx.graph_break("data-dependent-branch", f"{label}: depends on {error.cond}")
             self._try_concrete()

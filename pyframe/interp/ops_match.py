@@ -19,7 +19,7 @@ BREAKS = {
     **dict.fromkeys(
         (
             "BUILD_INTERPOLATION", "BUILD_TEMPLATE", "CALL_INTRINSIC_2", "CHECK_EG_MATCH", "DELETE_GLOBAL",
-            "DELETE_NAME", "LOAD_BUILD_CLASS", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS",
+            "DELETE_NAME", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS",
             "LOAD_LOCALS", "LOAD_SPECIAL", "STORE_NAME",
         ),
         "unsupported-instruction",

@@ -325,7 +325,7 @@ class Trace:
                 raise Unsupported(describe(brk.kind, brk.detail, brk.stack)) from lost
             if lost.step in self.speculation:
                 raise SkipFrame(str(lost)) from lost
-            brk = end.brk or GraphBreak("generator-frame", str(lost), self.user_stack())
+            brk = end.brk or GraphBreak("generator-frame", str(lost))  # reported where the generator is made
             self.speculation[lost.step] = Note(brk.kind, brk.detail, brk.stack)
             raise Restart() from lost
 
@@ -380,7 +380,8 @@ class Trace:
                 note = self.speculation.get(self.steps)
                 if note is not None:
                     root.at = root.pc
-                    raise GraphBreak(note.kind, note.detail, note.stack, ahead=note.loop is not None)
+                    lines = note.stack or self.user_stack()
+                    raise GraphBreak(note.kind, note.detail, lines, ahead=note.loop is not None)
                 outcome: Outcome | None = self._root_step(root)
             except GraphBreak as brk:
                 return End(None, brk, root.at, stack, self._broken_loop(root, brk))

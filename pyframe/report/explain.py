@@ -46,7 +46,8 @@ class Explanation:
         for i, brk in enumerate(self.breaks):
             out.append(f"break {i}: {describe(brk.kind, brk.detail, brk.stack)}")
         out.append("guards:")
-        out.extend(f"    {g.kind} {g.source if g.source else ''}  {f'({g.line})' if g.line else ''}" for g in self.guards)
+        for guard in self.guards:
+            out.append(f"    {guard.kind} {guard.source or ''}" + (f"  ({guard.line})" if guard.line else ""))
         out.append("seconds: " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
         return "\n".join(out)
 

@@ -36,6 +36,9 @@ _LACKING = {
     "__enter__": "{!r} object does not support the context manager protocol",
     "__exit__": "{!r} object does not support the context manager protocol (missed __exit__ method)",
 }
+# A frame of one of these that is running already cannot be traced.
+_SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_OF_CONTEXT = ("method '__enter__'", "method '__exit__'")
 _UNARY_OF = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
 
@@ -340,6 +343,12 @@ class InstanceVar(Var):
 
     def format_(self, tx: Tracer, spec: Var) -> Var | None:
         return self._invoke(tx, "__format__", spec)
+
+    def unsupported(self, tx: Tracer, what: str) -> Any:
+        kind = "generator-frame" if issubclass(self.cls, _SUSPENDED) else "unsupported-object"
+        if what in _OF_CONTEXT:
+            kind = "unsupported-context-manager"
+        return tx.graph_break(kind, f"{what} on {self.describe()} of type {self.cls.__qualname__}")
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         method = self._special(tx, "__call__")

@@ -235,7 +235,7 @@ class GeneratorVar(IteratorVar):
             cg.call_top()
             return
         if self.started:
-            raise NotRebuilt("a running generator", self.made_at)
+            raise NotRebuilt("a generator that has started and is still needed after the graph", self.made_at)
         fn, args, kwargs = self.origin
         cg.load(fn)
         loads = [*args, *kwargs.values()]

@@ -1,0 +1,429 @@
+"""One program for each graph break of the catalogue: code that makes exactly that break, and code that makes none.
+
+`docs/graph_breaks.md` shows them; `tests/api/test_break_catalogue.py` runs them.  Each defines `f` and `x`, and is
+called as `f(x)`; the comment `# breaks here` is on the line that the break is reported at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+from dataclasses import dataclass
+from typing import Any
+
+import pyframe
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """`code` breaks; `fixed` is one graph under `fullgraph=True`.  `same` says whether both give the same result,
+    `note` what else is to be known."""
+
+    code: str
+    fixed: str
+    same: bool = True
+    note: str = ""
+
+
+def load(source: str, filename: str = "example.py") -> dict[str, Any]:
+    """The names that a program defines; its lines can be quoted as those of `filename`."""
+    source = source.lstrip()
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    names: dict[str, Any] = {"__name__": filename}
+    exec(compile(source, filename, "exec"), names)
+    return names
+
+
+def explained(source: str) -> Any:
+    """What `pyframe.explain` tells of a program."""
+    names = load(source)
+    with contextlib.redirect_stdout(io.StringIO()):
+        return pyframe.explain(names["f"], backend="eager")(names["x"])
+
+
+EXAMPLES: dict[str, Example] = {
+    "data-dependent-branch": Example(
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    if x.sum() > 0:  # breaks here
+        return x + 1
+    return x - 1
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    return torch.where(x.sum() > 0, x + 1, x - 1)
+""",
+    ),
+    "tensor-to-python": Example(
+        """
+import torch
+
+x = torch.arange(3.0)
+
+def f(x):
+    largest = x.max().item()  # breaks here
+    return x / largest
+""",
+        """
+import torch
+
+x = torch.arange(3.0)
+
+def f(x):
+    largest = x.max()  # a tensor with no dimensions divides as a number does
+    return x / largest
+""",
+    ),
+    "data-dependent-shape": Example(
+        """
+import torch
+
+x = torch.tensor([1.0, -2.0, 3.0])
+
+def f(x):
+    positive = x[x > 0]  # breaks here
+    return positive.sum()
+""",
+        """
+import torch
+
+x = torch.tensor([1.0, -2.0, 3.0])
+
+def f(x):
+    positive = torch.where(x > 0, x, 0.0)
+    return positive.sum()
+""",
+    ),
+    "builtin-side-effect": Example(
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    y = x.sin()
+    print("shape", y.shape)  # breaks here
+    return y * 2
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    y = x.sin()
+    return y * 2  # the caller prints its shape
+""",
+    ),
+    "unknown-c-function": Example(
+        """
+import zlib
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    seed = zlib.crc32(b"embedding")  # breaks here
+    return x * (seed % 7)
+""",
+        """
+import zlib
+import pyframe
+import torch
+
+x = torch.ones(3)
+
+@pyframe.assume_constant_result  # called once, while capturing
+def seed_of(name):
+    return zlib.crc32(name)
+
+def f(x):
+    seed = seed_of(b"embedding")
+    return x * (seed % 7)
+""",
+        note="`pyframe.substitute_in_graph` gives a function of C a version in Python, which is then traced.",
+    ),
+    "explicit-break": Example(
+        """
+import pyframe
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    y = x + 1
+    pyframe.graph_break()  # breaks here
+    return y * 2
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    y = x + 1
+    return y * 2
+""",
+    ),
+    "disabled-function": Example(
+        """
+import pyframe
+import torch
+
+x = torch.ones(3)
+
+@pyframe.disable
+def scale(x):
+    return x * 2
+
+def f(x):
+    return scale(x) + 1  # breaks here
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+def scale(x):
+    return x * 2
+
+def f(x):
+    return scale(x) + 1
+""",
+    ),
+    "disallowed-function": Example(
+        """
+import pyframe
+import torch
+
+pyframe.disallow_in_graph(torch.erfinv)
+x = torch.zeros(3)
+
+def f(x):
+    return torch.erfinv(x) + 1  # breaks here
+""",
+        """
+import pyframe
+import torch
+
+pyframe.allow_in_graph(torch.erfinv)
+x = torch.zeros(3)
+
+def f(x):
+    return torch.erfinv(x) + 1
+""",
+    ),
+    "compiler-switch": Example(
+        """
+import pyframe
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    pyframe.set_stance("default")  # breaks here
+    return x + 1
+""",
+        """
+import pyframe
+import torch
+
+x = torch.ones(3)
+pyframe.set_stance("default")
+
+def f(x):
+    return x + 1
+""",
+    ),
+    "unsupported-object": Example(
+        """
+from array import array
+import torch
+
+x = torch.ones(3)
+weights = array("d", [0.5, 2.0])
+
+def f(x):
+    return x * weights[1]  # breaks here
+""",
+        """
+import torch
+
+x = torch.ones(3)
+weights = [0.5, 2.0]
+
+def f(x):
+    return x * weights[1]
+""",
+    ),
+    "unsupported-instruction": Example(
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    global half
+    half = x / 2
+    y = half.sin()
+    del half  # breaks here
+    return y + 1
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    half = x / 2
+    y = half.sin()
+    del half
+    return y + 1
+""",
+    ),
+    "unsupported-torch-op": Example(
+        """
+import torch
+
+x = torch.ones(3)
+
+@torch.library.custom_op("breaks::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+def f(x):
+    return twice(x) + 1  # breaks here
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+@torch.library.custom_op("fixed::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@twice.register_fake  # says what the result looks like
+def _(x):
+    return torch.empty_like(x)
+
+def f(x):
+    return twice(x) + 1
+""",
+    ),
+    "generator-frame": Example(
+        """
+import torch
+
+x = torch.ones(3)
+
+def steps(x):
+    yield x + 1
+    yield x + 2
+
+def f(x):
+    rest = steps(x)  # breaks here
+    first = next(rest)
+    return first, rest
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+def steps(x):
+    yield x + 1
+    yield x + 2
+
+def f(x):
+    rest = steps(x)
+    first = next(rest)
+    return first, list(rest)
+""",
+        same=False,
+        note="A generator that is used up, or was not yet asked for its first item, may be returned.",
+    ),
+    "unsupported-context-manager": Example(
+        """
+import threading
+import torch
+
+x = torch.ones(3)
+lock = threading.Lock()
+
+def f(x):
+    with lock:  # breaks here
+        return x + 1
+""",
+        """
+import threading
+import torch
+
+x = torch.ones(3)
+lock = threading.Lock()
+
+def f(x):
+    return x + 1
+
+# with lock: f(x)
+""",
+    ),
+    "exception-in-traced-code": Example(
+        """
+import torch
+
+x = torch.ones(3)
+weights = torch.ones(7)
+
+def f(x):
+    try:
+        return x @ weights  # breaks here
+    except RuntimeError:
+        return x * 2
+""",
+        """
+import torch
+
+x = torch.ones(3)
+weights = torch.ones(7)
+
+def f(x):
+    if x.shape[0] == weights.shape[0]:
+        return x @ weights
+    return x * 2
+""",
+        note="No error under `fullgraph=True`: the program's own exception is raised, where the program raises it.",
+    ),
+    "inline-depth": Example(
+        """
+import torch
+
+x = torch.ones(3)
+
+def halve(x, times):
+    return x if times == 0 else halve(x / 2, times - 1)  # breaks here
+
+def f(x):
+    return halve(x, 100)
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    for _ in range(100):
+        x = x / 2
+    return x
+""",
+    ),
+}
