@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +11,9 @@ import torch
 from ..errors import Unsupported
 from ..ir.buffer import Buffer, ExternKernel, InputBuffer, Layout, View
 from ..ir.nodes import GraphIR, Strided
+from ..ir.size import AnySize, Size, hint
 from ..runtime import plan_spec as spec
+from ..runtime.arena import Range, plan_arena
 from ..runtime.plan_spec import (
     Alloc,
     BufRef,
@@ -25,7 +27,6 @@ from ..runtime.plan_spec import (
     Step,
     dtype_of,
 )
-from ..schedule.memory import Range, plan_arena
 from ..schedule.node import Group
 from ..schedule.scheduler import extern_reads, output_names
 from .cpp.source import Source
@@ -85,6 +86,7 @@ class _Call:
     touches: list[str]
     makes: list[str] = field(default_factory=list)
     grid: tuple[int, ...] = ()
+    symbols: Sequence[str] = ()  # sizes that the kernel is told
 
 
 class _Planner:
@@ -106,7 +108,7 @@ class _Planner:
         self.given = set(self.numbers)
         written = {n.mutates for n in graph.buffers if getattr(n, "mutates", None)}
         inputs = [b for b in graph.inputs if release and isinstance(b, Buffer) and b.name not in written]
-        self.released = {b.name for b in inputs if b.layout.extent * b.layout.dtype.itemsize >= RELEASED_BYTES}
+        self.released = {b.name for b in inputs if hint(b.layout.extent) * b.layout.dtype.itemsize >= RELEASED_BYTES}
         for node in graph.buffers:
             outs = node.outputs if isinstance(node, ExternKernel) else (node,)
             self.tensors |= {b.name: b for b in outs if b is not None}
@@ -126,7 +128,9 @@ class _Planner:
         first, last = _lifetimes(calls)
         self.in_kernels = {b for c in calls if isinstance(c.what, int) for b in c.touches}
         slots = sorted(b for b in {b for c in calls for b in c.makes} - self.escapes if not self._lives_apart(b))
-        offsets, nbytes = plan_arena([Range(b, self._nbytes(b), first[b], last[b]) for b in slots])
+        ranges = [Range(b, self._nbytes(b), first[b], last[b]) for b in slots]
+        varying = any(isinstance(r.nbytes, Size) for r in ranges)
+        offsets, nbytes = (dict.fromkeys(slots, 0), 0) if varying else plan_arena(ranges)
         if any(STATUS in c.touches for c in calls):
             self.steps.append(spec.Status(self.number(STATUS)))
         if offsets:
@@ -140,10 +144,12 @@ class _Planner:
             self._emit(call)
             self._free([b for b in dict.fromkeys(call.touches) if last[b] == at and b not in offsets])
         outputs = tuple(self._output(o) for o in self.graph.outputs)
+        kept = tuple(replace(r, name=self.number(r.name)) for r in ranges) if varying else ()
         mutated = {self.numbers[n.mutates] for n in self.graph.buffers if getattr(n, "mutates", None)}
         return self.source, PlanSpec(
             tuple(map(self._input, self.graph.inputs)), tuple(b.value for b in self.graph.constants),
-            tuple(self.steps), outputs, tuple(self.source.names), tuple(sorted(mutated)), **self._device_facts(calls),
+            tuple(self.steps), outputs, tuple(self.source.names), tuple(sorted(mutated)), ranges=kept,
+            **self._device_facts(calls),
         )
 
     # ---- what is called
@@ -155,8 +161,8 @@ class _Planner:
             made = self._made(sorted(what.written_names()), what.stored)
             return [_Call(None, made, made)]
         if isinstance(self.source, Source):
-            number, bufs = self.source.kernel(what, self.dtypes)
-            return [_Call(number, bufs, self._made(bufs, what.stored))]
+            number, bufs, symbols = self.source.kernel(what, self.dtypes)
+            return [_Call(number, bufs, self._made(bufs, what.stored), symbols=symbols)]
         return self._launches(self.source, what)
 
     def _made(self, bufs: Sequence[str], stored: set[str]) -> list[str]:
@@ -176,7 +182,7 @@ class _Planner:
             kernel = source.kernels[launch.kernel]
             makes = [*self._made(bufs, group.stored), *(b for b in bufs if b in names.values())]
             self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}
-            calls.append(_Call(launch.kernel, bufs, makes, kernel.grid))
+            calls.append(_Call(launch.kernel, bufs, makes, kernel.grid, kernel.sizes))
         return calls
 
     def _device_facts(self, calls: list[_Call]) -> dict[str, Any]:
@@ -201,10 +207,12 @@ class _Planner:
             return
         if isinstance(call.what, int) and self.device.type != "cpu":
             grid = (*call.grid, 1, 1)[:3]
-            self.steps.append(spec.Launch(call.what, tuple(self.number(b) for b in call.touches), grid))
+            bufs = tuple(self.number(b) for b in call.touches)
+            self.steps.append(spec.Launch(call.what, bufs, grid, self._ints(call)))
             return
         if isinstance(call.what, int):
-            self.steps.append(KernelCall(call.what, tuple(self.number(b) for b in call.touches)))
+            bufs = tuple(self.number(b) for b in call.touches)
+            self.steps.append(KernelCall(call.what, bufs, self._ints(call)))
             return
         kernel = call.what
         args = tuple(self._argument(a) for a in kernel.args)
@@ -214,6 +222,10 @@ class _Planner:
             self.steps.append(Extern(INTO_MEMORY[str(kernel.target)], args, kwargs, outs, ("out",)))
         else:
             self.steps.append(Extern(str(kernel.target), args, kwargs, outs))
+
+    @staticmethod
+    def _ints(call: _Call) -> tuple[Any, ...]:
+        return tuple(Size(None, (((name,), 1),)) for name in call.symbols)
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, list | tuple):
@@ -231,9 +243,9 @@ class _Planner:
         return Alloc(self.number(name), self.dtypes[name], layout.size, layout.stride)
 
     def _lives_apart(self, name: str) -> bool:
-        return self.apart and self._nbytes(name) >= APART_BYTES
+        return self.apart and hint(self._nbytes(name)) >= APART_BYTES
 
-    def _nbytes(self, name: str) -> int:
+    def _nbytes(self, name: str) -> AnySize:
         layout = self.layouts[name]
         return layout.extent * layout.dtype.itemsize
 

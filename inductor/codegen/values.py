@@ -13,6 +13,7 @@ import torch
 
 from ..errors import Unsupported
 from ..ir.body import Op, Ref
+from ..ir.size import same
 from ..schedule.index import Affine, Index, add, read, scale, variable
 from ..schedule.node import Group, Member, Node
 
@@ -176,7 +177,7 @@ class _Member:
         for var, size in reversed(self.node.inner):
             position = add(position, scale(self.env.get(var, variable(var)), stride))
             stride *= size
-        if self.node.inner and all(size == 1 for _, size in self.node.inner):
+        if self.node.inner and all(same(size, 1) for _, size in self.node.inner):
             raise AssertionError(f"{self.node.name} reduces over one element: its lowering should not have")
         attrs = (kind, position) if kind.startswith("arg") else (kind,)
         return self.out.make("reduction", (value,), attrs, dtype)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -331,6 +332,14 @@ class Program:
         return all(_OPERATORS[op](at(a, values), at(b, values)) for a, op, b in self.assumed)
 
 
+_SYMBOL = re.compile(r"\b(?:size|part)\d+\b")
+
+
+def names_in(lines: Iterable[str]) -> list[str]:
+    """The symbols whose names occur in code."""
+    return sorted({name for line in lines for name in _SYMBOL.findall(line)})
+
+
 def at(x: AnySize, values: Mapping[str, int]) -> int:
     """The number that a size is, given those of its symbols."""
     return x.at(values) if isinstance(x, Size) else x
@@ -367,6 +376,10 @@ class SizeEnv:
         """A new symbol, `least` or more."""
         self.hints[name], self.ranges[name] = value, (least, math.inf)
         return Size(self, (((name,), 1),))
+
+    def all(self) -> list[Size]:
+        """Every symbol."""
+        return [Size(self, (((name,), 1),)) for name in self.hints]
 
     def derived(self, op: str, a: AnySize, b: AnySize) -> Size:
         """The symbol that stands for `a // b` or `a % b`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 64
@@ -11,18 +12,18 @@ ALIGNMENT = 64
 class Range:
     """A buffer of `nbytes` that is live in steps `first` to `last`, both included."""
 
-    name: str
+    name: Hashable
     nbytes: int
     first: int
     last: int
 
 
-def plan_arena(ranges: list[Range]) -> tuple[dict[str, int], int]:
+def plan_arena(ranges: Sequence[Range]) -> tuple[dict[Hashable, int], int]:
     """Byte offsets, multiples of ALIGNMENT, and the arena's size. Largest first, each at the lowest gap that fits."""
     placed: list[tuple[int, int, Range]] = []
-    offsets: dict[str, int] = {}
+    offsets: dict[Hashable, int] = {}
     top = 0
-    for r in sorted(ranges, key=lambda r: (-r.nbytes, r.first, r.name)):
+    for r in sorted(ranges, key=lambda r: (-r.nbytes, r.first, str(r.name))):
         need = max(ALIGNMENT, -(-r.nbytes // ALIGNMENT) * ALIGNMENT)
         at = 0
         for start, end, other in sorted(placed, key=lambda p: p[0]):

@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
+from .arena import Range
+
 ARENA_ALIGNMENT = 64
 
 
@@ -163,6 +165,9 @@ class PlanSpec:
     `mutated`: positions of the inputs that kernels write. `device`: "cpu" or "cuda:N", where every step makes its
     memory. `aligned`: positions of the inputs whose address must be a multiple of 16. Kernels are called by
     `KernelCall` steps on the CPU and by `Launch` steps on CUDA.
+
+    A spec may be for many sizes: what follows from them is then not an int, and `ranges` say when each Slot's buffer is
+    in use. `inductor.template` makes it a spec for given sizes; only that can be run.
     """
 
     inputs: tuple[InputSpec, ...]
@@ -173,6 +178,7 @@ class PlanSpec:
     mutated: tuple[int, ...] = ()
     device: str = "cpu"
     aligned: tuple[int, ...] = ()
+    ranges: tuple[Range, ...] = ()
 
     def buffer_count(self) -> int:
         """One more than the highest buffer number in use."""

@@ -50,6 +50,8 @@ class KernelSource(Protocol):
     def signature(self) -> tuple[str, ...]: ...
     @property
     def aligned(self) -> tuple[int, ...]: ...
+    @property
+    def sizes(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def build_all(kernels: Sequence[KernelSource], arch: int, cache: Cache | None = 
 def build_key(kernel: KernelSource, arch: int) -> str:
     """The cache key of a kernel: everything that its cubin depends on. BuildError if triton is not installed."""
     code = "\n".join(line for line in kernel.text.splitlines() if not line.startswith("#"))
-    launch = repr((kernel.constants, kernel.signature, kernel.aligned, kernel.num_warps, kernel.num_stages, arch))
+    takes = (kernel.constants, kernel.signature, kernel.aligned, kernel.sizes)
+    launch = repr((*takes, kernel.num_warps, kernel.num_stages, arch))
     return content_key("triton", code, launch, _version(), _prelude())
 
 
@@ -109,7 +112,8 @@ def _make(kernel: KernelSource, arch: int) -> bytes:
     """The cache entry of a kernel: a line of JSON, then the cubin."""
     job = {
         "name": kernel.name, "text": kernel.text, "constants": kernel.constants, "signature": kernel.signature,
-        "aligned": kernel.aligned, "num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "arch": arch,
+        "aligned": kernel.aligned, "sizes": kernel.sizes, "num_warps": kernel.num_warps,
+        "num_stages": kernel.num_stages, "arch": arch,
     }  # fmt: skip
     answer = _worker().run(job)
     if isinstance(answer, str):

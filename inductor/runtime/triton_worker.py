@@ -51,7 +51,7 @@ def compile_kernel(job: dict[str, Any], folder: Path) -> tuple[bytes, dict[str, 
     path = folder / f"{job['name']}.py"
     path.write_text(job["text"])
     function = getattr(load(job["name"], path), job["name"])
-    pointers = {f"b{i}": kind for i, kind in enumerate(job["signature"])}
+    pointers = {f"b{i}": kind for i, kind in enumerate(job["signature"])} | dict.fromkeys(job["sizes"], "i32")
     source = ASTSource(
         fn=function,
         signature=pointers | dict.fromkeys(job["constants"], "constexpr"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ...ir.size import AnySize, same
 from ..values import Unsupported, Val
 from .ops import SCALAR, VECTOR, literal
 
@@ -67,9 +68,10 @@ class Accumulator:
 
     def _update_arg(self, x: str, acc: str, at: str, mask: str | None) -> None:
         k, position = self.kernel, self.value.attrs[1]
-        step = k.step(position) or 0
+        step = k.step(position)
+        step = 0 if step is None else step
         if self.in_order:
-            here = f"(vi{{}} + (int32_t)({position.text()}){' + iota_i()' if step else ''})"
+            here = f"(vi{{}} + (int32_t)({position.text()}){'' if same(step, 0) else ' + iota_i()'})"
             win = f"beats_{self.reduce[3:]}({x}, {acc})"
             cond = f"{win} & {mask}" if mask else win
             k.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
@@ -110,14 +112,14 @@ class Accumulator:
         return [*lines, f"{SCALAR[self.kind]} {n}v; const int64_t {self.result} = "
                         f"h{self.reduce}({n}[0], {n}i[0], {n}v);"]
 
-    def declare_parts(self, count: int) -> list[str]:
+    def declare_parts(self, count: AnySize) -> list[str]:
         """Room for the partial results of chunks."""
         n = self.name
         if self.is_arg:
             return [f"int64_t {n}p[{count}]; {SCALAR[self.kind]} {n}v[{count}];"]
         return [f"{SCALAR[self.kind]} {n}p[{count}];"]
 
-    def join_parts(self, count: int) -> list[str]:
+    def join_parts(self, count: AnySize) -> list[str]:
         """The result from the partial results, in order; sums of floats in double."""
         n, r = self.name, self.result
         if self.is_arg:

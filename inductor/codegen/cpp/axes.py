@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...ir.size import AnySize, hint, same
 from ...schedule.index import Affine, Index, read
 from ...schedule.node import Group
 
@@ -14,8 +15,8 @@ class Axes:
     """Loops in nesting order as (variable, size). `vector` is the last of `inner`, or of `outer` where
     `vector_outer`; None for a kernel without loops. `renames` maps the group's variables to these."""
 
-    outer: tuple[tuple[str, int], ...]
-    inner: tuple[tuple[str, int], ...]
+    outer: tuple[tuple[str, AnySize], ...]
+    inner: tuple[tuple[str, AnySize], ...]
     vector: str | None
     vector_outer: bool
     renames: dict[str, Affine]
@@ -30,8 +31,8 @@ def plan_axes(group: Group) -> Axes:
             if op.name == "index_expr":
                 indices.append(read(op.args[0]).substitute(m.env))
     renames: dict[str, Affine] = {}
-    outer = _merge(group.outer_vars(), indices, renames)
-    inner = _merge(group.inner_vars(), indices, renames)
+    outer = merge(group.outer_vars(), indices, renames)
+    inner = merge(group.inner_vars(), indices, renames)
     indices = [i.substitute(renames) for i in indices]
     if not group.reduces:
         if not outer:
@@ -41,31 +42,40 @@ def plan_axes(group: Group) -> Axes:
         return Axes(tuple(rest), (best,), best[0], False, renames, _across(best, rest, indices))
     best_in = min(inner, key=lambda v: (_misses(v, indices), -inner.index(v)))
     best_out = min(outer, key=lambda v: (_misses(v, indices), -outer.index(v))) if outer else None
-    if best_out is not None and _misses(best_out, indices) < _misses(best_in, indices) and best_out[1] >= 4:
+    if best_out is not None and _misses(best_out, indices) < _misses(best_in, indices) and hint(best_out[1]) >= 4:
         rest = tuple(v for v in outer if v != best_out)
         return Axes((*rest, best_out), tuple(inner), best_out[0], True, renames)
     return Axes(tuple(outer), (*(v for v in inner if v != best_in), best_in), best_in[0], False, renames)
 
 
-def _across(vector: tuple[str, int], outer: list[tuple[str, int]], indices: list[Index]) -> str | None:
+def _across(vector: tuple[str, AnySize], outer: list[tuple[str, AnySize]], indices: list[Index]) -> str | None:
     for index in indices:
-        if isinstance(index, Affine) and index.coef(vector[0]) not in (0, 1):
+        if isinstance(index, Affine) and not steps(index, vector[0]):
             for name, size in outer:
-                if index.coef(name) == 1 and size >= 16 and vector[1] >= 16:
+                if same(index.coef(name), 1) and hint(size) >= 16 and hint(vector[1]) >= 16:
                     return name
     return None
 
 
-def _misses(var: tuple[str, int], indices: Iterable[Index]) -> int:
+def steps(index: Affine, name: str) -> bool:
+    """Whether neighbours along a variable are neighbours in memory, or the same element."""
+    coef = index.coef(name)
+    return same(coef, 0) or same(coef, 1)
+
+
+def _misses(var: tuple[str, AnySize], indices: Iterable[Index]) -> int:
     """Accesses that are neither contiguous nor constant along the variable; a short one counts against it too."""
     name, size = var
-    bad = sum(name in i.names() if not isinstance(i, Affine) else i.coef(name) not in (0, 1) for i in indices)
-    constant = all(isinstance(i, Affine) and i.coef(name) == 0 for i in indices)
-    return 2 * bad + (size < 4) + constant
+    bad = sum(name in i.names() if not isinstance(i, Affine) else not steps(i, name) for i in indices)
+    constant = all(isinstance(i, Affine) and same(i.coef(name), 0) for i in indices)
+    return 2 * bad + (hint(size) < 4) + constant
 
 
-def _merge(dims: list[tuple[str, int]], indices: list[Index], renames: dict[str, Affine]) -> list[tuple[str, int]]:
-    out: list[tuple[str, int]] = []
+def merge(
+    dims: list[tuple[str, AnySize]], indices: list[Index], renames: dict[str, Affine]
+) -> list[tuple[str, AnySize]]:
+    """`dims` with neighbours joined that every index walks through as one; how, is added to `renames`."""
+    out: list[tuple[str, AnySize]] = []
     for name, size in dims:
         if out and all(_contiguous(out[-1][0], name, size, i) for i in indices):
             before, extent = out.pop()
@@ -82,4 +92,4 @@ def _merge(dims: list[tuple[str, int]], indices: list[Index], renames: dict[str,
 def _contiguous(a: str, b: str, size: int, index: Index) -> bool:
     if not isinstance(index, Affine):
         return not index.names() & {a, b}
-    return index.coef(a) == index.coef(b) * size
+    return same(index.coef(a), index.coef(b) * size)

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from ...ir.size import AnySize, Size, ceil_of, hint, names_in, quotient, same
 from ...schedule import score
 from ...schedule.index import Affine, Index, add, variable
 from ...schedule.node import Group
@@ -69,7 +70,8 @@ class Kernel:
 
     def text(self, name: str) -> str:
         """The whole function under a name."""
-        return f'extern "C" void {name}(void** bufs, const int64_t*) {{\n{self.body}}}\n'
+        ints = " ints" if self.symbols else ""
+        return f'extern "C" void {name}(void** bufs, const int64_t*{ints}) {{\n{self.body}}}\n'
 
     # ---- structure
 
@@ -101,7 +103,7 @@ class Kernel:
     def _function_body(self) -> str:
         loops = list(self.axes.outer)
         parallel = self.plain and score.parallel(self.work, len(self.values.table))
-        self._parallel_inner = parallel and math.prod(s for _, s in loops) < 4
+        self._parallel_inner = parallel and math.prod(hint(s) for _, s in loops) < 4
         lines = []
         if loops and parallel and not self._parallel_inner:
             lines.append("#pragma omp parallel for" + (f" collapse({len(loops)})" if len(loops) > 1 else ""))
@@ -114,9 +116,11 @@ class Kernel:
             lines += ["{", *self._row_body(None), "}"]
         head = [f"{MEMORY[self.dtypes[b]]}* b{i} = ({MEMORY[self.dtypes[b]]}*)bufs[{i}];"
                 for i, b in enumerate(self.bufs)]
+        self.symbols = names_in(lines)
+        head += [f"const int64_t {name} = ints[{i}];" for i, name in enumerate(self.symbols)]
         return "".join(f"  {line}\n" for line in head + lines)
 
-    def _tiles(self, loops: list[tuple[str, int]]) -> list[str]:
+    def _tiles(self, loops: list[tuple[str, AnySize]]) -> list[str]:
         """Loops over tiles of the vector variable and the one along which some access is contiguous."""
         across, (var, size) = self.axes.across or "", self.axes.inner[-1]
         extent = dict(loops)[across]
@@ -134,29 +138,30 @@ class Kernel:
             f"for (; {var} + W <= hi; {var} += W) {{", *whole, "}", f"if ({var} < hi) {{", *rest, "}", "}", "}",
         ]  # fmt: skip
 
-    def _column_loops(self, loops: list[tuple[str, int]], pragma: list[str]) -> list[str]:
+    def _column_loops(self, loops: list[tuple[str, AnySize]], pragma: list[str]) -> list[str]:
         """Vectors along the last of the outer loops."""
         *rest, (var, size) = loops
         nest = [*pragma, *(f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in rest)]
-        blocks, lines, whole = self._column_blocks(var, size), [], 0
+        blocks, lines = self._column_blocks(var, size), []
+        whole: AnySize = 0
         if blocks:
             whole = size // BLOCK * BLOCK
             lines = [*nest, f"for (int64_t {var}b = 0; {var}b < {whole}; {var}b += {BLOCK}) {{", *blocks, "}"]
-        if whole < size:
+        if not same(whole, size):
             lines += [*nest, f"for (int64_t {var} = {whole}; {var} < {size}; {var} += W) {{"]
             lines += [f"if ({var} + W <= {size}) {{", *self._row_body(None)]
-            if size % LANES_AT_MOST:
+            if quotient(size, LANES_AT_MOST) is None:
                 lines += ["} else {", *self._row_body(f"({size} - {var})")]
             lines += ["}", "}"]
         return lines
 
-    def _column_blocks(self, var: str, size: int) -> list[str]:
+    def _column_blocks(self, var: str, size: AnySize) -> list[str]:
         """The body for BLOCK columns at once, each inner step reading whole cache lines of a row; empty where the
         columns need more than one pass."""
         reductions, stores = self._reductions(0), self._stores(0)
         passes = [p for p, live in enumerate(self._live) if live or self._reductions(p) or self._stores(p)]
         used = {a for v in self._live[0] for a in v.args if not a.loop}
-        if passes != [0] or stores or size < BLOCK or any(a.op != "constant" for a in used):
+        if passes != [0] or stores or hint(size) < BLOCK or any(a.op != "constant" for a in used):
             return []
         self._row, self._loop, self.tail = {}, None, None
         self._row_lines = self.lines = []
@@ -193,7 +198,8 @@ class Kernel:
         self._spilled, self._spill_ready = {}, set()
         if self.axes.vector_outer or len(self.axes.inner) != 1 or self.axes.inner[0][1] > MAX_SCRATCH:
             return
-        size = self.axes.inner[0][1] + LANES_AT_MOST
+        length = self.axes.inner[0][1]
+        size = (MAX_SCRATCH if isinstance(length, Size) else length) + LANES_AT_MOST
         for value in sorted(set().union(*self._live), key=lambda v: v.id) if self._live else ():
             if value.op in EXPENSIVE and sum(value in live for live in self._live) > 1:
                 name = self.fresh("s")
@@ -209,8 +215,8 @@ class Kernel:
             raise Unsupported("a reduction over no dimension")
         var, size = inner[-1]
         vector = not self.axes.vector_outer
-        unroll = UNROLL if vector and reductions and size >= UNROLL * LANES_AT_MOST else 1
-        chunked = vector and len(inner) == 1 and size >= LONG_ROW and bool(reductions) and self.plain
+        unroll = UNROLL if vector and reductions and hint(size) >= UNROLL * LANES_AT_MOST else 1
+        chunked = vector and len(inner) == 1 and hint(size) >= LONG_ROW and bool(reductions) and self.plain
         row, body = self._row_lines, []
         open_lines, close_lines = [], []
         for acc in accs.values():
@@ -236,9 +242,9 @@ class Kernel:
     def _phases_of(self, accs: Mapping[Val, Accumulator], stores: list[Store]) -> set[int]:
         return {r.phase - 1 for r in accs} | {s.phase for s in stores}
 
-    def _chunks(self, size: int, accs: Mapping[Val, Accumulator], body: list[str]) -> None:
+    def _chunks(self, size: AnySize, accs: Mapping[Val, Accumulator], body: list[str]) -> None:
         """A long row in pieces: partial results bound the rounding error and let threads share one row."""
-        row, count = self._row_lines, -(-size // CHUNK)
+        row, count = self._row_lines, ceil_of(size, CHUNK)
         for acc in accs.values():
             row += acc.declare_parts(count)
         if self._parallel_inner:
@@ -252,7 +258,7 @@ class Kernel:
         for acc in accs.values():
             row += acc.join_parts(count)
 
-    def _vector_loop(self, var: str, size: int, unroll: int, chunked: bool, accs: Mapping[Val, Accumulator],
+    def _vector_loop(self, var: str, size: AnySize, unroll: int, chunked: bool, accs: Mapping[Val, Accumulator],
                      stores: list[Store]) -> list[str]:
         lo, hi = ("lo", "hi") if chunked else ("0", str(size))
         lines = []
@@ -261,21 +267,21 @@ class Kernel:
             lines += [f"int64_t {at} = {lo};", f"for (; {at} + {unroll} * W <= {hi}; {at} += {unroll} * W) {{",
                       f"#pragma GCC unroll {unroll}", f"for (int u = 0; u < {unroll}; ++u) {{",
                       f"const int64_t {var} = {at} + u * W;", *self._iteration(accs, stores, "u", None), "}}"]
-            if size % (unroll * LANES_AT_MOST):
+            if quotient(size, unroll * LANES_AT_MOST) is None:
                 lines += [f"for (; {at} + W <= {hi}; {at} += W) {{", f"const int64_t {var} = {at};",
                           *self._iteration(accs, stores, "0", None), "}"]
             start = at
         else:
             if self._parallel_inner and not accs and len(self.axes.inner) == 1:
                 lines.append("#pragma omp parallel for")
-            segments = [] if accs else self._segments(var, size)
+            segments = [] if accs or isinstance(size, Size) else self._segments(var, size)
             if segments:
                 return lines + [line for lo, hi in segments for line in self._segment_loop(var, lo, hi, stores)]
             whole = f"{size} / W * W"
             lines += [f"for (int64_t {var} = 0; {var} < {whole}; {var} += W) {{",
                       *self._iteration(accs, stores, "0", None), "}"]
             start = whole
-        if size % LANES_AT_MOST:
+        if quotient(size, LANES_AT_MOST) is None:
             lines += [f"if ({start} < {hi}) {{", f"const int64_t {var} = {start};",
                       *self._iteration(accs, stores, "0", f"({hi} - {var})"), "}"]
         return lines
@@ -439,7 +445,7 @@ class Kernel:
             self.bufs.append(buf)
         return f"b{self.bufs.index(buf)}"
 
-    def step(self, index: Index) -> int | None:
+    def step(self, index: Index) -> AnySize | None:
         """The stride along the vector variable, None if there is no constant one."""
         var = self.axes.vector or ""
         if isinstance(index, Affine):
@@ -480,13 +486,13 @@ class Kernel:
             zero = f"({SCALAR[value.kind]})0"
             return self.emit(value.kind, False, f"{mask} ? {text} : {zero}" if masked else text)
         step = self.step(index)
-        if not pairs and step == 1:
+        if not pairs and step is not None and same(step, 1):
             if masked:
                 mask = f"{mask} & first({self.tail})" if self.tail else mask
                 return self.emit(value.kind, True, f"ld_masked<{VECTOR[value.kind]}>({p} + {index.text()}, {mask})")
             rest = f", {self.tail}" if self.tail else ""
             return self.emit(value.kind, True, f"ld({p} + {index.text()}{rest})")
-        if not pairs and step == 0 and not masked:
+        if not pairs and step is not None and same(step, 0) and not masked:
             return self.emit(value.kind, True, f"bcast(ld1({p} + {index.text()}))")
         return self._gather(value.kind, pairs, f"ld1({p} + {self._lane_text(index)})", mask)
 
@@ -516,7 +522,7 @@ class Kernel:
         if pairs or step is None:
             return self._gather(value.kind, pairs, f"({SCALAR[value.kind]})({self._lane_text(index)})")
         base = f"bcast((int64_t)({index.text()}))"
-        text = base if step == 0 else f"({base} + iota_l() * {step})"
+        text = base if same(step, 0) else f"({base} + iota_l() * {step})"
         return self.emit(value.kind, True, convert(text, "l", value.kind))
 
     def _store(self, store: Store) -> None:
@@ -527,7 +533,7 @@ class Kernel:
         text = self.as_kind(store.value, kind, vector)
         if not vector:
             self._scatter(store, p, text, False)
-        elif store.mode == "assign" and step == 1 and not store.symbols:
+        elif store.mode == "assign" and step is not None and same(step, 1) and not store.symbols:
             rest = f", {self.tail}" if self.tail else ""
             self.lines.append(f"st({p} + {store.index.text()}, {text}{rest});")
         else:

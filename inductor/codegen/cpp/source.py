@@ -27,15 +27,15 @@ class Source:
     _texts: list[str] = field(default_factory=list)
     _by_body: dict[str, int] = field(default_factory=dict)
 
-    def kernel(self, group: Group, dtypes: Mapping[str, str]) -> tuple[int, list[str]]:
-        """The number of the group's function, new or shared, and the buffers to call it with."""
+    def kernel(self, group: Group, dtypes: Mapping[str, str]) -> tuple[int, list[str], list[str]]:
+        """The number of the group's function, new or shared, and the buffers and sizes to call it with."""
         kernel = Kernel(group, dtypes)
         number = self._by_body.get(kernel.body)
         if number is None:
             number = self._by_body[kernel.body] = len(self.names)
             self.names.append(f"k{number}")
             self._texts.append(_comment(group) + kernel.text(f"k{number}"))
-        return number, kernel.bufs
+        return number, kernel.bufs, kernel.symbols
 
     def texts(self) -> list[str]:
         """Translation units of about equal length, few enough that each repays a compiler's start."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.size import AnySize, known, same
 from ...schedule.index import Affine
 from ..values import Unsupported, Val
 from .axes import Axis
@@ -49,10 +50,10 @@ def ascending(position: Affine | Any, axis: Axis) -> bool:
     """Whether positions grow along an axis."""
     if not isinstance(position, Affine) or position.names() - {name for name, _ in axis.variables}:
         return False
-    reach = 0
+    reach: AnySize = 0
     for name, size in reversed(axis.variables):
         coef = position.coef(name)
-        if size > 1 and coef <= reach:
+        if not same(size, 1) and not known(coef, ">", reach):
             return False
         reach += coef * (size - 1)
     return True

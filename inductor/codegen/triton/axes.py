@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...ir.size import AnySize, hint, same
 from ...schedule.index import Affine, Index, read
 from ...schedule.node import Group
-from ..cpp.axes import _merge as merge
+from ..cpp.axes import merge, steps
 from .heuristics import TILED_MIN
 
-Variables = tuple[tuple[str, int], ...]
+Variables = tuple[tuple[str, AnySize], ...]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Axis:
     variables: Variables
 
     @cached_property
-    def size(self) -> int:
+    def size(self) -> AnySize:
         """How many points lie along it."""
         return math.prod(s for _, s in self.variables)
 
@@ -36,9 +37,9 @@ class Axis:
         out, stride = [], 1
         for name, size in reversed(self.variables):
             text = f"{self.letter}index"
-            if stride > 1:
+            if not same(stride, 1):
                 text += f" // {stride}"
-            if stride * size < self.size:
+            if not same(stride * size, self.size):
                 text += f" % {size}"
             out.append(f"{name} = {text}")
             stride *= size
@@ -68,7 +69,7 @@ class Axes:
         return {name: a.letter for a in self.tile for name, _ in a.variables}
 
     @cached_property
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, AnySize]:
         """The size of each variable."""
         return dict(self.fixed) | {name: size for a in self.tile for name, size in a.variables}
 
@@ -99,7 +100,7 @@ def plan_axes(group: Group) -> Axes:
     return Axes((Axis("y", (other,)), Axis("x", ordered[-1:])), rest, renames, "x", True)
 
 
-def _best_last(variables: Iterable[tuple[str, int]], indices: list[Index]) -> Variables:
+def _best_last(variables: Iterable[tuple[str, AnySize]], indices: list[Index]) -> Variables:
     """The variables with the one along which most accesses are contiguous moved to the end."""
     order = list(variables)
     if not order:
@@ -108,22 +109,26 @@ def _best_last(variables: Iterable[tuple[str, int]], indices: list[Index]) -> Va
     return (*(v for v in order if v != best), best)
 
 
-def _contiguous(variables: Iterable[tuple[str, int]], indices: list[Index]) -> int:
-    return sum(isinstance(i, Affine) and i.coef(name) == 1 for name, size in variables if size > 1 for i in indices)
+def _contiguous(variables: Iterable[tuple[str, AnySize]], indices: list[Index]) -> int:
+    return sum(
+        isinstance(i, Affine) and same(i.coef(name), 1)
+        for name, size in variables if not same(size, 1)
+        for i in indices
+    )  # fmt: skip
 
 
 def _strided(name: str, indices: list[Index]) -> int:
-    return sum(isinstance(i, Affine) and i.coef(name) not in (0, 1) for i in indices)
+    return sum(isinstance(i, Affine) and not steps(i, name) for i in indices)
 
 
-def _crossing(ordered: Variables, indices: list[Index]) -> tuple[str, int] | None:
+def _crossing(ordered: Variables, indices: list[Index]) -> tuple[str, AnySize] | None:
     """The variable along which an access is contiguous that is strided along the last one, if both are long enough."""
     if not ordered:
         return None
     last, length = ordered[-1]
     for index in indices:
-        if isinstance(index, Affine) and index.coef(last) not in (0, 1):
+        if isinstance(index, Affine) and not steps(index, last):
             for name, size in ordered[:-1]:
-                if index.coef(name) == 1 and min(size, length) >= TILED_MIN:
+                if same(index.coef(name), 1) and min(hint(size), hint(length)) >= TILED_MIN:
                     return name, size
     return None

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from ...ir.size import AnySize, Size, ceil_of, hint, known, names_in, quotient, same
 from ...runtime.plan_spec import dtype_of
 from ...schedule.index import Affine
 from ...schedule.node import Group
@@ -19,7 +20,7 @@ from . import heuristics
 from .accumulate import Reducer, online_pairs
 from .axes import Axes, plan_axes
 from .emit import Emitter, Piece
-from .heuristics import Config, ceil_div
+from .heuristics import Config
 from .ops import POINTER
 
 GROUP = 4  # neighbours in memory that one thread loads
@@ -30,19 +31,21 @@ SCRATCH = {"f": "float32", "d": "float64", "i": "int32", "l": "int64"}
 class TritonKernel:
     """A kernel to compile and launch. `text` is a Python module that defines the function `name`.
 
-    The function takes `bufs` in order, of the pointer types `signature`, then the compile-time `constants` (sizes of
-    the iteration space and of blocks) by name. `aligned`: the arguments whose address must be a multiple of 16.
+    The function takes `bufs` in order, of the pointer types `signature`, then the 32-bit integers `sizes`, then the
+    compile-time `constants` (sizes of the iteration space and of blocks) by name. `aligned`: the arguments whose
+    address must be a multiple of 16.
     """
 
     name: str
     text: str
     bufs: tuple[str, ...]
     constants: dict[str, int]
-    grid: tuple[int, ...]
+    grid: tuple[AnySize, ...]
     num_warps: int
     num_stages: int
     signature: tuple[str, ...]
     aligned: tuple[int, ...]
+    sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Scratch:
 
     name: str
     dtype: str
-    size: int
+    size: AnySize
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,16 @@ class Draft:
     lines: tuple[str, ...]
     bufs: tuple[str, ...]
     constants: dict[str, int]
-    grid: tuple[int, ...]
+    grid: tuple[AnySize, ...]
     config: Config
     signature: tuple[str, ...]
     aligned: tuple[int, ...]
+    sizes: tuple[str, ...]
 
     def text(self, name: str) -> str:
         """The function under a name."""
-        arguments = [f"b{i}" for i in range(len(self.bufs))] + [f"{c}: tl.constexpr" for c in self.constants]
+        arguments = [f"b{i}" for i in range(len(self.bufs))] + list(self.sizes)
+        arguments += [f"{c}: tl.constexpr" for c in self.constants]
         lines = [f"    {line}\n" for line in self.lines]
         return f"@triton.jit\ndef {name}({', '.join(arguments)}):\n{''.join(lines)}"
 
@@ -113,7 +118,7 @@ class _Kernel(Emitter):
         super().__init__(values, axes, dtypes, _rough(values, dtypes))
         self.config = config
         self.wide = self.widest()
-        self.constants = {f"{a.letter}numel": a.size for a in axes.tile}
+        self.constants: dict[str, AnySize] = {f"{a.letter}numel": a.size for a in axes.tile}
         self.constants |= {f"{a.letter.upper()}BLOCK": config.block(a.letter) for a in axes.tile}
 
     def place(self, letter: str, start: str) -> list[str]:
@@ -122,7 +127,7 @@ class _Kernel(Emitter):
         dims = [":" if a.letter == letter else "None" for a in self.axes.tile]
         lanes = f"tl.arange(0, {letter.upper()}BLOCK)" + (f"[{', '.join(dims)}]" if len(dims) > 1 else "")
         lines = [f"{letter}index = {start + ' + ' if start else ''}{lanes}"]
-        if axis.size % block or letter in self.masked:
+        if quotient(axis.size, block) is None or letter in self.masked:
             self.masked.add(letter)
             lines.append(f"{letter}mask = {letter}index < {letter}numel")
         return lines + axis.lines()
@@ -131,25 +136,29 @@ class _Kernel(Emitter):
         """The number of this program."""
         return "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
 
-    def finished(self, kind: str, programs: int, unaligned: Collection[str]) -> Draft:
+    def finished(self, kind: str, programs: AnySize, unaligned: Collection[str]) -> Draft:
         """The draft of what was written."""
         signature = tuple(POINTER[self.dtypes[b]] for b in self.bufs)
         aligned = tuple(i for i, b in enumerate(self.bufs) if b not in unaligned)
-        return Draft(kind, tuple(self.lines), tuple(self.bufs), self.constants, (programs,), self.config, signature,
-                     aligned)  # fmt: skip
+        counts = [f"{name} = {value}" for name, value in self.constants.items() if isinstance(value, Size)]
+        constants = {name: value for name, value in self.constants.items() if not isinstance(value, Size)}
+        sizes = names_in([*counts, *self.lines])
+        widened = [f"{name} = {name}.to(tl.int64)" for name in sizes] if self.wide else []
+        return Draft(kind, (*widened, *counts, *self.lines), tuple(self.bufs), constants, (programs,), self.config,
+                     signature, aligned, tuple(sizes))  # fmt: skip
 
 
 class _Pointwise(_Kernel):
     """Every point of the tile by itself."""
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str]) -> None:
-        sizes, times = [a.size for a in axes.tile], math.prod(s for _, s in axes.fixed)
+        sizes, times = [hint(a.size) for a in axes.tile], math.prod(hint(s) for _, s in axes.fixed)
         config = heuristics.tiled(*sizes, times) if len(sizes) > 1 else heuristics.pointwise(*sizes)
         super().__init__(values, axes, dtypes, config)
 
     def draft(self, unaligned: Collection[str]) -> Draft:
         """The kernel."""
-        counts = {a.letter: ceil_div(a.size, self.config.block(a.letter)) for a in reversed(self.axes.tile)}
+        counts = {a.letter: ceil_of(a.size, self.config.block(a.letter)) for a in reversed(self.axes.tile)}
         if len(counts) == 1:
             self.lines += self.place("x", f"{self.program()} * XBLOCK")
         else:
@@ -193,8 +202,8 @@ class _Work:
     def __post_init__(self) -> None:
         x, r = self.axes.axis("x"), self.axes.axis("r")
         self.loop_stores = [s for s in self.values.stores if s.loop]
-        self.config = heuristics.reduction(self._shape(x.size, r.size))
-        held = self.config.persistent
+        self.config = heuristics.reduction(self._shape(hint(x.size), hint(r.size)))
+        held = self.config.persistent and r.size <= self.config.block("r")
         self.pairs = {} if held else online_pairs(self.values.reductions)
         self.phase = self._phases()
         self.reductions = [r for r in self.values.reductions if r not in self.pairs.values()]
@@ -239,16 +248,16 @@ class _Work:
         if value.op not in ("load", "masked_load") or not value.loop:
             return False
         names = value.attrs[1].names()
-        return self.axes.axis("x").size == 1 or any(self.axes.letters.get(name) == "x" for name in names)
+        return same(self.axes.axis("x").size, 1) or any(self.axes.letters.get(name) == "x" for name in names)
 
     def neighbours(self, count: int) -> bool:
         """Whether this many elements of a row lie side by side at an address that is a multiple of them."""
         last, size = (self.axes.axis("r").variables or (("", 1),))[-1]
         indices = [v.attrs[1] for v in self.values.table.values() if self.large(v)]
-        return size % count == 0 and all(
+        return quotient(size, count) is not None and all(
             isinstance(index, Affine)
-            and index.coef(last) == 1
-            and not any(coef % count for name, coef in (*index.terms, ("", index.const)) if name != last)
+            and same(index.coef(last), 1)
+            and all(quotient(c, count) is not None for name, c in (*index.terms, ("", index.const)) if name != last)
             for index in indices
         )
 
@@ -261,7 +270,7 @@ class _Reduction(_Kernel):
     """Rows along x, reduced along r."""
 
     def __init__(self, work: _Work, job: _Job) -> None:
-        config = work.config if job.phases else heuristics.joining(work.axes.axis("x").size, work.config.split)
+        config = work.config if job.phases else heuristics.joining(hint(work.axes.axis("x").size), work.config.split)
         super().__init__(work.values, work.axes, work.dtypes, config)
         self.work, self.job = work, job
         self.group = GROUP if work.neighbours(GROUP) and work.config.block("r") >= GROUP else 1
@@ -271,7 +280,7 @@ class _Reduction(_Kernel):
 
     def draft(self, unaligned: Collection[str]) -> Draft:
         """The kernel."""
-        tiles = ceil_div(self.axes.axis("x").size, self.config.block("x"))
+        tiles = ceil_of(self.axes.axis("x").size, self.config.block("x"))
         if self.shared:
             self.constants |= {"xblocks": tiles, "SPLIT": self.config.split}
         chunked = self.shared and bool(self.job.phases)
@@ -319,7 +328,7 @@ class _Reduction(_Kernel):
             for store in stores:
                 self.store(store)
         first, step = ("chunk * RBLOCK", "SPLIT * RBLOCK") if self.shared else ("0", "RBLOCK")
-        once = self.axes.axis("r").size <= self.config.block("r") * self.config.split
+        once = known(self.axes.axis("r").size, "<=", self.config.block("r") * self.config.split)
         self.lines += [f"start = {first}", *body] if once else [
             f"for start in range({first}, rnumel, {step}):", *(f"    {line}" for line in body)
         ]  # fmt: skip
@@ -375,7 +384,7 @@ class _Reduction(_Kernel):
         passes = sum(len(job.phases) for job in work.jobs)
         if passes > 1 and not self.config.persistent:
             return ', eviction_policy="evict_first"'
-        big = heuristics.streamed(x.size * r.size, dtype_of(self.dtypes[value.attrs[0]]).itemsize)
+        big = heuristics.streamed(hint(x.size) * hint(r.size), dtype_of(self.dtypes[value.attrs[0]]).itemsize)
         return ', eviction_policy="evict_first"' if big and not work.loop_stores else ""
 
 

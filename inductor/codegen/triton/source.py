@@ -53,7 +53,7 @@ class TritonSource:
             text = imports("\n".join(draft.lines)) + "\n\n" + _comment(group) + draft.text(name)
             self.kernels.append(
                 TritonKernel(name, text, draft.bufs, draft.constants, draft.grid, draft.config.warps,
-                             draft.config.stages, draft.signature, draft.aligned)
+                             draft.config.stages, draft.signature, draft.aligned, draft.sizes)
             )  # fmt: skip
         return self._known[contents]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ...ir.size import AnySize, Size
 from ...schedule.index import Affine, Index
 from ..values import Val
 
-Bounds = tuple[int, int]
+Bounds = tuple[AnySize, AnySize]
 _TOKEN = re.compile(r"\d+|[A-Za-z_]\w*|[-+*/%()]")
 
 
@@ -17,7 +18,7 @@ def fits_int32(bounds: Bounds) -> bool:
     return -(2**31) <= bounds[0] and bounds[1] < 2**31
 
 
-def span(index: Index, sizes: Mapping[str, int], symbols: Mapping[str, Val]) -> Bounds:
+def span(index: Index, sizes: Mapping[str, AnySize], symbols: Mapping[str, Val]) -> Bounds:
     """The least and greatest number that computing an index meets."""
     ends = {name: size - 1 for name, size in sizes.items()}
     ends |= {name: value.attrs[0] - 1 for name, value in symbols.items()}
@@ -25,10 +26,12 @@ def span(index: Index, sizes: Mapping[str, int], symbols: Mapping[str, Val]) -> 
         return _affine(index, ends)
     env = {name: _affine(value, ends) for name, value in index.env}
     env |= {name: (0, end) for name, end in ends.items() if name not in env}
+    for symbol in {x for end in ends.values() if isinstance(end, Size) and end.env for x in end.env.all()}:
+        env[str(symbol)] = symbol, symbol
     return _Reader(index.source, env).widest()
 
 
-def _affine(index: Affine, ends: Mapping[str, int]) -> Bounds:
+def _affine(index: Affine, ends: Mapping[str, AnySize]) -> Bounds:
     low = high = index.const
     for name, coef in index.terms:
         reach = coef * max(ends[name], 0)
@@ -89,4 +92,6 @@ class _Reader:
             value = self._sum()
             self._take(")")
             return value
-        return self._seen((int(token), int(token)) if token.isdigit() else self.env[token])
+        if token.isdigit():
+            return self._seen((int(token), int(token)))
+        return self._seen(self.env[token])
