@@ -294,11 +294,6 @@ def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return PartialVar(inner, args[1:], kwargs)
 
 
-@model(property, staticmethod, classmethod)
-def _descriptor(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return tx.graph_break("unsupported-object", "making a descriptor")
-
-
 def _polyfill(target: Any, function: types.FunctionType) -> Handler:
     def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         result = tx.inline(function, args, kwargs)

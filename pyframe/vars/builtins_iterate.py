@@ -134,6 +134,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[0], InstanceVar) and lookup(args[0].cls, "__reversed__") is not MISSING:
         return args[0]._invoke(tx, "__reversed__")
     if isinstance(args[0], InstanceVar):
+        if MISSING in (lookup(args[0].cls, "__len__"), lookup(args[0].cls, "__getitem__")):
+            tx.raise_(TypeError, f"{slots.type_name(args[0])!r} object is not reversible")
         size = slots.index(tx, args[0].length(tx))
         return ItemsIteratorVar([args[0].getitem(tx, ConstVar(at)) for at in reversed(range(size))])
     if isinstance(args[0], SetVar | IteratorVar):

@@ -110,6 +110,8 @@ class ConstVar(Var):
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if not callable(self.value):
             tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not callable")
+        if isinstance(self.value, enum.Enum):
+            return tx.inline(type(self.value).__call__, [self, *args], kwargs)
         return self.unsupported(tx, "a call")
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

@@ -84,8 +84,13 @@ def name_of(op: str, reflected: bool) -> str:
     return f"__{'i' if op.endswith('=') else 'r' if reflected else ''}{plain}__"
 
 
+def comparison(op: str) -> str:
+    """The special method of a comparison."""
+    return next(name for name, symbol in _COMPARE.items() if symbol == op)
+
+
 def _or_not_implemented(result: Var | None) -> Var:
     return make(NotImplemented) if result is None else result
 
 
-__all__ = ["add", "call", "name_of"]
+__all__ = ["add", "call", "comparison", "name_of"]

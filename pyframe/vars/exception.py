@@ -86,6 +86,9 @@ class ExceptionVar(InstanceVar):
         match name:
             case "__init__":
                 self.args = list(args)
+                if self.source is not None:
+                    initialize = lookup(_base(self.cls), "__init__")
+                    tx.effects.add("CALL", None, (initialize, [self, *args], {}), tx.user_line())
             case "with_traceback":
                 return self
             case "add_note":

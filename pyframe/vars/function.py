@@ -47,6 +47,7 @@ class CellVar(Var):
             cg.set_attr_of_top("cell_contents", self.content)
 
 
+_DISPATCH = functools.singledispatch(repr).dispatch.__code__
 # Wrappers round `__repr__` that only keep it from calling itself for ever.
 _GUARDS_RECURSION = {reprlib.recursive_repr()(repr).__code__}
 if hasattr(dataclasses, "_recursive_repr"):
@@ -176,9 +177,18 @@ class FunctionVar(Var):
         return True
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if self.code is _DISPATCH and self.fn is not None and len(args) == 1 and not kwargs:
+            return self._dispatched(tx, args[0])
         if self.code in _GUARDS_RECURSION:
             return tx.call(self.getattr_(tx, "__wrapped__"), args, kwargs)
         return tx.inline(self, args, kwargs)
+
+    def _dispatched(self, tx: Tracer, cls: Var) -> Var:
+        """The implementation that `functools.singledispatch` has for a class, guarded to stay that."""
+        kind = cls.constant()
+        found = self.fn(kind)
+        tx.guard(self.source, "PREDICATE", (_Dispatches(kind, found), (), f"the same for {kind.__name__}"))
+        return tx.wrap(found, tx.const_source(found, f"dispatch({kind.__name__})"))
 
     def reconstruct(self, cg: Any) -> None:
         if self.fn is not None:
@@ -200,6 +210,22 @@ class FunctionVar(Var):
         attrs = self.attrs if qualname == self.name else {"__qualname__": ConstVar(qualname), **self.attrs}
         for name, value in attrs.items():
             cg.set_attr_of_top(name, value)
+
+
+class _Dispatches:
+    """Whether a dispatch function still answers the same for a class; equal for the same question."""
+
+    def __init__(self, cls: type, found: Any) -> None:
+        self.asked = (cls, found)
+
+    def __call__(self, dispatch: Callable[[type], Any]) -> bool:
+        return dispatch(self.asked[0]) is self.asked[1]
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.asked)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Dispatches) and all(map(operator.is_, self.asked, other.asked))
 
 
 _PARTS = ("__module__", "__doc__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__")

@@ -33,6 +33,8 @@ _LACKING = {
     "__neg__": "bad operand type for unary -: {!r}",
     "__pos__": "bad operand type for unary +: {!r}",
     "__invert__": "bad operand type for unary ~: {!r}",
+    "__next__": "{!r} object is not an iterator",
+    "__reversed__": "{!r} object is not reversible",
     "__enter__": "{!r} object does not support the context manager protocol",
     "__exit__": "{!r} object does not support the context manager protocol (missed __exit__ method)",
 }
@@ -50,7 +52,7 @@ class InstanceVar(Var):
 
     def __init__(self, value: Any, source: Source | None = None, cls: type | None = None) -> None:
         super().__init__(source)
-        self.cls = cls or type(value)
+        self.cls = type(value) if cls is None else cls
         self.value = value
         self.attrs: dict[str, Var | None] = {}
         self.dropped: set[str] = set()  # names that were deleted at some time
@@ -393,8 +395,10 @@ class InstanceVar(Var):
     def truth(self, tx: Tracer) -> bool:
         for name in ("__bool__", "__len__"):
             if guarded_lookup(tx, self.cls, name) is not MISSING:
+                if name == "__len__":
+                    return self.length(tx).truth(tx)
                 result = self._invoke(tx, name)
-                if name == "__bool__" and not slots.has_type(result, bool):
+                if not slots.has_type(result, bool):
                     tx.raise_(TypeError, f"__bool__ should return bool, returned {slots.type_name(result)}")
                 return result.truth(tx)
         return True
@@ -406,7 +410,10 @@ class InstanceVar(Var):
         return result
 
     def contains(self, tx: Tracer, item: Var) -> bool:
-        if guarded_lookup(tx, self.cls, "__contains__") is not MISSING:
+        raw = guarded_lookup(tx, self.cls, "__contains__")
+        if raw is None:
+            tx.raise_(TypeError, f"{self.cls.__name__!r} object is not a container")
+        if raw is not MISSING:
             return self._invoke(tx, "__contains__", item).truth(tx)
         iterator = self.iterate(tx)
         while (each := iterator.next_(tx)) is not None:

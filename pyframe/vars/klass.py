@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.source import ConstSource, Source
 from ..core.tracer import Tracer
+from . import dunder, slots
 from .base import NotConstant, Var
 from .const import FOLDED, ConstVar, constants, fold, make, maker
 from .construct import construct
@@ -70,7 +71,18 @@ class ClassVar(Var):
         self.unsupported(tx, f"setting class attribute {name!r}")
 
     def truth(self, tx: Tracer) -> bool:
-        return True
+        if isinstance(self.value, enum.EnumMeta):
+            return True
+        method = self._of_metaclass(tx, "__bool__") or self._of_metaclass(tx, "__len__")
+        return True if method is None else tx.call(method, [], {}).truth(tx)
+
+    def _operator(self, tx: Tracer, name: str, other: Var) -> Var | None:
+        """What a metaclass written in Python says of an operator; None: nothing, or NotImplemented."""
+        method = self._of_metaclass(tx, name)
+        if method is None:
+            return None
+        result = tx.call(method, [other], {})
+        return None if slots.constant_or(result, None) is NotImplemented else result
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         if isinstance(self.value, enum.EnumMeta):
@@ -98,15 +110,22 @@ class ClassVar(Var):
 
     def contains(self, tx: Tracer, item: Var) -> bool:
         if isinstance(self.value, enum.EnumMeta) and item.is_constant():
-            return item.constant() in self.value
-        return super().contains(tx, item)
+            return bool(fold(tx, operator.contains, self.value, item.constant()).constant())
+        method = self._of_metaclass(tx, "__contains__")
+        return super().contains(tx, item) if method is None else tx.call(method, [item], {}).truth(tx)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        found = self._operator(tx, dunder.comparison(op), other)
+        if found is not None:
+            return found
         if op not in ("==", "!=") or not other.is_constant():
             return None
         return ConstVar((self.value is other.constant()) == (op == "=="))
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        found = self._operator(tx, dunder.name_of(op, reflected), other)
+        if found is not None:
+            return found
         if op == "|" and other.is_constant():
             pair = (other.constant(), self.value) if reflected else (self.value, other.constant())
             return ConstVar(pair[0] | pair[1])
@@ -128,10 +147,24 @@ class ClassVar(Var):
 
     # ---- what a metaclass written in Python gives ----
     def _of_metaclass(self, tx: Tracer, name: str) -> Var | None:
+        if type(self.value) is type or isinstance(self.value, enum.EnumMeta):
+            return None
         raw = guarded_lookup(tx, type(self.value), name)
         if not isinstance(raw, types.FunctionType):
             return None
         return BoundMethodVar(class_function(tx, type(self.value), name, raw), self)
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        method = self._of_metaclass(tx, "__hash__")
+        return None if method is None else tx.call(method, [], {})
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        method = self._of_metaclass(tx, "__repr__")
+        return None if method is None else tx.call(method, [], {})
+
+    def str_(self, tx: Tracer) -> Var | None:
+        method = self._of_metaclass(tx, "__str__")
+        return self.repr_(tx) if method is None else tx.call(method, [], {})
 
     def length(self, tx: Tracer) -> Var:
         if isinstance(self.value, enum.EnumMeta):
@@ -156,7 +189,7 @@ class SuperVar(Var):
         return super
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        of_class = isinstance(self.obj, ClassVar) and issubclass(self.obj.value, self.cls)
+        of_class = isinstance(self.obj, ClassVar) and slots.derives(self.obj.value, self.cls)
         start = self.obj.constant() if of_class else self.obj.python_type()
         mro = start.__mro__
         for base in mro[mro.index(self.cls) + 1 :]:

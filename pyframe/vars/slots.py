@@ -10,7 +10,13 @@ from .base import NotConstant, Var
 from .const import ConstVar
 
 _NUMBERS = (int, float, complex)
+_is_subclass = type.__dict__["__subclasscheck__"]
 _SWAPPED = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
+
+
+def derives(kind: type, base: type) -> bool:
+    """Whether `base` is among the bases of `kind`, whatever its metaclass says."""
+    return bool(_is_subclass(base, kind))
 
 
 def type_name(value: Var) -> str:
@@ -70,7 +76,7 @@ def _overrides(left: Var, right: Var) -> bool:
     if not hasattr(right, "attrs") or not has_type(left, object):
         return False
     kind, base = right.python_type(), left.python_type()
-    return kind is not base and issubclass(kind, base)
+    return kind is not base and derives(kind, base)
 
 
 def identical(tx: Tracer, left: Var, right: Var) -> bool:
@@ -129,11 +135,12 @@ def index(tx: Tracer, value: Var) -> int:
 
 
 def has_type(value: Var, *types: type) -> bool:
-    """Whether the exact type is known and a subclass of one of `types`."""
+    """Whether the exact type is known and derived from one of `types`, whatever their metaclasses say."""
     try:
-        return issubclass(value.python_type(), types)
+        kind = value.python_type()
     except NotConstant:
         return False
+    return any(derives(kind, each) for each in types)
 
 
 def constant_or(value: Var, default: Any) -> Any:

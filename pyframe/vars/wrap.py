@@ -32,6 +32,7 @@ from .cached import CACHED, CachedFunctionVar
 from .const import ConstVar, MethodVar
 from .context import MODELS as CONTEXT_MODELS
 from .deque import DequeVar
+from .descriptors import ProxyVar, wrap_descriptor
 from .dynamic import wrap_number, wrap_tensor
 from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
@@ -261,7 +262,13 @@ def _proxy(tx: Any, value: types.MappingProxyType[Any, Any], source: Source | No
         tx.guard(source, "TYPE", types.MappingProxyType)
         tx.guard(source, "PREDICATE", (functools.partial(_same_keys, tuple(value)), (), f"keys {tuple(value)!r}"))
     items = CallSource(source, dict, "dict") if source else None
-    return DictVar({k: tx.wrap(v, DictItemSource(items, k) if items else None) for k, v in value.items()}, source)
+    held = DictVar({k: tx.wrap(v, DictItemSource(items, k) if items else None) for k, v in value.items()})
+    return ProxyVar(held, source)
+
+
+def _descriptor(tx: Any, value: Any, source: Source | None) -> Var:
+    exact = type(value) in (property, staticmethod, classmethod)
+    return (wrap_descriptor if exact else _object)(tx, value, source)
 
 
 def _same_keys(expected: tuple[Any, ...], value: Any) -> bool:
@@ -391,5 +398,6 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (slice, _slice),
     (collections.deque, _deque),
     (types.MappingProxyType, _proxy),
+    ((property, staticmethod, classmethod), _descriptor),
 ]
 

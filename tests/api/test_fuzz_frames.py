@@ -12,13 +12,8 @@ import pyframe
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import fuzz_frames  # noqa: E402
 
-# Exceptions whose class has an __init__ of its own lose what that passed on, where they leave an inlined call.
-DIFFER = (15, 23)
-KNOWN = pytest.mark.xfail(reason="args of the exception")
-SEEDS = [pytest.param(seed, marks=KNOWN) if seed in DIFFER else seed for seed in range(24)]
 
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(24))
 def test_random_program(seed):
     text = fuzz_frames.render(fuzz_frames.Writer(seed).program())
     assert fuzz_frames.difference(text) is None, text[len(fuzz_frames.PRELUDE) :]

@@ -15,6 +15,8 @@ import torch
 from language_support import Table, X, agree
 from transformers.utils import ModelOutput
 
+import pyframe
+
 case = Table()
 T = TypeVar("T")
 
@@ -818,3 +820,26 @@ def class_default_then_instance(x, c):
 @pytest.mark.parametrize("row", case, ids=Table.name)
 def test_whole_graph(row: Any) -> None:
     agree(*row)
+
+
+class Coded(Exception):
+    def __init__(self, code, note="?"):
+        super().__init__(code, note)
+        self.code = code
+
+
+def test_an_exception_made_outside_is_initialized_by_captured_code() -> None:
+    """`__init__` captured on its own: the object exists, what it hands to Exception.__init__ must reach it."""
+
+    def raises(x):
+        yield 1
+        raise Coded(3)
+
+    def program(x):
+        return x + sum(raises(x))
+
+    compiled = pyframe.compile(program, backend="eager")
+    for _ in range(2):
+        with pytest.raises(Coded) as caught:
+            compiled(torch.ones(2))
+        assert caught.value.args == (3, "?") and caught.value.code == 3
