@@ -128,6 +128,11 @@ class FrameCompiler:
         except SkipFrame as skip:
             log("graph", f"{code.co_qualname} runs as it is: {skip}")
             return _C.SKIP if not entries else None
+        except RecursionError:  # the program is near the limit, or holds something that is nested that deep
+            if self.options.fullgraph:
+                raise
+            log("graph", f"{code.co_qualname} runs as it is: the recursion limit was reached")
+            return None
         except (BackendCompilerFailed, InternalError) as error:
             if not config.suppress_errors:
                 raise

@@ -22,12 +22,14 @@ class Options:
         vary; True: all sizes of inputs but 0 and 1, and ints among the arguments; False: none.
     limit: captures per code object before calls run eagerly; None: as config.recompile_limit says.
     strict: with the backend "inductor": an error where a graph cannot be compiled, in place of a warning and ATen.
+    most_steps: instructions of one trace; a frame that takes more runs as it is.
     """
 
     fullgraph: bool = False
     dynamic: bool | None = None
     limit: int | None = None
     strict: bool = False
+    most_steps: int = 3_000_000
 
     @property
     def recompile_limit(self) -> int:

@@ -1,4 +1,8 @@
-"""One run of one of CPython's test modules: `python cpython_suite_worker.py MODE MODULE OUTCOME.json`."""
+"""One run of one of CPython's test modules: `python cpython_suite_worker.py MODE MODULE OUTCOME [NAME...]`.
+
+OUTCOME gets one line of JSON for each test as it ends, so that a run that is cut off says how far it came, and
+{"replaced": count} at the end.  With NAMEs, only tests whose id contains one of them run.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,12 @@ import importlib.machinery
 import io
 import json
 import sys
+import time
 import types
 import unittest
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -54,23 +60,38 @@ def trace_tests() -> Any:
 
     sys.path.pop(0)
     count = [0]
-    call = unittest.TestCase._callTestMethod
+    for case in (unittest.TestCase, unittest.IsolatedAsyncioTestCase):
+        call = case._callTestMethod
 
-    def traced(self: Any, method: Any) -> None:
-        with testing.trace_everything(recompile_limit=2) as compiler:
-            call(self, method)
-        count[0] += len(compiler.asked)
+        def traced(self: Any, method: Any, call: Any = call) -> None:
+            with testing.trace_everything(recompile_limit=2) as compiler:
+                try:
+                    call(self, method)
+                finally:
+                    count[0] += len(compiler.asked)
 
-    unittest.TestCase._callTestMethod = traced
+        case._callTestMethod = traced
     return count
 
 
 class Outcomes(unittest.TestResult):
-    """Test id -> status."""
+    """Test id -> status, written down as each test ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: TextIO) -> None:
         super().__init__()
         self.tests: dict[str, str] = {}
+        self.out = out
+
+    def startTest(self, test: Any) -> None:
+        super().startTest(test)
+        self.began = time.perf_counter()
+
+    def stopTest(self, test: Any) -> None:
+        super().stopTest(test)
+        seconds = round(time.perf_counter() - self.began, 3)
+        line = {"test": test.id(), "status": self.tests.get(test.id()), "seconds": seconds}
+        self.out.write(json.dumps(line) + "\n")
+        self.out.flush()
 
     def note(self, test: Any, status: str) -> None:
         self.tests[test.id()] = status
@@ -104,21 +125,34 @@ class Outcomes(unittest.TestResult):
         return "".join(traceback.format_exception(*err))[-1200:]
 
 
-def run(module: Any) -> dict[str, str]:
-    result = Outcomes()
+def chosen(suite: Any, names: Sequence[str]) -> Any:
+    """The tests of a suite whose ids contain one of the names."""
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from chosen(test, names)
+        elif any(name in test.id() for name in names):
+            yield test
+
+
+def run(module: Any, result: Outcomes, names: Sequence[str]) -> None:
+    suite = unittest.defaultTestLoader.loadTestsFromModule(module)
+    if names:
+        suite = unittest.TestSuite(chosen(suite, names))
     with contextlib.redirect_stdout(io.StringIO()):
-        unittest.defaultTestLoader.loadTestsFromModule(module).run(result)
-    return result.tests
+        suite.run(result)
 
 
-def main(mode: str, name: str, out: str) -> None:
+def main(mode: str, name: str, out: str, *names: str) -> None:
     counter = [0]
     if mode == "rebuild":
         counter = rebuild_everything()
     if mode == "trace":
         counter = trace_tests()
-    tests = run(importlib.import_module(f"test.{name}"))
-    Path(out).write_text(json.dumps({"tests": tests, "replaced": counter[0]}))
+    with Path(out).open("w") as file:
+        result = Outcomes(file)
+        run(importlib.import_module(f"test.{name}"), result, names)
+        outside = {test: status for test, status in result.tests.items() if test.startswith(("setUp", "tearDown"))}
+        file.write(json.dumps({"replaced": counter[0], "outside": outside}) + "\n")
 
 
 if __name__ == "__main__":

@@ -134,6 +134,9 @@ class Frame:
         instr = self.flow.instrs[self.at]
         self.pc = self.at + 1
         handler = HANDLERS.get(instr.op)
+        self.tx.steps_left -= 1
+        if self.tx.steps_left < 0:
+            self.tx.too_long()
         if handler is None:
             return self.tx.graph_break("unsupported-instruction", instr.op)
         try:

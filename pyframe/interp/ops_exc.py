@@ -9,6 +9,7 @@ from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised, TracebackVar
 from ..vars.instance import InstanceVar
 from ..vars.klass import ClassVar
+from ..vars.lookup import MISSING, lookup
 from ..vars.sequence import TupleVar
 from .frame import NULL, Frame, op
 
@@ -43,6 +44,8 @@ def before_with(frame: Frame, arg: None) -> None:
     context = frame.pop()
     if not hasattr(context, "enter"):
         frame.tx.graph_break("unsupported-context-manager", context.describe())
+    if isinstance(context, InstanceVar) and lookup(context.cls, "__enter__") is not MISSING:
+        context.needs(frame.tx, "__exit__")
     entered = context.enter(frame.tx)
     frame.push(ExitVar(context))
     frame.push(entered if isinstance(entered, Var) else ConstVar(None))

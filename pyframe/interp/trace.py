@@ -113,6 +113,7 @@ class Trace:
         self.loops = loops_of(func.__code__)
         self.entered: dict[int, int] = {}  # root step at which the trace came to each loop
         self.steps = 0
+        self.steps_left = options.most_steps  # of all frames
         self.raise_step = 0
         self.inlined_in_step = False
         self.compile_graph: Callable[[Any], Any] = lambda gm: gm
@@ -276,6 +277,13 @@ class Trace:
     def enter_frame(self, frame: Frame) -> None:
         self.frames.append(frame)
         self.inlined_in_step = True
+
+    def too_long(self) -> NoReturn:
+        """The trace took as many steps as it may."""
+        why = f"a trace of more than {self.options.most_steps:,} instructions: loops are unrolled, move them out"
+        if self.options.fullgraph:
+            raise Unsupported(f"{why}\n  at {self.user_line()}")
+        raise SkipFrame(why)
 
     def leave_frame(self, frame: Frame) -> None:
         self.frames.pop()

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.source import Source
 from ..core.tracer import Tracer
-from . import dunder
+from . import arity, dunder
 from .base import NotConstant, Var
 from .const import ConstVar, fold, make
 from .instance import MISSING, InstanceVar
@@ -42,7 +42,9 @@ class BuiltinInstanceVar(InstanceVar):
 
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """The method `name` of the built-in type itself, past the overrides of the class."""
+        arity.of_kind(tx, self.kind, self, name, args, kwargs)
         if name == "__init__":
+            arity.check(tx, self.kind, args, kwargs)
             return self._init(tx, args, kwargs)
         if name == "__getitem__" and self.kind in (dict, collections.OrderedDict):
             return self._get_or_missing(tx, args[0])

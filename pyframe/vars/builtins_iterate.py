@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from ..core.tracer import Tracer
 from . import slots
@@ -10,17 +11,20 @@ from .base import Var
 from .const import ConstVar
 from .function import Handler
 from .instance import InstanceVar
-from .iterator import ItemsIteratorVar, IteratorVar, LazyVar
+from .iterator import ItemsIteratorVar, IteratorVar, LazyVar, ReversedVar
 from .lookup import MISSING, lookup
 from .models import Args, Kwargs, known, model
-from .sequence import ListVar, TupleVar, sorted_items
+from .sequence import ListVar, SequenceVar, TupleVar, sorted_items
 from .sets import SetVar
 
 
 @model(iter)
 def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if len(args) == 1:
-        return args[0].iterate(tx)
+        iterator = args[0].iterate(tx)
+        if slots.has_type(iterator, object) and not hasattr(iterator.python_type(), "__next__"):
+            tx.raise_(TypeError, f"iter() returned non-iterator of type {slots.type_name(iterator)!r}")
+        return iterator
     function, sentinel = args
 
     def step(tx: Tracer) -> Var | None:
@@ -136,11 +140,17 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[0], InstanceVar):
         if MISSING in (lookup(args[0].cls, "__len__"), lookup(args[0].cls, "__getitem__")):
             tx.raise_(TypeError, f"{slots.type_name(args[0])!r} object is not reversible")
-        size = slots.index(tx, args[0].length(tx))
-        return ItemsIteratorVar([args[0].getitem(tx, ConstVar(at)) for at in reversed(range(size))])
+        return tx.inline(_backwards, args, {})
     if isinstance(args[0], SetVar | IteratorVar):
         tx.raise_(TypeError, f"{slots.type_name(args[0])!r} object is not reversible")
+    if isinstance(args[0], SequenceVar) and args[0].family in (list, tuple):
+        return ReversedVar(args[0].items, args[0])
     return ItemsIteratorVar(args[0].unpack(tx)[::-1])
+
+
+def _backwards(sequence: Any) -> Any:
+    for at in range(len(sequence) - 1, -1, -1):
+        yield sequence[at]
 
 
 @model(sorted)

@@ -12,6 +12,11 @@ from .base import NotConstant, Var
 from .instance import MISSING, InstanceVar
 
 
+def _name(cached: Any) -> str:
+    """A wrapped function written in C has given it no name."""
+    return str(getattr(cached, "__qualname__", cached))
+
+
 class CachedFunctionVar(Var):
     """A call with known arguments is made for real while tracing, once, as its result is kept: the program gets the
     very object that later calls get.  Objects that existed before the frame are known by identity, while the frame
@@ -27,7 +32,7 @@ class CachedFunctionVar(Var):
         return type(self.value)
 
     def describe(self) -> str:
-        return f"{self.value.__qualname__}, which keeps its results,"
+        return f"{_name(self.value)}, which keeps its results,"
 
     def truth(self, tx: Tracer) -> bool:
         return True
@@ -46,7 +51,7 @@ class CachedFunctionVar(Var):
             result = self.value(*values, **named)
         except Exception as error:  # noqa: BLE001  whatever it raises, the program sees
             tx.raise_(type(error), *error.args)
-        return tx.wrap(result, ConstSource.of(result, f"{self.value.__qualname__}(...)"))
+        return tx.wrap(result, ConstSource.of(result, f"{_name(self.value)}(...)"))
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..core.source import Source
 from ..core.tracer import Tracer
+from . import arity
 from .base import NotConstant, Var
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -204,6 +205,7 @@ class MethodVar(Var):
         return super().getattr_(tx, name)
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        arity.check_method(tx, self.obj, self.name, args, kwargs)
         return self.obj.call_method(tx, self.name, args, kwargs)
 
     def truth(self, tx: Tracer) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.source import AttrSource, CellSource, FuncPartSource, SeqItemSource, Source
 from ..core.tracer import Tracer
-from . import dunder
+from . import arity, dunder
 from .base import NotConstant, Var
 from .const import ConstVar, MethodVar, fold, make
 from .sequence import TupleVar
@@ -381,6 +381,7 @@ class BuiltinVar(Var):
             handler = BUILTINS.get(self.value)
         except TypeError:  # a method of an unhashable object
             handler = None
+        arity.check(tx, self.value, args, kwargs)
         if handler is not None:
             return handler(tx, list(args), dict(kwargs))
         name = getattr(self.value, "__name__", "?")

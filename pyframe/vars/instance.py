@@ -149,7 +149,8 @@ class InstanceVar(Var):
             return tx.call(constant_function(tx, get), [descriptor, self, make(self.cls)], {})
         if get is not MISSING and not isinstance(raw, type):
             cached = isinstance(raw, functools._lru_cache_wrapper)
-            return BoundMethodVar(tx.wrap(raw, class_source(self.cls, name)) if cached else BuiltinVar(raw), self)
+            owner = make(self.cls) if isinstance(raw, types.ClassMethodDescriptorType) else self
+            return BoundMethodVar(tx.wrap(raw, class_source(self.cls, name)) if cached else BuiltinVar(raw), owner)
         return tx.wrap(raw, class_source(self.cls, name))
 
     def _computed(self, tx: Tracer, name: str, raw: Any) -> Var:
@@ -288,10 +289,14 @@ class InstanceVar(Var):
         method = self._special(tx, name)
         if method is not None:
             return tx.call(method, args, {})
+        self.needs(tx, name)
+        return self.c_method(tx, name, args, {})
+
+    def needs(self, tx: Tracer, name: str) -> None:
+        """Raise the TypeError of a class without the special method `name`."""
         raw = lookup(self.cls, name)
         if raw is MISSING or raw is None:
             tx.raise_(TypeError, _LACKING.get(name, "{!r} object has no " + name).format(self.cls.__name__))
-        return self.c_method(tx, name, args, {})
 
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """The method `name` that the class inherits from object, past its overrides."""

@@ -88,6 +88,37 @@ class ItemsIteratorVar(IteratorVar):
         cg.call_top(lambda: cg.sequence("BUILD_LIST", rest))
 
 
+class ReversedVar(IteratorVar):
+    """`reversed()` of a sequence, read at each step; `owner` is its Var."""
+
+    __slots__ = ("items", "owner", "position")
+
+    def __init__(self, items: Sequence[Var], owner: Var) -> None:
+        self.items, self.owner = items, owner
+        self.position = len(items) - 1
+        super().__init__(self._advance, type(reversed([])) if isinstance(items, list) else reversed)
+
+    def _advance(self, tx: Tracer) -> Var | None:
+        if not 0 <= self.position < len(self.items):
+            return None
+        self.position -= 1
+        return self.items[self.position + 1]
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.done:
+            cg.load_const(iter)
+            cg.call_top(lambda: cg.sequence("BUILD_LIST", []))
+            return
+        cg.load_const(reversed_at)
+        cg.call_top(lambda: cg.load(self.owner), lambda: cg.load_const(self.position))
+
+
+def reversed_at(sequence: Sequence[Any], position: int) -> Any:
+    iterator = reversed(sequence)
+    iterator.__setstate__(position)
+    return iterator
+
+
 class SizedIteratorVar(IteratorVar):
     """`iter()` of `owner`, a set or the view of a dict: an error once `container`, of which it has the items, has
     another size than at the start."""

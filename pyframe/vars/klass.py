@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.source import ConstSource, Source
 from ..core.tracer import Tracer
-from . import dunder, slots
+from . import arity, dunder, slots
 from .base import NotConstant, Var
 from .const import FOLDED, ConstVar, constants, fold, make, maker
 from .construct import construct
@@ -134,6 +134,7 @@ class ClassVar(Var):
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         cls = self.value
         if cls in BUILTINS:
+            arity.check(tx, cls, args, kwargs)
             return BUILTINS[cls](tx, list(args), dict(kwargs))
         if isinstance(cls, enum.EnumMeta) and args and not kwargs:
             try:

@@ -13,6 +13,7 @@ from . import dunder, slots
 from .base import NotConstant, Var
 from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
 from .iterator import ItemsIteratorVar, SizedIteratorVar
+from .lookup import lookup
 from .sequence import ListVar, TupleVar
 from .text import Late, hash_of
 
@@ -267,7 +268,8 @@ _DICT_METHODS = frozenset(
 
 def pairs_of(tx: Tracer, var: Var) -> list[tuple[Any, Var]]:
     """(key, value) of a mapping or of an iterable of pairs."""
-    var = getattr(var, "base", var) if getattr(var, "kind", None) is dict else var
+    if getattr(var, "kind", None) is dict and lookup(var.python_type(), "__iter__") is dict.__dict__["__iter__"]:
+        var = getattr(var, "base", var)
     if isinstance(var, DictVar):
         return list(var.items.items())
     if not isinstance(var, ListVar | TupleVar) and tx.has_attribute(var, "keys"):

@@ -13,8 +13,10 @@ from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import NotConstant, Var
 from .const import ConstVar, MethodVar, constants, fold, make, maker
-from .iterator import ItemsIteratorVar
+from .iterator import ItemsIteratorVar, ReversedVar
 from .text import Late, hash_of, late
+
+MOST_ITEMS = 1 << 16  # of a sequence made by repetition; a longer one is made for real
 
 
 class SequenceVar(Var):
@@ -69,7 +71,7 @@ class SequenceVar(Var):
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         if isinstance(key, SliceVar) or isinstance(slots.constant_or(key, None), slice):
-            return self.like(self.items[key.constant()])
+            return self.like(self.native(tx, "__getitem__", key.constant()))
         return self.items[self._place(tx, key, "{} index out of range")]
 
     def _place(self, tx: Tracer, key: Var, out_of_range: str) -> int:
@@ -80,6 +82,20 @@ class SequenceVar(Var):
         if not -len(self.items) <= at < len(self.items):
             tx.raise_(IndexError, out_of_range.format(self.type.__name__))
         return at
+
+    def native(self, tx: Tracer, method: str, *args: Any) -> Any:
+        """Run a method of the sequence on the items themselves; it must not look at them."""
+        try:
+            return getattr(self.items, method)(*args)
+        except (IndexError, ValueError, TypeError) as error:
+            return tx.raise_(type(error), *error.args)
+
+    def repeated(self, tx: Tracer, count: Var) -> Sequence[Var]:
+        """The items `count` times."""
+        times = slots.index(tx, count)
+        if len(self.items) * times > MOST_ITEMS:
+            self.unsupported(tx, f"{times:,} times its items")
+        return self.items * times
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self.items)
@@ -101,31 +117,34 @@ class SequenceVar(Var):
             if isinstance(other, SequenceVar) and other.family is self.family:
                 return self.like([*self.items, *other.items])
         if op == "*" and slots.has_type(other, int):
-            return self.like(self.items * slots.index(tx, other))
+            return self.like(self.repeated(tx, other))
         return None
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if not isinstance(other, SequenceVar) or other.family is not self.family:
             return None
-        pairs = zip(self.items, other.items, strict=False)
-        if op in ("==", "!="):
-            same = len(self.items) == len(other.items) and all(slots.equal(tx, a, b) for a, b in pairs)
-            return ConstVar(same == (op == "=="))
-        for a, b in pairs:
-            if not slots.equal(tx, a, b):
-                return slots.compare(tx, op, a, b)
+        if op in ("==", "!=") and len(self.items) != len(other.items):
+            return ConstVar(op == "!=")
+        for place, (a, b) in enumerate(zip(self.items, other.items, strict=False)):
+            if slots.equal(tx, a, b):
+                continue
+            if place >= min(len(self.items), len(other.items)):  # `__eq__` of an item made one shorter
+                break
+            return ConstVar(op == "!=") if op in ("==", "!=") else slots.compare(tx, op, a, b)
         return slots.compare(tx, op, ConstVar(len(self.items)), ConstVar(len(other.items)))
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name == "index" and args:
             for position in range(len(self.items))[slice(*(slots.index(tx, arg) for arg in args[1:]), None)]:
+                if position >= len(self.items):  # `__eq__` of an item made it shorter
+                    break
                 if slots.equal(tx, self.items[position], args[0]):
                     return ConstVar(position)
             return fold(tx, self.type().index, late(tx, args[0]))  # raises
         if name == "count" and len(args) == 1:
             return ConstVar(sum(slots.equal(tx, item, args[0]) for item in self.items))
-        if name == "__reversed__":
-            return ItemsIteratorVar(self.items[::-1])
+        if name == "__reversed__" and self.family in (list, tuple):
+            return ReversedVar(self.items, self)
         if name == "__getnewargs__":
             return TupleVar([TupleVar(self.items)])
         found = dunder.call(tx, self, name, args)
@@ -208,20 +227,13 @@ class ListVar(SequenceVar):
     def _build(self, cg: Any) -> None:
         cg.sequence("BUILD_LIST", self.items)
 
-    def native(self, tx: Tracer, method: str, *args: Any) -> Any:
-        """Run a method of lists on the items themselves; it must not look at them."""
-        try:
-            return getattr(self.items, method)(*args)
-        except (IndexError, ValueError, TypeError) as error:
-            return tx.raise_(type(error), *error.args)
-
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if op == "+=" and not reflected:
             self.items.extend(other.unpack(tx))
             self.changed(tx)
             return self
         if op == "*=" and not reflected and slots.has_type(other, int):
-            self.items *= slots.index(tx, other)
+            self.items[:] = self.repeated(tx, other)
             self.changed(tx)
             return self
         return super().binary(tx, op, other, reflected)
