@@ -34,7 +34,7 @@ from .graph_key import graph_key, training_key
 from .ir.printer import print_graph
 from .lower import lower_graph, separate_results
 from .options import CompileOptions
-from .passes import biases_apart, run_passes, without_known_masks
+from .passes import biases_apart, run_joint_passes, run_passes, without_known_masks
 from .runtime.cache import shared_cache
 from .runtime.cpp_build import BuildError, build_all, kernel_addresses
 from .runtime.cuda import load_cubins
@@ -209,8 +209,10 @@ def _compile_training(
 def _generate_training(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> TrainingArtifact:
     with report.phase("joint"):
         joint = to_joint(gm, inputs, training_decompositions())
-    with report.phase("partition"):
+    with report.phase("passes"):
         seeded(joint.graph)
+        run_joint_passes(joint.graph)
+    with report.phase("partition"):
         halves = partition(joint)
         spec = describe(joint, halves)
     forward = _generate_half(halves.forward, report)

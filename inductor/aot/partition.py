@@ -31,6 +31,8 @@ _CHEAP = {
     ).split()
 }
 _FARTHEST = 64
+_SMALL = 1 << 16  # bytes of inputs that may be copied to be saved
+_COPY_COST = 32 << 20  # in bytes: what has to be gained by such a copy, which is a kernel of its own
 _MOST_READS = 2  # tensors as large as a value that its recomputation may read
 
 
@@ -86,16 +88,18 @@ class _Plan:
         self.inputs = self.placeholders[: len(self.placeholders) - len(joint.tangents)]
         self.position = {x: i for i, x in enumerate(self.inputs)}
         self.overwritten = {self.inputs[i] for i in (*joint.writes, *(i for i, _ in joint.assigned))}
+        self.copies: set[Node] = set()
         self.returned, self.written, gradients = output_of(self.graph).args[0]
         self.gradients = [x for x in gradients if x is not None]
         needed = ancestors(self.gradients)
         self.root = roots(self.graph)
-        users = {x: [u for u in x.users if u in needed and u.meta.get("backward")] for x in self.graph.nodes}
+        users = {x: [u for u in x.users if u in needed and _reads_saved(u)] for x in self.graph.nodes}
         self.seen = {self.root[x] for x in self.graph.nodes if not x.meta.get("backward") and users[x]}
         self.seen |= {self.root[x] for x in self.gradients if not x.meta.get("backward")}
         for k, node in enumerate(self.returned):
             if node is not self.root[node] and self.root[node] in self.seen:
                 self._anchor(k, node)
+        self._copy_small_inputs(needed)
         self.root = roots(self.graph)
         self.needed = ancestors(self.gradients)
         self.late = _descendants(self.graph, self.placeholders[len(self.inputs) :])
@@ -129,6 +133,20 @@ class _Plan:
                         last = call(self.graph, aten.as_strided.default, node, *layout)
                 for user in others:
                     user.replace_input_with(x, last)
+
+    def _copy_small_inputs(self, needed: set[Node]) -> None:
+        """Biases: autograd saves none, but a copy of one may be saved, so that what they are added to can be computed
+        again."""
+        for x in self.inputs:
+            if self.root[x] in self.seen or x in self.overwritten or not 0 < _bytes(x) <= _SMALL:
+                continue
+            users = [u for u in x.users if u in needed and not u.meta.get("backward") and recomputable(u)]
+            if users:
+                with self.graph.inserting_before(next(n for n in self.graph.nodes if n.op != "placeholder")):
+                    copy = call(self.graph, aten.clone.default, x)
+                self.copies.add(copy)
+                for user in users:
+                    user.replace_input_with(x, copy)
 
     def cut(self) -> list[Node]:
         """The nodes to save, in the order of the graph."""
@@ -166,8 +184,15 @@ class _Plan:
     def _cost(self, x: Node) -> int:
         if x.op == "placeholder" and self.joint.permanent[self.position[x]]:
             return 1  # a parameter stays in memory anyway
+        if x in self.copies:
+            return _COPY_COST
         # for a value of the backward the forward would do work that is not its own
         return max(1, _bytes(x)) * (2 if x.meta.get("backward") else 1)
+
+
+def _reads_saved(node: Node) -> bool:
+    """Whether autograd saved what the node reads: it is the backward's, or a copy that a pass made for it."""
+    return bool(node.meta.get("backward") or node.meta.get("saved"))
 
 
 def recomputable(node: Node) -> bool:

@@ -66,8 +66,12 @@ def batch_norm(
     x: torch.Tensor, weight: Parameter, bias: Parameter, mean: torch.Tensor, var: torch.Tensor, training: bool,
     momentum: float, eps: float,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """Of half precision with wider parameters on the CPU: torch's description of the operator has other dtypes for
-    the saved statistics than the operator itself. NotImplemented for all else."""
+    """By the statistics of the batch; NotImplemented where ATen's operator is kept.
+
+    On a GPU these are loops that fuse with what is around them, and the backward computes the result again from what
+    was normalized. Of half precision with wider parameters on the CPU, torch's description of the operator has other
+    dtypes for the saved statistics than the operator itself.
+    """
     if not training or not _rewritten(x, mean):
         return NotImplemented
     wide, own_mean, own_var = _statistics(x)
@@ -89,6 +93,8 @@ def batch_norm_without_running(
 
 
 def _rewritten(x: torch.Tensor, parameter: Parameter) -> bool:
+    if x.device.type == "cuda":
+        return x.numel() > 0
     mixed = parameter is not None and parameter.dtype != x.dtype
     return mixed and x.device.type == "cpu" and x.dtype in _HALF and x.numel() > 0
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Operators that write into memory of ours: name -> overload with `out`
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
 RELEASED_BYTES = 1 << 20  # letting go of less is not worth a step
-APART_BYTES = 4 << 20  # intermediates of a training graph on a GPU that are no part of the arena
+APART_BYTES = 1 << 20  # intermediates of a training graph on a GPU that are no part of the arena
 INTO_MEMORY = {f"aten.{name}.default": f"aten.{name}.out" for name in _PRODUCTS}
 
 

@@ -12,10 +12,10 @@ from .convolution import without_bias
 from .depthwise import filters_by_tap
 from .epilogue import activated_products
 from .layout import channels_last
-from .matmul import products_of_convolutions
+from .matmul import products_of_convolutions, products_of_gradients
 from .stem import blocks_of_pixels
 
-__all__ = ["biases_apart", "run_passes", "without_known_masks"]
+__all__ = ["biases_apart", "run_joint_passes", "run_passes", "without_known_masks"]
 
 
 def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = False) -> fx.GraphModule:
@@ -35,3 +35,13 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
         gm.graph.lint()
         gm.recompile()
     return gm
+
+
+def run_joint_passes(gm: fx.GraphModule, force: bool = False) -> None:
+    """The same for the graph of a forward and its backward, before it is cut in two."""
+    if channels_last(gm, force=force):
+        products_of_gradients(gm)
+        products_of_convolutions(gm)
+        gm.graph.eliminate_dead_code()
+        gm.graph.lint()
+        gm.recompile()

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from ..aot.standins import light_torch
 
 aten = torch.ops.aten
+_ORIGIN = ("stack_trace", "nn_module_stack", "backward")
 
 
 def value_of(target: Any, args: Any, kwargs: Any) -> Any:
@@ -26,10 +27,11 @@ def value_of(target: Any, args: Any, kwargs: Any) -> Any:
 
 
 def call(graph: fx.Graph, target: Any, *args: Any, like: fx.Node | None = None, **kwargs: Any) -> fx.Node:
-    """A new node at the graph's insertion point, its fake result computed; notes on its origin are those of `like`."""
+    """A new node at the graph's insertion point, its fake result computed; notes on its origin are those of `like`, as
+    is the one that a joint graph has on which of its nodes are the backward's."""
     node = graph.call_function(target, args, kwargs)
     if like is not None:
-        node.meta |= {k: v for k, v in like.meta.items() if k in ("stack_trace", "nn_module_stack")}
+        node.meta |= {k: v for k, v in like.meta.items() if k in _ORIGIN}
     node.meta["val"] = value_of(target, args, kwargs)
     return node
 

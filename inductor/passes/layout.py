@@ -21,13 +21,15 @@ from .common import aten, call, is_channels_last, value_of
 _ANY_STRIDES = frozenset(
     "hardswish floor_divide special_ndtr convolution native_batch_norm _native_batch_norm_legit_no_training "
     "_batch_norm_no_update native_group_norm native_layer_norm max_pool2d_with_indices avg_pool2d "
-    "_adaptive_avg_pool2d adaptive_max_pool2d upsample_nearest2d upsample_bilinear2d upsample_bicubic2d "
-    "mean sum amax amin max min var var_mean std cat stack clone _to_copy contiguous constant_pad_nd reflection_pad2d "
+    "_adaptive_avg_pool2d adaptive_max_pool2d max_pool2d_with_indices_backward upsample_nearest2d upsample_bilinear2d "
+    "upsample_bicubic2d mean sum amax amin max min var var_mean std cat stack clone _to_copy contiguous "
+    "constant_pad_nd reflection_pad2d "
     "replication_pad2d permute transpose t select slice expand unsqueeze squeeze split split_with_sizes chunk unbind "
     "alias detach flip roll _softmax _log_softmax mm addmm bmm baddbmm zeros_like ones_like full_like "
     "empty_like".split()
 )
 _VIEWS = frozenset("view _unsafe_view reshape _reshape_alias".split())  # of the elements in row-major order
+_CONVOLVED = {"convolution": 2, "convolution_backward": 3}  # how many tensors each takes with channels innermost
 _FEW = 16  # channels; convolutions from or to fewer gain nothing
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -104,11 +106,14 @@ class _Conversion:
         """Gives a node the arguments that it should have, and its new fake result."""
         changed = any(n in self.before for n in node.all_input_nodes)
         name = _name(node.target)
-        if name == "convolution" and _flat(node):
-            x, weight = node.args[:2]
-            taken = (self.convert(x), self.convert(weight))  # type: ignore[arg-type]
-            changed |= taken != (x, weight)
-            node.args = (*taken, *node.args[2:])
+        if name in _CONVOLVED and _flat(node):
+            given = node.args[: _CONVOLVED[name]]
+            taken = tuple(self.convert(x) for x in given)  # type: ignore[arg-type]
+            changed |= taken != given
+            node.args = (*taken, *node.args[len(given) :])
+            if node.meta.get("backward"):  # autograd saved what was copied
+                for x in set(taken) - set(given):
+                    x.meta["saved"] = True  # type: ignore[union-attr]
         elif not changed:
             return
         elif name in _VIEWS:

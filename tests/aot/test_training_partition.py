@@ -8,6 +8,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
+from inductor.aot import partition as cut
 from inductor.aot.joint import to_joint
 from inductor.aot.maxflow import INFINITE, Network
 from inductor.aot.partition import partition
@@ -129,3 +130,13 @@ def test_deep_graphs_are_cut_in_time(depth):
         net.edge(2 * k + 1 if k else 0, 2 * k + 2, INFINITE)
     net.edge(2 * depth + 1, 1, INFINITE)
     assert net.cut(0, 1)[0] == 100
+
+
+def test_a_bias_is_copied_where_that_saves_much(monkeypatch):
+    def fn(x, w, b):
+        y = x @ w
+        return (y + b).exp().sum() + y.sin().sum()
+
+    for cost, saved in ((1 << 30, [4096, 4096]), (8, [64, 4096])):
+        monkeypatch.setattr(cut, "_COPY_COST", cost)
+        assert [v.numel() for v in kept(halves_of(fn, x(64, 64), x(64, 64), x(64)))] == saved
