@@ -77,23 +77,21 @@ class Body:
 def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     fn, in_dims, out_dims, randomness, chunk, *given = args
     try:
-        dims, to, mode, size = (v.constant() for v in (in_dims, out_dims, randomness, chunk))
+        dims, to, mode, size = (v.plain() for v in (in_dims, out_dims, randomness, chunk))
     except NotConstant:
         return tx.graph_break("unsupported-object", "torch.vmap with in_dims or out_dims that are no constants")
     if isinstance(dims, int):
         dims = (dims,) * len(given)
     if not isinstance(to, int) or size is not None or not isinstance(dims, tuple) or len(dims) != len(given):
         return tx.graph_break("unsupported-object", "torch.vmap of several out_dims, or in chunks")
-    if kwargs or any(dim is not None and type(dim) is not int for dim in dims):
-        return tx.graph_break("unsupported-object", "torch.vmap with nested in_dims or keyword arguments")
-    spread = []
-    for dim, arg in zip(dims, given, strict=True):
-        spread += [dim] * len(tensors_of(tx, arg, "arguments")[0])
+    if kwargs:
+        return tx.graph_break("unsupported-object", "torch.vmap with keyword arguments")
+    spread = _dims_of(tx, dims, TupleVar(given))
     tensors = tensors_of(tx, TupleVar(given), "arguments")[0]
     if not any(dim is not None for dim in spread):
         return tx.graph_break("unsupported-object", "torch.vmap without an argument that is batched")
     with tx.graph.fake_mode:
-        fakes = [t.fake.detach() if d is None else t.fake.detach().select(d, 0) for t, d in zip(tensors, spread)]
+        fakes = [t.fake.detach() if d is None else _one_of(t.fake.detach(), d) for t, d in zip(tensors, spread)]
     body = Body(tx, fn, given, {}, fakes)
     every = (*spread, *[None] * len(body.lifted))
 
@@ -101,6 +99,25 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return torch.vmap(body.gm, in_dims=every, out_dims=to, randomness=mode)(*values)
 
     return body.node(tx, apply, "vmapped", body.restore)
+
+
+def _one_of(batch: torch.Tensor, dim: int) -> torch.Tensor:
+    """A tensor as the function sees it; there need not be any."""
+    if batch.shape[dim] == 0:
+        return batch.movedim(dim, 0).new_empty(batch.movedim(dim, 0).shape[1:])
+    return batch.select(dim, 0)
+
+
+def _dims_of(tx: Tracer, dims: Any, value: Var) -> list[int | None]:
+    """The dimension of each tensor in `value`; `dims` is one for all, or built as `value` is."""
+    if dims is None or type(dims) is int:
+        return [dims] * len(tensors_of(tx, value, "arguments")[0])
+    parts = value.items if isinstance(value, ListVar | TupleVar | DictVar) else []
+    if isinstance(dims, list | tuple) and not isinstance(value, DictVar) and len(dims) == len(parts):
+        return [dim for each, item in zip(dims, parts, strict=True) for dim in _dims_of(tx, each, item)]
+    if isinstance(dims, dict) and isinstance(value, DictVar) and dims.keys() == parts.keys():
+        return [dim for key, item in parts.items() for dim in _dims_of(tx, dims[key], item)]
+    return tx.graph_break("exception-in-traced-code", "torch.vmap with in_dims that do not fit the arguments")
 
 
 def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops.associative_scan import associative_scan
 
 import pyframe
 from pyframe.errors import Unsupported
@@ -97,6 +98,24 @@ def tensors_that_are_constants(x):
     if span * 2 > 9 and torch.tensor(True):
         narrow = narrow + span.item() + int(span) + float(torch.tensor([2.5]))
     return torch.clamp(narrow, 0, span * 2 - 1), [10, 20, 30][torch.tensor(1)], torch.tensor([7]).tolist(), range(span)
+
+
+@table(X)
+def dimensions_of_nested_arguments(x):
+    def pairs(left, right, named):
+        return left[0] * right[0] + left[1], right[1][0] - named["a"]
+
+    nested = torch.vmap(pairs, in_dims=((0, None), (0, [1]), {"a": 0, "b": None}))
+    return nested((x, x[0]), (x + 1, [x.T]), {"a": x * 2, "b": x})
+
+
+@table(X)
+def associative_scans(x):
+    def combine(left, right):
+        return left[0] * right[0], right[0] * left[1] + right[1]
+
+    two = torch.cat([x, x[:, :1]], dim=1)[:, 2:]  # an empty half in the middle of the scan
+    return [associative_scan(combine, (y, y + 1), dim=1, combine_mode="generic") for y in (x, two)]
 
 
 class Logger:
