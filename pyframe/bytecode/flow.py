@@ -6,7 +6,7 @@ of memory, and a handler that analysis forgot would be pruned away or entered wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from .isa import OPS, CanonicalCode, Instr, Label, TryRegion
@@ -49,8 +49,10 @@ def build_flow(cc: CanonicalCode) -> FlowGraph:
     return FlowGraph(instrs, place, region)
 
 
-def reachable(cc: CanonicalCode, start: int = 0, flow: FlowGraph | None = None) -> set[int]:
-    """Ordinals of instructions that can run when control enters at ordinal `start`."""
+def reachable(
+    cc: CanonicalCode, start: int = 0, flow: FlowGraph | None = None, leaves: Collection[int] = ()
+) -> set[int]:
+    """Ordinals of instructions that can run when control enters at ordinal `start`, and goes elsewhere after `leaves`."""
     flow = flow or build_flow(cc)
     seen: set[int] = set()
     todo = [start]
@@ -59,7 +61,8 @@ def reachable(cc: CanonicalCode, start: int = 0, flow: FlowGraph | None = None) 
         if index in seen or index >= len(flow.instrs):
             continue
         seen.add(index)
-        todo.extend(successor for successor, _ in flow.normal_successors(index))
+        if index not in leaves:
+            todo.extend(successor for successor, _ in flow.normal_successors(index))
         region = flow.region[index]
         if region is not None:
             todo.append(flow.place[region.handler])

@@ -8,7 +8,7 @@ such as compiled graphs, are constants of the code.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyframe.bytecode import (
@@ -238,6 +238,7 @@ class Assembler:
         tail_label: Label,
         jump_label: Label | None = None,
         cc: CanonicalCode | None = None,
+        leaves: Mapping[int, Label] | None = None,
     ) -> Label:
         """Add a copy of instruction `at` that runs inside the original's try regions; returns its label.
 
@@ -245,6 +246,7 @@ class Assembler:
         `tail_label`, outside every region, with its results on the stack (to `jump_label` if it jumps).  If it
         raises inside a region, the original's handlers and all that follows them run, as copied, to the end of
         the function: the caller has made sure that this frame's locals and cells are those of the original.
+        `leaves`: labels to go to behind instructions of the copy, named by their ordinals.
 
         FOR_ITER and SEND come with their END_FOR or END_SEND: at `jump_label` the iterator (or receiver) is gone,
         and the resume function continues behind the original's END_FOR.
@@ -280,8 +282,12 @@ class Assembler:
             )
         if region is None:
             return entry
-        kept = reachable(cc, flow.place[region.handler], flow)
+        leaves = leaves or {}
+        kept = reachable(cc, flow.place[region.handler], flow, leaves)
         body, regions, entries = copy_body(cc, kept)
+        for last in kept.intersection(leaves):
+            behind = body.index(entries[last]) + 2
+            body.insert(behind, Instr("JUMP", leaves[last], instrs[last].pos))
         handler = entries[flow.place[region.handler]]
         self._tail_regions.append(TryRegion(entry, end, handler, region.depth, region.lasti))
         self._tail += body

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..bytecode import OPS, Instr, Label
-from ..bytecode.flow import live_locals
+from ..bytecode.flow import live_locals, stack_depths
 from ..errors import SkipFrame, Unsupported
 from ..vars.base import Var
 from ..vars.unknown import UnknownVar
 from .assemble import Assembler
+from .handlers import ends_of_handling
 from .loops import UNBOUND, LoopCut, loops_of, plan_cut
 from .reconstruct import Codegen
 from .replay import Commit
@@ -89,6 +90,51 @@ class Leave:
         cg.load(var)
         return cg.asm.store_fast()
 
+    def _embed(self, asm: Assembler, at: int, tail: Label, taken: Label | None = None) -> None:
+        """Run the instruction `at` for real, then go to `tail` or `taken`.  Where an exception that it raises has been
+        handled, the frame goes on in a resume function as well."""
+        cc, flow = self.root.cc, self.root.flow
+        region = flow.region[at]
+        ends: dict[int, Label] = {}
+        if region is not None and not any(map(is_null, self.end.stack[: region.depth])):
+            handler = flow.place[region.handler]
+            ends = {last: Label(f"handled{last}") for last in ends_of_handling(cc, flow, handler)}
+        asm.jump(asm.embed_original(at, tail, taken, leaves=ends))
+        for last, label in ends.items():
+            asm.label(label)
+            self._handled(asm, last + 1)
+
+    def _handled(self, asm: Assembler, at: int) -> None:
+        """Return what the rest of the frame from `at` on returns.  Locals may be unbound: what the handler did with
+        them is not known."""
+        depth = stack_depths(self.root.cc, self.root.flow)[at]
+        assert depth is not None
+        stack = [asm.store_fast() for _ in range(depth)][::-1]
+        alive = live_locals(self.root.cc, at)
+        names = [name for name in self.root.cc.varnames if name in alive and name not in self.cells]
+        places = {name: self._perhaps_unbound(asm, name) for name in names if name != self.first}
+        for temp in stack:
+            asm.load_fast(temp)
+        self._continue(asm, at, (), depth, names, places)
+
+    def _perhaps_unbound(self, asm: Assembler, name: str) -> str:
+        """Store the value of a local, or UNBOUND, in a place of its own; the stack is empty."""
+        start, end, unbound, bound = (Label(f"{name}.{part}") for part in ("start", "end", "unbound", "bound"))
+        asm.label(start)
+        asm.load_fast(name)
+        asm.label(end)
+        place = asm.store_fast()
+        asm.jump(bound)
+        asm.label(unbound)
+        asm.emit("PUSH_EXC_INFO")
+        asm.pop_top()
+        asm.emit("POP_EXCEPT")
+        asm.load_const(UNBOUND)
+        asm.store_fast(place)
+        asm.label(bound)
+        asm.region(start, end, unbound, 0)
+        return place
+
     # ---- straight on ----
     def _break(self, asm: Assembler) -> None:
         """Run the breaking instruction for real, then call what continues after it."""
@@ -98,7 +144,7 @@ class Leave:
             raise SkipFrame(f"break at {instr.op}")
         row = OPS[instr.op]
         tail, taken = Label("tail"), Label("taken") if row.jump else None
-        asm.jump(asm.embed_original(end.at, tail, taken))
+        self._embed(asm, end.at, tail, taken)
         kept = end.stack[: len(end.stack) - row.pops(instr.arg)]
         if not row.terminator:
             asm.label(tail)
@@ -178,7 +224,7 @@ class Leave:
         root, end = self.root, self.end
         if end.at != head:  # GET_ITER
             made = Label("iterator")
-            asm.jump(asm.embed_original(end.at, made))
+            self._embed(asm, end.at, made)
             asm.label(made)
         nulls = tuple(is_null(var) for var in end.stack)
         cut = plan_cut(root.code, head, self.live, nulls)
@@ -204,7 +250,7 @@ class Leave:
         passed = [name for name, null in zip(stack, cut.nulls, strict=True) if not null]
         asm.label(again)
         if items:
-            asm.jump(asm.embed_original(cut.head, item, taken))
+            self._embed(asm, cut.head, item, taken)
             asm.label(item)
             passed.append(asm.store_fast())
         loads = self._loads(asm, passed, names, maybe)
