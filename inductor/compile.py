@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,12 +26,14 @@ from .aot.memory import output_of
 from .aot.partition import partition
 from .aot.random import seeded
 from .aot.refusal import RunOtherwise
+from .aot.standins import light_torch
 from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec, describe
 from .codegen import Source, codegen
 from .errors import CompileError, Unsupported
 from .graph_key import graph_key, training_key
 from .ir.printer import print_graph
+from .ir.size import Program
 from .lower import lower_graph, separate_results
 from .options import CompileOptions
 from .passes import biases_apart, run_joint_passes, run_passes, without_known_masks
@@ -41,8 +43,9 @@ from .runtime.cuda import load_cubins
 from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec
 from .schedule import print_schedule, schedule
-from .specialize import Specialized, is_symbolic
+from .specialize import SPECIAL, Sizes, Specialized, is_symbolic
 from .stages import show
+from .template import spec_at
 
 
 @dataclass
@@ -72,13 +75,14 @@ class CompileReport:
 class Artifact:
     """A compiled graph as the cache keeps it. Results come in `form`, or as leaves of `structure`.
 
-    `sources`: translation units of C++, or Triton kernels for a graph on a GPU.
+    `sources`: translation units of C++, or Triton kernels for a graph on a GPU. `program`: of a graph for many sizes.
     """
 
     spec: PlanSpec
     sources: tuple[Any, ...]
     form: Form | None
     structure: pytree.TreeSpec | None
+    program: Program | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,8 @@ def compile_fx(
     chosen = CompileOptions.of(options)
     report = gm.meta["compile_report"] = CompileReport()
     if is_symbolic(example_inputs):
-        return Specialized(gm, functools.partial(compile_fx, options=options))
+        again, many = functools.partial(compile_fx, options=options), functools.partial(_compile_sizes, options=chosen)
+        return Specialized(gm, again, example_inputs, many)
     gm = without_known_masks(gm)
     try:
         if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, example_inputs)):
@@ -132,9 +137,12 @@ def _compile(
         _store(key, artifact, report)
     else:
         _show_code(artifact)
-    addresses = _build(artifact, report)
+    return _plan(gm, artifact, artifact.spec, _build(artifact, report))
+
+
+def _plan(gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any]) -> Callable[..., Any]:
     attributes = tuple(value for _, value in attributes_of(gm))
-    plan = make_plan(artifact.spec, addresses, attributes, artifact.form or "list", fallback=gm.forward)
+    plan = make_plan(spec, addresses, attributes, artifact.form or "list", fallback=gm.forward)
     if artifact.structure is not None:
         plan = _unflattened(plan, artifact.structure)
     return _without_autocast(plan) if _autocast() else plan
@@ -189,6 +197,64 @@ def _kernels(artifact: Artifact) -> list[Any]:
     if artifact.spec.device == "cpu":
         return list(kernel_addresses(build_all(artifact.sources), artifact.spec.kernel_names))
     return load_cubins(artifact.sources, torch.device(artifact.spec.device))
+
+
+# ---- graphs of many sizes
+
+
+@dataclass(frozen=True)
+class _Template:
+    """A graph compiled for many sizes; `make` gives what is called for the values of its symbols."""
+
+    program: Program
+    make: Callable[[Mapping[str, int]], Callable[..., Any]]
+
+    def serves(self, values: Mapping[str, int]) -> bool:
+        """Whether it is right where its symbols have these values."""
+        return self.program.serves(self.program.values(values))
+
+    def at(self, values: Mapping[str, int]) -> Callable[..., Any]:
+        """It, for given values."""
+        return self.make(self.program.values(values))
+
+
+def _compile_sizes(
+    gm: fx.GraphModule, varying: Mapping[Any, str], constants: Mapping[Any, int], examples: Sequence[Any],
+    inputs: Sequence[Any], options: CompileOptions,
+) -> _Template:
+    """`gm` compiled once for all sizes of which what has to be assumed is true. `varying` names the symbols in terms of
+    which `examples` say what `inputs` are. Unsupported where some part needs to know a size."""
+    from .aot.symbols import Symbols, fake_inputs, with_sizes
+
+    report = gm.meta["compile_report"] = CompileReport()
+    gm = without_known_masks(gm)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, inputs)):
+        raise Unsupported("gradients")
+    symbols, sizes = Symbols(), Sizes(examples)
+    hints = sizes.values(inputs)
+    given = {key: symbols.symbol(name, hints[name], SPECIAL) for key, name in varying.items()} | dict(constants)
+    fakes = fake_inputs(symbols, given, examples, inputs)
+    with report.phase("cache"):
+        named = attributes_of(gm)
+        key = graph_key(gm, list(map(symbols.value, fakes)), named, hints) if options.cache else None
+        artifact = _load(key, report)
+    if artifact is None:
+        with light_torch:
+            with report.phase("aot"):
+                aten = to_aten(gm, fakes, decompositions())
+            with report.phase("passes"):
+                seeded(aten.graph)
+                graph = run_passes(aten.graph, aten.shared)
+                with_sizes(graph, symbols)
+        artifact = _generate_aten(graph, aten.shared, aten.structure, report)
+        artifact = replace(artifact, program=symbols.program())
+        _store(key, artifact, report)
+    else:
+        _show_code(artifact)
+    addresses = _build(artifact, report)
+    return _Template(
+        artifact.program, lambda values: _plan(gm, artifact, spec_at(artifact.spec, values), addresses)
+    )
 
 
 def _compile_training(

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from .ir.size import Size
+from .ir.sized import SizedTensor
 from .runtime.cache import content_key
 
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), type(Ellipsis))
@@ -19,10 +21,16 @@ class _NoKey(Exception):
     """Something in the graph has no name that another process would know."""
 
 
-def graph_key(gm: fx.GraphModule, inputs: Sequence[Any], attributes: Sequence[tuple[str, torch.Tensor]]) -> str | None:
-    """The key of a graph on inputs of this metadata under the current modes; None if it cannot be named."""
+def graph_key(
+    gm: fx.GraphModule, inputs: Sequence[Any], attributes: Sequence[tuple[str, torch.Tensor]],
+    hints: Mapping[str, int] | None = None,
+) -> str | None:
+    """The key of a graph on inputs of this metadata under the current modes; None if it cannot be named.
+
+    `hints`: the values of the symbols for which a graph of many sizes is compiled.
+    """
     try:
-        parts = [_process(), *map(_metadata, inputs)]
+        parts = [_process(), repr(hints), *map(_metadata, inputs)]
         parts += [f"{name}: {_metadata(value)}" for name, value in attributes]
         parts += _nodes(gm, {name for name, _ in attributes})
     except _NoKey:
@@ -89,6 +97,10 @@ def _attention() -> tuple[bool, ...]:
 
 
 def _metadata(x: Any) -> str:
+    if isinstance(x, SizedTensor):
+        return repr(x)
+    if isinstance(x, int | Size):
+        return f"number {x}"
     if not isinstance(x, torch.Tensor):
         raise _NoKey
     sizes = (*x.shape, *x.stride())

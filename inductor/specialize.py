@@ -1,20 +1,74 @@
-"""Graphs whose sizes and numbers vary from call to call: one compilation for each combination of sizes and ints.
+"""Graphs whose sizes and numbers vary from call to call.
 
-Floats are passed to the compiled graph as 0-d tensors where that means the same, so that one compilation serves every
-value; where it does not, each value is a compilation as well.
+A graph is compiled for all sizes of which what was assumed while compiling is true: a `Template`. A call of new sizes
+takes the first template that serves them, or makes another; laying out its memory for these sizes compiles nothing. What
+cannot be compiled so is compiled for each combination of sizes and ints. Floats are passed to the compiled graph as 0-d
+tensors where that means the same; where it does not, each value is a compilation as well.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import fx
 
-MOST_SIZES = 32  # beyond so many, a new size runs the graph as it is
-_PURE_MODULES = ("_operator", "math", "builtins")
+from .errors import Unsupported
+from .numbers import Numbers
+
+MOST_SIZES = 32  # beyond so many compilations for one size, a new size runs the graph as it is
+MOST_TEMPLATES = 8
+MOST_READY = 256  # plans for given sizes that are kept
+SPECIAL = 2  # sizes and ints below are constants of a compilation
+
+
+class Template(Protocol):
+    """A graph compiled for many sizes."""
+
+    def serves(self, values: Mapping[str, int]) -> bool:
+        """Whether it is right where its symbols have these values."""
+        ...
+
+    def at(self, values: Mapping[str, int]) -> Callable[..., Any]:
+        """It, for given values."""
+        ...
+
+
+class Sizes:
+    """Where the symbols of example inputs get their values from. `names` gives each a name: size0, size1 ..."""
+
+    def __init__(self, examples: Sequence[Any]) -> None:
+        self.places: dict[Any, tuple[int, str, int]] = {}
+        for i, x in enumerate(examples):
+            if not isinstance(x, torch.Tensor):
+                self.places.setdefault(key_of(x), (i, "value", 0))
+        said = [
+            (n.node.expr, (i, kind, d))
+            for kind in ("shape", "stride")
+            for i, x in enumerate(examples) if isinstance(x, torch.Tensor)
+            for d, n in enumerate(x.shape if kind == "shape" else x.stride()) if isinstance(n, torch.SymInt)
+        ]  # fmt: skip
+        for expr, place in said:
+            if expr.is_Symbol:
+                self.places.setdefault(expr, place)
+        for expr, place in said:
+            if expr.free_symbols - self.places.keys():
+                self.places.setdefault(expr, place)
+        self.names = {key: f"size{k}" for k, key in enumerate(self.places)}
+
+    def values(self, args: Sequence[Any]) -> dict[str, int]:
+        """The values of the symbols in a call."""
+        return {self.names[key]: _at(args, *place) for key, place in self.places.items()}
+
+
+def key_of(example: Any) -> Any:
+    """What stands for a number: the expression of a SymInt, or what `Numbers.example` gives."""
+    return example.node.expr if isinstance(example, torch.SymInt) else example
+
+
+def _at(args: Sequence[Any], i: int, kind: str, d: int) -> int:
+    return args[i] if kind == "value" else args[i].shape[d] if kind == "shape" else args[i].stride(d)
 
 
 def is_symbolic(inputs: Sequence[Any]) -> bool:
@@ -25,205 +79,97 @@ def is_symbolic(inputs: Sequence[Any]) -> bool:
 
 
 class Specialized:
-    """Calls `compile_static(gm, tensors)` for each new combination of sizes and numbers, and then its result."""
+    """Calls `compile_static(gm, tensors)` or `compile_sizes` for new combinations of sizes and numbers, and then its
+    result. `compile_sizes(gm, keys, examples, inputs)` is given the symbols that vary with their names."""
 
-    def __init__(self, gm: fx.GraphModule, compile_static: Callable[..., Callable[..., Any]]) -> None:
-        self.gm, self.compile_static = gm, compile_static
-        self.compiled: dict[Any, Callable[..., Any]] = {}
-        self.numbers: _Numbers | None = None
+    def __init__(
+        self, gm: fx.GraphModule, compile_static: Callable[..., Callable[..., Any]], examples: Sequence[Any] = (),
+        compile_sizes: Callable[..., Template] | None = None,
+    ) -> None:
+        self.gm, self.compile_static, self.compile_sizes = gm, compile_static, compile_sizes
+        self.examples = list(examples)
+        self.ready: dict[Any, Callable[..., Any]] = {}
+        self.templates: dict[Any, list[Template]] = {}
+        self.compiled = 0  # for one size each
+        self.numbers: Numbers | None = None
+        self.sizes: Sizes | None = None
 
     def __call__(self, *args: Any) -> Any:
         tensors = [x for x in args if isinstance(x, torch.Tensor)]
         shapes = tuple((x.shape, x.stride()) for x in tensors)
+        fixed: list[Any] = []
         if len(tensors) == len(args):
             key: Any = shapes
         else:
             if self.numbers is None:
                 places = [i for i, x in enumerate(args) if not isinstance(x, torch.Tensor)]
-                self.numbers = _Numbers(self.gm, places)
+                self.numbers = Numbers(self.gm, places)
             fixed, floats = self.numbers.values(args)
             key = shapes, tuple(x.hex() if type(x) is float else (type(x), x) for x in fixed)
             if floats:
                 device = tensors[0].device if tensors else None
                 tensors += [torch.full((), x, dtype=torch.float64, device=device) for x in floats]
-        call = self.compiled.get(key)
+        call = self.ready.get(key)
         if call is None:
-            if len(self.compiled) >= MOST_SIZES:
+            call = self._of_sizes(args, tensors, fixed)
+            if call is None:
+                call = self._static(tensors, fixed)
+            if call is None:
                 return self.gm.forward(*args)
-            static = self.gm if self.numbers is None else self.numbers.fix(fixed)
-            call = self.compiled[key] = self.compile_static(static, tensors)
-            if static is not self.gm and "compile_report" in static.meta:
-                self.gm.meta["compile_report"] = static.meta["compile_report"]
+            while len(self.ready) >= MOST_READY:
+                self.ready.pop(next(iter(self.ready)), None)
+            self.ready[key] = call
         return call(*tensors)
 
+    def _static(self, tensors: list[torch.Tensor], fixed: list[Any]) -> Callable[..., Any] | None:
+        """Compiled for just these sizes and ints; None beyond MOST_SIZES of them."""
+        if self.compiled >= MOST_SIZES:
+            return None
+        self.compiled += 1
+        static = self.gm if self.numbers is None else self.numbers.fix(fixed)
+        call = self.compile_static(static, tensors)
+        self._report(static)
+        return call
 
-class _Numbers:
-    """The numbers of a graph: its inputs at `places`, and what is computed of them and of nothing else.
+    def _report(self, compiled: fx.GraphModule) -> None:
+        if compiled is not self.gm and "compile_report" in compiled.meta:
+            self.gm.meta["compile_report"] = compiled.meta["compile_report"]
 
-    `wanted` are those that other nodes use: the ones in `passed` as 0-d tensors, the others as constants.
-    """
+    def _of_sizes(
+        self, args: Sequence[Any], tensors: list[torch.Tensor], fixed: list[Any]
+    ) -> Callable[..., Any] | None:
+        """From a template, made now if there is none; None if the graph cannot be compiled so."""
+        if self.compile_sizes is None:
+            return None
+        examples, inputs = self._varying(tensors, fixed)
+        if self.sizes is None:
+            self.sizes = Sizes(examples)
+        values = self.sizes.values(inputs)
+        varying = {key: name for key, name in self.sizes.names.items() if values[name] >= SPECIAL}
+        constants = {key: values[name] for key, name in self.sizes.names.items() if key not in varying}
+        fixed = [int if type(x) is int else x for x in fixed]
+        pattern = tuple(constants.items()), tuple(x.hex() if type(x) is float else x for x in fixed)
+        known = self.templates.setdefault(pattern, [])
+        template = next((t for t in known if t.serves(values)), None)
+        if template is None:
+            if sum(map(len, self.templates.values())) >= MOST_TEMPLATES:
+                return None
+            gm = self.gm if self.numbers is None else self.numbers.fix(fixed)
+            try:
+                template = self.compile_sizes(gm, varying, constants, examples, inputs)
+            except Unsupported:
+                self.compile_sizes = None
+                return None
+            self._report(gm)
+            known.insert(0, template)
+        call, ints = template.at(values), [x for x in inputs if type(x) is int]
+        return (lambda *given: call(*given, *ints)) if ints else call
 
-    def __init__(self, gm: fx.GraphModule, places: Sequence[int]) -> None:
-        self.gm, self.places = gm, places
-        inputs = gm.graph.find_nodes(op="placeholder")
-        self.given = [inputs[i] for i in places]
-        self.nodes: dict[fx.Node, None] = dict.fromkeys(self.given)
-        for node in gm.graph.nodes:
-            if node.op == "call_function" and _is_pure(node.target) and node.all_input_nodes:
-                if all(arg in self.nodes for arg in node.all_input_nodes):
-                    self.nodes[node] = None
-        self.wanted = [node for node in self.nodes if any(user not in self.nodes for user in node.users)]
-        users = {node: [user for user in node.users if user not in self.nodes] for node in self.wanted}
-        self.passed = {node for node in self.wanted if all(_rewritten(user, node) for user in users[node])}
-        self._compute = None if set(self.wanted) <= set(self.given) else self._prelude()
-
-    def _prelude(self) -> Callable[..., tuple[Any, ...]]:
-        graph = fx.Graph()
-        env: dict[fx.Node, fx.Node] = {}
-        for node in self.nodes:
-            env[node] = graph.node_copy(node, env.__getitem__)
-        graph.output(tuple(env[node] for node in self.wanted))
-        return fx.GraphModule(torch.nn.Module(), graph).forward
-
-    def values(self, args: Sequence[Any]) -> tuple[list[Any], list[float]]:
-        """For a call: the values that are constants of its compilation, and those passed as tensors."""
-        given = [args[i] for i in self.places]
-        if self._compute is None:
-            known = dict(zip(self.given, given, strict=True))
-            found: Sequence[Any] = [known[node] for node in self.wanted]
-        else:
-            found = self._compute(*given)
-        fixed, floats = [], []
-        for node, value in zip(self.wanted, found, strict=True):
-            if node in self.passed and type(value) is float:
-                floats.append(value)
-                fixed.append(float)
-            else:
-                fixed.append(value)
-        return fixed, floats
-
-    def fix(self, fixed: Sequence[Any]) -> fx.GraphModule:
-        """The graph with these values in it; `float` stands for one that is an input, after the others."""
-        graph = fx.Graph()
-        env: dict[fx.Node, Any] = {
-            node: value for node, value in zip(self.wanted, fixed, strict=True) if value is not float
-        }
-        nodes = [node for node in self.gm.graph.nodes if node not in self.nodes]
-        for node in nodes:
-            if node.op == "placeholder":
-                env[node] = graph.node_copy(node)
-        floats = {}
-        for node, value in zip(self.wanted, fixed, strict=True):
-            if value is float:
-                floats[node] = graph.placeholder(f"{node.name}_scalar")
-        for node in nodes:
-            if node.op == "placeholder":
-                continue
-            args, kwargs = node.args, node.kwargs
-            for used in node.all_input_nodes:
-                if used in floats:
-                    place, operand = _OPERANDS[_name(node)](node, used)
-                    scalar = graph.call_method("to", (floats[used], _dtype(operand)))
-                    if place == "scale":  # a factor of an operand
-                        args, kwargs = _scaled(graph, node, operand, scalar, env)
-                    else:
-                        env[used] = scalar
-            copied_args, copied_kwargs = fx.map_arg((args, kwargs), lambda n: env.get(n, n))
-            env[node] = graph.create_node(node.op, node.target, copied_args, copied_kwargs, node.name, node.type)
-            env[node].meta = dict(node.meta)
-        return fx.GraphModule(self.gm, graph)
-
-
-def _is_pure(target: Any) -> bool:
-    """Whether a function computes a number of numbers."""
-    name = getattr(target, "__name__", "")
-    return getattr(target, "__module__", "") in _PURE_MODULES or name.startswith(("sym_", "_sym_"))
-
-
-# ---- floats as 0-d tensors --------------------------------------------------------------------------------
-
-_Operand = Callable[[fx.Node, fx.Node], tuple[str, fx.Node] | None]
-
-
-def _beside(node: fx.Node, number: fx.Node) -> tuple[str, fx.Node] | None:
-    """The number is one of two operands, the other one a tensor."""
-    others = [arg for arg in node.args if arg is not number]
-    if len(node.args) != 2 or len(others) != 1 or node.kwargs or not _is_tensor(others[0]):
-        return None
-    return "operand", others[0]
-
-
-def _beside_or_alpha(node: fx.Node, number: fx.Node) -> tuple[str, fx.Node] | None:
-    """As above, or `alpha`: the factor of the second operand."""
-    if set(node.kwargs) == {"alpha"} and node.kwargs["alpha"] is number:
-        return _factor(node, number, 2)
-    return _beside(node, number)
-
-
-def _value(node: fx.Node, number: fx.Node) -> tuple[str, fx.Node] | None:
-    """`value`: the factor of the second of three operands."""
-    return _factor(node, number, 3) if set(node.kwargs) == {"value"} else None
-
-
-def _factor(node: fx.Node, number: fx.Node, operands: int) -> tuple[str, fx.Node] | None:
-    if len(node.args) != operands or number in node.args or not all(map(_is_tensor, node.args)):
-        return None
-    scaled = node.args[1]
-    assert isinstance(scaled, fx.Node)
-    return ("scale", scaled) if _fake(scaled).is_floating_point() else None
-
-
-def _written(node: fx.Node, number: fx.Node) -> tuple[str, fx.Node] | None:
-    """The last argument, written into the first one."""
-    if node.kwargs or node.args[-1] is not number or number in node.args[:-1] or not _is_tensor(node.args[0]):
-        return None
-    target = node.args[0]
-    assert isinstance(target, fx.Node)
-    return ("operand", target) if _fake(target).is_floating_point() else None
-
-
-_ARITHMETIC = "mul div true_divide truediv multiply divide pow floordiv mod eq ne lt le gt ge".split()
-_SUMS = "add sub subtract".split()
-_OPERANDS: dict[str, _Operand] = {
-    **dict.fromkeys(_ARITHMETIC, _beside), **dict.fromkeys(_SUMS, _beside_or_alpha),
-    **dict.fromkeys(("addcmul", "addcdiv"), _value), **dict.fromkeys(("setitem", "fill", "masked_fill"), _written),
-}  # fmt: skip
-
-
-def _name(node: fx.Node) -> str:
-    """The operation, in place or not."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if getattr(node.target, "__module__", "") == "_operator" and name.startswith("i") and name[1:] in _OPERANDS:
-        return name[1:]
-    return name.strip("_")
-
-
-def _rewritten(node: fx.Node, number: fx.Node) -> bool:
-    """Whether `node` can take a 0-d tensor in place of a float."""
-    operands = _OPERANDS.get(_name(node))
-    return operands is not None and operands(node, number) is not None
-
-
-def _fake(node: fx.Node) -> torch.Tensor:
-    return node.meta["val"]
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, fx.Node) and isinstance(value.meta.get("val"), torch.Tensor)
-
-
-def _dtype(operand: fx.Node) -> torch.dtype:
-    """The dtype in which a float meets a tensor: that in which operators compute, if that leaves the result's right."""
-    other = _fake(operand)
-    wanted = torch.result_type(other, 1.0)
-    computed = torch.float32 if wanted in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
-    right = torch.result_type(other, torch.empty((), dtype=computed)) == wanted
-    return computed if right else wanted
-
-
-def _scaled(
-    graph: fx.Graph, node: fx.Node, operand: fx.Node, scalar: fx.Node, env: dict[fx.Node, Any]
-) -> tuple[Any, Any]:
-    """The arguments of `node` with its second operand multiplied, and without the factor."""
-    product = graph.call_function(operator.mul, (env[operand], scalar))
-    return (node.args[0], product, *node.args[2:]), {}
+    def _varying(self, tensors: list[torch.Tensor], fixed: list[Any]) -> tuple[list[Any], list[Any]]:
+        """The inputs of the graph with its ints passed, and what the examples say of each."""
+        said: list[Any] = [x for x in self.examples if isinstance(x, torch.Tensor)]
+        said += tensors[len(said) :]  # floats
+        ints = [(k, x) for k, x in enumerate(fixed) if type(x) is int]
+        if self.numbers is not None:
+            said += [self.numbers.example(k, self.examples) for k, _ in ints]
+        return said, [*tensors, *(x for _, x in ints)]

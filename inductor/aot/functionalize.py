@@ -5,17 +5,20 @@ Inference only: nothing here records autograd history.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
 from .fake import fake_mode, make_fx
+from .standins import light_torch
 
 
 class NotFunctional(Unsupported):
@@ -63,7 +66,8 @@ def to_aten(
     attributes = tuple(named.values())
     _refuse(inputs, attributes)
     mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or fake_mode()
-    fakes = [x if isinstance(x, FakeTensor) else mode.from_tensor(x) for x in (*inputs, *attributes)]
+    with light_torch:
+        fakes = [_fake(x, mode) for x in (*inputs, *attributes)]
     structures: list[pytree.TreeSpec] = []
 
     def flat(*values: torch.Tensor) -> list[Any]:
@@ -72,7 +76,9 @@ def to_aten(
         structures.append(structure)
         return leaves
 
-    with torch.no_grad(), mode, torch.fx.traceback.preserve_node_meta():
+    # with symbols operators have to be taken apart in Python: some in C++ ask for numbers
+    symbolic = contextlib.nullcontext() if mode.shape_env is None else enable_python_dispatcher()
+    with torch.no_grad(), mode, symbolic, torch.fx.traceback.preserve_node_meta():
         aliases, shared = _find_aliases(flat, fakes)
         graph = _functional(flat, decompositions, fakes)
         if _writes_inside(graph):  # a decomposition did
@@ -82,6 +88,11 @@ def to_aten(
             raise NotFunctional("an input that is written shares memory with another")
         _return_aliases(graph, aliases, fakes)
     return AtenGraph(graph, attributes, mutated, shared, structures[0])
+
+
+def _fake(x: Any, mode: FakeTensorMode) -> Any:
+    real = isinstance(x, torch.Tensor) and not isinstance(x, FakeTensor)
+    return mode.from_tensor(x, static_shapes=True) if real else x
 
 
 def _functional(
@@ -132,25 +143,29 @@ def _mutable(x: Any) -> Any:
 
 
 def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor]) -> None:
-    if not all(isinstance(x, torch.Tensor) for x in inputs):
+    if not all(isinstance(x, torch.Tensor | torch.SymInt | int) for x in inputs):
         raise NotFunctional("an input is not a tensor")
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, *attributes)):
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, *attributes) if isinstance(x, torch.Tensor)):
         raise NotFunctional("gradients are recorded")
 
 
-def storage_of(x: torch.Tensor) -> Any:
-    return x.untyped_storage()._cdata
+def storage_of(x: Any) -> Any:
+    """What tensors that share memory have in common; a number has it with nothing else."""
+    return x.untyped_storage()._cdata if isinstance(x, torch.Tensor) else object()
 
 
 def _find_aliases(
     flat: Callable[..., list[Any]], fakes: list[Any]
 ) -> tuple[tuple[_Alias | None, ...], tuple[int | None, ...]]:
     """Runs the graph on copies that it may write to, and looks where its results lie."""
-    copies = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) for x in fakes]
+    copies = [
+        torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) if isinstance(x, torch.Tensor) else x
+        for x in fakes
+    ]
     owner = {storage_of(x): i for i, x in enumerate(copies)}
-    before = [(x.shape, x.stride()) for x in copies]
+    before = [(x.shape, x.stride()) for x in copies if isinstance(x, torch.Tensor)]
     outputs = flat(*copies)
-    if before != [(x.shape, x.stride()) for x in copies]:
+    if before != [(x.shape, x.stride()) for x in copies if isinstance(x, torch.Tensor)]:
         raise NotFunctional("the metadata of an input is changed in place")
     aliases: list[_Alias | None] = []
     shared: list[int | None] = []
@@ -197,7 +212,8 @@ def _return_aliases(graph: torch.fx.GraphModule, aliases: Sequence[_Alias | None
         if alias.size is not None:
             args = (alias.size, alias.stride, base.storage_offset() + alias.offset)
             with graph.graph.inserting_before(output):
-                view = graph.graph.call_function(torch.ops.aten.as_strided.default, (node, *args))
+                view = graph.graph.call_function(torch.ops.aten.as_strided.default, (node,))
+            view.args = (node, *args)  # fx warns of SymInts in new nodes
             view.meta["val"] = torch.ops.aten.as_strided.default(base, *args)
             node = view
         results[k] = node

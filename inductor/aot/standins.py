@@ -89,8 +89,7 @@ def _disable(fn: Callable[..., Any], recursive: bool = True, **options: Any) -> 
 
 
 def _dedupe_symints(graph: fx.Graph) -> None:
-    if any(hasattr(node.meta.get("val"), "node") for node in graph.nodes):
-        _load("torch._inductor.fx_passes.dedupe_symint_uses").dedupe_symints(graph)
+    """Numbers computed twice stay so: they become Sizes, which are computed once."""
 
 
 def _make_all() -> dict[str, _StandIn]:

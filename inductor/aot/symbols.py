@@ -11,7 +11,7 @@ from torch import fx
 from torch._guards import Source
 from torch._logging import trace_structured
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, SLoc
 from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
@@ -19,8 +19,6 @@ from ..ir.size import AnySize, Program, SizeEnv
 from ..ir.sized import SizedTensor
 from .fake import fake_mode
 from .standins import light_torch
-
-SPECIAL = 2  # sizes below this are constants of a compilation of their own
 
 
 class _Named(Source):
@@ -49,6 +47,9 @@ class _ShapeEnv(ShapeEnv):
         with light_torch:
             super().__init__(duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
 
+    def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> tuple[SLoc, str]:
+        return SLoc(None, None), ""  # nobody asks where a size was assumed: what is compiled checks it
+
     def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
         with light_torch:
             return super().evaluate_expr(*args, **kwargs)
@@ -64,11 +65,11 @@ class Symbols:
         self._of: dict[Any, AnySize] = {}
         self._vals: dict[int, tuple[Any, Any]] = {}
 
-    def symbol(self, name: str, value: int) -> torch.SymInt:
-        """The SymInt of a number from SPECIAL on that is `value` at the first call."""
+    def symbol(self, name: str, value: int, least: int) -> torch.SymInt:
+        """The SymInt of a number from `least` on (2 at most) that is `value` at the first call."""
         with light_torch:
             symbol = self.shapes.create_symbol(value, _Named(name), DimDynamic.DYNAMIC)
-        self._of[symbol] = self.sizes.symbol(name, value, SPECIAL)
+        self._of[symbol] = self.sizes.symbol(name, value, least)
         return self.shapes.create_symintnode(symbol, hint=value)
 
     # ---- torch's numbers as Sizes
@@ -183,21 +184,20 @@ def with_sizes(gm: fx.GraphModule, symbols: Symbols) -> None:
 def fake_inputs(
     symbols: Symbols, given: Mapping[Any, torch.SymInt | int], examples: Sequence[Any], inputs: Sequence[Any]
 ) -> list[Any]:
-    """`inputs` as fake tensors and SymInts. `examples` say in terms of the keys of `given` what their sizes are."""
+    """`inputs` as fake tensors and SymInts. `examples` say what their sizes are, in terms of the keys of `given`."""
 
     def number(said: Any, value: int) -> Any:
-        return _in_terms(said.node.expr, given) if isinstance(said, torch.SymInt) else value
+        return _in_terms(said.node.expr, given) if isinstance(said, torch.SymInt) else given.get(said, value)
 
     fakes: list[Any] = []
-    with symbols.mode:
+    with light_torch, symbols.mode:
         for said, x in zip(examples, inputs, strict=True):
             if not isinstance(x, torch.Tensor):
                 fakes.append(number(said, x))
                 continue
             size = [number(n, value) for n, value in zip(said.shape, x.shape)]
             stride = [number(n, value) for n, value in zip(said.stride(), x.stride())]
-            fake = torch.empty_strided(size, stride, dtype=x.dtype, device=x.device)
-            fakes.append(fake)
+            fakes.append(torch.empty_strided(size, stride, dtype=x.dtype, device=x.device))
     return fakes
 
 
