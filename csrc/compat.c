@@ -26,6 +26,8 @@
 #endif
 #undef Py_BUILD_CORE
 
+#include <stddef.h>
+
 PyFunctionObject *
 cp_frame_function(cp_frame *frame)
 {
@@ -161,4 +163,39 @@ cp_set_code_slot(PyCodeObject *code, Py_ssize_t slot, void *value)
 #else
     return _PyCode_SetExtra((PyObject *)code, slot, value);
 #endif
+}
+
+const uint64_t *
+cp_dict_version(PyObject *dict)
+{
+#if PY_VERSION_HEX >= 0x030E0000
+    (void)dict; /* the tag is gone */
+    return NULL;
+#else
+    return &((PyDictObject *)dict)->ma_version_tag;
+#endif
+}
+
+/* The tag has 32 bits; what follows it up to the next pointer is padding. */
+_Static_assert(offsetof(PyTypeObject, tp_version_tag) % 8 == 0, "the version tag of a type is read as one word");
+_Static_assert(offsetof(PyTypeObject, tp_finalize) == offsetof(PyTypeObject, tp_version_tag) + 8,
+               "nothing but padding follows the version tag of a type");
+
+const uint64_t *
+cp_type_version(PyTypeObject *type)
+{
+    PyObject *name = PyUnicode_InternFromString("__class__");
+    if (name == NULL) {
+        PyErr_Clear();
+        return NULL;
+    }
+    _PyType_Lookup(type, name); /* gives the type a version, if it can have one */
+    Py_DECREF(name);
+    return type->tp_version_tag == 0 ? NULL : (const uint64_t *)&type->tp_version_tag;
+}
+
+PyObject *
+cp_type_lookup(PyTypeObject *type, PyObject *name)
+{
+    return _PyType_Lookup(type, name);
 }

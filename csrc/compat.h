@@ -46,6 +46,17 @@ cp_code_local_name(PyCodeObject *code, Py_ssize_t i)
     return PyTuple_GET_ITEM(code->co_localsplusnames, i);
 }
 
+/* Address of the word that changes, never to a value it or another dict has had, whenever the dict does; NULL where
+ * there is none. */
+const uint64_t *cp_dict_version(PyObject *dict);
+
+/* Address of the word that changes whenever an attribute of the class, or of one that it derives from, does; NULL where
+ * the class has no version. */
+const uint64_t *cp_type_version(PyTypeObject *type);
+
+/* What the class's MRO has under a name (borrowed, no descriptor called), or NULL without an exception. */
+PyObject *cp_type_lookup(PyTypeObject *type, PyObject *name);
+
 /* The referent of a weak reference, borrowed, or NULL once it died. */
 static inline PyObject *
 cp_weakref_get(PyObject *ref)

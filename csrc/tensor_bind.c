@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-tv_state tv = {.handle_offset = -1, .keys_offset = -1};
+tv_state tv = {.handle_offset = -1, .keys_offset = -1, .dim_offset = -1, .dtype_offset = -1};
 
 static void *libraries[8];
 static int n_libraries;
@@ -202,7 +202,7 @@ common_offset(const void *const *bases, const uint64_t *values, Py_ssize_t n, Py
     return -1;
 }
 
-enum { N_SAMPLES_MAX = 8, TENSOR_IMPL_SCAN_BYTES = 208 };
+enum { N_SAMPLES_MAX = 32 };
 
 static const char calibration_source[] =
     "import torch\n"
@@ -212,15 +212,24 @@ static const char calibration_source[] =
     "           torch.empty(2, device='meta'), torch.empty(2, dtype=torch.complex64).conj(),\n"
     "           torch.nn.Parameter(torch.empty(3, 2))]\n";
 
+/* Pairs that differ in their storage and their size only; each pair has a dtype, or a kind of device, of its own. */
+static const char pairs_source[] =
+    "import torch\n"
+    "kinds = [(d, 'cpu') for d in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,\n"
+    "         torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128)]\n"
+    "samples = [torch.empty(n, dtype=d, device=w) for d, w in [*kinds, (torch.float32, 'meta')] for n in (2, 3)]\n";
+
+static const char dims_source[] = "import torch\nsamples = [torch.empty((5,) * n) for n in (0, 1, 2, 3, 4, 5, 6, 7)]\n";
+
 static PyObject *
-calibration_samples(void)
+calibration_samples(const char *source)
 {
     PyObject *names = PyDict_New();
     if (names == NULL || PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins()) < 0) {
         Py_XDECREF(names);
         return NULL;
     }
-    PyObject *done = PyRun_String(calibration_source, Py_file_input, names, names);
+    PyObject *done = PyRun_String(source, Py_file_input, names, names);
     PyObject *samples = done == NULL ? NULL : PyDict_GetItemString(names, "samples");
     Py_XINCREF(samples);
     Py_XDECREF(done);
@@ -228,10 +237,61 @@ calibration_samples(void)
     return samples;
 }
 
+static Py_ssize_t
+read_impls(PyObject *samples, const void **impls)
+{
+    Py_ssize_t n = PyList_GET_SIZE(samples);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        uint64_t cdata;
+        if (attribute_word(PyList_GET_ITEM(samples, i), "_cdata", &cdata) < 0) {
+            return -1;
+        }
+        impls[i] = (const void *)(uintptr_t)cdata;
+    }
+    return n;
+}
+
+/* The one offset of a word that is the same within each pair and differs between any two pairs, or -1. */
+static Py_ssize_t
+telling_offset(const void *const *impls, Py_ssize_t n)
+{
+    for (Py_ssize_t offset = 8; offset < TENSOR_IMPL_SCAN_BYTES; offset += 8) {
+        bool tells = true;
+        for (Py_ssize_t i = 0; tells && i < n; i++) {
+            for (Py_ssize_t j = 0; tells && j < i; j++) {
+                tells = (tv_word_at(impls[i], offset) == tv_word_at(impls[j], offset)) == (i / 2 == j / 2);
+            }
+        }
+        if (tells) {
+            return offset;
+        }
+    }
+    return -1;
+}
+
+static int
+calibrate_words(void)
+{
+    const void *impls[N_SAMPLES_MAX];
+    PyObject *samples = calibration_samples(pairs_source);
+    Py_ssize_t n = samples == NULL ? -1 : read_impls(samples, impls);
+    tv.dtype_offset = n < 0 ? -1 : telling_offset(impls, n);
+    Py_XDECREF(samples);
+    samples = n < 0 ? NULL : calibration_samples(dims_source);
+    n = samples == NULL ? -1 : read_impls(samples, impls);
+    uint64_t dims[N_SAMPLES_MAX];
+    for (Py_ssize_t i = 0; i < n; i++) {
+        dims[i] = (uint64_t)i;
+    }
+    tv.dim_offset = n < 0 ? -1 : common_offset(impls, dims, n, 8, TENSOR_IMPL_SCAN_BYTES);
+    Py_XDECREF(samples);
+    return n < 0 ? -1 : 0;
+}
+
 static int
 calibrate(void)
 {
-    PyObject *samples = calibration_samples();
+    PyObject *samples = calibration_samples(calibration_source);
     if (samples == NULL) {
         return -1;
     }
@@ -255,7 +315,7 @@ calibrate(void)
         tv.keys_offset = common_offset(impls, keys, n, 8, TENSOR_IMPL_SCAN_BYTES);
     }
     Py_DECREF(samples);
-    return 0;
+    return calibrate_words();
 }
 
 static int
@@ -327,11 +387,12 @@ tv_use_route(const char *route)
 PyObject *
 tv_describe(void)
 {
-    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:N,s:n,s:n}", "bound", PyBool_FromLong(tv.bound), "handle",
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:N,s:n,s:n,s:n,s:n}", "bound", PyBool_FromLong(tv.bound), "handle",
                          PyBool_FromLong(tv.use_handle), "dlpack", PyBool_FromLong(tv.dlpack != NULL), "wrap",
                          PyBool_FromLong(tv.wrap != NULL), "dispatch_keys", PyBool_FromLong(tv.keys_offset >= 0),
                          "requires_grad", PyBool_FromLong(tv.requires_grad != NULL), "handle_offset",
-                         tv.handle_offset, "keys_offset", tv.keys_offset);
+                         tv.handle_offset, "keys_offset", tv.keys_offset, "dim_offset", tv.dim_offset,
+                         "dtype_offset", tv.dtype_offset);
 }
 
 /* ---- Dtypes ---- */

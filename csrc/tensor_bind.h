@@ -40,6 +40,8 @@ typedef struct {
 /* Torch's own C functions; each may be absent. */
 typedef int32_t (*get_pointer_fn)(void *handle, void *out);
 
+enum { TENSOR_IMPL_SCAN_BYTES = 176 }; /* no TensorImpl is smaller */
+
 typedef struct tv_state {
     bool bound, use_handle;
     PyTypeObject *tensor_type, *parameter_type;
@@ -50,6 +52,8 @@ typedef struct tv_state {
     Py_ssize_t handle_offset; /* of the at::Tensor inside a tensor object; -1 unknown */
     bool handle_maybe_owned;  /* a "borrowed" flag precedes it (torch before 2.12) */
     Py_ssize_t keys_offset;   /* of the dispatch key set inside a TensorImpl; -1 unknown */
+    Py_ssize_t dim_offset, dtype_offset; /* likewise, of the number of dimensions, and of the word that tells the dtype and
+                                            the kind of device; -1 unknown */
     PyObject *python_keys;    /* torch._C._dispatch_keys, the fallback */
     PyObject *python_empty;   /* torch.empty_strided, the fallback */
     get_pointer_fn get_sizes, get_strides, get_dim, get_dtype, get_data_ptr, get_device_type, get_device_index,

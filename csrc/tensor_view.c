@@ -174,6 +174,50 @@ tv_dispatch_keys(PyObject *tensor, uint64_t *keys)
     return 0;
 }
 
+int
+tv_meta_words(PyObject *tensor, const void **addresses)
+{
+    if (!tv.use_handle || tv.keys_offset < 0 || tv.dim_offset < 0 || tv.dtype_offset < 0 || !is_tensor(tensor)) {
+        return 0;
+    }
+    void *handle = tv_aten_handle(tensor);
+    const char *impl = *(char **)handle, *end = impl + TENSOR_IMPL_SCAN_BYTES;
+    tensor_view view;
+    if (handle != (char *)tensor + tv.handle_offset || read_by_handle(tensor, &view) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    const char *sizes = (const char *)view.sizes, *strides = (const char *)view.strides;
+    if (view.ndim > 5 || sizes < impl || sizes >= end || strides < impl || strides >= end) { /* kept elsewhere */
+        return 0;
+    }
+    int n = 0;
+    addresses[n++] = handle;
+    addresses[n++] = impl + tv.dim_offset;
+    for (int64_t i = 0; i < view.ndim; i++) {
+        addresses[n++] = view.sizes + i;
+        addresses[n++] = view.strides + i;
+    }
+    addresses[n++] = impl + tv.dtype_offset;
+    addresses[n++] = impl + tv.keys_offset;
+    return n;
+}
+
+int
+tv_wordless(PyObject *tensor)
+{
+    int requires_grad = tv_requires_grad(tensor);
+    void *handle = tv_aten_handle(tensor);
+    int32_t type = TV_CPU, index = -1;
+    if (requires_grad < 0 || handle == NULL) {
+        return requires_grad;
+    }
+    if (tv.get_device_type(handle, &type) || (type != TV_CPU && tv.get_device_index(handle, &index))) {
+        return unreadable(tensor);
+    }
+    return requires_grad | (index + 1) << 1;
+}
+
 /* ---- Making ---- */
 PyObject *
 tv_wrap_handle(void *handle)

@@ -57,6 +57,16 @@ int tv_requires_grad(PyObject *tensor);
 /* The raw dispatch key set. 0, or -1 with an exception set. */
 int tv_dispatch_keys(PyObject *tensor, uint64_t *keys);
 
+/* Addresses of the words of memory that tell a tensor's sizes, strides, dtype, kind of device and dispatch keys: while
+ * they hold what they hold, so does the metadata. In the order in which they may be read: the first keeps the others
+ * alive. Returns their number, at most TV_MAX_WORDS; 0 where they are not known, without an exception. */
+enum { TV_MAX_WORDS = 16 };
+int tv_meta_words(PyObject *tensor, const void **addresses);
+
+/* What no word tells: requires_grad, and the device's index. A number to compare with another of the same tensor; -1 with
+ * an exception set. */
+int tv_wordless(PyObject *tensor);
+
 /* The stream that torch would launch on. 0, or -1 with an exception set. */
 int tv_current_stream(int32_t device_type, int32_t device_index, void **stream);
 

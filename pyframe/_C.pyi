@@ -72,25 +72,30 @@ class GlobalState:
 class GuardProgram:
     """Accessors and checks, validated: every register written exactly once, and before it is read."""
 
-    def __init__(self, ops: Iterable[tuple[Any, ...]], n_registers: int) -> None: ...
+    def __init__(self, ops: Iterable[tuple[Any, ...]], n_registers: int, n_results: int = -1) -> None:
+        """The first `n_results` registers (default: all) are those that are read after a pass."""
     @property
     def n_ops(self) -> int: ...
     @property
+    def n_live(self) -> int:
+        """Operations that the next call runs: all of them, or those that memory words do not tell."""
+    @property
     def n_registers(self) -> int: ...
     def check(self, function: FunctionType, locals: tuple[Any, ...]) -> tuple[int, tuple[Any, ...]]:
-        """(-1, registers) where everything holds, else (index of the failing operation, ())."""
+        """(-1, results) where everything holds, else (index of the failing operation, ())."""
 
 class DirectCall:
     """A compiled graph called straight from guard registers, with no Python frame.
 
-    `output`: 'tuple' (the graph's result as it is), 'single' (its first item), 'none', or a template.
+    `output`: 'tuple' (the graph's result as it is), 'single' (its first item), 'none', or a template; 'code': the code
+    of the entry is run, with an argument after all others that it calls, without arguments, to run the graph.
     """
 
     def __init__(
         self,
         callable: Callable[..., Any],
         input_registers: tuple[int, ...],
-        output: Literal["tuple", "single", "none"] | OutputTemplate,
+        output: Literal["tuple", "single", "none", "code"] | OutputTemplate,
     ) -> None: ...
     @property
     def callable(self) -> Callable[..., Any]: ...

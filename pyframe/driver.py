@@ -294,9 +294,9 @@ class FrameCompiler:
         guards = list(trace.guards)
         described = [_description(guards, i) for i in lowered.guard_of_op]
         direct = None
-        if result.direct_output is not None and result.compiled is not None:
+        if result.compiled is not None:
             registers = tuple(lowered.registers[s] for s in result.graph_inputs)
-            direct = _C.DirectCall(result.compiled, registers, result.direct_output)
+            direct = _C.DirectCall(result.compiled, registers, result.output)
         self.made[id(result.code)] = weakref.ref(result.code, functools.partial(_forget, self.made, id(result.code)))
         return _C.Entry(self.owner, lowered.program, result.code, direct, described)
 

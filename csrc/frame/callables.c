@@ -209,19 +209,19 @@ replacement_function(CompiledFunction *self, Entry *entry, PyFunctionObject *ori
 static PyObject *
 run_hit(CompiledFunction *self, ThreadHook *hook, Entry *entry, const call_context *context, register_file *registers)
 {
-    if (entry->direct != NULL) { /* the caller has switched the hook off */
+    if (entry_is_direct(entry)) { /* the caller has switched the hook off */
         PyObject *result = direct_call_run(entry->direct, registers->items);
         registers_release(registers);
         return result;
     }
-    registers_release(registers);
     PyObject *function = replacement_function(self, entry, context->function);
     if (function == NULL) {
+        registers_release(registers);
         return NULL;
     }
     hook_setting saved;
     hook_push(hook, self->callback, self->owner, &saved);
-    PyObject *result = PyObject_Vectorcall(function, context->locals, (size_t)context->n_locals, NULL);
+    PyObject *result = entry_run_code(entry, function, context, registers);
     hook_pop(hook, &saved);
     Py_DECREF(function);
     return result;

@@ -135,11 +135,14 @@ parse_output(output_node *node, PyObject *spec, DirectCall *direct)
     else if (PyUnicode_CompareWithASCIIString(spec, "single") == 0) {
         node->kind = NODE_OUT;
     }
+    else if (PyUnicode_CompareWithASCIIString(spec, "code") == 0) {
+        direct->is_for_code = true;
+    }
     else if (PyUnicode_CompareWithASCIIString(spec, "none") == 0) {
         node->kind = NODE_NONE;
     }
     else {
-        PyErr_Format(PyExc_ValueError, "output %R: expected 'tuple', 'single', 'none' or a template", spec);
+        PyErr_Format(PyExc_ValueError, "output %R: expected 'tuple', 'single', 'none', 'code' or a template", spec);
         return -1;
     }
     return 0;
@@ -246,6 +249,12 @@ static int
 parse_inputs(DirectCall *direct, PyObject *inputs)
 {
     direct->n_inputs = PyTuple_GET_SIZE(inputs);
+    PyObject *different = PySet_New(inputs);
+    if (different == NULL) {
+        return -1;
+    }
+    direct->is_injective = PySet_GET_SIZE(different) == direct->n_inputs;
+    Py_DECREF(different);
     direct->inputs = PyMem_Calloc((size_t)direct->n_inputs + 1, sizeof *direct->inputs);
     if (direct->inputs == NULL) {
         PyErr_NoMemory();

@@ -1,6 +1,7 @@
 #include "entry.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <structmember.h>
 
 PyObject *
@@ -17,14 +18,44 @@ entry_make_function(Entry *entry, PyFunctionObject *original)
     return function;
 }
 
+PyObject *
+entry_run_code(Entry *entry, PyObject *function, const call_context *context, register_file *registers)
+{
+    enum { FEW = 16 };
+    if (entry->direct == NULL) {
+        registers_release(registers);
+        return PyObject_Vectorcall(function, context->locals, (size_t)context->n_locals, NULL);
+    }
+    PyObject *graph = graph_call_new(entry->direct, registers);
+    registers_release(registers);
+    PyObject *few[FEW], **args = few, *result = NULL;
+    Py_ssize_t n = context->n_locals;
+    if (n + 1 > FEW) {
+        args = PyMem_Malloc((size_t)(n + 1) * sizeof *args);
+    }
+    if (args == NULL) {
+        PyErr_NoMemory();
+    }
+    else if (graph != NULL) {
+        memcpy(args, context->locals, (size_t)n * sizeof *args);
+        args[n] = graph;
+        result = PyObject_Vectorcall(function, args, (size_t)n + 1, NULL);
+    }
+    if (args != few) {
+        PyMem_Free(args);
+    }
+    Py_XDECREF(graph);
+    return result;
+}
+
 int
 entry_fits(Entry *entry, PyCodeObject *code)
 {
-    if (entry->code == Py_None) {
+    if (entry->code == Py_None || entry_is_direct(entry)) {
         return 0;
     }
     PyCodeObject *mine = (PyCodeObject *)entry->code;
-    Py_ssize_t wanted = cp_code_argument_count(code);
+    Py_ssize_t wanted = cp_code_argument_count(code) + (entry->direct != NULL && entry->direct->is_for_code);
     if (mine->co_argcount != wanted || mine->co_kwonlyargcount != 0
         || (mine->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) != 0) {
         PyErr_Format(PyExc_ValueError, "replacement code %U must take the %zd fast locals of %U as plain positionals",
@@ -50,13 +81,13 @@ check_parts(PyObject *code, PyObject *direct, GuardProgram *guards)
         PyErr_Format(PyExc_TypeError, "direct must be a DirectCall or None, got %.200s", Py_TYPE(direct)->tp_name);
         return -1;
     }
-    if (code == Py_None && direct == Py_None) {
-        PyErr_SetString(PyExc_ValueError, "an Entry needs code or direct");
+    if (code == Py_None && (direct == Py_None || ((DirectCall *)direct)->is_for_code)) {
+        PyErr_SetString(PyExc_ValueError, "an Entry needs code, or a direct call that does not need code");
         return -1;
     }
-    if (direct != Py_None && ((DirectCall *)direct)->highest_register >= guards->n_registers) {
-        PyErr_Format(PyExc_ValueError, "direct uses register %zd, the guards have %zd",
-                     ((DirectCall *)direct)->highest_register, guards->n_registers);
+    if (direct != Py_None && ((DirectCall *)direct)->highest_register >= guards->n_results) {
+        PyErr_Format(PyExc_ValueError, "direct uses register %zd, the guards' results are the first %zd",
+                     ((DirectCall *)direct)->highest_register, guards->n_results);
         return -1;
     }
     return 0;

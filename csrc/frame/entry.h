@@ -12,6 +12,8 @@ typedef struct {
     PyObject *callable;
     Py_ssize_t n_inputs;
     int32_t *inputs;     /* registers */
+    bool is_injective;   /* no register is there twice */
+    bool is_for_code;    /* called by the entry's code, which does the rest */
     output_node *output; /* how the result is built from the callable's tuple */
     Py_ssize_t highest_register;
 } DirectCall;
@@ -21,7 +23,7 @@ typedef struct {
     PyObject *owner; /* compared by identity with the active callback's owner */
     GuardProgram *guards;
     PyObject *code; /* replacement code object, or None where `direct` does it all */
-    DirectCall *direct; /* or NULL */
+    DirectCall *direct; /* or NULL; with is_for_code, `code` gets it as its last argument */
     PyObject *tag;      /* for the driver */
     uint64_t hits, epoch;
     Py_ssize_t last_failed; /* index of the operation that failed last, or -1 */
@@ -29,10 +31,23 @@ typedef struct {
     PyObject *weakrefs;
 } Entry;
 
-extern PyTypeObject Entry_Type, DirectCall_Type;
+extern PyTypeObject Entry_Type, DirectCall_Type, GraphCall_Type;
 
 /* Run the callable on the registers and build the result. The caller has the frame hook off. */
 PyObject *direct_call_run(DirectCall *direct, PyObject *const *registers);
+
+/* What the entry's code calls to run its graph on the registers; takes objects out of them. NULL with an exception. */
+PyObject *graph_call_new(DirectCall *direct, register_file *registers);
+
+/* Whether a hit needs no frame. */
+static inline bool
+entry_is_direct(const Entry *entry)
+{
+    return entry->direct != NULL && !entry->direct->is_for_code;
+}
+
+/* Run a function made from the entry's code. The registers are released. */
+PyObject *entry_run_code(Entry *entry, PyObject *function, const call_context *context, register_file *registers);
 
 /* A function object for the entry's replacement code, standing in for `original`. */
 PyObject *entry_make_function(Entry *entry, PyFunctionObject *original);

@@ -202,19 +202,19 @@ static PyObject *
 run_entry(ThreadHook *hook, Entry *entry, const call_context *context, register_file *registers)
 {
     PyObject *result;
-    if (entry->direct != NULL) {
+    if (entry_is_direct(entry)) {
         int saved = hook_disable(hook);
         result = direct_call_run(entry->direct, registers->items);
         hook_enable(hook, saved);
         registers_release(registers);
         return result;
     }
-    registers_release(registers);
     PyObject *function = entry_make_function(entry, context->function);
     if (function == NULL) {
+        registers_release(registers);
         return NULL;
     }
-    result = PyObject_Vectorcall(function, context->locals, (size_t)context->n_locals, NULL);
+    result = entry_run_code(entry, function, context, registers);
     Py_DECREF(function);
     return result;
 }

@@ -272,7 +272,17 @@ distinct_by_pairs(const guard_op *op, PyObject **registers)
     return 1;
 }
 
-/* The parameters of a model are hundreds: an open-addressed set of their addresses, at most half full. */
+PyObject **
+guard_address_place(PyObject **table, size_t size, PyObject *object)
+{
+    size_t place = ((size_t)object >> 4) * 11400714819323198485u >> 32 & (size - 1);
+    while (table[place] != NULL && table[place] != object) {
+        place = (place + 1) & (size - 1);
+    }
+    return &table[place];
+}
+
+/* The parameters of a model are hundreds: a set of their addresses, at most half full. */
 static int
 distinct_by_hash(const guard_op *op, PyObject **registers)
 {
@@ -287,20 +297,30 @@ distinct_by_hash(const guard_op *op, PyObject **registers)
     }
     int distinct = 1;
     for (int32_t i = 0; distinct && i < op->n_registers; i++) {
-        PyObject *object = registers[op->registers[i]];
-        size_t place = ((size_t)object >> 4) * 11400714819323198485u >> 32 & (size - 1);
-        while (table[place] != NULL && table[place] != object) {
-            place = (place + 1) & (size - 1);
-        }
-        distinct = table[place] == NULL;
-        table[place] = object;
+        PyObject *object = registers[op->registers[i]], **place = guard_address_place(table, size, object);
+        distinct = *place == NULL;
+        *place = object;
     }
     PyMem_Free(table);
     return distinct;
 }
 
+static int
+distinct_from_others(const guard_op *op, PyObject **registers)
+{
+    for (int32_t i = 0; i < op->n_registers; i++) {
+        if (*guard_address_place(op->others, op->n_others, registers[op->registers[i]]) != NULL) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 DEFINE(DISTINCT)
 {
+    if (op->others != NULL && !distinct_from_others(op, registers)) {
+        return 0;
+    }
     return op->n_registers <= 16 ? distinct_by_pairs(op, registers) : distinct_by_hash(op, registers);
 }
 

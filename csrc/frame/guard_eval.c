@@ -1,6 +1,6 @@
 /* Guard programs: construction from Python tuples, and the evaluator. The operations themselves are in
  * guard_accessors.c and guard_checks.c. */
-#include "guard_op.h"
+#include "guard_memo.h"
 #include "relation.h"
 #include "tensor_guard.h"
 
@@ -13,7 +13,13 @@ const op_row op_rows[] = {
 #undef ACCESSOR
 #undef CHECK
 };
-enum { N_OPS = sizeof op_rows / sizeof *op_rows };
+enum { MOST_WAIT = 1024 }; /* full passes between two memos, where they do not last */
+
+const char *
+guard_op_operands(op_code code)
+{
+    return op_rows[code].operands;
+}
 
 /* ---- Running ---- */
 void
@@ -47,6 +53,87 @@ registers_init(register_file *registers, Py_ssize_t count)
     return 0;
 }
 
+/* Run `n` operations; the index of the one that fails, n if none does, or GUARD_ERROR. */
+static inline Py_ssize_t
+run_ops(const guard_op *ops, Py_ssize_t n, const call_context *context, PyObject **registers)
+{
+    const guard_op *op = ops;
+    for (Py_ssize_t i = 0; i < n; i++, op++) {
+        bool ok;
+        if (op->access != NULL) {
+            PyObject *value = op->access(op, context, registers);
+            registers[op->dst] = value;
+            ok = value != NULL;
+        }
+        else {
+            ok = op->check(op, context, registers) > 0;
+        }
+        if (ok) {
+            continue;
+        }
+        if (PyErr_Occurred()) {
+            if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+                return GUARD_ERROR;
+            }
+            PyErr_Clear();
+        }
+        return i;
+    }
+    return n;
+}
+
+/* Run what the memo does not tell. */
+static Py_ssize_t
+run_with_memo(guard_memo *memo, const call_context *context, register_file *registers)
+{
+    if (registers_init(registers, memo->n_places) < 0) {
+        return GUARD_ERROR;
+    }
+    memo->users++;
+    memo->hits++;
+    for (const memo_value *value = memo->values, *end = value + memo->n_values; value < end; value++) {
+        registers->items[value->place] = Py_NewRef(value->object);
+    }
+    Py_ssize_t failed = run_ops(memo->live, memo->n_live, context, registers->items);
+    failed = failed == memo->n_live ? GUARD_PASS : failed == GUARD_ERROR ? GUARD_ERROR : memo->live_index[failed];
+    guard_memo_release(memo);
+    if (failed != GUARD_PASS) {
+        registers_release(registers);
+    }
+    return failed;
+}
+
+static void
+drop_memo(GuardProgram *program)
+{
+    guard_memo *memo = program->memo;
+    program->memo = NULL;
+    if (memo != NULL) {
+        guard_memo_release(memo);
+    }
+}
+
+/* After a full pass: take it down, if memos last and the call started from what the one before did. */
+static void
+consider_memo(GuardProgram *program, const call_context *context, PyObject **registers)
+{
+    char *eligible = PyMem_Malloc((size_t)program->n_ops + 1);
+    for (Py_ssize_t i = 0; eligible != NULL && i < program->n_ops; i++) {
+        const guard_op *op = &program->ops[i];
+        uintptr_t now = op->access != NULL ? (uintptr_t)registers[op->dst] : 0;
+        eligible[i] = program->last_roots[i] == now;
+        program->last_roots[i] = now;
+    }
+    if (eligible != NULL && ++program->passes > program->wait) {
+        guard_memo *memo = guard_memo_new(program, context, registers, eligible);
+        drop_memo(program); /* another evaluation's, meanwhile */
+        program->memo = memo;
+        program->passes = 0;
+        program->wait = Py_MIN(2 * program->wait, MOST_WAIT);
+    }
+    PyMem_Free(eligible);
+}
+
 Py_ssize_t
 guard_run(GuardProgram *program, const call_context *context, register_file *registers)
 {
@@ -54,34 +141,25 @@ guard_run(GuardProgram *program, const call_context *context, register_file *reg
         registers_init(registers, 0);
         return 0;
     }
+    if (program->memo != NULL) {
+        if (guard_memo_holds(program->memo, context)) {
+            return run_with_memo(program->memo, context, registers);
+        }
+        if (program->memo->hits > (uint64_t)program->wait) {
+            program->wait = 1;
+        }
+        drop_memo(program);
+    }
     if (registers_init(registers, program->n_registers) < 0) {
         return GUARD_ERROR;
     }
-    const guard_op *op = program->ops;
-    for (Py_ssize_t i = 0; i < program->n_ops; i++, op++) {
-        bool ok;
-        if (op->access != NULL) {
-            PyObject *value = op->access(op, context, registers->items);
-            registers->items[op->dst] = value;
-            ok = value != NULL;
-        }
-        else {
-            ok = op->check(op, context, registers->items) > 0;
-        }
-        if (ok) {
-            continue;
-        }
-        if (PyErr_Occurred()) {
-            if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-                registers_release(registers);
-                return GUARD_ERROR;
-            }
-            PyErr_Clear();
-        }
-        registers_release(registers);
-        return i;
+    Py_ssize_t failed = run_ops(program->ops, program->n_ops, context, registers->items);
+    if (failed == program->n_ops) {
+        consider_memo(program, context, registers->items);
+        return GUARD_PASS;
     }
-    return GUARD_PASS;
+    registers_release(registers);
+    return failed;
 }
 
 /* ---- Construction ---- */
@@ -165,6 +243,7 @@ parse_op(guard_op *op, PyObject *item, Py_ssize_t n_registers, char *written)
     if (row == NULL) {
         return -1;
     }
+    op->code = (op_code)(row - op_rows);
     op->access = row->access;
     op->check = row->check;
     Py_ssize_t n = (Py_ssize_t)strlen(row->operands);
@@ -208,6 +287,7 @@ GuardProgram_clear(PyObject *self)
     }
     program->n_ops = 0;
     program->cleared = true;
+    drop_memo(program);
     return 0;
 }
 
@@ -217,6 +297,7 @@ GuardProgram_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     GuardProgram_clear(self);
     PyMem_Free(((GuardProgram *)self)->ops);
+    PyMem_Free(((GuardProgram *)self)->last_roots);
     PyObject_GC_Del(self);
 }
 
@@ -234,14 +315,15 @@ GuardProgram_traverse(PyObject *self, visitproc visit, void *arg)
 static PyObject *
 GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"ops", "n_registers", NULL};
+    static char *names[] = {"ops", "n_registers", "n_results", NULL};
     PyObject *given;
-    Py_ssize_t n_registers;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "On:GuardProgram", names, &given, &n_registers)) {
+    Py_ssize_t n_registers, n_results = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "On|n:GuardProgram", names, &given, &n_registers, &n_results)) {
         return NULL;
     }
-    if (n_registers < 0 || n_registers > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "n_registers %zd is out of range", n_registers);
+    n_results = n_results < 0 ? n_registers : n_results;
+    if (n_registers < 0 || n_registers > INT32_MAX || n_results > n_registers) {
+        PyErr_Format(PyExc_ValueError, "n_registers %zd or n_results %zd is out of range", n_registers, n_results);
         return NULL;
     }
     PyObject *items = PySequence_Tuple(given);
@@ -252,9 +334,11 @@ GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     GuardProgram *program = PyObject_GC_New(GuardProgram, type);
     char *written = PyMem_Calloc((size_t)n_registers + 1, 1);
     guard_op *ops = PyMem_Calloc((size_t)n + 1, sizeof(guard_op));
-    if (program == NULL || written == NULL || ops == NULL) {
+    uintptr_t *last_roots = PyMem_Calloc((size_t)n + 1, sizeof *last_roots);
+    if (program == NULL || written == NULL || ops == NULL || last_roots == NULL) {
         PyMem_Free(written);
         PyMem_Free(ops);
+        PyMem_Free(last_roots);
         Py_DECREF(items);
         if (program != NULL) {
             PyObject_GC_Del(program);
@@ -264,7 +348,12 @@ GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     program->ops = ops;
     program->n_ops = n;
     program->n_registers = n_registers;
+    program->n_results = n_results;
     program->cleared = false;
+    program->memo = NULL;
+    program->last_roots = last_roots;
+    program->passes = 0;
+    program->wait = 1;
     int failed = 0;
     for (Py_ssize_t i = 0; !failed && i < n; i++) {
         failed = parse_op(&ops[i], PyTuple_GET_ITEM(items, i), n_registers, written) < 0;
@@ -303,8 +392,9 @@ GuardProgram_check(PyObject *self, PyObject *args)
     if (result == GUARD_ERROR) {
         return NULL;
     }
-    PyObject *snapshot = PyTuple_New(registers.count);
-    for (Py_ssize_t i = 0; snapshot != NULL && i < registers.count; i++) {
+    Py_ssize_t n = Py_MIN(registers.count, ((GuardProgram *)self)->n_results);
+    PyObject *snapshot = PyTuple_New(n);
+    for (Py_ssize_t i = 0; snapshot != NULL && i < n; i++) {
         PyTuple_SET_ITEM(snapshot, i, Py_NewRef(registers.items[i]));
     }
     registers_release(&registers);
@@ -323,22 +413,30 @@ GuardProgram_n_registers(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromSsize_t(((GuardProgram *)self)->n_registers);
 }
 
+static PyObject *
+GuardProgram_n_live(PyObject *self, void *Py_UNUSED(closure))
+{
+    GuardProgram *program = (GuardProgram *)self;
+    return PyLong_FromSsize_t(program->memo == NULL ? program->n_ops : program->memo->n_live);
+}
+
 static PyMethodDef GuardProgram_methods[] = {
     {"check", GuardProgram_check, METH_VARARGS,
-     "check(function, locals) -> (index, registers): index of the failing operation with no registers, or -1 with all "
-     "of them. The calling thread's frame hook is not switched off."},
+     "check(function, locals) -> (index, registers): index of the failing operation with no registers, or -1 with "
+     "the results. The calling thread's frame hook is not switched off."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef GuardProgram_getset[] = {
     {"n_ops", GuardProgram_length, NULL, "number of operations", NULL},
+    {"n_live", GuardProgram_n_live, NULL, "operations that the next call runs where no memory word changed", NULL},
     {"n_registers", GuardProgram_n_registers, NULL, "number of registers", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 PyTypeObject GuardProgram_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pyframe._C.GuardProgram",
-    .tp_doc = "GuardProgram(ops, n_registers)\n--\n\nA flat list of accessors and checks; op_table() lists them.",
+    .tp_doc = "GuardProgram(ops, n_registers, n_results=-1)\n--\n\nA flat list of accessors and checks; op_table() lists them.",
     .tp_basicsize = sizeof(GuardProgram),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = GuardProgram_new,

@@ -16,12 +16,17 @@ typedef struct {
 } call_context;
 
 typedef struct guard_op guard_op;
+typedef struct guard_memo guard_memo;
 
 typedef struct {
     PyObject_HEAD
     guard_op *ops;
     Py_ssize_t n_ops, n_registers;
+    Py_ssize_t n_results; /* the first registers: those that are read after a pass */
     bool cleared;
+    guard_memo *memo;      /* of a call that passed, or NULL */
+    uintptr_t *last_roots; /* address of what each root operation gave in the last full pass; only ever compared */
+    uint32_t passes, wait; /* full passes since a memo was made, and how many to wait for the next */
 } GuardProgram;
 
 /* Register storage of one evaluation; every register owns its object. */
@@ -33,7 +38,7 @@ typedef struct {
 
 extern PyTypeObject GuardProgram_Type, VersionCell_Type;
 
-/* GUARD_PASS with the registers filled, the index of the failing operation with the registers released, or GUARD_ERROR
+/* GUARD_PASS with at least the first n_results registers filled, the index of the failing operation with the registers released, or GUARD_ERROR
  * with an exception set (only for what is not an Exception: KeyboardInterrupt and the like; or no memory).
  * Runs arbitrary Python: the caller holds a reference to the program and has the frame hook off. */
 Py_ssize_t guard_run(GuardProgram *program, const call_context *context, register_file *registers);

@@ -142,7 +142,7 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__C(void)
 {
-    static PyTypeObject *const types[] = {&GuardProgram_Type,     &VersionCell_Type, &GlobalState_Type,
+    static PyTypeObject *const types[] = {&GuardProgram_Type,     &VersionCell_Type, &GlobalState_Type, &GraphCall_Type,
                                           &DirectCall_Type,       &Entry_Type,       &CodeState_Type,
                                           &CompiledFunction_Type, &DisabledFunction_Type};
     if (PyType_Ready(&ThreadHook_Type) < 0 || code_cache_init() < 0) {

@@ -153,7 +153,8 @@ class LoweredGuards:
     """A guard program and what its numbers mean.
 
     ``guard_of_op[i]`` is the index of the guard that operation ``i`` serves, or None for one that only fetches
-    a graph input. ``registers`` gives the register of every source that the program reads.
+    a graph input. ``registers`` gives the register of every source that the program reads; graph inputs have the
+    first ones.
     """
 
     program: _C.GuardProgram
@@ -163,20 +164,19 @@ class LoweredGuards:
 
 
 class _Lowering:
-    def __init__(self) -> None:
+    def __init__(self, inputs: Iterable[Source]) -> None:
         self.ops: list[tuple[Any, ...]] = []
         self.guard_of_op: list[int | None] = []
-        self.registers: dict[Source, int] = {}
+        self.registers: dict[Source, int] = {source: i for i, source in enumerate(dict.fromkeys(inputs))}
+        self.written: set[Source] = set()
         self.guard: int | None = None
 
     def register(self, source: Source) -> int:
-        found = self.registers.get(source)
-        if found is not None:
-            return found
-        name, *operands = self._with_registers(source_row(source))
-        register = self.registers[source] = len(self.registers)
-        self._emit((name, register, *operands))
-        return register
+        if source not in self.written:
+            name, *operands = self._with_registers(source_row(source))
+            self.written.add(source)
+            self._emit((name, self.registers.setdefault(source, len(self.registers)), *operands))
+        return self.registers[source]
 
     def check(self, row: Row) -> None:
         self._emit(self._with_registers(row))
@@ -203,7 +203,9 @@ def lower(guards: Iterable[Guard], inputs: Iterable[Source] = ()) -> LoweredGuar
 
     ValueError or TypeError where a guard's payload does not fit its kind.
     """
-    lowering = _Lowering()
+    inputs = tuple(inputs)
+    lowering = _Lowering(inputs)
+    n_inputs = len(lowering.registers)
     for index, guard in enumerate(guards):
         lowering.guard = index
         if guard.kind in NEEDS_TORCH:
@@ -212,7 +214,7 @@ def lower(guards: Iterable[Guard], inputs: Iterable[Source] = ()) -> LoweredGuar
     lowering.guard = None
     for source in inputs:
         lowering.register(source)
-    program = _C.GuardProgram(lowering.ops, len(lowering.registers))
+    program = _C.GuardProgram(lowering.ops, len(lowering.registers), n_inputs)
     return LoweredGuards(program, tuple(lowering.ops), tuple(lowering.guard_of_op), lowering.registers)
 
 

@@ -1,8 +1,8 @@
 """`Assembler`: builds the code object that replaces a transformed frame.
 
 The new code takes the original frame's fast-local arguments as plain positional parameters (`*args` and
-`**kwargs` arrive as the tuple and the dict that they are in the frame) and the original's closure.  Live objects,
-such as compiled graphs, are constants of the code.
+`**kwargs` arrive as the tuple and the dict that they are in the frame) and the original's closure.  Live objects are
+constants of the code; the compiled graph is an argument of its own (`call_graph`), which has its inputs already.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class Assembler:
         self._locals: dict[str, None] = dict.fromkeys((*self.original.varnames, *self.original.cellvars))
         self._cells: dict[str, None] = {}
         self._temps = 0
+        self._graph: str | None = None  # the argument that runs the graph
 
     # Single instructions
 
@@ -210,6 +211,12 @@ class Assembler:
         """Call with `n` arguments that `load_args` pushes, the last `len(kwnames)` of them by keyword."""
         self.append(*call_sequence(load_callable, load_args, n, kwnames))
 
+    def call_graph(self) -> None:
+        """Run the entry's graph, once; pushes its outputs.  The new code gets an argument after all others for it."""
+        self._graph = self.fresh_temp()
+        self.call([Instr("LOAD_FAST", self._graph)], [], 0)
+        self.delete_fast(self._graph)
+
     def call_object(self, function: Any, *args: str) -> None:
         """Call a live object with locals as arguments."""
         self.call([Instr("LOAD_CONST", function)], [Instr("LOAD_FAST", name) for name in args], len(args))
@@ -311,16 +318,17 @@ class Assembler:
         start = Position(original.firstlineno)
         prologue.append(Instr("RESUME", 0, start))
         mentioned = local_names((*self._instrs, *self._tail))
+        params = self.params if self._graph is None else (*self.params, self._graph)
         plain = [
             local
             for local in self._locals
-            if local not in self.params and local not in cells and local in mentioned
+            if local not in params and local not in cells and local in mentioned
         ]
         cc = CanonicalCode(
             instrs=[*prologue, *self._instrs, *self._tail],
             regions=[*self._regions, *self._tail_regions],
-            argcount=len(self.params),
-            varnames=(*self.params, *plain),
+            argcount=len(params),
+            varnames=(*params, *plain),
             cellvars=cells,
             freevars=original.freevars,
             flags=CO_OPTIMIZED | CO_NEWLOCALS | (CO_NESTED if original.freevars else 0),

@@ -21,20 +21,16 @@ from .reconstruct import Codegen
 
 @dataclass
 class TraceResult:
-    """A finished capture.  `direct` is the DirectCall output ('single', 'tuple', a template) when the code does
-    nothing but call the graph, else None."""
+    """A finished capture.  `output` is that of the DirectCall of `compiled`: a template where the code does nothing
+    but call the graph, else 'code'."""
 
     code: types.CodeType
     guards: GuardSet
     graph_inputs: list[Source]
     compiled: Any
-    direct: Any
+    output: Any
     breaks: list[GraphBreak]
     gms: list[Any] = field(default_factory=list)
-
-    @property
-    def direct_output(self) -> Any:
-        return self.direct
 
 
 @dataclass
@@ -81,17 +77,15 @@ class OutputBuilder:
         asm = self.assembler()
         cg = dry.real(asm)
         if compiled is not None:
-            cg.load_const(compiled)
-            with cg.sharing(inputs):
-                cg.call_top(*(lambda s=source: cg.load_source(s) for source in inputs))
+            asm.call_graph()
             cg.outputs = asm.store_fast()
         self.body(cg)
-        direct = self.direct(wanted) if compiled is not None else None
+        output = self.template(wanted) or "code"
         breaks = [self.end.brk] if self.end.brk is not None else []
         gms = [gm] if compiled is not None else []
-        return TraceResult(asm.finish(), tx.guards, inputs, compiled, direct, breaks, gms)
+        return TraceResult(asm.finish(), tx.guards, inputs, compiled, output, breaks, gms)
 
-    def direct(self, wanted: list[Var]) -> Any:
+    def template(self, wanted: list[Var]) -> Any:
         """The DirectCall output, or None when the frame does more than return values of the graph."""
         value = self.end.value
         if value is None or len(self.tx.effects):

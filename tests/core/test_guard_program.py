@@ -96,9 +96,9 @@ def test_prefixes_are_read_once() -> None:
 
 def test_inputs_come_last_and_belong_to_no_guard() -> None:
     lowered = lower([Guard(X, "TYPE", int, None)], [Y, X])
-    assert lowered.ops == (("LOCAL", 0, 0), ("TYPE_IS", 0, int), ("LOCAL", 1, 1))
+    assert lowered.ops == (("LOCAL", 1, 0), ("TYPE_IS", 1, int), ("LOCAL", 0, 1))  # inputs have the first registers
     assert lowered.guard_of_op == (0, 0, None)
-    assert lowered.program.check(make(), (1, "y")) == (-1, (1, "y"))
+    assert lowered.program.check(make(), (1, "y")) == (-1, ("y", 1))
 
 
 def test_failing_accessor_leads_to_its_guard() -> None:

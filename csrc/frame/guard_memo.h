@@ -1,0 +1,63 @@
+/* What a guard program remembers of a call that passed: words of memory that have not changed since.
+ *
+ * Most of what guards read is static: module trees, classes, globals, configurations. After a pass the memo takes down
+ * the words of memory on which those guards depend - the version tag of each dict and class that was read, the type of
+ * an object, its dict, an item of a list, the contents of a cell - in the order in which the guards read them. While all
+ * of them hold, those guards hold and their registers have the same objects: only the other operations are run. A
+ * dict's tag is never used twice, so equal tags mean an equal dict.
+ *
+ * No word is read that might not be there any more: it lies in an object that the words before it, or the call's own
+ * arguments, keep alive. A memo owns nothing of the user's: roots are held by weak references, the rest is borrowed. */
+#ifndef PYFRAME_GUARD_MEMO_H
+#define PYFRAME_GUARD_MEMO_H
+
+#include "guard_op.h"
+
+typedef struct {
+    const uint64_t *address;
+    uint64_t expected;
+} memory_word;
+
+/* An object that the call itself gives: it must be the one that was recorded, still alive. */
+typedef struct {
+    op_code code; /* LOCAL, CLOSURE, FUNC, or, for the function's dicts, GLOBALS and BUILTINS */
+    int64_t index;
+    PyObject *object; /* borrowed */
+    PyObject *weak;   /* weak reference to it; NULL for dicts, whose version tag tells */
+} memo_root;
+
+typedef struct {
+    PyObject *tensor; /* borrowed */
+    int expected;
+} memo_flag;
+
+typedef struct {
+    PyObject *object; /* borrowed */
+    int32_t place;    /* in the register file of a call that the memo serves */
+} memo_value;
+
+struct guard_memo {
+    Py_ssize_t users; /* evaluations that go by it now, and the program */
+    uint64_t hits;
+    Py_ssize_t n_roots, n_words, n_flags, n_values, n_live, n_places;
+    memo_root *roots;
+    memory_word *words;
+    memo_flag *flags;        /* what no word tells of tensors (tv_wordless) */
+    memo_value *values;      /* registers that are read: results, and operands of what is run */
+    guard_op *live;          /* what is run at each call: the operations, borrowing from the program's */
+    Py_ssize_t *live_index;  /* their indices in the program */
+};
+
+/* Take down a call that has just passed. `eligible[i]`: operation i reads a root that is worth remembering. NULL without
+ * an exception where there is nothing to gain, or no memory. */
+guard_memo *guard_memo_new(const GuardProgram *program, const call_context *context, PyObject **registers,
+                           const char *eligible);
+void guard_memo_release(guard_memo *memo);
+
+/* Does nothing of Python's: no object is made or let go. */
+bool guard_memo_holds(const guard_memo *memo, const call_context *context);
+
+/* The object of a root operation of this call (borrowed), or NULL. */
+PyObject *guard_root_object(op_code code, int64_t index, const call_context *context);
+
+#endif
