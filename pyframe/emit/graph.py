@@ -23,6 +23,7 @@ from ..vars.const import ConstVar, make
 from ..vars.dynamic import Seen, fake_of
 from ..vars.mapping import DictVar
 from ..vars.namedtuple import NamedTupleVar
+from ..vars.numpyfn import NumpyNumberVar
 from ..vars.sequence import ListVar, SliceVar, TupleVar
 from ..vars.symint import SYMBOLIC_OPS, NumberVar
 from ..vars.tensor import TAKES_FLOATS, TensorVar
@@ -303,11 +304,13 @@ class GraphBuilder:
         if isinstance(value, ListVar):
             return [self._value(v, fake) for v in value.items]
         if isinstance(value, TupleVar):
-            if value.is_constant():
+            if value.is_constant() and not any(isinstance(item, NumpyNumberVar) for item in value.items):
                 return value.constant()
             return tuple(self._value(v, fake) for v in value.items)
         if isinstance(value, DictVar):
             return {k: self._value(v, fake) for k, v in value.items.items()}
+        if isinstance(value, NumpyNumberVar):
+            return value.constant().item()  # which torch takes it for
         try:
             return value.constant()
         except NotConstant:

@@ -15,6 +15,7 @@ from .base import Var
 from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
 from .copying import deepcopy_tensor
 from .iterator import ItemsIteratorVar
+from .numpyfn import NUMPY_NUMBERS
 from .sequence import ListVar, SizeVar, TupleVar
 from .symint import is_number
 
@@ -56,6 +57,9 @@ METADATA_MUTATION = {
     "set_", "requires_grad_", "backward", "register_hook", "retain_grad", "detach_",
     "share_memory_", "pin_memory", "apply_", "map_", "register_post_accumulate_grad_hook", "untyped_storage", "storage",
 }  # fmt: skip
+
+
+_SCALARS = (int, float, complex, *NUMPY_NUMBERS)
 
 
 class TensorVar(Var):
@@ -196,4 +200,4 @@ class TensorVar(Var):
 def _operand(other: Var) -> bool:
     if isinstance(other, TensorVar):
         return True
-    return is_number(other) or (isinstance(other, ConstVar) and isinstance(other.value, int | float | complex))
+    return is_number(other) or (isinstance(other, ConstVar) and isinstance(other.value, _SCALARS))

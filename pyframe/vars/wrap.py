@@ -43,6 +43,8 @@ from .marks import wrap_marked
 from .namedtuple import NamedTupleVar
 from .namespace import NamespaceVar
 from .nnmodule import NNModuleVar
+from .numpyfn import NUMPY_FUNCTIONS, NUMPY_NUMBERS, wrap_function
+from .numpyfn import wrap_number as wrap_numpy_number
 from .opaque import OpaqueVar
 from .pymodule import PyModuleVar
 from .sequence import ListVar, RangeVar, SizeVar, SliceVar, TupleVar
@@ -90,6 +92,10 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
         return ConstVar(value, source)
     if isinstance(value, TYPE_FORMS):
         return wrap_type_form(tx, value, source)
+    if isinstance(value, NUMPY_NUMBERS):
+        return wrap_numpy_number(tx, value, source)
+    if isinstance(value, NUMPY_FUNCTIONS):
+        return wrap_function(tx, value, source)
     if isinstance(value, nn.Module):
         tx.guard(source, "TYPE", type(value))
         return NNModuleVar(value, source)

@@ -9,6 +9,7 @@ import types
 import typing
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
@@ -116,6 +117,17 @@ def associative_scans(x):
 
     two = torch.cat([x, x[:, :1]], dim=1)[:, 2:]  # an empty half in the middle of the scan
     return [associative_scan(combine, (y, y + 1), dim=1, combine_mode="generic") for y in (x, two)]
+
+
+ROOT = np.float64(0.5)
+
+
+@table(X)
+def numbers_of_numpy(x):
+    root, many = np.sqrt(x.shape[1] - 1), np.prod([2, 3]) // np.lcm(2, 3) + np.int64(1)
+    parts = x / root, root * x, x * many, many + x, x.reshape(np.int64(3), many), x + np.float32(0.1), x * ROOT
+    sizes = int(many), float(root), many.item() + 1, range(many), np.maximum(2, 3) > many, -many, np.ceil(1.5), np.pi
+    return parts, sizes, [4, 5, 6][many], type(root), isinstance(root, float), np.floor(3.7) + ROOT
 
 
 class Logger:
