@@ -17,6 +17,7 @@ class Tracer(Protocol):
     """The running trace of one root frame (inlined calls included)."""
 
     effects: EffectLog
+    stand_ins: dict[int, tuple[Any, Var]]
 
     @property
     def graph(self) -> Any:
@@ -42,6 +43,10 @@ class Tracer(Protocol):
 
     def wrap(self, value: Any, source: Source | None) -> Var:
         """The Var of a Python object; the same object always gives the same Var within a trace."""
+
+    def existing(self, var: Var) -> Any:
+        """The object of a Var: a constant, or what is read from its source; else NotConstant."""
+        ...
 
     def call(self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Call ``fn`` by CPython's rules."""

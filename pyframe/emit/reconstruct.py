@@ -13,6 +13,7 @@ from ..core import source as src
 from ..errors import InternalError
 from ..vars.base import Var
 from ..vars.function import CellVar
+from ..vars.made_class import made_by_trace
 from ..vars.mapping import ObjectKey
 from .assemble import Assembler
 
@@ -55,6 +56,9 @@ class Codegen:
         self.asm.emit(op, arg)
 
     def load_const(self, value: Any) -> None:
+        if isinstance(value, type) and (made := made_by_trace(value)) is not None:
+            self.load(made)  # not the stand-in that there was while tracing
+            return
         self.asm.load_const(value)
 
     def has_cell(self, name: str) -> bool:

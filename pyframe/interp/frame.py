@@ -87,6 +87,7 @@ class Frame:
     at: int = 0
     cc: CanonicalCode = field(init=False)
     flow: FlowGraph = field(init=False)
+    names: Var | None = None  # of a class body: the mapping that its names are items of
     handling: list[tuple[Var, int]] = field(default_factory=list)  # exceptions handled, root step of each raise
 
     def __post_init__(self) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..vars import slots
-from ..vars.base import Var
 from ..vars.const import ConstVar, MethodVar
-from ..vars.function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar
+from ..vars.function import BoundMethodVar, FunctionVar
 from ..vars.klass import ClassVar
 from ..vars.mapping import DictVar, key_of, pairs_of, var_of
 from ..vars.sequence import ListVar, SliceVar, TupleVar
@@ -210,18 +207,6 @@ def call_intrinsic_1(frame: Frame, name: Any) -> None:
         pass
     else:
         frame.tx.graph_break("unsupported-instruction", str(name))
-
-
-@op("LOAD_BUILD_CLASS")
-def load_build_class(frame: Frame, arg: None) -> None:
-    frame.push(BuiltinVar(builtins.__build_class__))
-
-
-def _make_class(tx: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    return tx.graph_break("unsupported-object", f"class {args[1].constant()}: making a class")
-
-
-BUILTINS[builtins.__build_class__] = _make_class
 
 
 @op("GET_LEN")

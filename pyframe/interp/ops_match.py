@@ -19,8 +19,7 @@ BREAKS = {
     **dict.fromkeys(
         (
             "BUILD_INTERPOLATION", "BUILD_TEMPLATE", "CALL_INTRINSIC_2", "CHECK_EG_MATCH", "DELETE_GLOBAL",
-            "DELETE_NAME", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS",
-            "LOAD_LOCALS", "LOAD_SPECIAL", "STORE_NAME",
+            "LOAD_SPECIAL",
         ),
         "unsupported-instruction",
     ),

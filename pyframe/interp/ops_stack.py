@@ -15,7 +15,7 @@ UNBOUND_LOCAL = "cannot access local variable {!r} where it is not associated wi
 UNBOUND_FREE = "cannot access free variable {!r} where it is not associated with a value in enclosing scope"
 
 
-@op("RESUME", "COPY_FREE_VARS", "SETUP_ANNOTATIONS")
+@op("RESUME", "COPY_FREE_VARS")
 def nothing(frame: Frame, arg: Any) -> None:
     if frame.instr.op == "COPY_FREE_VARS":
         frame.cells.update(zip(frame.cc.freevars, frame.free, strict=True))
@@ -106,7 +106,7 @@ def delete_deref(frame: Frame, name: str) -> None:
     frame.cell(name).store(frame.tx, None)
 
 
-@op("LOAD_GLOBAL", "LOAD_NAME")
+@op("LOAD_GLOBAL")
 def load_global(frame: Frame, name: str) -> None:
     frame.push(frame.load_global(name))
 

@@ -6,10 +6,12 @@ import types
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from ..core import guard_explain
 from ..core.breaks import describe
 from ..core.effects import EffectLog
 from ..core.files import our_file, short_name, skipped_file
 from ..core.guard import Guard, GuardSet, UserLine
+from ..core.guard_reference import CallContext
 from ..core.source import (
     CellSource,
     ClosureSource,
@@ -34,11 +36,11 @@ from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised, as_exception
 from ..vars.function import CellVar, FunctionVar
 from ..vars.iterator import Call, GeneratorVar, NotRebuilt
-from . import ops_build, ops_call, ops_exc, ops_jump, ops_match, ops_stack
+from . import ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
 
-HANDLER_FILES = (ops_build, ops_call, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
+HANDLER_FILES = (ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
 MAX_DEPTH = 60
 CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")  # effects on one object
 RAISES = "exception-in-traced-code"  # made for real even where breaks are errors: it leaves the program
@@ -102,6 +104,7 @@ class Trace:
         self.effects = EffectLog()
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
+        self.stand_ins: dict[int, tuple[Any, Var]] = {}  # objects made while tracing, see `vars.made_class`
         self.wrapping: set[int] = set()  # objects whose Var is being made
         self.frames: list[Frame] = []
         self.cells: dict[int, CellVar] = {}
@@ -141,13 +144,36 @@ class Trace:
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
         if source is None and kind not in ("GLOBAL_STATE", "DISTINCT"):
             return
+        if self.stand_ins and source is not None and self._of_stand_in(source):
+            return
         if isinstance(source, ConstSource) and kind in ("ID", "TYPE", "EQUALS", "NOT_ID"):
             return
         self.guards.add(Guard(source, kind, payload, self.user_line() if self.frames else None))
 
+    def _of_stand_in(self, source: Source) -> bool:
+        """Whether `source` leads to something that was made while tracing, of which nothing needs a guard."""
+        root: Source = source
+        while root.base is not None:
+            root = root.base
+        return isinstance(root, ConstSource) and root.obj_id in self.stand_ins
+
+    def existing(self, var: Var) -> Any:
+        """The object of a Var: a constant, or what is read from its source."""
+        if var.is_constant():
+            return var.constant()
+        if var.source is None:
+            raise NotConstant(var.describe())
+        return guard_explain.read(var.source, CallContext(self.func, self.entry_locals))
+
     def wrap(self, value: Any, source: Source | None) -> Var:
         if isinstance(value, Var):
             return value
+        if self.stand_ins:
+            stood = self.stand_ins.get(id(value))
+            if stood is not None:
+                return stood[1]
+            if source is not None and self._of_stand_in(source):
+                source = None
         known = None if isinstance(value, _PLAIN) else self.memo.get(id(value))
         if known is None:
             var = None

@@ -11,7 +11,7 @@ import types
 from typing import Any
 
 from ..core.tracer import Tracer
-from . import builtins_containers, builtins_iterate, builtins_operator, slots
+from . import builtins_containers, builtins_iterate, builtins_operator, lock, slots
 from .base import NotConstant, Var
 from .const import ConstVar, fold, make
 from .exception import Raised, TracebackVar
@@ -19,7 +19,7 @@ from .function import BoundMethodVar, BuiltinVar, Handler, PartialVar
 from .identity import IdVar
 from .instance import MISSING, InstanceVar, lookup
 from .iterator import GeneratorVar
-from .klass import ClassVar, SuperVar, type_var
+from .klass import ClassVar, SuperVar
 from .models import Args, Kwargs, is_callable, known, model
 from .polyfills import builtins as polyfills
 from .sequence import ListVar, TupleVar, sorted_items
@@ -70,13 +70,6 @@ def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
             return known(args[1].getattr_(tx, "__subclasscheck__").call(tx, [args[0]], {}).truth(tx))
     return fold(tx, issubclass, args[0].constant(), args[1].constant())
-
-
-@model(type)
-def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    if len(args) != 1:
-        return tx.graph_break("unsupported-object", "making a class")
-    return type_var(tx, args[0])
 
 
 def _attribute(tx: Tracer, obj: Var, name: str) -> Var | None:
@@ -341,4 +334,4 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 
 # The files that fill the table by being imported.
-MODELS = (builtins_containers, builtins_iterate, builtins_operator)
+MODELS = (builtins_containers, builtins_iterate, builtins_operator, lock)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from ..core.tracer import Tracer
 from . import builtin_instance, slots
 from .base import NotConstant, Var
-from .const import fold
+from .const import fold, make
 from .exception import ExceptionVar
-from .function import BUILTINS, BoundMethodVar, Handler
+from .function import BUILTINS, BoundMethodVar, BuiltinVar, Handler
 from .instance import InstanceVar
 from .lookup import class_function, guarded_lookup, lookup
 from .namedtuple import NamedTupleVar
@@ -48,6 +48,8 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
     if not issubclass(cls, base):
         name = f"{base.__name__}.__new__({cls.__name__})"
         tx.raise_(TypeError, f"{name}: {cls.__name__} is not a subtype of {base.__name__}")
+    if base is type:
+        return tx.call(BuiltinVar(type.__new__), [make(cls), *args], kwargs)
     if base is object:
         return _plain_object(tx, cls, args, kwargs)
     if issubclass(base, BaseException):

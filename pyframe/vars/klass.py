@@ -12,7 +12,7 @@ from ..core.source import ConstSource, Source
 from ..core.tracer import Tracer
 from . import arity, dunder, slots
 from .base import NotConstant, Var
-from .const import FOLDED, ConstVar, constants, fold, make, maker
+from .const import FOLDED, ConstVar, constants, fold, make
 from .construct import construct
 from .function import BUILTINS, BoundMethodVar, BuiltinVar
 from .lookup import MISSING, class_function, class_source, constant_function, guarded_lookup, lookup
@@ -177,6 +177,9 @@ class ClassVar(Var):
         cg.load_const(self.value)
 
 
+_INIT_SUBCLASS = object.__dict__["__init_subclass__"]
+
+
 class SuperVar(Var):
     """`super(cls, obj)`."""
 
@@ -207,6 +210,8 @@ class SuperVar(Var):
                 return class_function(tx, base, name, found)
             if isinstance(found, property):
                 return tx.call(constant_function(tx, found.fget), [self.obj], {})
+            if found is _INIT_SUBCLASS:
+                return BoundMethodVar(BuiltinVar(found), self.obj if of_class else make(start))
             if isinstance(found, types.ClassMethodDescriptorType) or name == "__new__":
                 return BuiltinVar(getattr(start if name != "__new__" else base, name))
             if isinstance(found, types.MemberDescriptorType | types.GetSetDescriptorType):
@@ -240,5 +245,4 @@ def type_var(tx: Tracer, value: Var) -> Var:
         return value.unsupported(tx, "type()")
 
 
-maker(type)(ClassVar)
 __all__ = ["FOLDED", "ClassVar", "SuperVar", "type_var"]

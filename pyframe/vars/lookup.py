@@ -83,6 +83,6 @@ def class_function(tx: Tracer, cls: type, name: str, raw: Any) -> Var:
 
 def constant_function(tx: Tracer, fn: Any) -> Var:
     """A function reached only through something that is guarded already."""
-    if isinstance(fn, types.FunctionType):
+    if isinstance(fn, types.FunctionType) and id(fn) not in tx.stand_ins:
         return FunctionVar(fn, ConstSource.of(fn, fn.__qualname__))
     return tx.wrap(fn, ConstSource.of(fn, getattr(fn, "__name__", "function")))

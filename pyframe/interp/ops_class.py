@@ -1,0 +1,148 @@
+"""`class` statements: the body, a frame whose names are the items of a mapping, and `__build_class__`."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..vars import slots
+from ..vars.base import Raised, Var
+from ..vars.const import make
+from ..vars.function import BUILTINS, BuiltinVar, CellVar, FunctionVar
+from ..vars.klass import ClassVar
+from ..vars.lookup import lookup
+from ..vars.made_class import CONFLICT
+from ..vars.mapping import DictVar
+from ..vars.sequence import TupleVar
+from .frame import Frame, op
+from .ops_stack import UNBOUND_FREE
+
+
+@op("LOAD_BUILD_CLASS")
+def load_build_class(frame: Frame, arg: None) -> None:
+    frame.push(BuiltinVar(builtins.__build_class__))
+
+
+def _names(frame: Frame) -> Var:
+    if frame.names is None:
+        frame.tx.graph_break("unsupported-instruction", f"{frame.instr.op} outside a class body")
+    return frame.names
+
+
+def _find(frame: Frame, names: Var, name: str) -> Var | None:
+    if isinstance(names, DictVar) and type(names) is DictVar and names.factory is None:
+        return names.items.get(name)
+    try:
+        return names.getitem(frame.tx, make(name))
+    except Raised as raised:
+        if not slots.has_type(raised.exc, KeyError):
+            raise
+        return None
+
+
+@op("LOAD_NAME")
+def load_name(frame: Frame, name: str) -> None:
+    found = None if frame.names is None else _find(frame, frame.names, name)
+    frame.push(frame.load_global(name) if found is None else found)
+
+
+@op("STORE_NAME")
+def store_name(frame: Frame, name: str) -> None:
+    _names(frame).setitem(frame.tx, make(name), frame.pop())
+
+
+@op("DELETE_NAME")
+def delete_name(frame: Frame, name: str) -> None:
+    names = _names(frame)
+    if _find(frame, names, name) is None:
+        frame.tx.raise_(NameError, f"name {name!r} is not defined")
+    names.setitem(frame.tx, make(name), None)
+
+
+@op("LOAD_LOCALS")
+def load_locals(frame: Frame, arg: None) -> None:
+    frame.push(_names(frame))
+
+
+@op("LOAD_FROM_DICT_OR_DEREF")
+def load_from_dict_or_deref(frame: Frame, name: str) -> None:
+    found = _find(frame, frame.pop(), name) or frame.cell(name).content
+    if found is None:
+        frame.tx.raise_(NameError, UNBOUND_FREE.format(name))
+    frame.push(found)
+
+
+@op("LOAD_FROM_DICT_OR_GLOBALS")
+def load_from_dict_or_globals(frame: Frame, name: str) -> None:
+    frame.push(_find(frame, frame.pop(), name) or frame.load_global(name))
+
+
+@op("SETUP_ANNOTATIONS")
+def setup_annotations(frame: Frame, arg: None) -> None:
+    names = _names(frame)
+    if _find(frame, names, "__annotations__") is None:
+        names.setitem(frame.tx, make("__annotations__"), DictVar({}))
+
+
+def _resolved(tx: Any, bases: Sequence[Var]) -> tuple[list[Var], bool]:
+    """The bases with what `__mro_entries__` puts in their place, and whether there was any."""
+    found: list[Var] = []
+    for base in bases:
+        if isinstance(base, ClassVar):
+            found.append(base)
+            continue
+        if not tx.has_attribute(base, "__mro_entries__"):
+            found.append(base)
+            continue
+        entries = tx.existing(base).__mro_entries__(tuple(tx.existing(each) for each in bases))
+        found += [tx.wrap(entry, tx.const_source(entry, entry.__name__)) for entry in entries]
+    return found, len(found) != len(bases) or any(a is not b for a, b in zip(found, bases, strict=False))
+
+
+def _metaclass(tx: Any, given: Var | None, bases: Sequence[Var]) -> Var:
+    if given is not None and not isinstance(given, ClassVar):
+        return given
+    kinds = [given.value if given is not None else type, *(base.python_type() for base in bases)]
+    most = kinds[0]
+    for kind in kinds[1:]:
+        if slots.derives(kind, most):
+            most = kind
+        elif not slots.derives(most, kind):
+            tx.raise_(TypeError, CONFLICT)
+    return make(most)
+
+
+def _namespace(tx: Any, meta: Var, name: Var, bases: Var, kwargs: Mapping[str, Var]) -> Var:
+    """`meta.__prepare__(name, bases, **kwargs)`."""
+    if not isinstance(meta, ClassVar):
+        return DictVar({})
+    prepare = lookup(meta.value, "__prepare__")
+    if not isinstance(getattr(prepare, "__func__", None), types.FunctionType):
+        return DictVar({})
+    return tx.call(meta.getattr_(tx, "__prepare__"), [name, bases], kwargs)  # type: ignore[no-any-return]
+
+
+def build_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`__build_class__(body, name, *bases, metaclass=type, **kwargs)`."""
+    body, name, *given = args
+    bases, replaced = _resolved(tx, given)
+    meta = _metaclass(tx, kwargs.pop("metaclass", None), bases)
+    assert isinstance(body, FunctionVar)
+    if isinstance(meta, ClassVar) and meta.value.__module__ == "enum":
+        tx.graph_break("unsupported-object", f"class {name.constant()}: making an enumeration")
+    names = _namespace(tx, meta, name, TupleVar(bases), kwargs)
+    frame = Frame(tx, body.code, body.globals, body.globals_source)
+    frame.free, frame.names = body.cells(tx), names
+    cell = frame.run().value
+    if replaced:
+        names.setitem(tx, make("__orig_bases__"), TupleVar(given))
+    cls = tx.call(meta, [name, TupleVar(bases), names], kwargs)
+    if isinstance(cell, CellVar) and cell.content is None and isinstance(cls, ClassVar):
+        text = f"__class__ not set defining {name.constant()!r} as {cls.value!r}."
+        tx.raise_(RuntimeError, f"{text} Was __classcell__ propagated to type.__new__?")
+    return cls  # type: ignore[no-any-return]
+
+
+BUILTINS[builtins.__build_class__] = build_class
