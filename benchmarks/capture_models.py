@@ -80,13 +80,14 @@ def _transformer(
     return make
 
 
-def _timm(name: str, size: int, sizes: dict[str, Any]) -> Case:
+def _timm(name: str, size: int, sizes: dict[str, Any], train: bool = False) -> Case:
     def make() -> tuple[Any, dict[str, Any]]:
         _stub_torchvision()
         import timm
 
         torch.manual_seed(0)
-        return timm.create_model(name, pretrained=False, **sizes).eval(), {"x": torch.randn(1, 3, size, size)}
+        model = timm.create_model(name, pretrained=False, **sizes).train(train)
+        return model, {"x": torch.randn(2 if train else 1, 3, size, size)}
 
     return make
 
@@ -400,12 +401,6 @@ _TRANSFORMERS: dict[str, tuple[Any, ...]] = {
     "starcoder2": ("Starcoder2ForCausalLM", "Starcoder2Config", text, GROUPED),
     "swin": ("SwinForImageClassification", "SwinConfig", image(), _STAGES),
     "swinv2": ("Swinv2ForImageClassification", "Swinv2Config", image(), _STAGES),
-    "switch_transformers": (
-        "SwitchTransformersForConditionalGeneration",
-        "SwitchTransformersConfig",
-        pair,
-        {**_T5, "num_experts": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1},
-    ),
     "t5": ("T5ForConditionalGeneration", "T5Config", pair, _T5),
     "t5_train": (
         "T5ForConditionalGeneration",
@@ -452,10 +447,228 @@ _TRANSFORMERS: dict[str, tuple[Any, ...]] = {
         {"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64},
     ),
     "yolos": ("YolosForObjectDetection", "YolosConfig", image(), {**IMAGE, "image_size": [32, 32]}),
+    "vit_train": (
+        "ViTForImageClassification",
+        "ViTConfig",
+        lambda: {**image()(), "labels": torch.tensor([0, 1])},
+        IMAGE,
+        True,
+    ),
+    "mixtral_train": ("MixtralForCausalLM", "MixtralConfig", labelled, {**_EXPERTS, "num_local_experts": 4}, True),
+    "clip_train": ("CLIPModel", "CLIPConfig", lambda: {**image_and_text(), "return_loss": True}, _TOWERS, True),
+    "bart_train": (
+        "BartForConditionalGeneration",
+        "BartConfig",
+        lambda: {"input_ids": _ids(), "labels": _ids(2, 8)},
+        _SEQ2SEQ,
+        True,
+    ),
+    "siglip": ("SiglipModel", "SiglipConfig", image_and_text, {"text_config": TEXT, "vision_config": IMAGE}),
+    "blip": ("BlipForImageTextRetrieval", "BlipConfig", image_and_text, _TOWERS),
+    "vilt": ("ViltModel", "ViltConfig", image_and_text, {**TEXT, **IMAGE, "max_image_length": -1}),
+    "olmoe": ("OlmoeForCausalLM", "OlmoeConfig", text, {**_EXPERTS, "num_experts": 4}),
+    "deepseek_v3": (
+        "DeepseekV3ForCausalLM",
+        "DeepseekV3Config",
+        text,
+        {
+            **TEXT,
+            "num_key_value_heads": 4,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "n_group": 2,
+            "topk_group": 1,
+            "moe_intermediate_size": 16,
+            "q_lora_rank": 8,
+            "kv_lora_rank": 8,
+            "qk_rope_head_dim": 8,
+            "qk_nope_head_dim": 8,
+            "v_head_dim": 8,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "gpt_oss": (
+        "GptOssForCausalLM",
+        "GptOssConfig",
+        text,
+        {**_EXPERTS, "num_local_experts": 4, "head_dim": 8, "sliding_window": 8},
+    ),
+    "jamba": (
+        "JambaForCausalLM",
+        "JambaConfig",
+        text,
+        {
+            **_EXPERTS,
+            "num_experts": 2,
+            "attn_layer_period": 2,
+            "attn_layer_offset": 1,
+            "expert_layer_period": 2,
+            "expert_layer_offset": 1,
+            "mamba_d_state": 4,
+            "mamba_dt_rank": 4,
+            "use_mamba_kernels": False,
+        },
+    ),
+    "falcon_mamba": (
+        "FalconMambaForCausalLM",
+        "FalconMambaConfig",
+        text,
+        {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99, "state_size": 4},
+    ),
+    "recurrent_gemma": (
+        "RecurrentGemmaForCausalLM",
+        "RecurrentGemmaConfig",
+        text,
+        {**GROUPED, "num_hidden_layers": 3, "lru_width": 32, "attention_window_size": 8},
+    ),
+    "rwkv": (
+        "RwkvForCausalLM",
+        "RwkvConfig",
+        text,
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "vocab_size": 99,
+            "attention_hidden_size": 32,
+            "intermediate_size": 64,
+            "context_length": 64,
+        },
+    ),
+    "audio_spectrogram": (
+        "ASTForAudioClassification",
+        "ASTConfig",
+        lambda: {"input_values": torch.randn(2, 32, 16)},
+        {**TINY, "max_length": 32, "num_mel_bins": 16, "patch_size": 8, "time_stride": 8, "frequency_stride": 8},
+    ),
+    "encodec": (
+        "EncodecModel",
+        "EncodecConfig",
+        lambda: {"input_values": torch.randn(1, 1, 640)},
+        {
+            "num_filters": 4,
+            "hidden_size": 16,
+            "codebook_size": 16,
+            "codebook_dim": 16,
+            "num_lstm_layers": 1,
+            "upsampling_ratios": [4, 2],
+        },
+    ),
+    "sew": ("SEWForCTC", "SEWConfig", speech, {**_SPEECH, "squeeze_factor": 2}),
+    "unispeech": ("UniSpeechForCTC", "UniSpeechConfig", speech, {**_SPEECH, "num_ctc_classes": 32}),
+    "dpt": (
+        "DPTForDepthEstimation",
+        "DPTConfig",
+        image(),
+        {
+            **IMAGE,
+            "num_hidden_layers": 4,
+            "backbone_out_indices": [0, 1, 2, 3],
+            "neck_hidden_sizes": [8, 8, 8, 8],
+            "fusion_hidden_size": 8,
+            "is_hybrid": False,
+        },
+    ),
+    "focalnet": (
+        "FocalNetForImageClassification",
+        "FocalNetConfig",
+        image(),
+        {
+            "image_size": 32,
+            "embed_dim": 8,
+            "hidden_sizes": [8, 16],
+            "depths": [1, 1],
+            "focal_levels": [1, 1],
+            "focal_windows": [3, 3],
+        },
+    ),
+    "hiera": (
+        "HieraForImageClassification",
+        "HieraConfig",
+        image(64),
+        {"image_size": [64, 64], "embed_dim": 8, "depths": [1, 1, 1, 1], "num_heads": [1, 2, 2, 2]},
+    ),
+    "mobilenet_v2": (
+        "MobileNetV2ForImageClassification",
+        "MobileNetV2Config",
+        image(64),
+        {"image_size": 64, "depth_multiplier": 0.35},
+    ),
+    "perceiver": (
+        "PerceiverForMaskedLM",
+        "PerceiverConfig",
+        lambda: {"inputs": _ids()},
+        {
+            "vocab_size": 99,
+            "d_model": 32,
+            "d_latents": 32,
+            "num_latents": 8,
+            "num_self_attends_per_block": 1,
+            "num_self_attention_heads": 2,
+            "num_cross_attention_heads": 2,
+            "max_position_embeddings": 16,
+        },
+    ),
+    "esm": ("EsmForMaskedLM", "EsmConfig", masked, {**TEXT, "mask_token_id": 4, "position_embedding_type": "rotary"}),
+    "led": (
+        "LEDForConditionalGeneration",
+        "LEDConfig",
+        pair,
+        {
+            **{k: v for k, v in _SEQ2SEQ.items() if k != "max_position_embeddings"},
+            "attention_window": 4,
+            "max_encoder_position_embeddings": 64,
+            "max_decoder_position_embeddings": 64,
+        },
+    ),
+    "m2m_100": ("M2M100ForConditionalGeneration", "M2M100Config", pair, _SEQ2SEQ),
+    "longt5": ("LongT5ForConditionalGeneration", "LongT5Config", pair, {**_T5, "local_radius": 4}),
+    "glm": ("GlmForCausalLM", "GlmConfig", text, {**GROUPED, "head_dim": 8}),
+    "biogpt": ("BioGptForCausalLM", "BioGptConfig", text, TEXT),
+    "qwen3_moe": (
+        "Qwen3MoeForCausalLM",
+        "Qwen3MoeConfig",
+        text,
+        {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 16, "head_dim": 8},
+    ),
+    "patchtst": (
+        "PatchTSTForPrediction",
+        "PatchTSTConfig",
+        lambda: {"past_values": torch.randn(2, 32, 2)},
+        {
+            "num_input_channels": 2,
+            "context_length": 32,
+            "patch_length": 8,
+            "patch_stride": 8,
+            "d_model": 16,
+            "num_attention_heads": 2,
+            "num_hidden_layers": 2,
+            "ffn_dim": 32,
+            "prediction_length": 4,
+        },
+    ),
+    "decision_transformer": (
+        "DecisionTransformerModel",
+        "DecisionTransformerConfig",
+        lambda: {
+            "states": torch.randn(2, 5, 17),
+            "actions": torch.randn(2, 5, 4),
+            "rewards": torch.randn(2, 5, 1),
+            "returns_to_go": torch.randn(2, 5, 1),
+            "timesteps": torch.arange(5).repeat(2, 1),
+            "attention_mask": torch.ones(2, 5),
+        },
+        {"hidden_size": 32, "n_layer": 2, "n_head": 4},
+    ),
+    "switch_transformers": (
+        "SwitchTransformersForConditionalGeneration",
+        "SwitchTransformersConfig",
+        lambda: {**pair(), "attention_mask": torch.ones(2, 16), "decoder_attention_mask": torch.ones(2, 8)},
+        {**_T5, "num_experts": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1},
+    ),
 }
 
-# name: (model, size of the image, arguments)
-_TIMM: dict[str, tuple[str, int, dict[str, Any]]] = {
+# name: (model, size of the image, arguments[, train])
+_TIMM: dict[str, tuple[Any, ...]] = {
     "beit_tiny": ("beit_base_patch16_224", 32, {"img_size": 32, "depth": 2, "embed_dim": 32, "num_heads": 2}),
     "cait": ("cait_xxs24_224", 32, {"img_size": 32, "depth": 2}),
     "coat": ("coat_lite_tiny", 64, {"img_size": 64}),
@@ -482,6 +695,7 @@ _TIMM: dict[str, tuple[str, int, dict[str, Any]]] = {
     "resmlp": ("resmlp_12_224", 64, {"img_size": 64}),
     "resnet18": ("resnet18", 64, {}),
     "resnest": ("resnest14d", 64, {}),
+    "resnet18_train": ("resnet18", 64, {}, True),
     "rexnet": ("rexnet_100", 64, {}),
     "sknet": ("skresnet18", 64, {}),
     "swin_tiny": (
@@ -494,6 +708,7 @@ _TIMM: dict[str, tuple[str, int, dict[str, Any]]] = {
     "vgg11": ("vgg11", 64, {}),
     "visformer": ("visformer_tiny", 224, {}),
     "vit_tiny": ("vit_tiny_patch16_224", 32, {"img_size": 32, "depth": 2}),
+    "vit_tiny_train": ("vit_tiny_patch16_224", 32, {"img_size": 32, "depth": 2}, True),
     "volo": ("volo_d1_224", 224, {}),
     "xcit": ("xcit_nano_12_p16_224", 32, {"img_size": 32, "depth": 2}),
 }
