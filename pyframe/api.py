@@ -57,7 +57,7 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
     if isinstance(model, CompiledModule):
         model = model._pyframe_original
     if isinstance(model, nn.Module):
-        root = fresh_root()
+        root = fresh_root(model)
         compiler.always.add(root.__code__)
         run = _C.CompiledFunction(root, compiler)
         return compile_module(model, run, functools.partial(compile, **settings), settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import threading
@@ -20,11 +21,11 @@ from inductor.aot.fake import fake_mode
 from . import _C, config, stance
 from .backends import Backend
 from .core import guard_explain, guard_program
-from .core.files import skipped_file
+from .core.files import our_file, skipped_file
 from .core.guard import Guard, TensorMeta
 from .emit.graph import GraphBuilder
 from .emit.output import TraceResult
-from .emit.resume import continuation
+from .emit.resume import continuation, plain_name
 from .errors import (
     BackendCompilerFailed,
     GraphBreak,
@@ -161,26 +162,29 @@ class FrameCompiler:
             why = self._why_missed(func, locals_, entries[0]) if entries else "it was not captured before"
             by = "config.error_on_recompile" if now == "default" else f"the stance {now!r}"
             raise RecompileError(
-                f"{func.__qualname__} ({func.__code__.co_filename}:{func.__code__.co_firstlineno}) would be captured "
-                f"anew, which {by} forbids: {why}. Make the calls alike, or capture this one beforehand."
+                f"{_place(func)} would be captured anew, which {by} forbids: {why}. "
+                f"Make the calls alike, or capture this one beforehand."
             )
         return now == "default"
 
     # ---- recompiling ----
     def _may_recompile(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
         reason = self._why_missed(func, locals_, entries[0])
-        log("recompiles", f"{func.__qualname__}: {reason}")
+        log("recompiles", f"{_place(func)}: {reason}")
         if len(entries) < self.options.recompile_limit:
             counters["recompiles"] += 1
             self._generalize(func, locals_, entries)
             return True
         if self.options.fullgraph or config.fail_on_recompile_limit_hit:
-            raise RecompileLimitExceeded(f"{func.__qualname__}: {len(entries)} captures; last missed guard: {reason}")
+            raise RecompileLimitExceeded(
+                f"{_place(func)} reached the recompile limit ({self.options.recompile_limit}). Last missed guard: "
+                f"{reason}. Pass the changing value as a tensor, or raise pyframe.config.recompile_limit."
+            )
         if self.warns and id(func.__code__) not in self.limited:
             self.limited.add(id(func.__code__))
             warnings.warn(
-                f"pyframe: {func.__qualname__} ({func.__code__.co_filename}:{func.__code__.co_firstlineno}) reached "
-                f"the recompile limit ({self.options.recompile_limit}); calls that fit no capture run eagerly. "
+                f"pyframe: {_place(func)} reached the recompile limit ({self.options.recompile_limit}); "
+                f"calls that fit no capture run eagerly. "
                 f"Last missed guard: {reason}. Pass the changing value as a tensor, "
                 f"or raise pyframe.config.recompile_limit.",
                 stacklevel=2,
@@ -266,6 +270,7 @@ class FrameCompiler:
     def _compile_graph(self, gm: torch.fx.GraphModule, graph: GraphBuilder) -> Any:
         counters["graphs"] += 1
         log("graph", gm.print_readable, False)
+        where = _place(graph.tx.func)
         start = time.perf_counter()
         try:
             compiled = self.backend(gm, graph.example_inputs)
@@ -273,12 +278,14 @@ class FrameCompiler:
             raise
         except Exception as error:
             raise BackendCompilerFailed(
-                f"backend {self.backend_name!r} raised {type(error).__name__}: {error}", error
+                f"backend {self.backend_name!r} raised {type(error).__name__} for a graph of {where}: {error}", error
             ) from error
         finally:
             self.backend_seconds += time.perf_counter() - start
         if not callable(compiled):
-            raise BackendCompilerFailed(f"backend {self.backend_name!r} returned {compiled!r}, which is not callable")
+            raise BackendCompilerFailed(
+                f"backend {self.backend_name!r} returned {compiled!r} for a graph of {where}, which is not callable"
+            )
         return _as_tuple(compiled)
 
     def _entry(self, result: TraceResult, trace: Trace, state: _C.GlobalState) -> _C.Entry:
@@ -299,6 +306,13 @@ class FrameCompiler:
             direct = _C.DirectCall(result.compiled, registers, result.output)
         self.made[id(result.code)] = weakref.ref(result.code, functools.partial(_forget, self.made, id(result.code)))
         return _C.Entry(self.owner, lowered.program, result.code, direct, described)
+
+
+def _place(func: types.FunctionType) -> str:
+    """A function as messages name it: with the place where it is written, for a resume function that of its start."""
+    code = func.__code__
+    name = plain_name(func.__qualname__)
+    return name if our_file(code.co_filename) else f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def _forget(asked: dict[int, Any], at: int, _: Any) -> None:
@@ -322,19 +336,32 @@ def _description(guards: list[Guard], index: int | None) -> Any:
     if index is None:
         return "a graph input"
     guard = guards[index]
-    if guard.kind in ("ID", "TYPE", "SAME", "DISTINCT", "PREDICATE", "GLOBAL_STATE"):
-        return f"{guard.kind} {guard.source}" + (f" (from {guard.line})" if guard.line else "")
     return _Explained(guard)
 
 
 class _Explained:
-    """A guard that can say why it fails; of a kind that keeps no object of the user alive."""
+    """A guard that can say why it fails; keeps no object of the user alive that the guard itself would not."""
 
     def __init__(self, guard: Guard) -> None:
-        self.guard = guard
+        self.expected = _weakly(guard.payload) if guard.kind in ("ID", "NOT_ID", "TYPE") else None
+        if guard.kind == "PREDICATE":  # the words are enough
+            guard = dataclasses.replace(guard, payload=(None, *guard.payload[1:]))
+        self.guard = guard if self.expected is None else dataclasses.replace(guard, payload=None)
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> str:
-        return guard_explain.explain(self.guard, func, locals_)
+        guard = self.guard
+        if self.expected is not None:
+            guard = dataclasses.replace(guard, payload=self.expected())
+        return guard_explain.explain(guard, func, locals_)
+
+
+def _weakly(value: Any) -> Callable[[], Any]:
+    """What gives `value`, or GONE once nobody else has it."""
+    try:
+        ref = weakref.ref(value)
+    except TypeError:
+        return lambda: value
+    return lambda: guard_explain.GONE if ref() is None else ref()
 
 
 def _as_tuple(compiled: Callable[..., Any]) -> Any:

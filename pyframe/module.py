@@ -15,9 +15,11 @@ def run_module(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
     return module(*args, **kwargs)
 
 
-def fresh_root() -> types.FunctionType:
-    """`run_module` with code of its own, so that its captures go when the compiled module does."""
-    return types.FunctionType(run_module.__code__.replace(), run_module.__globals__, run_module.__name__)
+def fresh_root(module: nn.Module) -> types.FunctionType:
+    """`run_module` with code of its own, so that its captures go when the compiled module does; named for `module`."""
+    name = type(module).__qualname__
+    code = run_module.__code__.replace(co_name=type(module).__name__, co_qualname=name)
+    return types.FunctionType(code, run_module.__globals__, name)
 
 
 class CompiledModule:

@@ -52,7 +52,7 @@ def build_flow(cc: CanonicalCode) -> FlowGraph:
 def reachable(
     cc: CanonicalCode, start: int = 0, flow: FlowGraph | None = None, leaves: Collection[int] = ()
 ) -> set[int]:
-    """Ordinals of instructions that can run when control enters at ordinal `start`, and goes elsewhere after `leaves`."""
+    """Ordinals of instructions that can run when control enters at ordinal `start` and goes away after `leaves`."""
     flow = flow or build_flow(cc)
     seen: set[int] = set()
     todo = [start]

@@ -24,6 +24,10 @@ FLAGS = {
 }
 
 
+class GONE:
+    """Stands for the payload of a guard on an object that does not exist any more."""
+
+
 def read(source: Source, context: CallContext) -> Any:
     """The value of `source` for this call. Raises whatever reading it raises."""
     name, *operands = source_row(source)
@@ -91,11 +95,18 @@ def _expected(what: str, expected: object, actual: object) -> str:
 
 
 def _qualified(kind: type) -> str:
+    if kind is GONE:
+        return "a class that is gone"
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _identified(value: object) -> str:
-    return f"{_qualified(type(value))} object at {id(value):#x}" if value is not None else "None"
+    """An object by what it is: the name where it has one, and the address, which tells it from others of the name."""
+    if value is None or value is GONE:
+        return "None" if value is None else "an object that is gone"
+    name = getattr(value, "__qualname__", None) or getattr(value, "co_qualname", None)
+    what = f"{_qualified(type(value))} {name}" if isinstance(name, str) else f"{_qualified(type(value))} object"
+    return f"{what} at {id(value):#x}"
 
 
 def _type(guard: Guard, context: CallContext) -> str:

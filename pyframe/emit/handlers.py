@@ -9,7 +9,7 @@ from ..bytecode.flow import FlowGraph, reachable
 from ..bytecode.isa import CanonicalCode
 
 # Where none of these is left to run there is nothing to capture.
-_WORTH = ("BINARY_OP", "BINARY_SUBSCR", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "COMPARE_OP", "LOAD_ATTR", "UNARY_NEGATIVE")
+_WORTH = ("BINARY_OP", "BINARY_SUBSCR", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "COMPARE_OP", "LOAD_ATTR")
 
 
 def ends_of_handling(cc: CanonicalCode, flow: FlowGraph, handler: int) -> Iterator[int]:

@@ -6,6 +6,8 @@ import types
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from torch import nn
+
 from ..core import guard_explain
 from ..core.breaks import describe
 from ..core.effects import EffectLog
@@ -123,7 +125,8 @@ class Trace:
 
     # ---- the Tracer protocol ----
     def user_line(self) -> UserLine:
-        return next((f for f in reversed(self.frames) if not skipped_file(f.file)), self.frames[0]).user_line()
+        frame = next((f for f in reversed(self.frames) if not skipped_file(f.file)), None)
+        return self.user_stack()[-1] if frame is None else frame.user_line()
 
     def user_stack(self) -> tuple[UserLine, ...]:
         frames = [frame for frame in self.frames if not skipped_file(frame.file)]
@@ -131,7 +134,14 @@ class Trace:
 
     def whole_stack(self) -> tuple[UserLine, ...]:
         frames = [frame for frame in self.frames if not our_file(frame.file)]
-        return tuple(frame.user_line() for frame in frames or self.frames)
+        return tuple(frame.user_line() for frame in frames) or (self._compiled_line(),)
+
+    def _compiled_line(self) -> UserLine:
+        """Where what is compiled starts: the `forward` of a module, whose root frame is our own."""
+        module = self.entry_locals[0] if self.entry_locals else None
+        forward = getattr(type(module), "forward", None) if isinstance(module, nn.Module) else None
+        code = getattr(forward, "__code__", self.func.__code__)
+        return UserLine(code.co_filename, code.co_firstlineno, code.co_name)
 
     def _inside(self) -> str:
         """Where in a library below the user's line the trace is."""

@@ -1,0 +1,179 @@
+"""What breaks, guards and errors say: the user's lines, never those of pyframe, and what was expected and found."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import pyframe
+from pyframe.core import guard_explain
+from pyframe.core.guard import Guard
+from pyframe.core.source import LocalSource
+
+HERE = __file__
+
+
+def lineno(marker: str) -> int:
+    with open(HERE) as source:
+        return next(i for i, line in enumerate(source, 1) if line.rstrip().endswith(f"# {marker}"))
+
+
+def where(stack):
+    return [(line.filename, line.lineno, line.function) for line in stack]
+
+
+def reads(x):
+    n = x.sum().item()  # reads
+    return x * n
+
+
+def twice(x):
+    return reads(x) + 1  # twice
+
+
+def test_the_whole_stack_of_the_user_is_told_innermost_last():
+    def calls(x):
+        return twice(x * 2)  # calls
+
+    told = pyframe.explain(calls, backend="eager")(torch.ones(2))
+    expected = [(HERE, lineno("calls"), "calls"), (HERE, lineno("twice"), "twice"), (HERE, lineno("reads"), "reads")]
+    assert where(told.breaks[0].stack) == expected
+    text = str(told)
+    assert text.index("# reads") < text.index("# twice") < text.index("# calls")
+    with pytest.raises(pyframe.Unsupported) as raised:
+        pyframe.compile(calls, backend="eager", fullgraph=True)(torch.ones(2))
+    assert all(f"{HERE}:{line}" in str(raised.value) for _, line, _ in expected)
+
+
+def test_our_versions_of_c_functions_are_not_the_users_code():
+    def folds(x):
+        return functools.reduce(lambda a, b: reads(a) + b, [x, x])  # folds
+
+    told = pyframe.explain(folds, backend="eager")(torch.ones(2))
+    first = told.breaks[0].stack
+    assert where(first) == [
+        (HERE, lineno("folds"), "folds"),
+        (HERE, lineno("folds"), "<lambda>"),
+        (HERE, lineno("reads"), "reads"),
+    ]
+    assert "polyfills" not in str(told)
+
+
+def test_a_break_inside_torch_is_reported_at_the_users_line():
+    def makes(x):
+        return nn.Linear(2, 2)(x)  # makes
+
+    with pytest.raises(pyframe.Unsupported) as raised:
+        pyframe.compile(makes, backend="eager", fullgraph=True)(torch.ones(2))
+    first, place = str(raised.value).splitlines()[:2]
+    assert first.startswith("[") and "(torch/nn/" in first  # where in torch, next to what
+    assert place.strip().startswith(f"at {HERE}:{lineno('makes')} in makes: `return nn.Linear(2, 2)(x)")
+    assert "called from" not in str(raised.value)
+
+
+def test_modules_of_torch_round_a_users_module_are_left_out():
+    class Inner(nn.Module):
+        def forward(self, x):
+            return reads(x)  # forward
+
+    model = nn.Sequential(nn.Tanh(), Inner())
+    told = pyframe.explain(model, backend="eager")(torch.ones(2))
+    assert where(told.breaks[0].stack) == [(HERE, lineno("forward"), "forward"), (HERE, lineno("reads"), "reads")]
+
+
+class Settings:
+    scale = 2
+
+
+class Others:
+    scale = 3
+
+
+def first_function(x):
+    return x + 1
+
+
+def second_function(x):
+    return x + 2
+
+
+def takes(x, value):
+    if callable(value):
+        return value(x)
+    return x * getattr(value, "scale", value)
+
+
+@pytest.mark.parametrize(
+    "first, second, told",
+    [
+        (2, "twice", "value: expected 2 (int), got 'twice' (str)"),
+        (Settings(), Others(), "type(value): expected {0}.Settings, got {0}.Others"),
+        (first_function, second_function, "value.__code__: expected code first_function at"),
+        (first_function, second_function, "got code second_function at"),
+    ],
+)
+def test_a_recompile_names_the_guard_both_values_and_the_line(first, second, told, capfd):
+    compiled = pyframe.compile(takes, backend="eager")
+    pyframe.set_logs("recompiles")
+    try:
+        for value in (first, second):
+            try:
+                compiled(torch.ones(2), value)
+            except TypeError:  # a tensor times a str
+                pass
+    finally:
+        pyframe.set_logs()
+    line = capfd.readouterr().err
+    assert line.startswith(f"[recompiles] takes ({HERE}:{takes.__code__.co_firstlineno}): ")
+    assert told.format(__name__) in line
+    assert f"guard from {HERE}:" in line
+
+
+@pytest.mark.parametrize("kind, words", [("TYPE", "a class that is gone"), ("ID", "an object that is gone")])
+def test_a_guard_on_what_is_gone_says_so(kind, words):
+    guard = Guard(LocalSource("value", 1), kind, guard_explain.GONE, None)
+    assert f"expected {words}, got " in guard_explain.explain(guard, takes, (torch.ones(2), Settings()))
+
+
+def test_errors_of_backends_and_limits_name_the_function():
+    place = f"takes ({HERE}:{takes.__code__.co_firstlineno})"
+
+    def fails(gm, example_inputs):
+        raise KeyError("no such thing")
+
+    for backend in (fails, lambda gm, example_inputs: 3):
+        with pytest.raises(pyframe.BackendCompilerFailed) as failed:
+            pyframe.compile(takes, backend=backend)(torch.ones(2), 2)
+        assert place in str(failed.value)
+    limited = {"backend": "eager", "options": {"recompile_limit": 1}}
+    compiled = pyframe.compile(takes, fullgraph=True, **limited)
+    compiled(torch.ones(2), "a".__len__())
+    with pytest.raises(pyframe.RecompileLimitExceeded) as exceeded:
+        compiled(torch.ones(3, dtype=torch.float64), 1)
+    assert place in str(exceeded.value) and "x.dtype: expected torch.float32, got torch.float64" in str(exceeded.value)
+    compiled = pyframe.compile(takes, **limited)
+    compiled(torch.ones(2), 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled(torch.ones(3, dtype=torch.float64), 1)
+    assert len(caught) == 1 and place in str(caught[0].message)
+
+
+def test_a_compiled_module_is_named_by_its_class(capfd):
+    class Model(nn.Module):
+        def forward(self, x):
+            return x + 1 if self.training else x
+
+    model = pyframe.compile(Model(), backend="eager")
+    model(torch.ones(2))
+    pyframe.set_logs("recompiles")
+    try:
+        model.eval()(torch.ones(2))
+    finally:
+        pyframe.set_logs()
+    line = capfd.readouterr().err
+    assert "Model: " in line and "training" in line and f"guard from {HERE}:" in line and "run_module" not in line
