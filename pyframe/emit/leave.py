@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..bytecode import OPS, Instr, Label
+from ..bytecode import OPS, CanonicalCode, Instr, Label
 from ..bytecode.flow import live_locals, stack_depths
 from ..errors import SkipFrame, Unsupported
 from ..vars.base import Var
@@ -29,6 +29,7 @@ from .resume import (
 
 # Their results may hold a NULL that cannot be passed on to a resume function.
 _NULL_RESULTS = ("LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
+_SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
 _NUMBERS = (int, float)
 _ITEMS = (int, float, str, tuple)
 
@@ -43,6 +44,18 @@ def is_null(var: Var) -> bool:
     return type(var).__name__ == "NullVar"
 
 
+def reads_all_locals(cc: CanonicalCode) -> bool:
+    """Whether a frame may see its locals other than by their names: what runs after a break is another frame."""
+    instrs = cc.real_instrs()
+    for at, instr in enumerate(instrs):
+        if instr.op != "LOAD_GLOBAL" or instr.arg not in _SEE_LOCALS:
+            continue
+        call = next(each for each in instrs[at + 1 :] if each.op != "PUSH_NULL")
+        if instr.arg in ("eval", "exec") or (call.op == "CALL" and call.arg == 0):
+            return True
+    return False
+
+
 class Leave:
     """Emits what comes after the graph of a frame that breaks.  `end` is the `output.End` of its trace."""
 
@@ -50,6 +63,8 @@ class Leave:
         self.tx, self.root, self.end, self.cells = tx, root, end, cells
         self.known = continuation(root.code)
         self.first = super_argument(root.cc)
+        if reads_all_locals(root.cc):
+            raise SkipFrame("a graph break in a frame that reads its locals as a dict")
         self.alive = live_locals(root.cc, end.at)
         self.live = [name for name in root.locals if name not in cells and (name in self.alive or name == self.first)]
         if self.first is not None and self.first not in self.live:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..bytecode import CanonicalCode, Instr, canonicalize
 from ..bytecode.flow import FlowGraph, build_flow
+from ..bytecode.isa import NULL_BEFORE_CALLABLE
 from ..core.guard import UserLine
 from ..core.per_code import per_code
 from ..core.source import DictItemSource, GlobalSource, Source
@@ -96,6 +97,10 @@ class Frame:
     # ---- stack ----
     def push(self, var: Var) -> None:
         self.stack.append(var)
+
+    def push_callable(self, fn: Var) -> None:
+        """A callable that is bound already, and the NULL in place of an object."""
+        self.stack += (NULL, fn) if NULL_BEFORE_CALLABLE else (fn, NULL)
 
     def pop(self) -> Var:
         return self.stack.pop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 
-from ..bytecode.isa import NULL_BEFORE_CALLABLE
 from ..core.source import ConstSource
 from ..vars.base import Var
 from ..vars.const import ConstVar, MethodVar
@@ -22,8 +21,7 @@ def load_method(frame: Frame, name: str) -> None:
     # Containers and tensors resolve a method at its call, everything else when it is loaded.
     lazy = not isinstance(obj, InstanceVar) and type(obj).call_method is not Var.call_method
     bound = MethodVar(obj, name) if lazy else frame.tx.getattr(obj, name)
-    for item in (NULL, bound) if NULL_BEFORE_CALLABLE else (bound, NULL):
-        frame.push(item)
+    frame.push_callable(bound)
 
 
 def _callee(first: Var, second: Var, args: list[Var]) -> tuple[Var, list[Var]]:

@@ -142,8 +142,7 @@ def load_super_attr(frame: Frame, arg: tuple[str, bool, bool]) -> None:
     _, cls, obj = frame.popn(3)
     value = SuperVar(cls.constant(), obj).getattr_(frame.tx, arg[0])
     if arg[1]:
-        frame.push(value)
-        frame.push(NULL)
+        frame.push_callable(value)
     else:
         frame.push(value)
 

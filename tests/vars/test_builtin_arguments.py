@@ -154,6 +154,30 @@ def dict_of_a_dict_with_its_own_order(x: Any) -> Any:
     return list(dict(BackwardsDict(a=1, b=2)))
 
 
+class Base:
+    def scaled(self, x: Any, by: int) -> Any:
+        return x * by
+
+
+class Derived(Base):
+    def scaled(self, x: Any, by: int) -> Any:
+        return super().scaled(x + 1, by=by) + super().__reduce_ex__(2)[0].__name__.count("n")
+
+
+def method_of_super_that_breaks(x: Any) -> Any:
+    return Derived().scaled(x, 3)
+
+
+def locals_after_a_break(x: Any) -> Any:
+    unused = x.tolist()
+    unread = 5  # noqa: F841
+    return sorted(locals()), eval("unread") + len(unused)
+
+
+def locals_in_a_call(x: Any) -> Any:
+    return locals_after_a_break(x + 1)
+
+
 def flat(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.tolist()
@@ -167,7 +191,7 @@ def flat(value: Any) -> Any:
     [
         step_of_zero, too_many_items, equality_that_shortens, index_that_shortens, reversed_sees_changes,
         reversed_is_lazy, with_without_exit, iter_of_no_iterator, classmethod_in_c_of_an_instance,
-        dict_of_a_dict_with_its_own_order,
+        dict_of_a_dict_with_its_own_order, method_of_super_that_breaks, locals_after_a_break, locals_in_a_call,
     ],
     ids=lambda fn: fn.__name__,
 )  # fmt: skip
