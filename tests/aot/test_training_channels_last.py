@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "codegen"))
 from test_layout_pass import Block, Net, Squeeze  # noqa: E402
 
 aten = torch.ops.aten
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 
 
 def network():
@@ -61,10 +62,12 @@ def strides(x):
 
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("image_grad", [False, True])
-def test_gradients(name, image_grad, monkeypatch):
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients(name, image_grad, device, monkeypatch):
     monkeypatch.setattr(layout, "_pays", lambda convolutions: True)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(0)
-    mine, x = MODULES[name](), torch.randn(2, 3, 32, 32, requires_grad=image_grad)
+    mine, x = MODULES[name]().to(device), torch.randn(2, 3, 32, 32, device=device, requires_grad=image_grad)
     theirs = copy.deepcopy(mine)
     call = inductor.compile_fx(fx.symbolic_trace(mine), [x], options={"strict": True, "cache": False})
     seen = []
@@ -110,3 +113,21 @@ def test_one_tap_is_a_product(monkeypatch):
 def test_what_a_product_of_gradients_lacks_stays_a_convolution(monkeypatch):
     strided = joint_graph(nn.Conv2d(16, 8, 1, stride=2), torch.randn(2, 16, 8, 8), monkeypatch)
     assert len(nodes(strided, aten.convolution_backward.default)) == 1 and not nodes(strided, aten.mm.default)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_step_under_autocast():
+    torch.manual_seed(0)
+    mine, x = network().cuda(), torch.randn(8, 3, 64, 64, device="cuda")
+    exact, theirs = copy.deepcopy(mine).double(), copy.deepcopy(mine)
+    seen = []
+    for module, compiled in ((exact, False), (theirs, False), (mine, True)):
+        given = x.to(next(module.parameters()).dtype)
+        with torch.autocast("cuda", torch.bfloat16, enabled=module is not exact):
+            call = inductor.compile_fx(fx.symbolic_trace(module), [x], options={"strict": True}) if compiled else module
+            call(given).float().square().mean().backward()
+        gradients = torch.cat([p.grad.flatten().double() for p in module.parameters()])
+        seen.append((gradients, module[1].running_var.double()))
+    (want, running), (eager, _), (got, mine_running) = seen
+    assert (got - want).norm() <= 1.5 * (eager - want).norm()
+    torch.testing.assert_close(mine_running, running, rtol=2e-2, atol=2e-2)

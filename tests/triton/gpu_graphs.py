@@ -1,0 +1,148 @@
+"""The Triton kernels of whole programs as they would be made on a GPU, without one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from fake_gpu import on_gpu  # noqa: E402
+
+import pyframe  # noqa: E402
+from benchmarks import programs_gpu, programs_training  # noqa: E402
+from inductor.aot import training_decompositions as training  # noqa: E402
+from inductor.aot.decompositions import decompositions  # noqa: E402
+from inductor.aot.functionalize import to_aten  # noqa: E402
+from inductor.aot.joint import to_joint  # noqa: E402
+from inductor.aot.partition import partition  # noqa: E402
+from inductor.aot.random import seeded  # noqa: E402
+from inductor.codegen.triton import TritonSource  # noqa: E402
+from inductor.codegen.values import dtype_text  # noqa: E402
+from inductor.ir.buffer import Buffer, ExternKernel  # noqa: E402
+from inductor.lower import lower_graph, separate_results  # noqa: E402
+from inductor.passes import biases_apart, run_joint_passes, run_passes, without_known_masks  # noqa: E402
+from inductor.schedule import Group, schedule  # noqa: E402
+
+
+def kernels_of(graph):
+    """The kernels of a lowered graph."""
+    buffers = [*graph.inputs, *graph.constants]
+    for node in graph.buffers:
+        buffers += [x for x in node.outputs if x is not None] if isinstance(node, ExternKernel) else [node]
+    dtypes = {b.name: dtype_text(b.dtype) for b in buffers if isinstance(b, Buffer)}
+    source = TritonSource()
+    for group in schedule(graph):
+        if isinstance(group, Group) and 0 not in group.outer:
+            source.group(group, dtypes)
+    return source.kernels
+
+
+def distinct(kernels):
+    """One kernel of those whose code differs in nothing but its name, where it comes from, and how much there is."""
+    found = {}
+    for kernel in kernels:
+        code = "\n".join(line for line in kernel.text.splitlines() if not line.startswith("#"))
+        found.setdefault((code.replace(kernel.name, ""), kernel.signature, kernel.aligned), kernel)
+    return list(found.values())
+
+
+
+def captured(model, args):
+    """The graph of a call of `model`, and its inputs."""
+    found = []
+
+    def backend(gm, inputs):
+        found.append((gm, list(inputs)))
+        return gm.forward
+
+    pyframe.compile(model, backend=backend, fullgraph=True)(*args)
+    (graph,) = found
+    return graph
+
+
+def channels_last_if_given(x, weight, *rest):
+    """What cuDNN says of the layout of a convolution's result."""
+    last = [y.is_contiguous(memory_format=torch.channels_last) and not y.is_contiguous() for y in (x, weight)]
+    return torch.channels_last if any(last) else torch.contiguous_format
+
+
+class Bottleneck(nn.Module):
+    """Of ResNet-50, with its second path."""
+
+    def __init__(self, before, inner, out, stride):
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.Conv2d(before, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
+            nn.Conv2d(inner, inner, 3, stride, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
+            nn.Conv2d(inner, out, 1, bias=False), nn.BatchNorm2d(out),
+        )  # fmt: skip
+        self.other = nn.Sequential(nn.Conv2d(before, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        return F.relu(self.path(x) + self.other(x))
+
+
+class ConvNet(nn.Module):
+    """The loss of a convolutional network, in sizes that fill a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        self.blocks = nn.Sequential(Bottleneck(64, 64, 256, 1), Bottleneck(256, 128, 512, 2))
+        self.head = nn.Linear(512, 1000)
+
+    def forward(self, x, target):
+        x = self.blocks(F.max_pool2d(self.stem(x), 3, 2, 1))
+        return F.cross_entropy(self.head(x.mean((2, 3))), target)
+
+
+def convolutions():
+    """The kernels of a step of such a network, layouts and batch norm as on a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch._C, "_conv_determine_backend_memory_format", channels_last_if_given)
+        patch.setattr(training, "_rewritten", lambda x, parameter: True)
+        args = [torch.empty(32, 3, 224, 224), torch.zeros(32, dtype=torch.int64)]
+        return step(fx.symbolic_trace(ConvNet().train()), args)
+
+
+def inference(name):
+    """The kernels of a benchmark's model in bfloat16."""
+    model, args = programs_gpu.on("cpu", torch.bfloat16, programs_gpu.GPU[name](**programs_gpu.SMALL[name]))
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch._C, "_conv_determine_backend_memory_format", channels_last_if_given)
+        gm, inputs = captured(model, args)
+        aten = to_aten(without_known_masks(gm), inputs, decompositions())
+        graph = on_gpu(aten.graph)
+        seeded(graph)
+        return kernels_of(lower_graph(run_passes(graph, aten.shared), aten.shared))
+
+
+def step(gm, inputs):
+    """The kernels of a graph's forward and backward, with autocast to bfloat16."""
+    with torch.autocast("cpu", torch.bfloat16):
+        joint = to_joint(without_known_masks(gm), inputs, training.training_decompositions())
+    on_gpu(joint.graph)
+    seeded(joint.graph)
+    run_joint_passes(joint.graph)
+    halves = partition(joint)
+    kernels = []
+    for half in (halves.forward, halves.backward):
+        biases_apart(half)
+        kernels += kernels_of(lower_graph(half, separate_results(half)))
+    return kernels
+
+
+def training_program(name):
+    """The kernels of a step of a benchmark's program."""
+    program = programs_training.GPU[name]
+    model, args = program.make(**program.tiny)
+    with torch.autocast("cpu", torch.bfloat16):
+        graph = captured(model.train(), args)
+    return step(*graph)

@@ -1,0 +1,44 @@
+"""Every kernel of the operator samples, of the benchmarks' models and of training steps compiles for sm_80 and sm_90."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
+import gpu_graphs  # noqa: E402
+from op_samples import every, lowered  # noqa: E402
+
+from inductor.runtime import triton_build  # noqa: E402
+from inductor.runtime.cache import Cache  # noqa: E402
+
+NEEDS = {"BERT": "transformers", "bert": "transformers", "ResN": "timm", "Mobi": "timm"}
+
+
+def samples():
+    return [kernel for fn, *args in every().values() for kernel in gpu_graphs.kernels_of(lowered(fn, *args))]
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    """All of them by where they come from."""
+    torch.manual_seed(0)
+    makers = {name: (gpu_graphs.inference, name) for name in gpu_graphs.programs_gpu.GPU}
+    makers |= {name: (gpu_graphs.training_program, name) for name in ("gpt", "bert")}
+    found = {name: make(*args) for name, (make, *args) in makers.items() if find_spec(NEEDS.get(name[:4], "torch"))}
+    return found | {"samples": samples(), "convolutions": gpu_graphs.convolutions()}
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_all_kernels_compile(kernels, arch, tmp_path):
+    wanted = gpu_graphs.distinct([kernel for made in kernels.values() for kernel in made])
+    assert all(kernels.values()) and len(wanted) > 250
+    assert all(cubin.data for cubin in triton_build.build_all(wanted, arch, Cache(tmp_path)))
+
+
+def test_batch_norm_is_made_of_shared_rows(kernels):
+    names = {kernel.name.split("_")[0] for kernel in kernels["convolutions"]}
+    assert {"shared", "pointwise"} <= names
