@@ -1,5 +1,5 @@
-"""Which arguments a function written in C takes.  Models read the arguments that they know of, so a call with others
-is made for real, which raises the TypeError."""
+"""Which arguments a function written in C takes.  Models read the arguments that they know of; a call with others
+raises the TypeError of the function itself."""
 
 from __future__ import annotations
 
@@ -50,7 +50,12 @@ _BY_HAND: dict[Any, Arity] = {
     dict: Arity(0, 1, None), collections.OrderedDict: Arity(0, 1, None), collections.defaultdict: Arity(0, 2, None),
     collections.deque: Arity(0, 2, frozenset({"iterable", "maxlen"})), super: Arity(0, 2),
     functools.reduce: Arity(2, 3), functools.partial: Arity(1, MANY, None), itertools.chain: _ANY,
-    itertools.islice: Arity(2, 4), staticmethod: _ONE, classmethod: _ONE, operator.attrgetter: Arity(1, MANY),
+    itertools.islice: Arity(2, 4), functools.cmp_to_key: Arity(1, 1, frozenset({"mycmp"}), frozenset({"mycmp"})),
+    itertools.product: Arity(0, MANY, frozenset({"repeat"})),
+    itertools.repeat: Arity(1, 2, frozenset({"object", "times"}), frozenset({"object"})),
+    itertools.zip_longest: Arity(0, MANY, frozenset({"fillvalue"})), operator.methodcaller: Arity(1, MANY, None),
+    types.MappingProxyType: Arity(1, 1, frozenset({"mapping"}), frozenset({"mapping"})),
+    staticmethod: _ONE, classmethod: _ONE, operator.attrgetter: Arity(1, MANY),
     operator.itemgetter: Arity(1, MANY),
 }  # fmt: skip
 _METHODS: dict[type, dict[str, Arity]] = {
@@ -109,15 +114,40 @@ def _known(fn: Any) -> Arity | None:
         return None
 
 
-_MODULES = (None, "builtins", "collections", "_functools", "functools", "itertools", "_operator", "operator", "math")
-_SIMPLE = (list, tuple, float, complex, enumerate, reversed, object)
+_MODULES = (
+    None, "builtins", "collections", "_functools", "functools", "itertools", "_operator", "operator", "math", "_bisect",
+    "_heapq",
+)  # fmt: skip
+_SIMPLE = (
+    list, tuple, float, complex, enumerate, reversed, object, property, itertools.accumulate,
+    itertools.combinations, itertools.combinations_with_replacement, itertools.compress, itertools.count,
+    itertools.cycle, itertools.dropwhile, itertools.filterfalse, itertools.groupby, itertools.pairwise,
+    itertools.permutations, itertools.starmap, itertools.takewhile,
+)  # fmt: skip
 
 
 def check(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Any]) -> None:
-    """Break the graph if `fn`, written in C, does not take such arguments."""
+    """Raise in the traced program what `fn`, written in C, raises if it does not take such arguments."""
     arity = _known(fn)
     if arity is not None and not arity.takes(len(args), kwargs):
-        tx.graph_break("unsupported-object", f"arguments that {fn.__qualname__}() does not take")
+        message = _refusal(fn, len(args), tuple(kwargs))
+        if message is None:
+            tx.graph_break("unsupported-object", f"arguments that {fn.__qualname__}() does not take")
+        tx.raise_(TypeError, message)
+
+
+@functools.lru_cache(maxsize=1024)
+def _refusal(fn: Any, count: int, names: tuple[str, ...]) -> str | None:
+    """What `fn` says of a call with that many arguments, before it looks at any; None if it says nothing."""
+    values: list[Any] = [()] * count
+    owner = getattr(fn, "__objclass__", None)
+    if values and owner in (*_METHODS, tuple, str, bytes):
+        values[0] = owner()
+    try:
+        fn(*values, **dict.fromkeys(names))
+    except TypeError as error:
+        return str(error)
+    return None
 
 
 def check_method(tx: Tracer, obj: Var, name: str, args: Sequence[Var], kwargs: Mapping[str, Any]) -> None:

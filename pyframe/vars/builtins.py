@@ -81,9 +81,16 @@ def _attribute(tx: Tracer, obj: Var, name: str) -> Var | None:
         return None
 
 
+def _name(tx: Tracer, name: Var) -> str:
+    """The name of an attribute."""
+    if not slots.has_type(name, str):
+        tx.raise_(TypeError, f"attribute name must be string, not {slots.type_name(name)!r}")
+    return str(name.constant())
+
+
 @model(getattr)
 def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    name = args[1].constant()
+    name = _name(tx, args[1])
     if len(args) == 2:
         return args[0].getattr_(tx, name)
     return _attribute(tx, args[0], name) or args[2]
@@ -91,18 +98,18 @@ def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(hasattr)
 def _hasattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return known(_attribute(tx, args[0], args[1].constant()) is not None)
+    return known(_attribute(tx, args[0], _name(tx, args[1])) is not None)
 
 
 @model(setattr)
 def _setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    args[0].setattr_(tx, args[1].constant(), args[2])
+    args[0].setattr_(tx, _name(tx, args[1]), args[2])
     return ConstVar(None)
 
 
 @model(delattr)
 def _delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    args[0].setattr_(tx, args[1].constant(), None)
+    args[0].setattr_(tx, _name(tx, args[1]), None)
     return ConstVar(None)
 
 
@@ -261,7 +268,8 @@ def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if not args:
         return tx.graph_break("builtin-side-effect", "vars() of the frame")
-    return args[0].getattr_(tx, "__dict__")
+    found = _attribute(tx, args[0], "__dict__")
+    return tx.raise_(TypeError, "vars() argument must have __dict__ attribute") if found is None else found
 
 
 @model(id)
@@ -282,6 +290,8 @@ def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @model(functools.partial)
 def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     inner = args[0]
+    if not is_callable(tx, inner):
+        tx.raise_(TypeError, "the first argument must be callable")
     if type(inner) is PartialVar and not inner.attrs:
         return PartialVar(inner.fn, [*inner.args, *args[1:]], {**inner.kwargs, **kwargs})
     return PartialVar(inner, args[1:], kwargs)

@@ -75,6 +75,8 @@ def _defaultdict(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 def _deque(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     limit = args[1] if len(args) > 1 else kwargs.get("maxlen", ConstVar(None))
     items = _items(tx, args)
+    if not slots.has_type(limit, int, type(None)):
+        tx.raise_(TypeError, "an integer is required")
     size = limit.constant()
     return DequeVar(items[len(items) - size :] if size is not None and len(items) > size else items, size)
 

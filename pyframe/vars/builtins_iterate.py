@@ -13,7 +13,7 @@ from .function import Handler
 from .instance import InstanceVar
 from .iterator import ItemsIteratorVar, IteratorVar, LazyVar, ReversedVar
 from .lookup import MISSING, lookup
-from .models import Args, Kwargs, known, model
+from .models import Args, Kwargs, is_callable, known, model
 from .sequence import ListVar, SequenceVar, TupleVar, sorted_items
 from .sets import SetVar
 
@@ -26,6 +26,8 @@ def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
             tx.raise_(TypeError, f"iter() returned non-iterator of type {slots.type_name(iterator)!r}")
         return iterator
     function, sentinel = args
+    if not is_callable(tx, function):
+        tx.raise_(TypeError, "iter(v, w): v must be callable")
 
     def step(tx: Tracer) -> Var | None:
         item = tx.call(function, [], {})
@@ -120,8 +122,9 @@ def _filter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @model(enumerate)
 def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     start = args[1] if len(args) > 1 else kwargs.get("start", ConstVar(0))
+    first = ConstVar(slots.index(tx, start))
     source = args[0].iterate(tx)
-    parts: list[Var] = [source, ConstVar(slots.index(tx, start))]
+    parts: list[Var] = [source, first]
 
     def step(tx: Tracer) -> Var | None:
         item, number = source.next_(tx), parts[1]

@@ -19,7 +19,9 @@ class NamespaceVar(InstanceVar):
     __slots__ = ()
 
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if name == "__init__" and not args:
+        if name == "__init__":
+            if args:
+                tx.raise_(TypeError, "no positional arguments expected")
             for key, value in kwargs.items():
                 self.store(tx, key, value)
             return ConstVar(None)

@@ -72,21 +72,35 @@ def from_iterable(iterables: Iterable[Iterable[Any]]) -> Iterator[Any]:
 
 
 def count(start: Any = 0, step: Any = 1) -> Iterator[Any]:
+    if not (hasattr(start, "__add__") and hasattr(step, "__add__")) or isinstance(start, str):
+        raise TypeError("a number is required")
+    return _count(start, step)
+
+
+def _count(start: Any, step: Any) -> Iterator[Any]:
     while True:
         yield start
         start = start + step
 
 
 def cycle(iterable: Iterable[Any]) -> Iterator[Any]:
+    return _cycle(iter(iterable))
+
+
+def _cycle(iterator: Iterator[Any]) -> Iterator[Any]:
     saved = []
-    for item in iterable:
+    for item in iterator:
         yield item
         saved.append(item)
     while saved:
         yield from saved
 
 
-def repeat(object: Any, times: Any = None) -> Iterator[Any]:  # noqa: A002  the C function's name for it
+def repeat(object: Any, times: Any = _MISSING) -> Iterator[Any]:  # noqa: A002  the C function's name for it
+    return _repeat(object, None if times is _MISSING else operator.index(times))
+
+
+def _repeat(object: Any, times: int | None) -> Iterator[Any]:  # noqa: A002
     if times is None:
         while True:
             yield object
@@ -95,7 +109,10 @@ def repeat(object: Any, times: Any = None) -> Iterator[Any]:  # noqa: A002  the 
 
 
 def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
-    pools = [tuple(pool) for pool in iterables] * repeat
+    return _product([tuple(pool) for pool in iterables] * operator.index(repeat))
+
+
+def _product(pools: list[tuple[Any, ...]]) -> Iterator[Any]:
     rows: list[Any] = [()]
     for pool in pools:
         rows = [(*row, item) for row in rows for item in pool]
@@ -104,16 +121,27 @@ def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
 
 def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[Any]:
     pool = tuple(iterable)
-    size = len(pool)
-    for places in product(range(size), repeat=size if r is None else r):
+    if r is not None and not isinstance(r, int):
+        raise TypeError("Expected int as r")
+    if r is not None and r < 0:
+        raise ValueError("r must be non-negative")
+    return _permutations(pool, len(pool) if r is None else r)
+
+
+def _permutations(pool: tuple[Any, ...], r: int) -> Iterator[Any]:
+    for places in product(range(len(pool)), repeat=r):
         if len(set(places)) == len(places):
             yield tuple(pool[at] for at in places)
 
 
 def combinations(iterable: Iterable[Any], r: int) -> Iterator[Any]:
     pool = tuple(iterable)
-    if r < 0:
+    if operator.index(r) < 0:
         raise ValueError("r must be non-negative")
+    return _combinations(pool, r)
+
+
+def _combinations(pool: tuple[Any, ...], r: int) -> Iterator[Any]:
     for places in permutations(range(len(pool)), r):
         if sorted(places) == list(places):
             yield tuple(pool[at] for at in places)
@@ -121,19 +149,28 @@ def combinations(iterable: Iterable[Any], r: int) -> Iterator[Any]:
 
 def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[Any]:
     pool = tuple(iterable)
-    if r < 0:
+    if operator.index(r) < 0:
         raise ValueError("r must be non-negative")
+    return _combinations_with_replacement(pool, r)
+
+
+def _combinations_with_replacement(pool: tuple[Any, ...], r: int) -> Iterator[Any]:
     for places in product(range(len(pool)), repeat=r):
         if sorted(places) == list(places):
             yield tuple(pool[at] for at in places)
 
 
 def islice(iterable: Iterable[Any], *limits: Any) -> Iterator[Any]:
+    if not all(limit is None or hasattr(limit, "__index__") for limit in limits):
+        raise ValueError("Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
     bounds = slice(*limits)
     start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
     if start < 0 or step < 1 or stop is not None and stop < 0:
         raise ValueError("Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
-    iterator = iter(iterable)
+    return _islice(iter(iterable), start, stop, step)
+
+
+def _islice(iterator: Iterator[Any], start: int, stop: int | None, step: int) -> Iterator[Any]:
     at = 0
     while stop is None or at < stop:
         skip = start - at if at < start else 0
@@ -157,7 +194,10 @@ def islice(iterable: Iterable[Any], *limits: Any) -> Iterator[Any]:
 
 
 def accumulate(iterable: Iterable[Any], func: Any = None, *, initial: Any = None) -> Iterator[Any]:
-    iterator = iter(iterable)
+    return _accumulate(iter(iterable), func, initial)
+
+
+def _accumulate(iterator: Iterator[Any], func: Any, initial: Any) -> Iterator[Any]:
     total = initial
     if initial is None:
         for total in iterator:
@@ -171,7 +211,10 @@ def accumulate(iterable: Iterable[Any], func: Any = None, *, initial: Any = None
 
 
 def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
-    iterator = iter(iterable)
+    return _pairwise(iter(iterable))
+
+
+def _pairwise(iterator: Iterator[Any]) -> Iterator[Any]:
     for before in iterator:
         for item in iterator:
             yield before, item
@@ -179,7 +222,10 @@ def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
 
 
 def zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[Any]:
-    iterators: list[Any] = [iter(iterable) for iterable in iterables]
+    return _zip_longest([iter(iterable) for iterable in iterables], fillvalue)
+
+
+def _zip_longest(iterators: list[Any], fillvalue: Any) -> Iterator[Any]:
     left = len(iterators)
     while left:
         row = []
@@ -197,14 +243,21 @@ def zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[An
 
 
 def takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    for item in iterable:
+    return _takewhile(predicate, iter(iterable))
+
+
+def _takewhile(predicate: Callable[[Any], Any], iterator: Iterator[Any]) -> Iterator[Any]:
+    for item in iterator:
         if not predicate(item):
             return
         yield item
 
 
 def dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    iterator = iter(iterable)
+    return _dropwhile(predicate, iter(iterable))
+
+
+def _dropwhile(predicate: Callable[[Any], Any], iterator: Iterator[Any]) -> Iterator[Any]:
     for item in iterator:
         if not predicate(item):
             yield item
@@ -213,24 +266,39 @@ def dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Itera
 
 
 def filterfalse(function: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> Iterator[Any]:
-    for item in iterable:
+    return _filterfalse(function, iter(iterable))
+
+
+def _filterfalse(function: Callable[[Any], Any] | None, iterator: Iterator[Any]) -> Iterator[Any]:
+    for item in iterator:
         if not (item if function is None else function(item)):
             yield item
 
 
 def starmap(function: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    for args in iterable:
+    return _starmap(function, iter(iterable))
+
+
+def _starmap(function: Callable[..., Any], iterator: Iterator[Any]) -> Iterator[Any]:
+    for args in iterator:
         yield function(*args)
 
 
 def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
+    return _compress(iter(data), iter(selectors))
+
+
+def _compress(data: Iterator[Any], selectors: Iterator[Any]) -> Iterator[Any]:
     for item, chosen in zip(data, selectors):
         if chosen:
             yield item
 
 
 def groupby(iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Iterator[Any]:
-    iterator = iter(iterable)
+    return _groupby(iter(iterable), key)
+
+
+def _groupby(iterator: Iterator[Any], key: Callable[[Any], Any] | None) -> Iterator[Any]:
     state: list[Any] = []  # the next item and its key, while there is one
 
     def advance() -> None:
@@ -287,12 +355,16 @@ def _resolve(obj: Any, path: str) -> Any:
 
 
 def attrgetter(*attrs: str) -> Callable[[Any], Any]:
+    if not all(isinstance(attr, str) for attr in attrs):
+        raise TypeError("attribute name must be a string")
     if len(attrs) == 1:
         return lambda obj: _resolve(obj, attrs[0])
     return lambda obj: tuple(_resolve(obj, attr) for attr in attrs)
 
 
 def methodcaller(name: str, /, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+    if not isinstance(name, str):
+        raise TypeError("method name must be a string")
     return lambda obj: getattr(obj, name)(*args, **kwargs)
 
 
@@ -308,6 +380,7 @@ def index_of(a: Any, b: Any) -> int:
 
 
 def length_hint(obj: Any, default: int = 0) -> int:
+    operator.index(default)
     if hasattr(obj, "__len__"):
         return len(obj)
     return obj.__length_hint__() if hasattr(obj, "__length_hint__") else default
