@@ -3,7 +3,8 @@
     python -m benchmarks.capture [--only SUBSTRING ...] [--quick] [--reuse]
 
 Each model runs in a process of its own, twice under a backend that runs the graph as it is; its result is compared
-with eager's.  `--reuse` takes the columns of torch.compile from the last results.
+with eager's.  `operators`: how many run from graphs in the second call.  `--reuse` takes the columns of torch.compile
+from the last results, in which columns added since are "-".
 """
 
 from __future__ import annotations
@@ -72,19 +73,39 @@ def run_model(name: str, system: str) -> dict[str, Any]:
     return measured
 
 
+class Operators:
+    """A backend that runs graphs as they are, and counts them and the operators that run from them."""
+
+    def __init__(self) -> None:
+        self.graphs = self.ran = 0
+
+    def backend(self, gm: Any, inputs: Any) -> Any:
+        self.graphs += 1
+        size = sum(node.op.startswith("call_") for node in gm.graph.nodes)
+
+        def run(*args: Any) -> Any:
+            self.ran += size
+            return gm.forward(*args)
+
+        return run
+
+
 def _ours(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:
     import pyframe
     from pyframe.metrics import counters
 
-    compiled = pyframe.compile(model, backend="eager")
+    operators = Operators()
+    compiled = pyframe.compile(model, backend=operators.backend)
     reasons: list[str] = []
     with _break_reasons(reasons):
         start = time.perf_counter()
         got = [run(compiled)]
         seconds = time.perf_counter() - start
     counted = {"graphs": counters["graphs"], "breaks": sum(counters["graph_breaks"].values())}
+    operators.ran = 0
     got.append(run(compiled))
-    return {**counted, "seconds": seconds, "reasons": reasons, "recompiles": counters["recompiles"]}, got
+    counted |= {"operators": operators.ran, "recompiles": counters["recompiles"]}
+    return {**counted, "seconds": seconds, "reasons": reasons}, got
 
 
 def _break_reasons(reasons: list[str]) -> Any:
@@ -107,24 +128,19 @@ def _theirs(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:
     import torch
     from torch._dynamo.utils import counters
 
-    graphs = 0
-
-    def backend(gm: Any, inputs: Any) -> Any:
-        nonlocal graphs
-        graphs += 1
-        return gm.forward
-
-    compiled = torch.compile(model, backend=backend)
+    operators = Operators()
+    compiled = torch.compile(model, backend=operators.backend)
     start = time.perf_counter()
     got = [run(compiled)]
     measured = {
         "seconds": time.perf_counter() - start,
-        "graphs": graphs,
-        "breaks": max(sum(counters["graph_break"].values()), graphs - 1),
+        "graphs": operators.graphs,
+        "breaks": max(sum(counters["graph_break"].values()), operators.graphs - 1),
         "reasons": [str(reason) for reason in counters["graph_break"]],
     }
+    operators.ran = 0
     got.append(run(compiled))
-    return measured, got
+    return {**measured, "operators": operators.ran}, got
 
 
 def child(name: str, system: str, pipe: Connection) -> None:
@@ -170,9 +186,11 @@ def row(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, An
         "equal": ours.get("equal", "error"),
         "graphs": of(ours, "graphs"),
         "breaks": of(ours, "breaks"),
+        "operators": of(ours, "operators"),
         "seconds": of(ours, "seconds"),
         "torch.compile graphs": of(theirs, "graphs"),
         "torch.compile breaks": of(theirs, "breaks"),
+        "torch.compile operators": of(theirs, "operators"),
         "torch.compile seconds": of(theirs, "seconds"),
         "first break": _shortened(ours.get("error") or next(iter(ours.get("reasons", ())), "")),
         "torch.compile error": _shortened(theirs.get("error", "")),

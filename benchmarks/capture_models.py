@@ -51,6 +51,10 @@ def pair() -> dict[str, Any]:
     return {"input_ids": _ids(), "decoder_input_ids": _ids(2, 8)}
 
 
+def pair_masked() -> dict[str, Any]:
+    return {**pair(), "attention_mask": torch.ones(2, 16), "decoder_attention_mask": torch.ones(2, 8)}
+
+
 def image(size: int = 32) -> Callable[[], dict[str, Any]]:
     return lambda: {"pixel_values": torch.randn(2, 3, size, size)}
 
@@ -621,7 +625,7 @@ _TRANSFORMERS: dict[str, tuple[Any, ...]] = {
         },
     ),
     "m2m_100": ("M2M100ForConditionalGeneration", "M2M100Config", pair, _SEQ2SEQ),
-    "longt5": ("LongT5ForConditionalGeneration", "LongT5Config", pair, {**_T5, "local_radius": 4}),
+    "longt5": ("LongT5ForConditionalGeneration", "LongT5Config", pair_masked, {**_T5, "local_radius": 4}),
     "glm": ("GlmForCausalLM", "GlmConfig", text, {**GROUPED, "head_dim": 8}),
     "biogpt": ("BioGptForCausalLM", "BioGptConfig", text, TEXT),
     "qwen3_moe": (
@@ -662,7 +666,7 @@ _TRANSFORMERS: dict[str, tuple[Any, ...]] = {
     "switch_transformers": (
         "SwitchTransformersForConditionalGeneration",
         "SwitchTransformersConfig",
-        lambda: {**pair(), "attention_mask": torch.ones(2, 16), "decoder_attention_mask": torch.ones(2, 8)},
+        pair_masked,
         {**_T5, "num_experts": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1},
     ),
 }

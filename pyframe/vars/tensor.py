@@ -118,6 +118,8 @@ class TensorVar(Var):
         return self.unsupported(tx, f"attribute {name!r}")
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if name == "data" and value is self:  # as `module.to(dtype)` does where nothing is to be done
+            return
         self.unsupported(tx, f"setting attribute {name!r}")
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

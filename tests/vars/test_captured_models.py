@@ -152,6 +152,19 @@ def test_agrees_with_eager(case):
     agree(*case)
 
 
+def test_a_module_moved_to_where_it_is():
+    module = torch.nn.Linear(3, 2)
+
+    def program(x):
+        moved = module.to(torch.float32)
+        return moved(x), moved is module
+
+    compiled = pyframe.compile(program, backend="eager", fullgraph=True)
+    weight = module.weight
+    assert torch.equal(compiled(X)[0], program(X)[0]) and compiled(X)[1]
+    assert module.weight is weight
+
+
 def test_what_keeps_its_results_is_called_once():
     LOGGER.once.cache_clear()
     Logger.said.clear()
