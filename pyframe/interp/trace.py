@@ -48,7 +48,13 @@ CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")  # effects on one object
 RAISES = "exception-in-traced-code"  # made for real even where breaks are errors: it leaves the program
 CO_GENERATOR, CO_ASYNC = 0x20, 0x80 | 0x200
 # Shared values of these types carry no identity worth remembering.
-_PLAIN = (int, float, complex, str, bytes, type(None), type, types.FunctionType, types.ModuleType)
+_PLAIN = frozenset({int, bool, float, complex, str, bytes, type(None)})
+_SHARED = (type, types.FunctionType, types.ModuleType)
+
+
+def has_identity(value: Any) -> bool:
+    """Whether two Vars of this one value would be taken for two objects; instances of subclasses of int are objects."""
+    return type(value) not in _PLAIN and not isinstance(value, _SHARED)
 
 
 def type_of(var: Var) -> type | None:
@@ -184,7 +190,7 @@ class Trace:
                 return stood[1]
             if source is not None and self._of_stand_in(source):
                 source = None
-        known = None if isinstance(value, _PLAIN) else self.memo.get(id(value))
+        known = self.memo.get(id(value)) if has_identity(value) else None
         if known is None:
             var = None
             types_ = self._varying(source)
@@ -195,7 +201,7 @@ class Trace:
             self.wrapping.add(id(value))
             var = var or wrapping.wrap(self, value, source)
             self.wrapping.discard(id(value))
-            if not isinstance(value, _PLAIN):
+            if has_identity(value):
                 self.memo[id(value)] = var
                 self.keep_alive.append(value)
             return var

@@ -15,6 +15,7 @@ from ..core.tracer import Tracer
 from . import arity, dunder
 from .base import NotConstant, Var
 from .const import ConstVar, MethodVar, fold, make
+from .fields import FieldsVar
 from .sequence import TupleVar
 
 
@@ -135,7 +136,7 @@ class FunctionVar(Var):
         if self.fn is None and name in _PARTS:
             return self._part(name)
         if name == "__dict__" and self.fn is None:
-            return make(dict(self.attrs))
+            return FieldsVar(self, tx)
         if name == "__call__":
             return self
         if name == "__get__":
@@ -170,6 +171,19 @@ class FunctionVar(Var):
             setattr(self, name.strip("_"), None if cleared else value)
         elif name == "__name__":
             self.name = value.constant()
+        else:
+            self.attrs[name] = value
+
+    def fields(self, tx: Tracer) -> dict[str, Var]:
+        """What `__dict__` of a function that the program made holds now."""
+        return {name: value for name, value in self.attrs.items() if name not in _NOT_FIELDS}
+
+    def set_field(self, tx: Tracer, name: str, value: Var | None) -> None:
+        """`__dict__[name] = value` (None deletes)."""
+        if name in _NOT_FIELDS or hasattr(types.FunctionType, name):
+            self.unsupported(tx, f"writing {name!r}, a descriptor of the class, into __dict__")
+        if value is None:
+            del self.attrs[name]
         else:
             self.attrs[name] = value
 
@@ -229,6 +243,7 @@ class _Dispatches:
 
 
 _PARTS = ("__module__", "__doc__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__")
+_NOT_FIELDS = (*_PARTS, "__name__", "__qualname__", "__type_params__")
 
 
 class BindVar(Var):

@@ -13,7 +13,6 @@ from . import dunder, slots
 from .base import NotConstant, Var
 from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
 from .iterator import ItemsIteratorVar, SizedIteratorVar
-from .lookup import lookup
 from .sequence import ListVar, TupleVar
 from .text import Late, hash_of
 
@@ -268,7 +267,7 @@ _DICT_METHODS = frozenset(
 
 def pairs_of(tx: Tracer, var: Var) -> list[tuple[Any, Var]]:
     """(key, value) of a mapping or of an iterable of pairs."""
-    if getattr(var, "kind", None) is dict and lookup(var.python_type(), "__iter__") is dict.__dict__["__iter__"]:
+    if getattr(var, "kind", None) is dict and var.python_type().__iter__ is dict.__iter__:
         var = getattr(var, "base", var)
     if isinstance(var, DictVar):
         return list(var.items.items())

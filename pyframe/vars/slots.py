@@ -97,12 +97,18 @@ def identical(tx: Tracer, left: Var, right: Var) -> bool:
     return False
 
 
+def _contents(left: Var, right: Var) -> Var:
+    """`right` as the methods of the built-in type of `left` see it: of an instance of a subclass, what it keeps."""
+    base = getattr(right, "base", None)
+    return base if type(base) is type(left) else right
+
+
 def compare(tx: Tracer, op: str, left: Var, right: Var) -> Var:
     """`left op right` of a comparison."""
     first = _overrides(left, right)
-    result = right.compare(tx, _SWAPPED[op], left) if first else left.compare(tx, op, right)
+    result = right.compare(tx, _SWAPPED[op], left) if first else left.compare(tx, op, _contents(left, right))
     if result is None:
-        result = left.compare(tx, op, right) if first else right.compare(tx, _SWAPPED[op], left)
+        result = left.compare(tx, op, _contents(left, right)) if first else right.compare(tx, _SWAPPED[op], left)
     if result is not None:
         return result
     if op in ("==", "!="):

@@ -351,8 +351,8 @@ _CONTENTS: dict[type, Callable[[Any], Any]] = {
     collections.OrderedDict: _dict_contents,
     list: lambda value: list(list.__iter__(value)),
     tuple: lambda value: tuple(tuple.__iter__(value)),
-    set: lambda value: set(set.__iter__(value)),
-    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    set: set,  # copied without a call of `__hash__` or `__eq__`
+    frozenset: frozenset,
     str: str.__str__,
     int: int.__int__,
     float: float.__float__,

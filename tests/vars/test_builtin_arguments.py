@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -154,6 +155,25 @@ def dict_of_a_dict_with_its_own_order(x: Any) -> Any:
     return list(dict(BackwardsDict(a=1, b=2)))
 
 
+def attributes_of_functions(x: Any) -> Any:
+    def inner() -> None:
+        """doc"""
+
+    inner.tag = x
+    inner.__dict__["other"] = 2
+
+    @functools.wraps(inner)
+    def outer() -> None: ...
+
+    return sorted(outer.__dict__), outer.tag, outer.other, outer.__name__, outer.__doc__, outer.__wrapped__ is inner
+
+
+def equal_to_the_built_in_type(x: Any) -> Any:
+    counted = collections.Counter("aab")
+    plain = {"a": 2, "b": 1}
+    return counted == plain, plain == counted, {"a": 1} == counted, plain != counted, counted != {}
+
+
 class Base:
     def scaled(self, x: Any, by: int) -> Any:
         return x * by
@@ -191,7 +211,9 @@ def flat(value: Any) -> Any:
     [
         step_of_zero, too_many_items, equality_that_shortens, index_that_shortens, reversed_sees_changes,
         reversed_is_lazy, with_without_exit, iter_of_no_iterator, classmethod_in_c_of_an_instance,
-        dict_of_a_dict_with_its_own_order, method_of_super_that_breaks, locals_after_a_break, locals_in_a_call,
+        dict_of_a_dict_with_its_own_order, method_of_super_that_breaks,
+        attributes_of_functions, equal_to_the_built_in_type,
+        locals_after_a_break, locals_in_a_call,
     ],
     ids=lambda fn: fn.__name__,
 )  # fmt: skip
