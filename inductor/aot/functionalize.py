@@ -98,13 +98,40 @@ def _fake(x: Any, mode: FakeTensorMode) -> Any:
 def _functional(
     fn: Callable[..., Any], decompositions: Mapping[Any, Callable[..., Any]] | None, fakes: Sequence[Any]
 ) -> torch.fx.GraphModule:
-    pure = torch.func.functionalize(fn, remove="mutations")
     try:
-        return make_fx(pure, decomposition_table=dict(decompositions or {}))(*fakes)
+        return make_fx(_pure(fn), decomposition_table=dict(decompositions or {}))(*fakes)
     except RuntimeError as error:
         if "support functionalizing" not in str(error):
             raise
         raise NotFunctional(str(error).split(".")[0]) from error  # an operator that torch has no functional form of
+
+
+def _pure(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """`fn` of a list of results without mutation, but for closing copies into its arguments. Unlike
+    `torch.func.functionalize` it leaves symbolic sizes symbolic."""
+
+    def call(*args: Any) -> list[Any]:
+        wrapped = [torch._to_functional_tensor(x) if isinstance(x, torch.Tensor) else x for x in args]
+        torch._enable_functionalization(reapply_views=True)
+        try:
+            results = [unwrapped(x) for x in fn(*wrapped)]
+        finally:
+            torch._disable_functionalization()
+        for x, functional in zip(args, wrapped):
+            new = unwrapped(functional)
+            if new is not x:
+                x.copy_(new)
+        return results
+
+    return call
+
+
+def unwrapped(x: Any) -> Any:
+    """The value of a functional tensor, with all that was written to it; anything else as it is."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    torch._sync(x)
+    return torch._from_functional_tensor(x)
 
 
 def _writes_inside(graph: torch.fx.GraphModule) -> bool:
@@ -143,7 +170,8 @@ def _mutable(x: Any) -> Any:
 
 
 def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor]) -> None:
-    if not all(isinstance(x, torch.Tensor | torch.SymInt | int) for x in inputs):
+    numbers = any(isinstance(x, FakeTensor) and x.fake_mode.shape_env for x in inputs)  # among symbols
+    if not all(isinstance(x, torch.Tensor) or (numbers and isinstance(x, torch.SymInt | int)) for x in inputs):
         raise NotFunctional("an input is not a tensor")
     if torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, *attributes) if isinstance(x, torch.Tensor)):
         raise NotFunctional("gradients are recorded")

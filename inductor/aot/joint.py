@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from .fake import fake_mode, make_fx
-from .functionalize import GraphRun, NotFunctional, attributes_of, storage_of
+from .functionalize import GraphRun, NotFunctional, attributes_of, storage_of, unwrapped
 from .memory import is_random, tidy
 from .results import Finals, InputState, Result, classify, dense
 
@@ -216,16 +216,9 @@ class _Trace:
                 found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
         finals.tangents = tangents
         each = iter(found)
-        gradients = [_value(next(each)) if requires_grad else None for requires_grad, _ in self.grads]
-        returned = [_value(x) for x in finals.returned]
-        return [returned, [_value(x) for _, x in finals.written], gradients, [_value(x) for x in tangents]]
-
-
-def _value(x: torch.Tensor | None) -> torch.Tensor | None:
-    if x is None:
-        return None
-    torch._sync(x)
-    return torch._from_functional_tensor(x)
+        gradients = [unwrapped(next(each)) if requires_grad else None for requires_grad, _ in self.grads]
+        returned = [unwrapped(x) for x in finals.returned]
+        return [returned, [unwrapped(x) for _, x in finals.written], gradients, [unwrapped(x) for x in tangents]]
 
 
 def _tangent(x: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,5 @@
 """Graphs compiled once for many sizes: every operator sample, and what is particular to sizes that are not known."""
 
-import random
 import sys
 from pathlib import Path
 
