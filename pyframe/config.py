@@ -9,6 +9,7 @@ A setting that `compile(options=...)` also has is a default there.  Unknown name
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -42,8 +43,16 @@ SETTINGS: dict[str, Setting] = {
     "suppress_errors": Setting(
         False, bool, "Errors of a backend and of pyframe itself are one warning, and the frame runs eagerly."
     ),
+    "reorderable_logging_functions": Setting(
+        set(), set,
+        "Functions such as print, warnings.warn and methods of loggers whose calls do not break the graph: they are "
+        "made when it has run, in their order, and tensors among their arguments are what they are then.",
+    ),
+    "ignore_logging_functions": Setting(
+        set(), set, "Functions and methods, such as those of loggers, whose calls are left out of captured code."
+    ),
 }
-_values: dict[str, Any] = {name: setting.default for name, setting in SETTINGS.items()}
+_values: dict[str, Any] = {name: copy.copy(setting.default) for name, setting in SETTINGS.items()}
 
 
 def _setting(name: str) -> Setting:

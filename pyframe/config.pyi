@@ -8,6 +8,8 @@ recompile_limit: int
 fail_on_recompile_limit_hit: bool
 error_on_recompile: bool
 suppress_errors: bool
+reorderable_logging_functions: set[Any]
+ignore_logging_functions: set[Any]
 
 class Setting:
     default: Any

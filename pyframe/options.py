@@ -35,6 +35,14 @@ class Options:
     def recompile_limit(self) -> int:
         return config.recompile_limit if self.limit is None else self.limit
 
+    @property
+    def reorderable_logging_functions(self) -> set[Any]:
+        return config.reorderable_logging_functions  # type: ignore[no-any-return]
+
+    @property
+    def ignore_logging_functions(self) -> set[Any]:
+        return config.ignore_logging_functions  # type: ignore[no-any-return]
+
 
 _USER_OPTIONS: dict[str, tuple[type, str]] = {"recompile_limit": (int, "limit"), "strict": (bool, "strict")}
 

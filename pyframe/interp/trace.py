@@ -31,6 +31,7 @@ from ..emit.output import End, OutputBuilder, TraceResult
 from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..vars import builtins as _builtins
+from ..vars import put_off as logged
 from ..vars import strictness, unknown
 from ..vars import wrap as wrapping
 from ..vars.base import NotConstant, Var
@@ -112,6 +113,7 @@ class Trace:
         self.effects = EffectLog()
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
+        self.logs = bool(options.reorderable_logging_functions or options.ignore_logging_functions)
         self.stand_ins: dict[int, tuple[Any, Var]] = {}  # objects made while tracing, see `vars.made_class`
         self.wrapping: set[int] = set()  # objects whose Var is being made
         self.frames: list[Frame] = []
@@ -220,6 +222,10 @@ class Trace:
         return self.varying.get(source, ())
 
     def call(self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if self.logs:
+            put_off = logged.put_off(self, fn, args, kwargs)
+            if put_off is not None:
+                return put_off
         return fn.call(self, list(args), dict(kwargs))
 
     def getattr(self, obj: Var, name: str) -> Var:
