@@ -43,6 +43,7 @@ from .runtime.cuda import load_cubins
 from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec
 from .schedule import print_schedule, schedule
+from .segments import cut, must_be_cut
 from .specialize import SPECIAL, Sizes, Specialized, is_symbolic
 from .stages import show
 from .template import spec_at
@@ -60,6 +61,15 @@ class CompileReport:
     kernels: int = 0
     externs: int = 0
     fallback: str | None = None
+
+    def add(self, piece: CompileReport) -> None:
+        """Take in what became of a piece of the graph."""
+        for name, seconds in piece.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.cache = piece.cache
+        self.kernels += piece.kernels
+        self.externs += piece.externs
+        self.fallback = self.fallback or piece.fallback
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -105,6 +115,8 @@ def compile_fx(
     """
     chosen = CompileOptions.of(options)
     report = gm.meta["compile_report"] = CompileReport()
+    if must_be_cut(gm):
+        return cut(gm, functools.partial(_compile_piece, report=report, options=options))
     if is_symbolic(example_inputs):
         again, many = functools.partial(compile_fx, options=options), functools.partial(_compile_sizes, options=chosen)
         return Specialized(gm, again, example_inputs, many)
@@ -119,6 +131,15 @@ def compile_fx(
             raise CompileError(f"the graph could not be compiled: {error}") from error
         _warn_once(f"a graph runs with ATen operators, not compiled: {error}")
         return gm.forward
+
+
+def _compile_piece(
+    gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, options: Mapping[str, Any] | None
+) -> Callable[..., Any]:
+    """A piece of a graph that was cut, counted in the report of the whole."""
+    call = compile_fx(gm, inputs, options=options)
+    report.add(gm.meta["compile_report"])
+    return call
 
 
 def _tensors(gm: fx.GraphModule, inputs: Sequence[Any]) -> Iterator[torch.Tensor]:

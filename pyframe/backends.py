@@ -11,6 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from inductor.aot.fake import make_fx
+from inductor.aot.higher_order import runnable
+from inductor.segments import must_be_cut
 from inductor.specialize import Specialized, is_symbolic
 
 from .errors import UserError
@@ -56,13 +58,15 @@ def find_backend(backend: Any, strict: bool = False) -> Backend:
 @register_backend("eager")
 def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Runs the captured graph as it is."""
-    return gm.forward
+    return runnable(gm).forward
 
 
 @register_backend("aot_eager")
 def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The graph lowered to ATen operators, run one by one: tells a fault of the capture from one of code generation.
-    Where gradients are recorded, runs the captured graph as it is."""
+    Where gradients are recorded or results depend on data, runs the captured graph as it is."""
+    if must_be_cut(gm):
+        return runnable(gm).forward
     if torch.is_grad_enabled() and any(x.requires_grad for x in example_inputs if isinstance(x, torch.Tensor)):
         return gm.forward
     if is_symbolic(example_inputs):

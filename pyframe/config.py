@@ -40,6 +40,14 @@ SETTINGS: dict[str, Setting] = {
         False, bool, "RecompileLimitExceeded when the recompile limit is reached, in place of one warning."
     ),
     "error_on_recompile": Setting(False, bool, "RecompileError whenever a function would be captured again."),
+    "capture_scalar_outputs": Setting(
+        True, bool, "Numbers read from tensors (.item(), .tolist(), int(), float()) stay in the graph, as symbols of "
+        "which nothing is known while tracing; else, and in loops, they break it."
+    ),
+    "capture_dynamic_output_shape_ops": Setting(
+        True, bool, "Operators whose result size depends on data (nonzero, unique, boolean masks) stay in the graph; "
+        "else, and in loops, they break it."
+    ),
     "suppress_errors": Setting(
         False, bool, "Errors of a backend and of pyframe itself are one warning, and the frame runs eagerly."
     ),

@@ -7,6 +7,8 @@ from typing import Any
 recompile_limit: int
 fail_on_recompile_limit_hit: bool
 error_on_recompile: bool
+capture_scalar_outputs: bool
+capture_dynamic_output_shape_ops: bool
 suppress_errors: bool
 reorderable_logging_functions: set[Any]
 ignore_logging_functions: set[Any]

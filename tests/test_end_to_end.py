@@ -165,6 +165,7 @@ def explicit(x):
 
 
 @pytest.mark.parametrize("fn", [branch, item, explicit])
+@pyframe.config.patch(capture_scalar_outputs=False)
 def test_break_and_resume(fn):
     check(fn, X, graphs=2, breaks=1)
     check(fn, -X - 5)
@@ -211,6 +212,7 @@ def test_grad_mode_is_guarded():
     assert fast(w).requires_grad
 
 
+@pyframe.config.patch(capture_scalar_outputs=False)
 def test_fullgraph_error_names_break_and_line():
     with pytest.raises(pyframe.Unsupported) as error:
         pyframe.compile(item, backend="eager", fullgraph=True)(X)
@@ -294,6 +296,7 @@ def test_disable_and_is_compiling():
     assert not pyframe.is_compiling()
 
 
+@pyframe.config.patch(capture_scalar_outputs=False)
 def test_explain_report():
     report = pyframe.explain(item)(X)
     text = str(report)

@@ -70,8 +70,8 @@ import torch
 x = torch.arange(3.0)
 
 def f(x):
-    largest = x.max().item()  # breaks here
-    return x / largest
+    largest = x.max().numpy()  # breaks here
+    return x / x.max(), largest
 """,
         """
 import torch
@@ -79,28 +79,51 @@ import torch
 x = torch.arange(3.0)
 
 def f(x):
-    largest = x.max()  # a tensor with no dimensions divides as a number does
-    return x / largest
+    return x / x.max(), x.max()  # and .numpy() is called outside
 """,
+        same=False,
     ),
     "data-dependent-shape": Example(
         """
 import torch
 
-x = torch.tensor([1.0, -2.0, 3.0])
+x = torch.tensor([1.0, -2.0, 3.0, -4.0])
 
 def f(x):
-    positive = x[x > 0]  # breaks here
-    return positive.sum()
+    positive, negative = x[x > 0], x[x < 0]
+    return positive * negative  # breaks here
 """,
         """
 import torch
 
-x = torch.tensor([1.0, -2.0, 3.0])
+x = torch.tensor([1.0, -2.0, 3.0, -4.0])
 
 def f(x):
-    positive = torch.where(x > 0, x, 0.0)
-    return positive.sum()
+    positive, negative = x[x > 0], x[x < 0]
+    torch._check(positive.shape[0] == negative.shape[0])  # nothing is broadcast
+    return positive * negative
+""",
+    ),
+    "control-flow-operator": Example(
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    y = x + 1
+    with torch.no_grad():
+        return torch.cond(y.sum() > 0, lambda y: y.mul_(2).sin(), torch.cos, (y,))  # breaks here
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    y = x + 1
+    with torch.no_grad():
+        return torch.cond(y.sum() > 0, lambda y: y.mul(2).sin(), torch.cos, (y,))
 """,
     ),
     "builtin-side-effect": Example(

@@ -45,20 +45,26 @@ def describe(kind: str, detail: str, stack: Sequence[UserLine]) -> str:
 
 _row(
     "data-dependent-branch",
-    "Python control flow asked for the truth of a tensor whose value is known only at run time.",
+    "Python control flow asked for the truth of a tensor, or for a number computed of one, known only at run time.",
     "Use torch.where(cond, a, b) in place of `if`, or torch.cond.",
     "If the value never changes, compute it outside the compiled function.",
 )
 _row(
     "tensor-to-python",
-    "A tensor was converted to a Python value (.item(), .tolist(), int(), float(), numpy()).",
+    "A tensor was converted to a Python value that the graph cannot make: numpy(), text, a number in a loop.",
     "Keep the value as a 0-d tensor and compute with it as such.",
     "Move the conversion out of the compiled function.",
 )
 _row(
     "data-dependent-shape",
     "The size of an operator's result depends on the values of its inputs.",
+    "Say what is known of such sizes with torch._check: which of them are equal, what bounds them.",
     "Use a form with a fixed size (torch.where with three arguments, a mask multiplication).",
+)
+_row(
+    "control-flow-operator",
+    "A branch or body of torch.cond, torch.while_loop or scan does something that a graph of its own cannot hold.",
+    "Let branches be functions of their arguments: no writes to objects or tensors of outside, results alike in both.",
 )
 _row(
     "builtin-side-effect",

@@ -130,6 +130,20 @@ class ConstSource(Source):
         return self.label
 
 
+@dataclass(frozen=True, slots=True)
+class MadeSource(Source):
+    """A number that the graph itself makes, number ``index`` of them: known after the guards, so no guard may ask for
+    it.  ``holder.node`` is the graph node."""
+
+    index: int
+    holder: Any = field(hash=False, compare=False)
+    label: str = field(hash=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+
 # ---- steps -----------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,15 +13,17 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 
+from .. import config
 from ..core.expr import Number, Tree, sources
 from ..core.guard import Guard, UserLine
-from ..core.source import Source
+from ..core.source import MadeSource, Source
 from ..core.tracer import Tracer
 from ..errors import Restart, SkipFrame, UserError
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
+from ..vars.derivatives import HeldVar
 from ..vars.dynamic import Seen, fake_of
 from ..vars.mapping import DictVar
 from ..vars.namedtuple import NamedTupleVar
@@ -27,6 +31,8 @@ from ..vars.numpyfn import NumpyNumberVar
 from ..vars.sequence import ListVar, SliceVar, TupleVar
 from ..vars.symint import SYMBOLIC_OPS, NumberVar
 from ..vars.tensor import TAKES_FLOATS, TensorVar
+from .loops import loops_of
+from .made import Made, new_numbers, size_of, truth_as_int
 
 # Calls whose node must stay although nobody uses its value.
 _EFFECTFUL = {torch._C._set_grad_enabled}
@@ -46,7 +52,8 @@ class GraphBuilder:
         self.numbers: dict[Source, Any] = {}
         self.promised: set[Source] = set()
         self._shapes: Any = None
-        self._number_nodes: dict[Tree, fx.Node] = {}
+        self._number_nodes: dict[tuple[fx.Graph, Tree], fx.Node] = {}
+        self._modules: dict[fx.Graph, torch.nn.Module] = {}  # the graphs that operators of a graph take, by its own
         self._takes_floats = False
         self._by_example = False  # whether the arguments of a call hold a float that varies
         self.graph = fx.Graph()
@@ -59,7 +66,8 @@ class GraphBuilder:
         self._modes: list[Any] = []
         self.only_constants = False  # numbers that vary break the graph
         self._outer: list[fx.Graph] = []  # around the graph of a transformed function, outermost first
-        self._lifted: list[dict[fx.Node, TensorVar]] = []  # of each nested graph: its inputs for nodes of outside
+        self._lifted: list[dict[fx.Node, Any]] = []  # of each nested graph: its inputs for values of outside
+        self._transforms = 0  # how many of the nested graphs are of functions that torch.func transforms
 
     def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
         """The finished graph: gives the tuple of `outputs` (TensorVars) and leaves grad mode as it found it."""
@@ -72,7 +80,10 @@ class GraphBuilder:
             raise SkipFrame("a tensor of inside a transformed function is used outside of it")
         self.graph.output(tuple(var.node for var in outputs))
         self.graph.lint()
-        return fx.GraphModule(torch.nn.Module(), self.graph)
+        return self._module(self.graph)
+
+    def _module(self, graph: fx.Graph) -> fx.GraphModule:
+        return fx.GraphModule(self._modules.pop(graph, None) or torch.nn.Module(), graph)
 
     # ---- inputs ----
     def input(self, source: Source, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None) -> TensorVar:
@@ -99,15 +110,29 @@ class GraphBuilder:
         """The node that computes a number, or its value where it is a constant."""
         if isinstance(tree, Number):
             return tree.value
-        node = self._number_nodes.get(tree)
+        node = self._number_nodes.get((self.graph, tree))
         if node is None:
             if isinstance(tree, Source):
-                node = self._placeholder(tree, self.numbers[tree])
+                node = self._given(tree)
             else:
                 args = tuple(self.number(arg) for arg in tree.args)
                 node = self._annotate(self.graph.call_function(SYMBOLIC_OPS[tree.op], args))
-            self._number_nodes[tree] = node
+            self._number_nodes[self.graph, tree] = node
         return node
+
+    def _given(self, source: Source) -> fx.Node:
+        """The node of a number that is not computed of others."""
+        outermost = self._outer[0] if self._outer else self.graph
+        if isinstance(source, MadeSource):
+            node = source.holder.node
+        elif (known := self._number_nodes.get((outermost, source))) is not None:
+            node = known
+        else:
+            node = self._number_nodes[outermost, source] = self._placeholder(source, self.numbers[source])
+        if node.graph is self.graph:
+            return node
+        sym = self.numbers[source]
+        return self._lift(node, NumberVar(self.tx, source, sym), sym)
 
     @property
     def shapes(self) -> Any:
@@ -117,10 +142,36 @@ class GraphBuilder:
 
             tx = self.tx
             assert tx is not None
-            self._shapes = Shapes(lambda: tx.user_line() if tx.frames else None, tx)
+            self._shapes = Shapes(
+                lambda: tx.user_line() if tx.frames else None,
+                tx,
+                config.capture_scalar_outputs and not self.seen.concrete,
+                config.capture_dynamic_output_shape_ops and not self.seen.concrete,
+            )
             self.fake_mode.shape_env = self._shapes
             self.fake_mode.static_shapes = False
         return self._shapes
+
+    @property
+    def makes_numbers(self) -> bool:
+        """Whether numbers read from tensors stay in the graph, here."""
+        return config.capture_scalar_outputs and self._makes()
+
+    @property
+    def makes_sizes(self) -> bool:
+        """Whether operators whose result size depends on data stay in the graph, here."""
+        return config.capture_dynamic_output_shape_ops and self._makes()
+
+    def _makes(self) -> bool:
+        """Not in a loop, whose body is rather a graph that runs as often as it is entered, nor in what torch.func
+        transforms."""
+        tx = self.tx
+        assert tx is not None
+        if self.seen.concrete or self._transforms:
+            return False
+        return tx.options.fullgraph or bool(self._outer) or not any(
+            frame.at in members for frame in tx.frames for members in loops_of(frame.code).values()
+        )
 
     def relations(self) -> list[Guard]:
         """What the capture assumed of symbolic sizes and ints, as guards.  UserError if that breaks a promise."""
@@ -144,11 +195,13 @@ class GraphBuilder:
         first = next(iter(graph.nodes), None)
         return graph.inserting_before(first)
 
-    # ---- graphs of transformed functions ----
-    def enter_nested(self) -> fx.Graph:
-        """Build a graph of its own from here on."""
+    # ---- graphs of functions that operators take ----
+    def enter_nested(self, transform: bool = True) -> fx.Graph:
+        """Build a graph of its own from here on; `transform`: of a function that torch.func transforms, whose tensors
+        cannot be asked for their values."""
         self._outer.append(self.graph)
         self._lifted.append({})
+        self._transforms += transform
         self.graph = fx.Graph()
         return self.graph
 
@@ -158,35 +211,86 @@ class GraphBuilder:
         node.meta["val"] = fake
         return TensorVar(node, fake)
 
-    def leave_nested(self, nested: fx.Graph, outputs: Sequence[TensorVar]) -> tuple[fx.GraphModule, list[TensorVar]]:
-        """The finished nested graph, and the tensors of outside to be passed after its arguments."""
+    def nested_number(self) -> Var:
+        """An int that is an argument of the nested graph, of which nothing is known."""
+        node = self.graph.placeholder(f"arg{len(self.graph.nodes)}")
+        sym = node.meta["val"] = self.shapes.create_unbacked_symint()
+        self._note(sym, lambda: node)
+        return make(sym)
+
+    def leave_nested(
+        self, nested: fx.Graph, outputs: Sequence[Var], transform: bool = True, single: bool = False
+    ) -> tuple[fx.GraphModule, list[Var]]:
+        """The finished nested graph, and the values of outside to be passed after its arguments; `single`: it gives its
+        one output, not a tuple."""
         assert self.graph is nested
-        nested.output(tuple(self._node(var) for var in outputs))
+        nodes = tuple(self._value(var, fake=False) for var in outputs)
+        nested.output(nodes[0] if single else nodes)
         lifted = self._lifted.pop()
         places = list(nested.find_nodes(op="placeholder"))
         self.graph = self._outer.pop()
+        self._transforms -= transform
         nested.lint()
         ordered = sorted(lifted.items(), key=lambda pair: places.index(pair[0]))
-        return fx.GraphModule(torch.nn.Module(), nested), [var for _, var in ordered]
+        return self._module(nested), [var for _, var in ordered]
 
     def _node(self, var: TensorVar) -> fx.Node:
         """The node of a tensor in the graph being built: in a nested graph, what is of outside becomes an argument."""
-        node = var.node
-        if node.graph is self.graph:
-            return node
+        return var.node if var.node.graph is self.graph else self._lift(var.node, var, var.fake)
+
+    def _lift(self, node: fx.Node, var: Var, value: Any) -> fx.Node:
+        """An argument of the nested graph for a value of outside."""
         tx = self.tx
         assert tx is not None
         if node.graph not in self._outer:
-            return tx.graph_break("unsupported-object", "a tensor of inside a transformed function, used outside of it")
+            return tx.graph_break("unsupported-object", "a value of inside a transformed function, used outside of it")
         for inside, known in self._lifted[-1].items():
             if known is var:
                 return inside
         last = self.graph.find_nodes(op="placeholder")
         with self.graph.inserting_after(last[-1]) if last else self.graph.inserting_before():
             inside = self.graph.placeholder(f"lifted{len(self._lifted[-1])}")
-        inside.meta["val"] = var.fake
+        inside.meta["val"] = value
+        if isinstance(value, torch.Tensor):
+            inside.meta["version"] = value._version
         self._lifted[-1][inside] = var
         return inside
+
+    def attach(self, name: str, gm: fx.GraphModule) -> fx.Node:
+        """A graph as an argument of operators: a submodule of the module to be, read by its name."""
+        root = self._modules.setdefault(self.graph, torch.nn.Module())
+        number = sum(other.startswith(f"{name}_") for other, _ in root.named_children())
+        setattr(root, f"{name}_{number}", gm)
+        return self._annotate(self.graph.get_attr(f"{name}_{number}"))
+
+    def lifted_fakes(self) -> list[torch.Tensor]:
+        """The tensors of outside that the nested graph reads so far."""
+        return [var.fake for var in self._lifted[-1].values() if isinstance(var, TensorVar)]
+
+    def changes_lifted(self) -> bool:
+        """Whether the nested graph writes to a tensor of outside."""
+        lifted = self._lifted[-1].items()
+        return any(isinstance(v, TensorVar) and v.fake._version != node.meta["version"] for node, v in lifted)
+
+    @property
+    def in_transform(self) -> bool:
+        """Whether a function is being traced that torch.func transforms."""
+        return self._transforms > 0
+
+    def record(self, target: Callable[..., Any], args: Sequence[Any], results: Sequence[Any]) -> list[Var]:
+        """`target(*args)` as a node that gives a tuple: fake tensors, and None for ints of which nothing is known."""
+        node = self._annotate(self.graph.call_function(target, tuple(self._value(arg, fake=False) for arg in args)))
+        found: list[Var] = []
+        for index, result in enumerate(results):
+            part = self._annotate(self.graph.call_function(operator.getitem, (node, index)))
+            if result is not None:
+                part.meta["val"] = result
+                found.append(TensorVar(part, result))
+                continue
+            sym = part.meta["val"] = self.shapes.create_unbacked_symint()
+            self._note(sym, lambda part=part: part)
+            found.append(make(sym))
+        return found
 
     # ---- operations ----
     def call(self, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Var:
@@ -202,8 +306,8 @@ class GraphBuilder:
         return self._add("call_method", name, run, args, kwargs)
 
     def effect(self, target: Callable[..., Any], *args: Any) -> None:
-        """A node for its effect only (switching grad mode)."""
-        self._annotate(self.graph.call_function(target, args))
+        """A node for its effect only (switching grad mode, a check)."""
+        self._annotate(self.graph.call_function(target, tuple(self._value(arg, fake=False) for arg in args)))
 
     def enter_mode(self, enter: Callable[..., Any], leave: Callable[[Any], Any], args: tuple[Any, ...]) -> Any:
         """Enter a mode, here and in the graph; gives what `exit_mode` takes."""
@@ -243,12 +347,19 @@ class GraphBuilder:
         node_args = tuple(self._value(a, fake=False) for a in args)
         node_kwargs = {k: self._value(v, fake=False) for k, v in kwargs.items()}
         label = target if isinstance(target, str) else getattr(target, "__name__", repr(target))
+        if label in ("squeeze", "squeeze_") and any(map(_has_unbacked_size, fake_args)):
+            tx.graph_break("data-dependent-shape", f"{label} of a tensor whose sizes are not known")
+        assumed = 0 if self._shapes is None else self._shapes.num_deferred_runtime_asserts
         try:
             with self.fake_mode, self._kernels():
                 result = run(*fake_args, **fake_kwargs)
         except DataDependentOutputException as error:
+            if self._begins(self.makes_numbers):
+                return self._add(kind, target, run, args, kwargs)
             tx.graph_break("tensor-to-python", f"{label} reads a value of a tensor ({error})")
         except DynamicOutputShapeException as error:
+            if self._begins(self.makes_sizes):
+                return self._add(kind, target, run, args, kwargs)
             tx.graph_break("data-dependent-shape", f"{label}: what {error} gives has a size that depends on the data")
         except (NotImplementedError, torch._subclasses.fake_tensor.UnsupportedFakeTensorException) as error:
             self._try_concrete()
@@ -260,6 +371,11 @@ class GraphBuilder:
                 tx.graph_break("data-dependent-branch", f"{label}: depends on {error.cond}")
             self._try_concrete()
             tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
+        if self._shapes is not None:
+            self._refuse_new(label, result)
+        if self._shapes is not None and self._shapes.num_deferred_runtime_asserts > assumed:
+            # where it does not hold, the operator may still work, and give something else: broadcast, for one
+            tx.graph_break("data-dependent-shape", f"{label} takes {self._shapes.last_assumption()} to be true")
         if self._by_example:
             _forget_values(result)
         node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
@@ -267,6 +383,41 @@ class GraphBuilder:
         if isinstance(result, str) and tensors and target != "type":
             tx.graph_break("tensor-to-python", f"{label} gives text about a tensor")
         return self._wrap(node, result, tensors)
+
+    def _begins(self, allowed: bool) -> bool:
+        """Whether an operator that needs symbols is to be run again, now that there are."""
+        if self._shapes is not None or not allowed:
+            return False
+        return self.shapes is not None
+
+    def _refuse_new(self, label: str, result: Any) -> None:
+        """Break where an operator made numbers that are not to be in the graph."""
+        tx = self.tx
+        assert tx is not None
+        for part in result if isinstance(result, tuple | list) else (result,):
+            sizes = isinstance(part, torch.Tensor)
+            new = next(new_numbers(part, self._shapes.is_new), None) is not None
+            truth = isinstance(part, torch.SymBool) and self._shapes.new_truth(part) is not None
+            if sizes and new and not self.makes_sizes:
+                tx.graph_break("data-dependent-shape", f"{label} gives a tensor whose size depends on the data")
+            if not sizes and (new or truth) and not self.makes_numbers:
+                tx.graph_break("tensor-to-python", f"{label} reads a value of a tensor")
+
+    def _note(self, value: Any, build: Callable[[], fx.Node]) -> Any:
+        """From here on `value`, a new symbol, is known as what the node that `build` gives computes."""
+        holder = Made(self.graph, value, build)
+        source = MadeSource(len(self.shapes.source_of), holder, f"{value}")
+        self.shapes.source_of[value.node.expr] = source
+        self.numbers[source] = value
+        return holder
+
+    def _note_new(self, node: fx.Node, result: Any) -> None:
+        """Find the numbers that an operator made."""
+        self._shapes.pending_fresh_unbacked_symbols.clear()
+        for dim, value in new_numbers(result, self._shapes.is_new):
+            self._note(value, (lambda: node) if dim is None else size_of(self.graph, node, dim))
+        if isinstance(result, torch.SymBool) and (symbol := self._shapes.new_truth(result)) is not None:
+            self._note(symbol, truth_as_int(self.graph, node))
 
     def _try_concrete(self) -> None:
         """After a failure with symbolic sizes, which an operator may not know: trace again without any."""
@@ -289,10 +440,14 @@ class GraphBuilder:
             return value
         if isinstance(value, TensorVar):
             return value.fake if fake else self._node(value)
+        if isinstance(value, HeldVar):
+            if value.node.graph is not self.graph:
+                return self.tx.graph_break("unsupported-object", "a function of outside, in a transformed function")
+            return value.held if fake else value.node
         if isinstance(value, NumberVar):
-            if value.is_constant() or (value.sym is None and not self._takes_floats):
+            if value.is_constant() or (value.sym is None and (self._outer or not self._takes_floats)):
                 return value.constant()
-            if self._outer or self.only_constants:
+            if self.only_constants:
                 assert self.tx is not None
                 self.tx.graph_break("unsupported-object", f"{value.describe()} varies, in a transformed function")
             if fake:
@@ -328,7 +483,11 @@ class GraphBuilder:
                     arg.node = node
                     return arg
             node.meta["val"] = result
+            if self._shapes is not None:
+                self._note_new(node, result)
             return TensorVar(node, result, None, type(result))
+        if isinstance(result, types.FunctionType | functools.partial):
+            return HeldVar(node, result, 0)
         if isinstance(result, (tuple, list)) and any(isinstance(r, torch.Tensor) for r in result):
             items = []
             for i, item in enumerate(result):
@@ -341,10 +500,20 @@ class GraphBuilder:
             if type(result) is not tuple:  # torch.return_types.*: fields by name and by position
                 return NamedTupleVar(type(result), items)
             return TupleVar(items)
-        if node.op == "call_function" and node.target not in _EFFECTFUL or node.op == "call_method":
+        made = len(self.numbers)
+        if self._shapes is not None:
+            self._note_new(node, result)
+        if len(self.numbers) > made:
+            node.meta["val"] = result
+        elif node.op == "call_function" and node.target not in _EFFECTFUL or node.op == "call_method":
             if not node.users and result is not None:
                 self.graph.erase_node(node)
         return make(result) if not isinstance(result, (torch.dtype, torch.device)) else ConstVar(result)
+
+
+def _has_unbacked_size(value: Any) -> bool:
+    sizes = value.shape if isinstance(value, torch.Tensor) else ()
+    return any(isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size)) for size in sizes)
 
 
 def _about(guard: Guard, source: Source) -> bool:

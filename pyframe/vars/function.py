@@ -55,6 +55,10 @@ if hasattr(dataclasses, "_recursive_repr"):
     _GUARDS_RECURSION.add(dataclasses._recursive_repr(repr).__code__)
 
 
+# Models of functions that other functions make, by their code: (tx, their cells by name, arguments).
+CLOSURES: dict[types.CodeType, Callable[[Tracer, dict[str, Var], list[Var], dict[str, Var]], Var]] = {}
+
+
 class FunctionVar(Var):
     """A function written in Python: one that exists (`fn`), or one the program made (`fn` None)."""
 
@@ -195,6 +199,8 @@ class FunctionVar(Var):
             return self._dispatched(tx, args[0])
         if self.code in _GUARDS_RECURSION:
             return tx.call(self.getattr_(tx, "__wrapped__"), args, kwargs)
+        if (closure := CLOSURES.get(self.code)) is not None:
+            return closure(tx, dict(zip(self.code.co_freevars, self.cells(tx))), list(args), dict(kwargs))
         return tx.inline(self, args, kwargs)
 
     def _dispatched(self, tx: Tracer, cls: Var) -> Var:

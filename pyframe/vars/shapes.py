@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import sympy
+import torch
 from torch._guards import Source as TorchSource
 from torch._logging import trace_structured
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, SLoc
@@ -15,7 +16,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from inductor.aot.standins import light_torch
 
-from ..core.expr import Expr, Number, Tree
+from ..core.expr import Expr, Number, Tree, text
 from ..core.guard import Guard, UserLine
 from ..core.source import Source
 
@@ -56,12 +57,15 @@ class _Place(str):
 class Shapes(ShapeEnv):
     """`user_line` gives the place being traced: each guard remembers its own."""
 
-    def __init__(self, user_line: Callable[[], UserLine | None], tx: Any) -> None:
+    def __init__(
+        self, user_line: Callable[[], UserLine | None], tx: Any, numbers: bool = False, sizes: bool = False
+    ) -> None:
+        """`numbers`, `sizes`: whether operators may make new symbols, as numbers and as sizes."""
         # torch's structured log finds out at its first record that nobody listens; those of symbols load its compiler.
         trace_structured("pyframe_shapes", suppress_context=True, expect_trace_id=False)
         with light_torch:
             super().__init__(
-                duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
+                duck_shape=False, allow_scalar_outputs=numbers, allow_dynamic_output_shape_ops=sizes
             )
         self.user_line, self.tx = user_line, tx
         self.source_of: dict[sympy.Symbol, Source] = {}
@@ -103,6 +107,11 @@ class Shapes(ShapeEnv):
             self._constrain_range_for_size(found.node.expr)
         return found
 
+    def as_size(self, number: torch.SymInt) -> None:
+        """Let it be known that an unbacked number is used as a size: 0 and 1 are nothing special."""
+        if isinstance(number.node.expr, sympy.Symbol):
+            self._constrain_range_for_size(number.node.expr)
+
     def narrow(self, source: Source, least: int | None, most: int | None) -> None:
         """Let it be known that `source` lies between these, which a guard checks."""
         symbol = self.symbols[source].node.expr
@@ -112,6 +121,23 @@ class Shapes(ShapeEnv):
         """The only value that the guards leave to `source`; None if there are others."""
         expr = self.simplify(self.symbols[source].node.expr)
         return int(expr) if expr.is_number else None
+
+    def is_new(self, expr: Any) -> bool:
+        """Whether an expression is a symbol that an operator made and nobody has named yet."""
+        return isinstance(expr, sympy.Symbol) and expr not in self.source_of
+
+    def new_truth(self, value: torch.SymBool) -> Any:
+        """The SymInt of the new symbol in a truth `symbol == 1`, which is how torch makes them; None if it is none."""
+        expr = value.node.expr
+        found = next(iter(expr.free_symbols), None) if isinstance(expr, sympy.Eq) else None
+        if found is None or not self.is_new(found):
+            return None
+        return self.create_symintnode(found, hint=None)
+
+    def last_assumption(self) -> str:
+        """What was last taken to be true of numbers that no guard can ask for."""
+        made = [each for group in self.deferred_runtime_asserts.values() for each in group]
+        return text(tree) if (tree := self.tree_or_none(made[-1].expr)) is not None else str(made[-1].expr)
 
     # ---- expressions ----
     def tree(self, expr: Any) -> Tree:

@@ -29,6 +29,7 @@ SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
     **OPS, "min": torch.sym_min, "max": torch.sym_max, "not": torch.sym_not, "int": torch.sym_int,
     "float": torch.sym_float, "sqrt": torch._sym_sqrt, "and": operator.and_, "or": operator.or_,
 }  # fmt: skip
+_WHY = "which is computed of tensors or was marked as unbacked"
 _UNARY = {"-": "neg", "+": "pos", "~": "~"}
 _DIVIDES = ("/", "//", "%")
 _METHODS = {"__abs__": "abs", "__float__": "float", "__floor__": "floor", "__ceil__": "ceil"}
@@ -74,7 +75,7 @@ class NumberVar(Var):
         try:
             return kind(sym)
         except GuardOnDataDependentSymNode:
-            return self.tx.graph_break("data-dependent-branch", f"the value of {self.tree} was marked as unbacked")
+            return self.tx.graph_break("data-dependent-branch", f"the program needs to know {self.tree}, {_WHY}")
 
     def known(self) -> ConstVar:
         return ConstVar(self.constant())
@@ -182,7 +183,10 @@ def from_symbolic(value: Any) -> Var:
     shapes = node.shape_env
     tree = shapes.tree_or_none(node.expr)
     if tree is None:  # of an operator that we cannot repeat: known from here on
-        return ConstVar(_TYPES[type(value)](value))
+        try:
+            return ConstVar(_TYPES[type(value)](value))
+        except GuardOnDataDependentSymNode:
+            return shapes.tx.graph_break("data-dependent-branch", f"the program needs to know {node.expr}, {_WHY}")
     return NumberVar(shapes.tx, tree, value)
 
 

@@ -49,8 +49,10 @@ TO_PYTHON = {
     "__repr__", "__str__", "__format__", "__hash__", "__array__", "__dlpack__", "__reduce__", "__reduce_ex__",
     "is_shared", "is_pinned", "__contains__",
 }  # fmt: skip
-# Those that give numbers: answered for a tensor whose value is known.
+# Those that give numbers: answered for a tensor whose value is known, else made by the graph, where it can.
 TO_NUMBERS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
+MADE_NUMBERS = {"item", "tolist", "__int__", "__float__", "__index__"}
+MOST_ITEMS = 64  # of a tensor that .tolist() reads one by one
 # Methods that change what kind of tensor the object is; left to the real interpreter.
 METADATA_MUTATION = {
     "resize_", "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
@@ -127,6 +129,8 @@ class TensorVar(Var):
             return deepcopy_tensor(tx, self, args[0])
         if name in TO_NUMBERS and self.known is not None:
             return fold(tx, getattr(self.known, name), *(arg.constant() for arg in args))
+        if name in MADE_NUMBERS and not args and tx.graph.makes_numbers:
+            return self._numbers(tx, name)
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
         if name in METADATA_MUTATION:
@@ -148,6 +152,23 @@ class TensorVar(Var):
             return ConstVar(None)
         return tx.graph.call_method(name, [self, *args], kwargs)
 
+    def _numbers(self, tx: Tracer, name: str) -> Var:
+        """What the tensor holds as numbers that the graph makes."""
+        if name == "tolist" and self.fake.dim():
+            if any(isinstance(n, torch.SymInt) for n in self.fake.shape) or self.fake.numel() > MOST_ITEMS:
+                return tx.graph_break("tensor-to-python", f".tolist() of {self.describe()}, whose items are too many")
+            if not self.fake.numel():
+                return make(torch.empty(self.fake.shape).tolist())
+            return ListVar([part.call_method(tx, name, [], {}) for part in self.unpack(tx)])
+        if name == "__index__" and (self.fake.is_floating_point() or self.fake.is_complex()):
+            tx.raise_(TypeError, "only integer tensors of a single element can be converted to an index")
+        whole = name in ("__int__", "__index__") and self.fake.dtype is torch.bool
+        read = tx.graph.call_method("to", [self, torch.int64], {}) if whole else self
+        found = tx.graph.call_method("item", [read], {})
+        if name in ("__int__", "__float__"):
+            return tx.call(tx.wrap(int if name == "__int__" else float, None), [found], {})
+        return found
+
     # ---- slots ----
     def unary(self, tx: Tracer, op: str) -> Var:
         return tx.graph.call(UNARY[op], [self], {})
@@ -163,7 +184,7 @@ class TensorVar(Var):
         return tx.graph.call(COMPARE[op], [self, other], {}) if _operand(other) else None
 
     def truth(self, tx: Tracer) -> bool:
-        if self.fake.numel() == 0 or self.fake.numel() > 1:
+        if isinstance(count := self.fake.numel(), int) and count != 1:
             tx.graph_break("exception-in-traced-code", "the truth of a tensor that does not have exactly one element")
         if self.known is not None:
             return bool(self.known)

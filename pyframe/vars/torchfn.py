@@ -15,6 +15,7 @@ from .base import NotConstant, Var
 from .const import ConstVar, fold, make
 from .sequence import SequenceVar, SizeVar
 from .tensor import TensorVar
+from .unbacked import check
 
 GRAPH_MODULES = (
     "torch", "torch._C", "torch._C._nn", "torch._C._VariableFunctions", "torch.nn.functional", "torch._C._linalg",
@@ -33,15 +34,15 @@ FOLD = {
 }  # fmt: skip
 # Classes whose instances are constants.
 CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device)
-CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_type}
+CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_type, torch._check_is_size}
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling}
+TAKES_FUNCTIONS = {torch.cond, torch.while_loop}  # their models are in `control_flow`
 IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()  # allow_in_graph
 ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
+MAKES_SIZES = (torch.nonzero, torch.unique, torch.masked_select)
 BREAKS: dict[Callable[..., Any], str] = {
     torch.compiler.graph_break if hasattr(torch.compiler, "graph_break") else torch.compiler.reset: "explicit-break",
-    torch.nonzero: "data-dependent-shape",
-    torch.unique: "data-dependent-shape",
-    torch.masked_select: "data-dependent-shape",
+    **dict.fromkeys(MAKES_SIZES, "data-dependent-shape"),
     torch.manual_seed: "unknown-c-function",
     torch.save: "builtin-side-effect",
     torch.load: "builtin-side-effect",
@@ -64,6 +65,8 @@ def is_torch_function(value: Any) -> bool:
         value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS or value in IN_GRAPH
     ):
         return True
+    if known and value in TAKES_FUNCTIONS:
+        return False
     if isinstance(value, type) or not (known or isinstance(value, types.MethodType)):
         return False
     owner = getattr(value, "__self__", None)
@@ -110,10 +113,8 @@ class TorchFunctionVar(Var):
         if value in COMPILING:
             return ConstVar(True)
         if value in CHECKS and args and not isinstance(args[0], TensorVar):
-            if args[0].truth(tx):  # of sizes: a guard
-                return ConstVar(None)
-            tx.graph_break("exception-in-traced-code", f"{self.describe()} of something that is false")
-        if value in BREAKS:
+            return check(tx, value, args, kwargs)
+        if value in BREAKS and not (value in MAKES_SIZES and tx.graph.makes_sizes):
             tx.graph_break(BREAKS[value], f"{self.describe()} was called")
         if value is torch.lstm and torch.is_grad_enabled() and _any_requires_grad(args):
             tx.graph_break("unknown-c-function", "an LSTM that records gradients keeps what no graph can describe")

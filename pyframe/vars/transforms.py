@@ -1,12 +1,8 @@
-"""Functions that transform a function: `torch.func.vmap` and `grad`, and activation checkpoints.
-
-A transformed function is traced into a graph of its own; one node of the outer graph applies the transform to that
-graph, with what it reads from outside as further arguments.
-"""
+"""Functions that transform a function: `torch.func.vmap`, `grad` and `grad_and_value`, and activation checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,61 +13,11 @@ from ..core.tracer import Tracer
 from . import slots
 from .base import NotConstant, Var
 from .const import ConstVar
-from .exception import Raised
 from .function import Handler
 from .mapping import DictVar
+from .nested import Body, Restored, tensors_of
 from .sequence import ListVar, SequenceVar, TupleVar
 from .tensor import TensorVar
-
-Restored = Callable[[Sequence[Var]], Var]
-
-
-def tensors_of(tx: Tracer, value: Var, what: str) -> tuple[list[TensorVar], Restored]:
-    """The tensors in a value, and the function that puts others in their places; breaks where it holds more."""
-    if isinstance(value, TensorVar):
-        return [value], lambda found: found[0]
-    if isinstance(value, ListVar) or type(value) is TupleVar:
-        parts = [tensors_of(tx, item, what) for item in value.items]
-        keys, build = range(len(parts)), value.like
-    elif isinstance(value, DictVar) and value.cls is dict:
-        parts = [tensors_of(tx, item, what) for item in value.items.values()]
-        keys = list(value.items)
-        build = lambda items: DictVar(dict(zip(keys, items, strict=True)))  # noqa: E731
-    else:
-        return tx.graph_break("unsupported-object", f"{value.describe()} in the {what} of a transformed function")
-    ends = [0]
-    for found, _ in parts:
-        ends.append(ends[-1] + len(found))
-
-    def restore(found: Sequence[Var]) -> Var:
-        return build([part[1](found[ends[i] : ends[i + 1]]) for i, part in enumerate(parts)])
-
-    return [tensor for found, _ in parts for tensor in found], restore
-
-
-class Body:
-    """A function traced into a graph: `gm(*arguments, *lifted)` gives the tensors of its result as a tuple."""
-
-    def __init__(self, tx: Tracer, fn: Var, args: Sequence[Var], kwargs: dict[str, Var], fakes: Sequence[Any]) -> None:
-        """`fakes`: what `fn` sees in place of each tensor of `args`."""
-        self.inputs, restore = tensors_of(tx, TupleVar(args), "arguments")
-        nested = tx.graph.enter_nested()
-        inside = [tx.graph.nested_input(fake) for fake in fakes]
-        try:
-            self.result = tx.call(fn, restore(inside).items, kwargs)
-        except Raised as raised:
-            tx.graph_break("exception-in-traced-code", f"{raised.exc.describe()} in a transformed function")
-        self.outputs, self.restore = tensors_of(tx, self.result, "result")
-        self.gm, lifted = tx.graph.leave_nested(nested, self.outputs)
-        self.lifted = lifted
-
-    def node(self, tx: Tracer, apply: Callable[..., Any], name: str, output: Restored) -> Var:
-        """One node that calls `apply(*arguments, *lifted)`, giving the tensors of `output` as a tuple."""
-        apply.__name__ = apply.__qualname__ = name
-        apply.__module__ = __name__
-        result = tx.graph.call(apply, [*self.inputs, *self.lifted], {})
-        assert isinstance(result, SequenceVar)
-        return output(result.items)
 
 
 def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:

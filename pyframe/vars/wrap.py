@@ -31,7 +31,9 @@ from .builtin_instance import SCALARS, BuiltinInstanceVar, kind_of
 from .cached import CACHED, CachedFunctionVar
 from .const import ConstVar, MethodVar
 from .context import MODELS as CONTEXT_MODELS
+from .control_flow import MODELS as CONTROL_FLOW_MODELS
 from .deque import DequeVar
+from .derivatives import MODELS as DERIVATIVE_MODELS
 from .descriptors import ProxyVar, wrap_descriptor
 from .dynamic import wrap_number, wrap_tensor
 from .exception import ExceptionVar
@@ -54,7 +56,7 @@ from .transforms import MODELS as TRANSFORM_MODELS
 from .typeform import TYPE_FORMS, wrap_type_form
 from .weak import WeakRefVar
 
-for _models in (CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS):
+for _models in (CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS, DERIVATIVE_MODELS, CONTROL_FLOW_MODELS):
     BUILTINS.update(_models)
 BUILTINS[torch.Size] = make_size
 BUILTINS.update({cls: make_constant(cls) for cls in CONSTANT_CLASSES})

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, grad, grad_and_value, hessian, jacrev, jvp, stack_module_state, vjp, vmap
+from torch.func import (
+    functional_call,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    stack_module_state,
+    vjp,
+    vmap,
+)
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import pyframe
@@ -123,14 +134,110 @@ def test_a_value_read_by_a_transformed_function_is_guarded():
         SCALE["value"] = 3.0
 
 
-def reverse_and_forward(net, x):
-    out, back = vjp(lambda y: y.sin() * 2, x)
-    value, tangent = jvp(torch.sin, (x,), (torch.ones_like(x),))
-    return out, back(torch.ones_like(x)), value, tangent
+def reverse(net, x):
+    out, back = vjp(lambda y: y.sin() * SCALE["value"], x)
+    found, back_of_two, aux = vjp(lambda a, b: ({"s": (a * b).sum(), "p": a + b}, a * 3), x, x + 1, has_aux=True)
+    return out, back(torch.ones_like(x)), back(x)[0], found, back_of_two({"s": torch.tensor(2.0), "p": x}), aux
+
+
+def forward(net, x):
+    one = jvp(torch.sin, (x,), (torch.ones_like(x),))
+    two = jvp(lambda a, b: (a * b).sin() + x, (x, x + 1), (torch.ones_like(x), x))
+    return one, two, jvp(lambda p: (p["a"] * p["b"], p["a"]), ({"a": x, "b": x + 1},), ({"a": x, "b": x},), has_aux=True)
 
 
 def jacobians(net, x):
-    return jacrev(torch.sin)(x[0]), hessian(lambda y: (y**3).sum())(x[0])
+    return (
+        jacrev(torch.sin)(x[0]), jacfwd(lambda a, b: (a * b, a.sum()), argnums=(0, 1))(x[0], x[1]),
+        jacrev(lambda a, b: ({"k": a * b}, b), argnums=1, has_aux=True)(x[0], x[1]),
+        jacrev(lambda a: a.cos() * a, chunk_size=2)(x[0]),
+    )  # fmt: skip
+
+
+def second_derivatives(net, x):
+    return hessian(lambda y: (y**3).sum())(x[0]), jacrev(jacfwd(torch.sin))(x[0]), vmap(jacrev(torch.sin))(x)
+
+
+JACOBIAN = jacrev(lambda y: y.cos() * y)
+
+
+def made_outside(net, x):
+    return JACOBIAN(x[0]) + 1
+
+
+def with_numbers(net, x):
+    size, factor = x.shape[0], 3
+    return grad(lambda a, n: (a**n).sum() * size)(x, factor), vjp(lambda a: a * factor, x)[1](x)
+
+
+def of_modules(net, x):
+    return jacrev(net)(x[0]), vjp(net, x)[1](torch.ones(3, 1))
+
+
+DERIVATIVES = [
+    reverse, forward, jacobians, second_derivatives, made_outside, with_numbers, of_modules,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", DERIVATIVES, ids=lambda fn: fn.__name__)
+def test_derivatives_are_one_graph(fn):
+    agree(fn, NET, X)
+
+
+@pytest.mark.parametrize("fn", DERIVATIVES, ids=lambda fn: fn.__name__)
+def test_derivatives_compile(fn):
+    agree(fn, NET, X, backend="inductor", breaks=None)
+
+
+def pullback_is_given(x):
+    return vjp(torch.sin, x)
+
+
+def pullback_outlives_a_break(x):
+    out, back = vjp(torch.sin, x)
+    pyframe.graph_break()
+    return out, back(x)[0] + 1
+
+
+def test_a_pullback_leaves_the_graph():
+    pyframe.reset()
+    out, back = pyframe.compile(pullback_is_given, backend="eager")(X)
+    assert torch.equal(out, X.sin()) and torch.equal(back(X)[0], X.cos() * X)
+    agree(pullback_outlives_a_break, X, breaks=None)
+
+
+# ---- autograd inside ----
+def gradient_inside(x, w):
+    loss = ((x * w) ** 2).sum()
+    (found,) = torch.autograd.grad(loss, [w])
+    return found * 2, loss.detach()
+
+
+def gradient_that_is_recorded(x, w):
+    (found,) = torch.autograd.grad(((x * w) ** 3).sum(), w, create_graph=True)
+    return (found * found).sum()
+
+
+def gradient_of_what_was_given(x, w):
+    return torch.autograd.grad(w.sum(), x, allow_unused=True)
+
+
+def backward_inside(x, w):
+    loss = (x * w).sum()
+    loss.backward()
+    return w.grad * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("fn", [gradient_inside, gradient_that_is_recorded], ids=lambda fn: fn.__name__)
+def test_autograd_grad_is_in_the_graph(fn, backend):
+    agree(fn, X, X.cos().requires_grad_(), backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_autograd_outside_of_the_graph(backend):
+    agree(backward_inside, X, X.cos().requires_grad_(), backend=backend, breaks=None)
+    agree(gradient_of_what_was_given, X.clone().requires_grad_(), X.cos().requires_grad_(), breaks=None)
 
 
 def ensembles(net, x):
@@ -171,7 +278,7 @@ def raises_inside(net, x):
         return x + len(str(error))
 
 
-BROKEN = [reverse_and_forward, jacobians, ensembles, leaks_from_inside, changes_outside, raises_inside]
+BROKEN = [ensembles, leaks_from_inside, changes_outside, raises_inside]
 
 
 @pytest.mark.parametrize("fn", BROKEN, ids=lambda fn: fn.__name__)

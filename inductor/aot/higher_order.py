@@ -1,0 +1,100 @@
+"""`cond`, `while_loop` and `scan` run as the Python that they mean, on real tensors.
+
+torch's own operators trace their branches once more whenever gradients are recorded, with torch's compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+Branch = Callable[..., Any]
+
+
+class _Attached(torch.autograd.Function):
+    """The value, which requires a gradient because other tensors do."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        ctx.count = len(others)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return (grad, *[None] * ctx.count)
+
+
+def _attached(results: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
+    """Results that require gradients where an operand does, whichever branch they are from."""
+    recorded = [x for x in operands if isinstance(x, torch.Tensor) and x.requires_grad]
+    if not recorded or not torch.is_grad_enabled():
+        return tuple(results)
+    return tuple(_Attached.apply(x, *recorded) if _lacks_gradient(x) else x for x in results)
+
+
+def _lacks_gradient(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) and not x.requires_grad
+
+
+def run_cond(pred: Any, true_fn: Branch, false_fn: Branch, operands: Sequence[Any] = ()) -> tuple[Any, ...]:
+    return _attached((true_fn if pred else false_fn)(*operands), operands)
+
+
+def run_while_loop(
+    cond_fn: Branch, body_fn: Branch, carried: Sequence[Any], additional: Sequence[Any] = ()
+) -> tuple[Any, ...]:
+    values = tuple(carried)
+    while _single(cond_fn(*values, *additional)):
+        values = tuple(body_fn(*values, *additional))
+    fresh = (x.clone() if any(x is given for given in carried) and isinstance(x, torch.Tensor) else x for x in values)
+    return _attached(tuple(fresh), (*carried, *additional))
+
+
+def _single(result: Any) -> Any:
+    return result[0] if isinstance(result, tuple | list) else result
+
+
+def run_scan(
+    combine_fn: Branch, init: Sequence[Any], xs: Sequence[torch.Tensor], additional: Sequence[Any] = ()
+) -> tuple[Any, ...]:
+    carry: tuple[Any, ...] = tuple(init)
+    rows: list[tuple[Any, ...]] = []
+    for index in range(xs[0].shape[0]):
+        found = tuple(combine_fn(*carry, *(x.select(0, index) for x in xs), *additional))
+        carry = found[: len(init)]
+        rows.append(found[len(init) :])
+    stacked = [torch.stack(column) for column in zip(*rows, strict=True)]
+    return _attached((*carry, *stacked), (*init, *xs, *additional))
+
+
+RUNNERS: dict[Any, Callable[..., tuple[Any, ...]]] = {
+    torch.ops.higher_order.cond: run_cond,
+    torch.ops.higher_order.while_loop: run_while_loop,
+    torch.ops.higher_order.scan: run_scan,
+}
+
+
+def has_control_flow(gm: fx.GraphModule) -> bool:
+    return any(node.op == "call_function" and node.target in RUNNERS for node in gm.graph.nodes)
+
+
+def runnable(gm: fx.GraphModule) -> fx.GraphModule:
+    """`gm`, or where it has such operators a copy in which they run as above."""
+    if not has_control_flow(gm):
+        return gm
+    root = torch.nn.Module()
+    for name, child in gm.named_children():
+        setattr(root, name, runnable(child) if isinstance(child, fx.GraphModule) else child)
+    for node in gm.graph.find_nodes(op="get_attr"):
+        if not hasattr(root, node.target.partition(".")[0]):
+            name = node.target.partition(".")[0]
+            setattr(root, name, getattr(gm, name))
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target in RUNNERS:
+            node.target = RUNNERS[node.target]
+    return fx.GraphModule(root, graph)

@@ -1,0 +1,199 @@
+"""Graphs with operators that cannot be compiled ahead: those whose results have sizes that depend on data, numbers read
+from tensors, branches and loops on tensors.
+
+Such a graph is cut at them. The pieces between are compiled, each at its first call, as are the branches and loop
+bodies; a small graph runs the pieces and, with ATen, what lies between.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from .aot.higher_order import RUNNERS
+
+Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+_MODES = {torch._C._set_grad_enabled, torch.amp._enter_autocast, torch.amp._exit_autocast}
+_READS = {"item", "tolist"}
+_SIZES = {"size", "numel", "stride", "dim", "storage_offset"}
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_NUMBERS = (*_SYMBOLIC, int, float)
+
+
+def must_be_cut(gm: fx.GraphModule) -> bool:
+    """Whether the graph has an operator that is a piece of its own."""
+    return any(_cuts(node) for node in gm.graph.nodes)
+
+
+def _cuts(node: fx.Node) -> bool:
+    if node.op == "call_method" and node.target in _READS:
+        return True
+    if node.op == "call_function" and node.target in RUNNERS:
+        return True
+    return node.op.startswith("call") and bool(_symbols(node) - _symbols(*node.all_input_nodes))
+
+
+def _symbols(*nodes: fx.Node) -> set[Any]:
+    """The symbols in the values of nodes that stand for what depends on data."""
+    found: set[Any] = set()
+    for node in nodes:
+        value = value_of(node)
+        if value is None:  # a tuple: what is taken out of it
+            found |= _symbols(*(user for user in node.users if user.target is operator.getitem))
+        symbolic = [n for n in value.shape if not isinstance(n, int)] if isinstance(value, torch.Tensor) else [value]
+        for number in symbolic:
+            if isinstance(number, _SYMBOLIC):
+                from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+                found |= free_unbacked_symbols(number)
+    return found
+
+
+def value_of(node: fx.Node) -> Any:
+    """What the capture knows of a node: a fake tensor or a number."""
+    return node.meta.get("val", node.meta.get("example_value"))
+
+
+class Piece(torch.nn.Module):
+    """A graph compiled when it is first called, and again for inputs that differ in what no symbol describes."""
+
+    def __init__(self, gm: fx.GraphModule, compile_graph: Compile) -> None:
+        super().__init__()
+        self.__dict__.update(gm=gm, compile_graph=compile_graph, calls={})
+        values = [value_of(node) for node in gm.graph.find_nodes(op="placeholder")]
+        self.symbolic = any(
+            not isinstance(x, torch.Tensor) or any(type(n) is not int for n in (*x.shape, *x.stride())) for x in values
+        )
+        self.values = values
+
+    def forward(self, *args: Any) -> Any:
+        if self.symbolic:
+            key: Any = tuple(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
+        else:
+            key = tuple((x.requires_grad, x.shape, x.stride()) for x in args)
+        call = self.calls.get(key)
+        if call is None:
+            call = self.calls[key] = self.compile_graph(self.gm, self._examples(args))
+        return call(*args)
+
+    def _examples(self, args: Sequence[Any]) -> list[Any]:
+        """What to compile for: these inputs, or where sizes or numbers vary what the capture knows of them."""
+        if not self.symbolic:
+            return list(args)
+        return [known if isinstance(known, _SYMBOLIC) else arg if _is_static(known) else _like(known, arg)
+                for known, arg in zip(self.values, args)]  # fmt: skip
+
+
+def _is_static(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and all(type(n) is int for n in (*value.shape, *value.stride()))
+
+
+def _like(known: Any, arg: Any) -> Any:
+    """The fake tensor that the capture knows, requiring a gradient where the real one does."""
+    if isinstance(known, torch.Tensor) and known.requires_grad != arg.requires_grad:
+        return known.detach().requires_grad_(arg.requires_grad)
+    return arg if known is None else known
+
+
+class _Cutter:
+    """Builds the graph of pieces. `outside`: the node of that graph for each node of `gm` that it has."""
+
+    def __init__(self, gm: fx.GraphModule, compile_graph: Compile) -> None:
+        self.gm, self.compile_graph = gm, compile_graph
+        self.root = torch.nn.Module()
+        self.graph = fx.Graph()
+        self.outside: dict[fx.Node, fx.Node] = {}
+        self.open: dict[fx.Node, None] = {}
+        self.pieces = 0
+
+    def run(self) -> fx.GraphModule:
+        for node in self.gm.graph.nodes:
+            if node.op == "placeholder":
+                self.outside[node] = self.graph.node_copy(node)
+            elif node.op == "get_attr":
+                continue  # copied where it is used
+            elif node.op == "output":
+                self._close()
+                self._copy(node)
+            elif self._runs_outside(node):
+                if not self._is_number(node) or any(arg in self.open for arg in node.all_input_nodes):
+                    self._close()
+                self._copy(node)
+            else:
+                self.open[node] = None
+        return fx.GraphModule(self.root, self.graph)
+
+    def _runs_outside(self, node: fx.Node) -> bool:
+        """Whether a node is no part of a compiled piece."""
+        if _cuts(node) or self._is_number(node) or node.target in _MODES or node.target is torch.autograd.grad:
+            return True
+        if getattr(node.target, "gives_function", False):
+            return True
+        source = node.args[0] if node.target is operator.getitem else None
+        return isinstance(source, fx.Node) and source in self.outside and not isinstance(value_of(source), torch.Tensor)
+
+    def _is_number(self, node: fx.Node) -> bool:
+        """Whether a node computes a number, or checks one."""
+        if isinstance(value_of(node), _NUMBERS) or (node.op == "call_method" and node.target in _SIZES):
+            return True
+        inputs = node.all_input_nodes
+        return value_of(node) is None and bool(inputs) and all(isinstance(value_of(arg), _NUMBERS) for arg in inputs)
+
+    def _close(self) -> None:
+        """Make a piece of what is open."""
+        body, self.open = list(self.open), {}
+        if not body:
+            return
+        inside = set(body)
+        graph = fx.Graph()
+        env: dict[fx.Node, fx.Node] = {}
+        given: list[fx.Node] = []
+        for node in body:
+            for arg in node.all_input_nodes:
+                if arg not in inside and arg not in env and arg.op != "get_attr":
+                    env[arg] = graph.placeholder(arg.name)
+                    env[arg].meta = dict(arg.meta)
+                    given.append(arg)
+        for node in body:
+            for arg in node.all_input_nodes:
+                if arg.op == "get_attr" and arg not in env:
+                    env[arg] = graph.node_copy(arg)
+            env[node] = graph.node_copy(node, env.__getitem__)
+        results = [node for node in body if any(user not in inside for user in node.users)]
+        graph.output(tuple(env[node] for node in results))
+        name = f"piece_{self.pieces}"
+        self.pieces += 1
+        setattr(self.root, name, Piece(fx.GraphModule(self.gm, graph), self.compile_graph))
+        call = self.graph.call_module(name, tuple(self.outside[node] for node in given))
+        for index, node in enumerate(results):
+            self.outside[node] = self.graph.call_function(operator.getitem, (call, index))
+
+    def _copy(self, node: fx.Node) -> None:
+        for arg in node.all_input_nodes:
+            if arg.op == "get_attr" and arg not in self.outside:
+                self.outside[arg] = self._attribute(arg)
+        copied = self.outside[node] = self.graph.node_copy(node, self.outside.__getitem__)
+        if node.op == "call_function" and node.target in RUNNERS:
+            copied.target = RUNNERS[node.target]
+
+    def _attribute(self, node: fx.Node) -> fx.Node:
+        """A tensor, or a branch, which is a piece."""
+        name = str(node.target)
+        value: Any = self.gm
+        for part in name.split("."):
+            value = getattr(value, part)
+        if isinstance(value, fx.GraphModule):
+            value = Piece(value, self.compile_graph)
+        flat = name.replace(".", "_")
+        if not hasattr(self.root, flat):
+            setattr(self.root, flat, value)
+        return self.graph.get_attr(flat)
+
+
+def cut(gm: fx.GraphModule, compile_graph: Compile) -> Callable[..., Any]:
+    """A callable that does what `gm` does; `compile_graph(piece, example_inputs)` compiles a piece."""
+    return _Cutter(gm, compile_graph).run().forward

@@ -1,0 +1,57 @@
+"""Numbers that the graph makes of data: what `.item()` gives, and sizes that depend on values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+
+class Made:
+    """One such number; its node is added to the graph when it is first asked for."""
+
+    def __init__(self, graph: Any, value: Any, build: Callable[[], fx.Node]) -> None:
+        """`value`: its SymInt or SymFloat."""
+        self.graph, self.value, self._build = graph, value, build
+        self._node: fx.Node | None = None
+
+    @property
+    def node(self) -> fx.Node:
+        if self._node is None:
+            self._node = self._build()
+            self._node.meta.setdefault("val", self.value)
+        return self._node
+
+
+def size_of(graph: fx.Graph, tensor: fx.Node, dim: int) -> Callable[[], fx.Node]:
+    """Builds the node of a tensor's size, right behind the tensor."""
+
+    def build() -> fx.Node:
+        with graph.inserting_after(tensor):
+            node = graph.call_method("size", (tensor, dim))
+        node.meta["stack_trace"] = tensor.meta.get("stack_trace", "")
+        return node
+
+    return build
+
+
+def truth_as_int(graph: fx.Graph, truth: fx.Node) -> Callable[[], fx.Node]:
+    """Builds the node of a bool as an int, right behind the bool."""
+
+    def build() -> fx.Node:
+        with graph.inserting_after(truth):
+            return graph.call_function(int, (truth,))
+
+    return build
+
+
+def new_numbers(result: Any, is_new: Callable[[Any], bool]) -> Iterator[tuple[int | None, Any]]:
+    """The new symbols in a number or a tensor, each with the dimension whose size it is, None for the number itself."""
+    if isinstance(result, torch.Tensor):
+        for dim, size in enumerate(result.shape):
+            if isinstance(size, torch.SymInt) and is_new(size.node.expr):
+                yield dim, size
+    elif isinstance(result, torch.SymInt | torch.SymFloat) and is_new(result.node.expr):
+        yield None, result
