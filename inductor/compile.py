@@ -44,7 +44,7 @@ from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec
 from .schedule import print_schedule, schedule
 from .segments import cut, must_be_cut
-from .specialize import SPECIAL, Sizes, Specialized, is_symbolic
+from .specialize import SPECIAL, Sizes, Specialized, is_symbolic, symbolic_examples
 from .stages import show
 from .template import spec_at
 
@@ -119,7 +119,7 @@ def compile_fx(
         return cut(gm, functools.partial(_compile_piece, report=report, options=options))
     if is_symbolic(example_inputs):
         again, many = functools.partial(compile_fx, options=options), functools.partial(_compile_sizes, options=chosen)
-        return Specialized(gm, again, example_inputs, many)
+        return Specialized(gm, again, symbolic_examples(gm, example_inputs), many)
     gm = without_known_masks(gm)
     try:
         if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, example_inputs)):

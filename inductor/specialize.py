@@ -1,7 +1,7 @@
 """Graphs whose sizes and numbers vary from call to call.
 
-A graph is compiled for all sizes of which what was assumed while compiling is true: a `Template`. A call of new sizes
-takes the first template that serves them, or makes another; laying out its memory for these sizes compiles nothing. What
+A graph is compiled for all sizes of which what was assumed while compiling is true: a `Template`. A call of new
+sizes takes the first template that serves them, or makes another; laying out its memory compiles nothing. What
 cannot be compiled so is compiled for each combination of sizes and ints. Floats are passed to the compiled graph as 0-d
 tensors where that means the same; where it does not, each value is a compilation as well.
 """
@@ -76,6 +76,15 @@ def is_symbolic(inputs: Sequence[Any]) -> bool:
     return any(
         not isinstance(x, torch.Tensor) or any(type(n) is not int for n in (*x.shape, *x.stride())) for x in inputs
     )
+
+
+def symbolic_examples(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
+    """What is known of the inputs in symbols: torch.compile passes real tensors, and says so of the graph's inputs."""
+    said = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+    return [
+        known if isinstance(x, torch.Tensor) and isinstance(known, torch.Tensor) else x
+        for x, known in zip(inputs, said, strict=True)
+    ]
 
 
 class Specialized:
