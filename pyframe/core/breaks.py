@@ -51,7 +51,7 @@ _row(
 )
 _row(
     "tensor-to-python",
-    "A tensor was converted to a Python value that the graph cannot make: numpy(), text, a number in a loop.",
+    "A tensor was converted to a Python value that the graph cannot make: a long list, an address, a number in a loop.",
     "Keep the value as a 0-d tensor and compute with it as such.",
     "Move the conversion out of the compiled function.",
 )
