@@ -165,16 +165,106 @@ cp_set_code_slot(PyCodeObject *code, Py_ssize_t slot, void *value)
 #endif
 }
 
+#if PY_VERSION_HEX < 0x030D0000
 const uint64_t *
 cp_dict_version(PyObject *dict)
 {
-#if PY_VERSION_HEX >= 0x030E0000
-    (void)dict; /* the tag is gone */
-    return NULL;
-#else
     return &((PyDictObject *)dict)->ma_version_tag;
-#endif
 }
+#else
+/* From 3.14 on there is no tag, and that of 3.13 misses changes: dicts are watched, and have versions here. The word of a dict that is gone is given to another one; its value is never one that it had. */
+typedef struct dict_version {
+    uint64_t value;
+    PyObject *dict; /* compared only */
+    struct dict_version *next;
+} dict_version;
+
+static dict_version **buckets, *unused;
+static size_t n_buckets, n_watched;
+static uint64_t last_version;
+static int watcher = -1;
+
+static dict_version **
+bucket_of(PyObject *dict)
+{
+    return &buckets[((size_t)dict >> 4) * 11400714819323198485u >> 32 & (n_buckets - 1)];
+}
+
+/* Called before the change is made. */
+static int
+dict_changes(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *value)
+{
+    for (dict_version **at = bucket_of(dict); *at != NULL; at = &(*at)->next) {
+        dict_version *version = *at;
+        if (version->dict != dict) {
+            continue;
+        }
+        version->value = ++last_version;
+        if (event == PyDict_EVENT_DEALLOCATED) {
+            *at = version->next;
+            version->next = unused;
+            unused = version;
+            n_watched--;
+        }
+        break;
+    }
+    return 0;
+}
+
+static int
+grow_buckets(void)
+{
+    size_t n_old = n_buckets;
+    dict_version **old = buckets, **grown = PyMem_RawCalloc(n_old == 0 ? 1024 : 2 * n_old, sizeof *grown);
+    if (grown == NULL) {
+        return -1;
+    }
+    buckets = grown;
+    n_buckets = n_old == 0 ? 1024 : 2 * n_old;
+    for (size_t i = 0; i < n_old; i++) {
+        for (dict_version *version = old[i], *next; version != NULL; version = next) {
+            next = version->next;
+            dict_version **bucket = bucket_of(version->dict);
+            version->next = *bucket;
+            *bucket = version;
+        }
+    }
+    PyMem_RawFree(old);
+    return 0;
+}
+
+const uint64_t *
+cp_dict_version(PyObject *dict)
+{
+    if (((PyDictObject *)dict)->ma_values != NULL) { /* an object's attributes, stored in it: not all changes are told */
+        return NULL;
+    }
+    if (n_watched >= n_buckets && grow_buckets() < 0) {
+        return NULL;
+    }
+    for (dict_version *version = *bucket_of(dict); version != NULL; version = version->next) {
+        if (version->dict == dict) {
+            return &version->value;
+        }
+    }
+    if ((watcher < 0 && (watcher = PyDict_AddWatcher(dict_changes)) < 0) || PyDict_Watch(watcher, dict) < 0) {
+        PyErr_Clear(); /* others have taken all of CPython's watchers */
+        return NULL;
+    }
+    dict_version *version = unused;
+    if (version != NULL) {
+        unused = version->next;
+    }
+    else if ((version = PyMem_RawMalloc(sizeof *version)) == NULL) {
+        return NULL;
+    }
+    dict_version **bucket = bucket_of(dict);
+    *version = (dict_version){.value = ++last_version, .dict = dict, .next = *bucket};
+    *bucket = version;
+    n_watched++;
+    return &version->value;
+}
+#endif
 
 /* The tag has 32 bits; what follows it up to the next pointer is padding. */
 _Static_assert(offsetof(PyTypeObject, tp_version_tag) % 8 == 0, "the version tag of a type is read as one word");

@@ -46,8 +46,8 @@ cp_code_local_name(PyCodeObject *code, Py_ssize_t i)
     return PyTuple_GET_ITEM(code->co_localsplusnames, i);
 }
 
-/* Address of the word that changes, never to a value it or another dict has had, whenever the dict does; NULL where
- * there is none. */
+/* Address of the word that changes, never to a value that it had, whenever the dict does or goes; NULL where there is
+ * none. It may be read while the dict lives. */
 const uint64_t *cp_dict_version(PyObject *dict);
 
 /* Address of the word that changes whenever an attribute of the class, or of one that it derives from, does; NULL where

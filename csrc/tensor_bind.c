@@ -202,7 +202,7 @@ common_offset(const void *const *bases, const uint64_t *values, Py_ssize_t n, Py
     return -1;
 }
 
-enum { N_SAMPLES_MAX = 32 };
+enum { N_SAMPLES_MAX = 80 };
 
 static const char calibration_source[] =
     "import torch\n"
@@ -212,12 +212,19 @@ static const char calibration_source[] =
     "           torch.empty(2, device='meta'), torch.empty(2, dtype=torch.complex64).conj(),\n"
     "           torch.nn.Parameter(torch.empty(3, 2))]\n";
 
-/* Pairs that differ in their storage and their size only; each pair has a dtype, or a kind of device, of its own. */
-static const char pairs_source[] =
+/* GROUP tensors of each kind, which differ in storage and size only, made in different orders: nothing but the dtype and the
+ * kind of device is common to those of one kind. */
+enum { GROUP = 6 };
+static const char kinds_source[] =
     "import torch\n"
     "kinds = [(d, 'cpu') for d in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,\n"
     "         torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64, torch.complex128)]\n"
-    "samples = [torch.empty(n, dtype=d, device=w) for d, w in [*kinds, (torch.float32, 'meta')] for n in (2, 3)]\n";
+    "kinds.append((torch.float32, 'meta'))\n"
+    "made = {}\n"
+    "for n in range(6):\n"
+    "    for d, w in (kinds[5 * n % 13:] + kinds[:5 * n % 13])[::1 - n % 2 * 2]:\n"
+    "        made.setdefault((d, w), []).append(torch.empty(n + 2, dtype=d, device=w))\n"
+    "samples = [t for kind in kinds for t in made[kind]]\n";
 
 static const char dims_source[] = "import torch\nsamples = [torch.empty((5,) * n) for n in (0, 1, 2, 3, 4, 5, 6, 7)]\n";
 
@@ -251,29 +258,53 @@ read_impls(PyObject *samples, const void **impls)
     return n;
 }
 
-/* The one offset of a word that is the same within each pair and differs between any two pairs, or -1. */
+/* Bits of the word at `offset` that are the same within each group: those that are not depend on something else, or are
+ * padding that nobody ever wrote. */
+static uint64_t
+common_bits(const void *const *impls, Py_ssize_t n, Py_ssize_t offset)
+{
+    uint64_t differing = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        differing |= tv_word_at(impls[i], offset) ^ tv_word_at(impls[i - i % GROUP], offset);
+    }
+    return ~differing;
+}
+
+static bool
+tells_groups(const void *const *impls, Py_ssize_t n, Py_ssize_t offset)
+{
+    uint64_t mask = common_bits(impls, n, offset);
+    for (Py_ssize_t i = 0; i < n; i += GROUP) {
+        for (Py_ssize_t j = 0; j < i; j += GROUP) {
+            if (((tv_word_at(impls[i], offset) ^ tv_word_at(impls[j], offset)) & mask) == 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* The offset of the one word that tells any two groups apart by bits that are the same within each, or -1. */
 static Py_ssize_t
 telling_offset(const void *const *impls, Py_ssize_t n)
 {
+    Py_ssize_t found = -1;
     for (Py_ssize_t offset = 8; offset < TENSOR_IMPL_SCAN_BYTES; offset += 8) {
-        bool tells = true;
-        for (Py_ssize_t i = 0; tells && i < n; i++) {
-            for (Py_ssize_t j = 0; tells && j < i; j++) {
-                tells = (tv_word_at(impls[i], offset) == tv_word_at(impls[j], offset)) == (i / 2 == j / 2);
+        if (tells_groups(impls, n, offset)) {
+            if (found >= 0) {
+                return -1;
             }
-        }
-        if (tells) {
-            return offset;
+            found = offset;
         }
     }
-    return -1;
+    return found;
 }
 
 static int
 calibrate_words(void)
 {
     const void *impls[N_SAMPLES_MAX];
-    PyObject *samples = calibration_samples(pairs_source);
+    PyObject *samples = calibration_samples(kinds_source);
     Py_ssize_t n = samples == NULL ? -1 : read_impls(samples, impls);
     tv.dtype_offset = n < 0 ? -1 : telling_offset(impls, n);
     Py_XDECREF(samples);

@@ -203,19 +203,24 @@ tv_meta_words(PyObject *tensor, const void **addresses)
     return n;
 }
 
-int
-tv_wordless(PyObject *tensor)
+bool
+tv_on_cpu(PyObject *tensor)
 {
-    int requires_grad = tv_requires_grad(tensor);
+    tensor_view view;
+    return tv_read_meta(tensor, &view) == 0 && view.device_type == TV_CPU;
+}
+
+int
+tv_wordless(PyObject *tensor, bool on_cpu)
+{
     void *handle = tv_aten_handle(tensor);
-    int32_t type = TV_CPU, index = -1;
-    if (requires_grad < 0 || handle == NULL) {
+    int32_t index = -1;
+    int requires_grad = handle != NULL && tv.impl_requires_grad != NULL ? tv.impl_requires_grad(*(void **)handle)
+                                                                        : tv_requires_grad(tensor);
+    if (on_cpu || requires_grad < 0) { /* the kind of device is told by words */
         return requires_grad;
     }
-    if (tv.get_device_type(handle, &type) || (type != TV_CPU && tv.get_device_index(handle, &index))) {
-        return unreadable(tensor);
-    }
-    return requires_grad | (index + 1) << 1;
+    return handle == NULL || tv.get_device_index(handle, &index) ? unreadable(tensor) : requires_grad | (index + 1) << 1;
 }
 
 /* ---- Making ---- */

@@ -63,9 +63,10 @@ int tv_dispatch_keys(PyObject *tensor, uint64_t *keys);
 enum { TV_MAX_WORDS = 16 };
 int tv_meta_words(PyObject *tensor, const void **addresses);
 
-/* What no word tells: requires_grad, and the device's index. A number to compare with another of the same tensor; -1 with
- * an exception set. */
-int tv_wordless(PyObject *tensor);
+/* What those words do not tell: requires_grad, and the device's index where the tensor is not `on_cpu`. A number to compare
+ * with another of the same tensor; -1 with an exception set. */
+int tv_wordless(PyObject *tensor, bool on_cpu);
+bool tv_on_cpu(PyObject *tensor);
 
 /* The stream that torch would launch on. 0, or -1 with an exception set. */
 int tv_current_stream(int32_t device_type, int32_t device_index, void **stream);

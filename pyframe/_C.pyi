@@ -77,6 +77,9 @@ class GuardProgram:
     @property
     def n_ops(self) -> int: ...
     @property
+    def n_memos(self) -> int:
+        """Times that the program took down a call that passed."""
+    @property
     def n_live(self) -> int:
         """Operations that the next call runs: all of them, or those that memory words do not tell."""
     @property

@@ -113,6 +113,27 @@ drop_memo(GuardProgram *program)
     }
 }
 
+/* A word differs. True: it is the version of a dict of which that was not known; the next memo will bear it. */
+static bool
+learn_change(GuardProgram *program, Py_ssize_t word)
+{
+    const guard_memo *memo = program->memo;
+    if (word >= memo->n_words || !memo->is_version[word]) {
+        return false;
+    }
+    uintptr_t address = (uintptr_t)memo->words[word].address;
+    for (Py_ssize_t i = 0; i < program->n_changing; i++) {
+        if (program->changing[i] == address) {
+            return false;
+        }
+    }
+    if (program->n_changing == Py_ARRAY_LENGTH(program->changing)) {
+        return false;
+    }
+    program->changing[program->n_changing++] = address;
+    return true;
+}
+
 /* After a full pass: take it down, if memos last and the call started from what the one before did. */
 static void
 consider_memo(GuardProgram *program, const call_context *context, PyObject **registers)
@@ -128,6 +149,7 @@ consider_memo(GuardProgram *program, const call_context *context, PyObject **reg
         guard_memo *memo = guard_memo_new(program, context, registers, eligible);
         drop_memo(program); /* another evaluation's, meanwhile */
         program->memo = memo;
+        program->n_memos += memo != NULL;
         program->passes = 0;
         program->wait = Py_MIN(2 * program->wait, MOST_WAIT);
     }
@@ -142,10 +164,11 @@ guard_run(GuardProgram *program, const call_context *context, register_file *reg
         return 0;
     }
     if (program->memo != NULL) {
-        if (guard_memo_holds(program->memo, context)) {
+        Py_ssize_t differs = guard_memo_check(program->memo, context);
+        if (differs == GUARD_PASS) {
             return run_with_memo(program->memo, context, registers);
         }
-        if (program->memo->hits > (uint64_t)program->wait) {
+        if (program->memo->hits > (uint64_t)program->wait || learn_change(program, differs)) {
             program->wait = 1;
         }
         drop_memo(program);
@@ -352,6 +375,8 @@ GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     program->cleared = false;
     program->memo = NULL;
     program->last_roots = last_roots;
+    program->n_changing = 0;
+    program->n_memos = 0;
     program->passes = 0;
     program->wait = 1;
     int failed = 0;
@@ -420,6 +445,12 @@ GuardProgram_n_live(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromSsize_t(program->memo == NULL ? program->n_ops : program->memo->n_live);
 }
 
+static PyObject *
+GuardProgram_n_memos(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(((GuardProgram *)self)->n_memos);
+}
+
 static PyMethodDef GuardProgram_methods[] = {
     {"check", GuardProgram_check, METH_VARARGS,
      "check(function, locals) -> (index, registers): index of the failing operation with no registers, or -1 with "
@@ -430,6 +461,7 @@ static PyMethodDef GuardProgram_methods[] = {
 static PyGetSetDef GuardProgram_getset[] = {
     {"n_ops", GuardProgram_length, NULL, "number of operations", NULL},
     {"n_live", GuardProgram_n_live, NULL, "operations that the next call runs where no memory word changed", NULL},
+    {"n_memos", GuardProgram_n_memos, NULL, "times that the program took down a call that passed", NULL},
     {"n_registers", GuardProgram_n_registers, NULL, "number of registers", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -26,6 +26,9 @@ typedef struct {
     bool cleared;
     guard_memo *memo;      /* of a call that passed, or NULL */
     uintptr_t *last_roots; /* address of what each root operation gave in the last full pass; only ever compared */
+    uintptr_t changing[32]; /* addresses of the versions of dicts that changed; only ever compared */
+    Py_ssize_t n_changing;
+    uint64_t n_memos;
     uint32_t passes, wait; /* full passes since a memo was made, and how many to wait for the next */
 } GuardProgram;
 

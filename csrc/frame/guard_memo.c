@@ -31,29 +31,57 @@ is_object_root(const guard_op *op)
     return op->code == OP_LOCAL || op->code == OP_CLOSURE || op->code == OP_FUNC;
 }
 
-bool
-guard_memo_holds(const guard_memo *memo, const call_context *context)
+/* A dict that changes often has another tag: are the entries that were read as they were? Then that is its tag. */
+static bool
+renew(guard_memo *memo, Py_ssize_t index)
+{
+    bool known = false;
+    for (Py_ssize_t i = 0; i < memo->n_entries; i++) {
+        const memo_entry *entry = &memo->entries[i];
+        if (entry->word != index) {
+            continue;
+        }
+        if (!known && !has_plain_keys(entry->dict)) {
+            return false;
+        }
+        known = true;
+        PyObject *now = PyDict_GetItemWithError(entry->dict, entry->key);
+        if (entry->any ? now == NULL : now != entry->value) {
+            return false;
+        }
+        if (entry->held != NULL && PyWeakref_Check(entry->held) && cp_weakref_get(entry->held) != now) {
+            return false;
+        }
+    }
+    if (known) {
+        memo->words[index].expected = *memo->words[index].address;
+    }
+    return known;
+}
+
+Py_ssize_t
+guard_memo_check(guard_memo *memo, const call_context *context)
 {
     for (Py_ssize_t i = 0; i < memo->n_roots; i++) {
         const memo_root *root = &memo->roots[i];
         if (guard_root_object(root->code, root->index, context) != root->object
             || (root->weak != NULL && cp_weakref_get(root->weak) != root->object)) {
-            return false;
+            return memo->n_words;
         }
     }
     const memory_word *end = memo->words + memo->n_words;
     for (const memory_word *word = memo->words; word < end; word++) {
-        if (*word->address != word->expected) {
-            return false;
+        if (*word->address != word->expected && !renew(memo, word - memo->words)) {
+            return word - memo->words;
         }
     }
     for (Py_ssize_t i = 0; i < memo->n_flags; i++) {
-        if (tv_wordless(memo->flags[i].tensor) != memo->flags[i].expected) {
+        if (tv_wordless(memo->flags[i].tensor, memo->flags[i].on_cpu) != memo->flags[i].expected) {
             PyErr_Clear();
-            return false;
+            return memo->n_words;
         }
     }
-    return true;
+    return GUARD_PASS;
 }
 
 /* ---- Taking down ---- */
@@ -107,6 +135,45 @@ add_root(recorder *r, op_code code, int64_t index, PyObject *object, PyObject *w
     r->memo->roots[r->memo->n_roots++] = (memo_root){code, index, object, Py_XNewRef(weak)};
 }
 
+static bool
+add_entry(recorder *r, PyObject *dict, PyObject *key, PyObject *value, bool any)
+{
+    memo_entry entry = {.word = word_list_index(&r->words, cp_dict_version(dict)), .dict = dict, .key = key,
+                        .value = value, .any = any};
+    if (value != NULL && is_plain_constant(value)) {
+        entry.held = Py_NewRef(value);
+    }
+    else if (value != NULL && (entry.held = PyWeakref_NewRef(value, NULL)) == NULL) {
+        PyErr_Clear();
+        if (!PyDict_Check(value) && !PyList_CheckExact(value)) { /* another one in its place: its words tell */
+            return false;
+        }
+    }
+    r->memo->entries[r->memo->n_entries++] = entry;
+    return true;
+}
+
+/* An operation that reads a dict that changes often: take the entry down. False: it has to be run. */
+static bool
+witness_entry(recorder *r, const guard_op *op)
+{
+    PyObject *value = op->check == NULL ? r->registers[op->dst] : NULL, *globals = r->context->function->func_globals;
+    switch (op->code) {
+    case OP_DICT_GET: return add_entry(r, r->registers[op->a], op->object, value, false);
+    case OP_HAS_KEY: return add_entry(r, r->registers[op->a], op->object, NULL, true);
+    case OP_NO_KEY: return add_entry(r, r->registers[op->a], op->object, NULL, false);
+    case OP_ATTR:
+        return PyModule_Check(r->registers[op->a])
+               && add_entry(r, PyModule_GetDict(r->registers[op->a]), op->object, value, false);
+    case OP_GLOBAL:
+        return PyDict_GetItemWithError(globals, op->object) == value
+                   ? add_entry(r, globals, op->object, value, false)
+                   : add_entry(r, globals, op->object, NULL, false)
+                         && add_entry(r, r->context->function->func_builtins, op->object, value, false);
+    default: return false;
+    }
+}
+
 /* One of the function's dicts: the word is its version. */
 static bool
 witness_own_dict(recorder *r, op_code code, PyObject **dict)
@@ -151,20 +218,22 @@ witness_tensor(recorder *r, const guard_op *op)
     PyObject *tensor = r->registers[op->a];
     const void *addresses[TV_MAX_WORDS];
     int n = tv_meta_words(tensor, addresses);
+    word_list_add(&r->words, &tensor->ob_type);
     for (int i = 0; i < n; i++) {
         word_list_add(&r->words, addresses[i]);
     }
-    int rest = n > 0 ? tv_wordless(tensor) : -1;
+    bool on_cpu = n > 0 && tv_on_cpu(tensor);
+    int rest = n > 0 ? tv_wordless(tensor, on_cpu) : -1;
     if (rest < 0) {
         PyErr_Clear();
         return false;
     }
-    r->memo->flags[r->memo->n_flags++] = (memo_flag){tensor, rest};
+    r->memo->flags[r->memo->n_flags++] = (memo_flag){tensor, rest, on_cpu};
     return true;
 }
 
 static bool
-witness_op(recorder *r, const guard_op *op, PyObject *weak)
+witness_by_words(recorder *r, const guard_op *op, PyObject *weak)
 {
     PyObject *dict;
     switch (op->code) {
@@ -181,6 +250,16 @@ witness_op(recorder *r, const guard_op *op, PyObject *weak)
     }
     bool told = op->code == OP_TENSOR ? witness_tensor(r, op) : guard_witness(&r->words, op, r->registers);
     return told && still_holds(r, op);
+}
+
+static bool
+witness_op(recorder *r, const guard_op *op, PyObject *weak)
+{
+    r->words.n_touched = 0;
+    bool told = witness_by_words(r, op, weak);
+    /* GLOBALS and BUILTINS are those dicts themselves, whatever is in them. */
+    bool reads = op->code != OP_GLOBALS && op->code != OP_BUILTINS;
+    return told && (r->words.n_touched == 0 || !reads || witness_entry(r, op));
 }
 
 /* The place of a register in the calls that the memo serves. */
@@ -280,8 +359,10 @@ record(recorder *r, PyObject *const *weak)
         }
     }
     memo->words = r->words.words;
+    memo->is_version = r->words.is_version;
     memo->n_words = r->words.n;
     r->words.words = NULL;
+    r->words.is_version = NULL;
     return memo->n_live + LEAST_WORTH <= program->n_ops;
 }
 
@@ -296,10 +377,11 @@ memo_alloc(const GuardProgram *program)
     memo->users = 1;
     memo->roots = PyMem_Calloc(2 * n, sizeof *memo->roots); /* a global may need both dicts */
     memo->flags = PyMem_Calloc(n, sizeof *memo->flags);
+    memo->entries = PyMem_Calloc(2 * n, sizeof *memo->entries);
     memo->values = PyMem_Calloc(n_registers, sizeof *memo->values);
     memo->live = PyMem_Calloc(n, sizeof *memo->live);
     memo->live_index = PyMem_Calloc(n, sizeof *memo->live_index);
-    if (!memo->roots || !memo->flags || !memo->values || !memo->live || !memo->live_index) {
+    if (!memo->entries || !memo->roots || !memo->flags || !memo->values || !memo->live || !memo->live_index) {
         guard_memo_release(memo);
         return NULL;
     }
@@ -316,6 +398,7 @@ trim(guard_memo *memo)
         memo->array = smaller != NULL ? smaller : memo->array;                                                         \
     } while (0)
     TRIM(roots, n_roots);
+    TRIM(entries, n_entries);
     TRIM(flags, n_flags);
     TRIM(values, n_values);
     TRIM(live, n_live);
@@ -345,9 +428,11 @@ refer_weakly(const recorder *r, const char *eligible, PyObject **weak)
 }
 
 guard_memo *
-guard_memo_new(const GuardProgram *program, const call_context *context, PyObject **registers, const char *eligible)
+guard_memo_new(GuardProgram *program, const call_context *context, PyObject **registers, const char *eligible)
 {
     recorder r = {.program = program, .context = context, .registers = registers};
+    r.words.changing = program->changing;
+    r.words.n_changing = program->n_changing;
     PyObject **weak = PyMem_Calloc((size_t)program->n_ops + 1, sizeof *weak);
     r.stable = PyMem_Calloc((size_t)program->n_registers + 1, 1);
     r.places = PyMem_Calloc((size_t)program->n_registers + 1, sizeof *r.places);
@@ -365,7 +450,10 @@ guard_memo_new(const GuardProgram *program, const call_context *context, PyObjec
     word_list_free(&r.words);
     if (made) {
         trim(r.memo);
-        return r.memo;
+        /* Once more: weak references to entries were made in between, which may have run the garbage collector. */
+        if (guard_memo_check(r.memo, context) == GUARD_PASS) {
+            return r.memo;
+        }
     }
     if (r.memo != NULL) {
         guard_memo_release(r.memo);
@@ -382,12 +470,17 @@ guard_memo_release(guard_memo *memo)
     for (Py_ssize_t i = 0; i < memo->n_roots; i++) {
         Py_XDECREF(memo->roots[i].weak);
     }
+    for (Py_ssize_t i = 0; i < memo->n_entries; i++) {
+        Py_XDECREF(memo->entries[i].held);
+    }
     for (Py_ssize_t i = 0; i < memo->n_live; i++) {
         PyMem_Free(memo->live[i].registers);
         PyMem_Free(memo->live[i].others);
     }
     PyMem_Free(memo->roots);
     PyMem_Free(memo->words);
+    PyMem_Free(memo->is_version);
+    PyMem_Free(memo->entries);
     PyMem_Free(memo->flags);
     PyMem_Free(memo->values);
     PyMem_Free(memo->live);

@@ -7,7 +7,10 @@
  * dict's tag is never used twice, so equal tags mean an equal dict.
  *
  * No word is read that might not be there any more: it lies in an object that the words before it, or the call's own
- * arguments, keep alive. A memo owns nothing of the user's: roots are held by weak references, the rest is borrowed. */
+ * arguments, keep alive. A memo owns nothing of the user's: roots are held by weak references, the rest is borrowed.
+ *
+ * Of a dict that is known to change often, each entry that was read is taken down too: where its tag differs, those
+ * entries are compared, and the tag that it has now is what is expected from then on. */
 #ifndef PYFRAME_GUARD_MEMO_H
 #define PYFRAME_GUARD_MEMO_H
 
@@ -29,6 +32,7 @@ typedef struct {
 typedef struct {
     PyObject *tensor; /* borrowed */
     int expected;
+    bool on_cpu;
 } memo_flag;
 
 typedef struct {
@@ -36,12 +40,23 @@ typedef struct {
     int32_t place;    /* in the register file of a call that the memo serves */
 } memo_value;
 
+/* An entry of a dict that changes often. */
+typedef struct {
+    Py_ssize_t word;                 /* the dict's version */
+    PyObject *dict, *key;            /* borrowed: the key is the operation's */
+    PyObject *value;                 /* borrowed; NULL: the key must be absent */
+    bool any;                        /* whatever the value */
+    PyObject *held;                  /* a weak reference to the value, or the value where it is a constant; or NULL */
+} memo_entry;
+
 struct guard_memo {
     Py_ssize_t users; /* evaluations that go by it now, and the program */
     uint64_t hits;
-    Py_ssize_t n_roots, n_words, n_flags, n_values, n_live, n_places;
+    Py_ssize_t n_roots, n_words, n_flags, n_values, n_entries, n_live, n_places;
     memo_root *roots;
     memory_word *words;
+    unsigned char *is_version; /* of each word: the version of a dict */
+    memo_entry *entries;
     memo_flag *flags;        /* what no word tells of tensors (tv_wordless) */
     memo_value *values;      /* registers that are read: results, and operands of what is run */
     guard_op *live;          /* what is run at each call: the operations, borrowing from the program's */
@@ -50,12 +65,13 @@ struct guard_memo {
 
 /* Take down a call that has just passed. `eligible[i]`: operation i reads a root that is worth remembering. NULL without
  * an exception where there is nothing to gain, or no memory. */
-guard_memo *guard_memo_new(const GuardProgram *program, const call_context *context, PyObject **registers,
+guard_memo *guard_memo_new(GuardProgram *program, const call_context *context, PyObject **registers,
                            const char *eligible);
 void guard_memo_release(guard_memo *memo);
 
-/* Does nothing of Python's: no object is made or let go. */
-bool guard_memo_holds(const guard_memo *memo, const call_context *context);
+/* Does nothing of Python's: no object is made or let go. GUARD_PASS; or the index of the word that differs, or the number
+ * of words where it is something else. */
+Py_ssize_t guard_memo_check(guard_memo *memo, const call_context *context);
 
 /* The object of a root operation of this call (borrowed), or NULL. */
 PyObject *guard_root_object(op_code code, int64_t index, const call_context *context);

@@ -10,8 +10,10 @@ word_list_free(word_list *list)
 {
     PyMem_Free(list->words);
     PyMem_Free(list->places);
+    PyMem_Free(list->is_version);
     list->words = NULL;
     list->places = NULL;
+    list->is_version = NULL;
     list->n = list->capacity = 0;
     list->n_places = 0;
 }
@@ -35,6 +37,12 @@ grow(word_list *list)
         return false;
     }
     list->words = words;
+    unsigned char *is_version = PyMem_Realloc(list->is_version, (size_t)capacity);
+    if (is_version == NULL) {
+        return false;
+    }
+    memset(is_version + list->n, 0, (size_t)(capacity - list->n));
+    list->is_version = is_version;
     size_t n_places = 2 * (size_t)capacity, *places = PyMem_Calloc(n_places, sizeof *places);
     if (places == NULL) {
         return false;
@@ -65,10 +73,10 @@ word_list_add(word_list *list, const void *address)
     }
 }
 
-static bool
-is_listed(const word_list *list, const void *address)
+Py_ssize_t
+word_list_index(const word_list *list, const void *address)
 {
-    return list->n_places != 0 && list->places[place_of(list, address)] != 0;
+    return list->n_places == 0 ? -1 : (Py_ssize_t)list->places[place_of(list, address)] - 1;
 }
 
 /* ---- Types, and what they say ---- */
@@ -119,7 +127,7 @@ witness_class_attribute(word_list *list, PyTypeObject *type, PyObject *name, PyO
 
 /* ---- Containers ---- */
 /* A key whose hash and equality are nobody's code. */
-static bool
+bool
 is_plain_key(PyObject *key)
 {
     PyTypeObject *type = Py_TYPE(key);
@@ -129,15 +137,8 @@ is_plain_key(PyObject *key)
 }
 
 bool
-witness_dict(word_list *list, PyObject *dict)
+has_plain_keys(PyObject *dict)
 {
-    const uint64_t *version = PyDict_Check(dict) ? cp_dict_version(dict) : NULL;
-    if (version == NULL) {
-        return false;
-    }
-    if (is_listed(list, version)) {
-        return true;
-    }
     Py_ssize_t position = 0;
     PyObject *key;
     while (PyDict_Next(dict, &position, &key, NULL)) {
@@ -145,11 +146,33 @@ witness_dict(word_list *list, PyObject *dict)
             return false;
         }
     }
-    word_list_add(list, version);
     return true;
 }
 
-static bool
+bool
+witness_dict(word_list *list, PyObject *dict)
+{
+    const uint64_t *version = PyDict_Check(dict) ? cp_dict_version(dict) : NULL;
+    if (version == NULL) {
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < list->n_changing; i++) {
+        list->n_touched += list->changing[i] == (uintptr_t)version;
+    }
+    if (word_list_index(list, version) >= 0) {
+        return true;
+    }
+    if (!has_plain_keys(dict)) {
+        return false;
+    }
+    word_list_add(list, version);
+    if (!list->failed) {
+        list->is_version[list->n - 1] = 1;
+    }
+    return true;
+}
+
+bool
 is_plain_constant(PyObject *value)
 {
     PyTypeObject *type = Py_TYPE(value);

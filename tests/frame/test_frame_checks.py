@@ -18,7 +18,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from conftest_pythons import VERSIONS, require_python, run_worker  # noqa: E402
 
-MODULES = ("checks_hook", "checks_cache", "checks_compiled", "checks_guards")
+MODULES = ("checks_hook", "checks_cache", "checks_compiled", "checks_guards", "checks_memo")
 FLAGS = ["-shared", "-fPIC", "-std=c17", "-O1", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
 
 
