@@ -30,9 +30,16 @@ _CHEAP = {
         "new_empty new_full new_ones new_zeros ones ones_like scalar_tensor tril triu where zeros zeros_like"
     ).split()
 }
+_IN_KERNELS = {  # never computed again, but their kernels may compute what they read
+    getattr(aten, name)
+    for name in (
+        "sum mean amax amin max min argmax argmin prod any all var std var_mean native_layer_norm gather index_select"
+    ).split()
+}
 _FARTHEST = 64
 _SMALL = 1 << 16  # bytes of inputs that may be copied to be saved
 _COPY_COST = 32 << 20  # in bytes: what has to be gained by such a copy, which is a kernel of its own
+_WRITTEN = 8  # saving what is not written otherwise counts as that part of its bytes more
 _MOST_READS = 2  # tensors as large as a value that its recomputation may read
 
 
@@ -187,7 +194,15 @@ class _Plan:
         if x in self.copies:
             return _COPY_COST
         # for a value of the backward the forward would do work that is not its own
-        return max(1, _bytes(x)) * (2 if x.meta.get("backward") else 1)
+        cost = max(1, _bytes(x)) * (2 if x.meta.get("backward") else 1)
+        return cost if self._in_memory(x) else cost + cost // _WRITTEN
+
+    def _in_memory(self, x: Node) -> bool:
+        """Whether the forward has to write the value anyway: kernels hand nothing else to each other."""
+        if not recomputable(x) or x in self.returned:
+            return True
+        later = [u for u in x.users if u.op == "call_function" and u not in self.late and not u.meta.get("backward")]
+        return any(viewed(u) is None and not recomputable(u) and not _in_kernel(u) for u in later)
 
 
 def _reads_saved(node: Node) -> bool:
@@ -211,6 +226,10 @@ def recomputable(node: Node) -> bool:
         or node.target is RANDOM_BITS
         or (node.target is torch.ops.prims.convert_element_type.default)
     )
+
+
+def _in_kernel(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.overloadpacket in _IN_KERNELS
 
 
 def _descendants(graph: torch.fx.Graph, nodes: Iterable[Node]) -> set[Node]:

@@ -12,6 +12,7 @@ from inductor.aot import partition as cut
 from inductor.aot.joint import to_joint
 from inductor.aot.maxflow import INFINITE, Network
 from inductor.aot.partition import partition
+from inductor.aot.training_decompositions import training_decompositions
 
 aten = torch.ops.aten
 
@@ -140,3 +141,14 @@ def test_a_bias_is_copied_where_that_saves_much(monkeypatch):
     for cost, saved in ((1 << 30, [4096, 4096]), (8, [64, 4096])):
         monkeypatch.setattr(cut, "_COPY_COST", cost)
         assert [v.numel() for v in kept(halves_of(fn, x(64, 64), x(64, 64), x(64)))] == saved
+
+
+def test_of_equal_bytes_what_is_in_memory_anyway_is_saved():
+    def fn(x, w, classes):
+        return F.nll_loss(F.log_softmax(x @ w, -1), classes)
+
+    inputs = [x(64, 32).bfloat16(), x(32, 512).bfloat16(), torch.zeros(64, dtype=torch.int64)]
+    halves = partition(to_joint(fx.symbolic_trace(fn), inputs, training_decompositions()))
+    product = next(node.name for node in halves.forward.graph.nodes if node.target is aten.mm.default)
+    large = [n.name for n in halves.backward.graph.find_nodes(op="placeholder") if n.meta["val"].numel() == 64 * 512]
+    assert large == [product]
