@@ -58,8 +58,14 @@ class NumpyFunctionVar(ConstVar):
     def truth(self, tx: Tracer) -> bool:
         return True
 
+    def gives_number(self, args: Sequence[Var]) -> bool:
+        """Whether the result of a call with no array is a number."""
+        if self.value in _OF_SEQUENCES:
+            return True
+        return type(self.value) is numpy.ufunc and all(isinstance(slots.constant_or(a, None), _SCALARS) for a in args)
+
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if self.value not in _OF_SEQUENCES and not all(isinstance(slots.constant_or(a, None), _SCALARS) for a in args):
+        if not self.gives_number(args):
             return tx.graph_break("unknown-c-function", f"numpy.{self.value.__name__} of something other than numbers")
         return _call(tx, f"numpy.{self.value.__name__}", self.value, args, kwargs)
 

@@ -45,7 +45,7 @@ METADATA_METHODS = {
 }  # fmt: skip
 TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag"}
 TO_PYTHON = {
-    "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr",
+    "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr",
     "__repr__", "__str__", "__format__", "__hash__", "__array__", "__dlpack__", "__reduce__", "__reduce_ex__",
     "is_shared", "is_pinned", "__contains__",
 }  # fmt: skip
@@ -62,6 +62,9 @@ METADATA_MUTATION = {
 
 
 _SCALARS = (int, float, complex, *NUMPY_NUMBERS)
+
+# Methods that have a model of their own: `model(tx, tensor, args, kwargs)`.
+METHODS: dict[str, Callable[[Tracer, Any, Sequence[Var], Mapping[str, Var]], Var]] = {}
 
 
 class TensorVar(Var):
@@ -131,6 +134,8 @@ class TensorVar(Var):
             return fold(tx, getattr(self.known, name), *(arg.constant() for arg in args))
         if name in MADE_NUMBERS and not args and tx.graph.makes_numbers:
             return self._numbers(tx, name)
+        if name in METHODS:
+            return METHODS[name](tx, self, args, kwargs)
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
         if name in METADATA_MUTATION:

@@ -13,6 +13,7 @@ from ..core.source import Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
 from .const import ConstVar, fold, make
+from .nparray import from_array
 from .sequence import SequenceVar, SizeVar
 from .tensor import TensorVar
 from .unbacked import check
@@ -110,6 +111,9 @@ class TorchFunctionVar(Var):
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         value = self.value
+        shared = from_array(value, args, kwargs)
+        if shared is not None:
+            return shared
         if value in COMPILING:
             return ConstVar(True)
         if value in CHECKS and args and not isinstance(args[0], TensorVar):

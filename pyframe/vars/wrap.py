@@ -45,6 +45,7 @@ from .marks import wrap_marked
 from .namedtuple import NamedTupleVar
 from .namespace import NamespaceVar
 from .nnmodule import NNModuleVar
+from .nparray import wrap_numpy
 from .numpyfn import NUMPY_FUNCTIONS, NUMPY_NUMBERS, wrap_function
 from .numpyfn import wrap_number as wrap_numpy_number
 from .opaque import OpaqueVar
@@ -96,6 +97,8 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
         return wrap_type_form(tx, value, source)
     if isinstance(value, NUMPY_NUMBERS):
         return wrap_numpy_number(tx, value, source)
+    if (of_numpy := wrap_numpy(tx, value, source)) is not None:
+        return of_numpy
     if isinstance(value, NUMPY_FUNCTIONS):
         return wrap_function(tx, value, source)
     if isinstance(value, nn.Module):

@@ -1,0 +1,135 @@
+"""Arrays of numpy in captured code: one graph of tensors that share their memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from language_support import Table
+
+import pyframe
+from pyframe.errors import Unsupported
+from pyframe.metrics import counters
+
+case = Table()
+A = np.arange(12.0).reshape(3, 4)
+
+
+def same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray | np.generic):
+        return a.dtype == b.dtype and a.shape == b.shape and (np.array_equal(a, b) or np.allclose(a, b))
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.allclose(a, b)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+@case(A)
+def elementwise(a):
+    return np.sin(a) + 1, a * 2 - a / 3, np.maximum(a, 3.0), -a, a**2, a > 3, np.where(a > 3, a, 0.0), np.exp(-a)
+
+
+@case(A)
+def reductions(a):
+    return a.sum(), a.mean(axis=0), np.max(a, axis=1), a.std(), np.argmax(a), a.sum() + 1, np.prod(a[1:2])
+
+
+@case(A)
+def shapes(a):
+    return a.shape, a.ndim, a.size, a.T, a.reshape(2, 6), a[1], a[:, ::2], a[..., None], len(a), a.dtype, a.ravel(), a.nbytes
+
+
+@case(A)
+def joined(a):
+    return np.concatenate([a, a]), np.stack([a, a], axis=1), np.dot(a, a.T), a @ a.T, np.linalg.norm(a), [row.sum() for row in a]
+
+
+@case()
+def made(x):
+    a = np.array([1.0, 2.0, 3.0])
+    return np.zeros(3), np.ones((2, 2)), np.arange(4), np.linspace(0, 1, 5), np.full((2,), 7), np.eye(2), x + torch.from_numpy(a).float()
+
+
+@case()
+def types(x):
+    a = np.zeros(3, dtype=np.float32)
+    return a.dtype, a.astype(np.int64), np.arange(3, dtype="int32"), a.dtype == np.float32, x + 1, isinstance(a, np.ndarray)
+
+
+@case(A.copy())
+def changed(a):
+    a += 1
+    a[0] = 5.0
+    a[1:, 0] *= 2
+    return a.sum()
+
+
+@case()
+def between(x):
+    a = x.numpy()
+    b = np.cos(a) * 2
+    return torch.from_numpy(b) + x, a[0], torch.as_tensor(a) * 2
+
+
+@case([A, {"k": A}])
+def nested(held):
+    return held[0] + held[1]["k"], held[0] is held[1]["k"]
+
+
+@pytest.mark.parametrize("row", case, ids=Table.name)
+def test_one_graph(row: Any) -> None:
+    fn, args = row
+
+    def fresh() -> Any:
+        return tuple(arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args)
+
+    pyframe.reset()
+    given, theirs = fresh(), fresh()
+    expected = fn(*given)
+    compiled = pyframe.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(2):
+        mine = fresh()
+        assert same(compiled(*mine), expected)
+        assert all(map(same, mine, given))
+    assert counters["graphs"] == 1 and not counters["recompiles"] and theirs
+
+
+def test_results_share_memory_with_what_came_in() -> None:
+    a = np.zeros(4)
+    b = pyframe.compile(lambda a: a.reshape(2, 2), backend="eager", fullgraph=True)(a)
+    b[0, 0] = 1
+    assert a[0] == 1
+
+
+def test_other_arrays_are_captured_again() -> None:
+    compiled = pyframe.compile(lambda a: np.sin(a) + 1, backend="eager", fullgraph=True)
+    for a in (A, A.astype(np.float32), A[0], A[::2, ::2], np.arange(3)):
+        assert same(compiled(a), np.sin(a) + 1)
+    pyframe.reset()
+
+
+def test_arrays_that_no_tensor_can_share_break() -> None:
+    for a in (np.array(["a", "b"]), A[::-1]):
+        compiled = pyframe.compile(lambda a, x: (a[0], x + 1), backend="eager")
+        assert same(compiled(a, torch.ones(1)), (a[0], torch.full((1,), 2.0)))
+
+
+def test_a_number_read_from_an_array_breaks() -> None:
+    def reads(a):
+        return np.sin(a) * float(a.sum())
+
+    with pytest.raises(Unsupported):
+        pyframe.compile(reads, backend="eager", fullgraph=True)(A)
+    assert same(pyframe.compile(reads, backend="eager")(A), reads(A))
+
+
+def test_arrays_through_the_compiler() -> None:
+    def fn(a):
+        return (np.sin(a) * 2 + a.sum(axis=0)).astype(np.float32)
+
+    assert same(pyframe.compile(fn, fullgraph=True)(A), fn(A))
