@@ -31,6 +31,7 @@ from ..vars.numpyfn import NumpyNumberVar
 from ..vars.sequence import ListVar, SliceVar, TupleVar
 from ..vars.symint import SYMBOLIC_OPS, NumberVar
 from ..vars.tensor import TAKES_FLOATS, TensorVar
+from .known import value_of
 from .loops import loops_of
 from .made import Made, new_numbers, size_of, truth_as_int
 
@@ -329,6 +330,11 @@ class GraphBuilder:
             leave(token)
         if torch.is_grad_enabled() != self._grad_at_entry:
             torch._C._set_grad_enabled(self._grad_at_entry)
+
+    def value_of(self, var: TensorVar) -> torch.Tensor | None:
+        """The value of a tensor that depends on constants alone."""
+        constant: torch.Tensor | None = getattr(var.fake, "constant", None)  # fake tensors keep that of one element
+        return value_of(var.node) if constant is None else constant
 
     def forget(self, known: set[fx.Node]) -> None:
         """Take out the operations that are not among `known` (the program's values do not depend on them)."""

@@ -85,11 +85,6 @@ class TensorVar(Var):
     def describe(self) -> str:
         return str(self.source) if self.source else f"a tensor ({self.node.name})"
 
-    @property
-    def known(self) -> torch.Tensor | None:
-        """The value of a tensor with one element that the program made from constants alone; fake tensors keep it."""
-        return getattr(self.fake, "constant", None)
-
     # ---- attributes and methods ----
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name == "shape":
@@ -130,8 +125,8 @@ class TensorVar(Var):
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name == "__deepcopy__":
             return deepcopy_tensor(tx, self, args[0])
-        if name in TO_NUMBERS and self.known is not None:
-            return fold(tx, getattr(self.known, name), *(arg.constant() for arg in args))
+        if name in TO_NUMBERS and (value := tx.graph.value_of(self)) is not None:
+            return fold(tx, getattr(value, name), *(arg.constant() for arg in args))
         if name in MADE_NUMBERS and not args and tx.graph.makes_numbers:
             return self._numbers(tx, name)
         if name in METHODS:
@@ -191,8 +186,9 @@ class TensorVar(Var):
     def truth(self, tx: Tracer) -> bool:
         if isinstance(count := self.fake.numel(), int) and count != 1:
             tx.graph_break("exception-in-traced-code", "the truth of a tensor that does not have exactly one element")
-        if self.known is not None:
-            return bool(self.known)
+        value = tx.graph.value_of(self)
+        if value is not None:
+            return bool(value)
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
 
     def length(self, tx: Tracer) -> Var:

@@ -130,6 +130,17 @@ def numbers_of_numpy(x):
     return parts, sizes, [4, 5, 6][many], type(root), isinstance(root, float), np.floor(3.7) + ROOT
 
 
+@table(X)
+def values_of_constants(x):
+    mask = torch.triu(torch.full((x.shape[1], x.shape[1]), float("-inf")), diagonal=1)
+    causal = bool((mask == torch.triu(torch.full_like(mask, float("-inf")), diagonal=1)).all())
+    positions = torch.arange(x.shape[1]).unsqueeze(0).expand(2, -1)
+    ones = torch.ones(2, 3, dtype=torch.long)
+    if (ones > 1).flatten().any().item():
+        x = x - 100
+    return x[:, : positions.max().item()], causal, positions.tolist(), float(mask[0, 1])
+
+
 class Logger:
     said: list[str] = []
 
@@ -199,3 +210,28 @@ def test_what_is_made_with_a_varying_float_is_no_constant():
     compiled = pyframe.compile(program, backend="eager")
     for scale in (1.5, 2.5, 1.25, 3.5, 0.5, 4.5):
         assert torch.equal(compiled(X, scale), program(X, scale))
+
+
+@pytest.mark.parametrize("change", ["in place", "through a view", "random", "input"])
+def test_what_is_no_constant(change):
+    def program(x):
+        table = torch.arange(4.0)
+        view = table[1:]
+        if change == "in place":
+            table.add_(1)
+        elif change == "through a view":
+            table.view(2, 2)[0] += 2
+        elif change == "random":
+            view = view + torch.rand(3)
+        else:
+            view = view + x[0, 0]
+        return x * view.sum().item()
+
+    compiled = pyframe.compile(program, backend="eager")
+    for _ in range(3):
+        torch.manual_seed(3)
+        expected = program(X)
+        torch.manual_seed(3)
+        assert torch.equal(compiled(X), expected)
+    with pytest.raises(Unsupported, match="item"):
+        pyframe.compile(program, backend="eager", fullgraph=True)(X)
