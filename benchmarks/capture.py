@@ -206,7 +206,8 @@ def summary(rows: list[dict[str, Any]]) -> str:
     ran = [row for row in rows if row["equal"] != "error"]
     whole = [row for row in ran if row["breaks"] == 0]
     compared = [row for row in ran if isinstance(row["torch.compile graphs"], int)]
-    more = [row for row in compared if row["graphs"] > row["torch.compile graphs"]]
+    more = [row for row in compared if row["graphs"] > row["torch.compile graphs"] > 0]
+    none = [row["model"] for row in compared if row["torch.compile graphs"] == 0]
     wrong = [row["model"] for row in rows if row["equal"] is False]
     failed = [row["model"] for row in rows if row["equal"] == "error"]
     lines = [
@@ -215,7 +216,9 @@ def summary(rows: list[dict[str, Any]]) -> str:
         f"{len(failed)} that did not run"
     ]
     for label, names in (
-        ("more graphs", [row["model"] for row in more]), ("not equal", wrong), ("did not run", failed)
+        ("with breaks", [row["model"] for row in ran if row["breaks"]]),
+        ("more graphs", [f"{row['model']} ({row['graphs']}, {row['torch.compile graphs']})" for row in more]),
+        ("not captured by torch.compile at all", none), ("not equal", wrong), ("did not run", failed),
     ):  # fmt: skip
         if names:
             lines.append(f"{label}: {', '.join(names)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -30,10 +29,10 @@ class _OnlyPure(TorchDispatchMode):
 
 
 def value_of(node: fx.Node) -> torch.Tensor | None:
-    """The value of a node, or None where it depends on an input of the graph or on random numbers, or where anything
-    that it is made of is changed in place."""
-    needed = _closure(node)
-    if needed is None or any(map(_changes, _with_users(needed))):
+    """The value that a node has now, at the end of its graph; None where it depends on an input of the graph or on
+    random numbers."""
+    needed = _needed(node)
+    if needed is None:
         return None
     values: dict[fx.Node, Any] = {}
     with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
@@ -48,34 +47,35 @@ def value_of(node: fx.Node) -> torch.Tensor | None:
     return found if isinstance(found, torch.Tensor) else None
 
 
-def _closure(node: fx.Node) -> set[fx.Node] | None:
-    """What a node is computed from; None where that holds an input, or more than calls of torch."""
+def _needed(node: fx.Node) -> set[fx.Node] | None:
+    """What a node is computed from, and what was changed in place since; None where that holds an input."""
     needed: set[fx.Node] = set()
     todo = [node]
     while todo:
-        each = todo.pop()
-        if each in needed:
-            continue
-        if each.op not in ("call_function", "call_method"):
-            return None
-        needed.add(each)
-        todo += each.all_input_nodes
+        while todo:
+            each = todo.pop()
+            if each in needed:
+                continue
+            if each.op not in ("call_function", "call_method"):
+                return None
+            needed.add(each)
+            todo += each.all_input_nodes
+        held = set().union(*map(_storage, needed))
+        changes = (each for each in node.graph.nodes if each not in needed and _changes(each))
+        todo = [each for each in changes if any(_storage(arg) & held for arg in each.all_input_nodes)]
     return needed
 
 
-def _with_users(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    found: set[fx.Node] = set()
-    todo = list(nodes)
-    while todo:
-        each = todo.pop()
-        if each not in found:
-            found.add(each)
-            todo += each.users
-    return found
+def _storage(node: fx.Node) -> set[int]:
+    fake = node.meta.get("val")
+    return {fake.untyped_storage()._cdata} if isinstance(fake, torch.Tensor) else set()
 
 
 def _changes(node: fx.Node) -> bool:
     """Whether an operation may change its arguments."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None:
+        return bool(schema.is_mutable)
     if node.target in (operator.and_, operator.or_, operator.not_):
         return False
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")
