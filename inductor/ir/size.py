@@ -297,6 +297,9 @@ def rest_of(a: AnySize, b: AnySize) -> AnySize:
     _, rest = whole_part(a, b)
     if known(rest, ">=", 0) and known(rest, "<", b):
         return rest
+    if known(rest, "<", 0):
+        low = rest_of(-rest, b)
+        return b - low if known(low, ">", 0) else rest_of(b - low, b)
     return _env(a, b).derived("%", rest, b)
 
 

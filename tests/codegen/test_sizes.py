@@ -45,3 +45,62 @@ def test_operator_samples(name, monkeypatch):
     fast = pyframe.compile(lambda *xs: fn(*xs), dynamic=True, options={"strict": True})
     compare(fast(*args), fn(*args))
     print(name, [(x.compiled, sum(map(len, x.templates.values()))) for x in made])
+
+
+def attention(x, y):
+    n, t, d = x.shape
+    heads = (x @ y).view(n, t, 3, 4, d // 4).permute(2, 0, 3, 1, 4)
+    q, k, v = heads[0], heads[1], heads[2]
+    mask = torch.ones(t, t, dtype=torch.bool, device=x.device).tril()
+    scores = (q @ k.transpose(-1, -2) / d**0.5).masked_fill(~mask, float("-inf")).softmax(-1)
+    out = (scores @ v).transpose(1, 2).reshape(n, t, d)
+    return torch.nn.functional.layer_norm(out + x, (d,)), out.mean((0, 1)), x.shape[0] * t
+
+
+def rearranged(x, y):
+    flat = x.flatten(0, 1)
+    return flat.sum(0), torch.cat([flat[1:], flat[:1] * 2]), flat.t().contiguous() + 1, x[:, ::2] + 1, x[:, -1].exp()
+
+
+def counted(x, y):
+    n, t, d = x.shape
+    positions = torch.arange(t, device=x.device)
+    return x + positions[:, None], x.sum(1) / t, x.new_full((n, t), float(n)), torch.nn.functional.pad(x, (0, 0, 1, t))
+
+
+@pytest.mark.parametrize("fn", [attention, rearranged, counted], ids=lambda fn: fn.__name__)
+def test_one_compilation_for_many_sizes(fn, monkeypatch):
+    made = compilations(monkeypatch)
+    fast = pyframe.compile(fn, dynamic=None, fullgraph=True, options={"strict": True})
+    y = torch.randn(16, 48)
+    sizes = [(2, 8), (3, 9), (5, 64), (31, 17), (4, 100), (2, 2), (16, 33)]
+    for n, t in sizes:
+        x = torch.randn(n, t, 16)
+        compare(fast(x, y), fn(x, y))
+    assert all(graph.compiled == 0 for graph in made)
+    assert sum(len(known) for graph in made for known in graph.templates.values()) <= 3
+    assert sum(len(graph.ready) for graph in made) >= len(sizes) - 2  # the first capture is of one size
+
+
+def test_what_was_assumed_is_checked(monkeypatch):
+    """A choice that depends on a size is made again where it would be another."""
+    made = compilations(monkeypatch)
+
+    def fn(x):
+        return x.reshape(-1, 4).sum(0) if x.shape[0] % 4 == 0 else x * 2
+
+    fast = pyframe.compile(fn, dynamic=True)
+    for n in (8, 12, 9, 11, 400, 13):
+        x = torch.randn(n)
+        compare(fast(x), fn(x))
+    assert all(graph.compiled == 0 for graph in made)
+
+
+def test_small_sizes_are_compiled_for_themselves():
+    def fn(x, y):
+        return (x + y).sum(0), x * y
+
+    fast = pyframe.compile(fn, dynamic=True)
+    for n in (5, 1, 0, 7, 1):
+        x, y = torch.randn(n, 3), torch.randn(n, 3)
+        compare(fast(x, y), fn(x, y))

@@ -18,6 +18,7 @@ from inductor.codegen.values import STATUS, dtype_text  # noqa: E402
 from inductor.ir.buffer import Buffer, ComputedBuffer, ExternKernel, View  # noqa: E402
 from inductor.ir.interp import flatten  # noqa: E402
 from inductor.ir.nodes import Strided  # noqa: E402
+from inductor.ir.size import settled  # noqa: E402
 from inductor.schedule import Group, schedule  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -84,8 +85,9 @@ def load(kernel):
 class Runner:
     """A lowered graph, its kernels, and a way to run it."""
 
-    def __init__(self, fn, *args):
-        self.graph = lowered(fn, *args)
+    def __init__(self, fn, *args, graph=None):
+        self.graph = lowered(fn, *args) if graph is None else graph
+        self.values = {}  # of symbols, in a graph of many sizes
         self.steps = schedule(self.graph)
         self.buffers = {}
         for b in [*self.graph.inputs, *self.graph.constants, *self.graph.buffers]:
@@ -117,23 +119,25 @@ class Runner:
         made = self.launches[id(group)]
         for name in made.bufs:
             if name not in self.memory:
-                layout = self.buffers[name].layout
+                layout = settled(self.buffers[name].layout, self.values)
                 # what no kernel writes is seen
                 poison = torch.full((layout.extent,), 77, dtype=layout.dtype)
                 self.memory[name] = poison
         for name in group.stored - set(made.bufs):
-            layout = self.buffers[name].layout
+            layout = settled(self.buffers[name].layout, self.values)
             self.memory.setdefault(name, torch.empty(layout.extent, dtype=layout.dtype))
         for scratch in made.scratch:
-            self.memory[scratch.name] = torch.full((scratch.size,), 77, dtype=getattr(torch, scratch.dtype))
+            self.memory[scratch.name] = torch.full((settled(scratch.size, self.values),), 77, dtype=getattr(torch, scratch.dtype))
         for launch in made.launches:
             kernel = self.source.kernels[launch.kernel]
             bufs = [self.memory[b] for b in launch.bufs]
             for buf, kind in zip(bufs, kernel.signature):
                 assert kind == POINTER[buf.dtype], (kind, buf.dtype)
-            load(kernel)[kernel.grid](*bufs, **kernel.constants)
+            sizes = [self.values[name] for name in kernel.sizes]
+            load(kernel)[settled(kernel.grid, self.values)](*bufs, *sizes, **kernel.constants)
 
     def tensor(self, buffer, layout):
+        layout = settled(layout, self.values)
         flat = self.memory[buffer.name]
         return flat.as_strided(layout.size, layout.stride, flat.storage_offset() + layout.offset)
 
