@@ -173,7 +173,7 @@ class ConstVar(Var):
     def iterate(self, tx: Tracer) -> Var:
         if not hasattr(type(self.value), "__iter__"):
             tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not iterable")
-        if not isinstance(self.value, (str, bytes)):
+        if not isinstance(self.value, (str, bytes, enum.Flag)):
             return super().iterate(tx)
         return make(list(self.value)).iterate(tx)
 

@@ -13,7 +13,7 @@ from .const import fold, make
 from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, Handler
 from .instance import InstanceVar
-from .lookup import class_function, guarded_lookup, lookup
+from .lookup import MISSING, class_function, guarded_lookup, lookup
 from .namedtuple import NamedTupleVar
 from .namespace import NamespaceVar
 
@@ -65,6 +65,13 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
     kind = builtin_instance.kind_of(cls)
     if kind is not None and issubclass(kind, base) and cls.__flags__ & _HEAP_TYPE:
         return builtin_instance.fresh(tx, cls, args, kwargs)
+    if cls is bytes and len(args) == 1 and isinstance(args[0], InstanceVar):
+        for name in ("__bytes__", "__index__", "__iter__"):
+            if lookup(args[0].cls, name) is not MISSING:
+                found = args[0]._invoke(tx, name)
+                if name == "__bytes__" and not slots.has_type(found, bytes):
+                    tx.raise_(TypeError, f"__bytes__ returned non-bytes (type {slots.type_name(found)})")
+                return found if name == "__bytes__" else tx.call(make(bytes), [found], {})
     if cls in (bytes, complex):
         try:
             return fold(tx, cls, *(arg.plain() for arg in args), **{k: v.plain() for k, v in kwargs.items()})
@@ -96,10 +103,28 @@ def _plain_object(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[st
 def _exception(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     python_init = isinstance(lookup(cls, "__init__"), types.FunctionType)
     if issubclass(cls, _SPECIAL_ERRORS) and (len(args) > 1 or kwargs) or kwargs and not python_init:
-        return tx.graph_break("unsupported-object", f"making a {cls.__name__} with these arguments")
+        return _exception_of_c(tx, cls, args, kwargs)
     if issubclass(cls, BaseExceptionGroup):
         return tx.graph_break("unsupported-object", "making an exception group")
     return ExceptionVar(cls, args)
+
+
+def _exception_of_c(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """An exception of which C keeps more than its arguments; known as far as these are."""
+    python = any(isinstance(lookup(cls, name), types.FunctionType | staticmethod) for name in ("__init__", "__new__"))
+    try:
+        values, named = [arg.constant() for arg in args], {name: arg.constant() for name, arg in kwargs.items()}
+    except NotConstant:
+        python = True
+    if python:
+        return tx.graph_break("unsupported-object", f"making a {cls.__name__} with these arguments")
+    try:
+        made = cls(*values, **named)
+    except TypeError as error:
+        return tx.raise_(TypeError, *error.args)
+    exc = ExceptionVar(type(made), [make(arg) for arg in made.args])
+    exc.keep(made, (cls, list(args), dict(kwargs)))
+    return exc
 
 
 def type_call(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:

@@ -22,7 +22,7 @@ _LINKS = ("__cause__", "__context__")
 class ExceptionVar(InstanceVar):
     """An exception: class, arguments, attributes; what else is kept in C is in `links`."""
 
-    __slots__ = ("args", "links")
+    __slots__ = ("args", "links", "origin")
 
     def __init__(
         self,
@@ -34,6 +34,15 @@ class ExceptionVar(InstanceVar):
         super().__init__(value, source, cls)
         self.args = list(args)
         self.links: dict[str, Var] = {}
+        self.origin: tuple[type, list[Var], dict[str, Var]] | None = None  # the call that made it, see `keep`
+
+    def keep(self, made: BaseException, origin: tuple[type, list[Var], dict[str, Var]]) -> None:
+        """Take over what C keeps of `made`, an exception like this one, which `origin` makes again."""
+        self.origin = origin
+        for base in self.cls.__mro__:
+            for name, member in base.__dict__.items():
+                if isinstance(member, types.MemberDescriptorType) and not name.startswith("__") and hasattr(made, name):
+                    self.links.setdefault(name, make(getattr(made, name)))
 
     def describe(self) -> str:
         return f"{self.cls.__name__}({', '.join(arg.describe() for arg in self.args)})"
@@ -62,7 +71,7 @@ class ExceptionVar(InstanceVar):
             return self.args[0] if name == "message" else TupleVar(self.args[1].unpack(tx))
         if isinstance(lookup(self.cls, name), types.MemberDescriptorType | types.GetSetDescriptorType):
             if name != "__dict__":
-                return self.unsupported(tx, f"attribute {name!r}")
+                return self.links.get(name) or self.unsupported(tx, f"attribute {name!r}")
         return None
 
     def _found(self, tx: Tracer, name: str) -> Var:
@@ -85,7 +94,8 @@ class ExceptionVar(InstanceVar):
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         match name:
             case "__init__":
-                self.args = list(args)
+                if self.origin is None:  # else C has looked at them
+                    self.args = list(args)
                 if self.source is not None:
                     initialize = lookup(_base(self.cls), "__init__")
                     tx.effects.add("CALL", None, (initialize, [self, *args], {}), tx.user_line())
@@ -126,8 +136,10 @@ class ExceptionVar(InstanceVar):
                 plural = "s" if self.args[1].length(tx).constant() > 1 else ""
                 count = self.args[1].length(tx).constant()
                 return ConstVar(f"{str_of(tx, self.args[0]).constant()} ({count} sub-exception{plural})")
+            cls, args, kwargs = self.origin or (_base(self.cls), self.args, {})
             try:
-                return fold(tx, str, _base(self.cls)(*(arg.constant() for arg in self.args)))
+                named = {name: arg.constant() for name, arg in kwargs.items()}
+                return fold(tx, str, cls(*(arg.constant() for arg in args), **named))
             except NotConstant:
                 return self.unsupported(tx, "str()")
         if not self.args:
@@ -165,7 +177,14 @@ class ExceptionVar(InstanceVar):
             link = after
         self.links["__context__"] = handled
 
-    def reconstruct(self, cg: Any) -> None:
+    def _rebuild(self, cg: Any) -> None:
+        """Push an exception of the class with these arguments."""
+        if self.origin is not None:
+            cls, args, kwargs = self.origin
+            cg.load_const(cls)
+            cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in (*args, *kwargs.values())), names=tuple(kwargs))
+            cg.remember(self)
+            return
         plain = self.cls.__new__ is BaseException.__new__ or not isinstance(self.cls.__new__, types.FunctionType)
         cg.load_const(self.cls.__new__ if plain else BaseException.__new__)
         cg.call_top(lambda: cg.load_const(self.cls), *(lambda arg=arg: cg.load(arg) for arg in self.args))
@@ -176,6 +195,9 @@ class ExceptionVar(InstanceVar):
             loads = [lambda arg=arg: cg.load(arg) for arg in self.args]
             cg.call_top(lambda: cg.asm.load_fast(temp), *loads)
             cg.emit("POP_TOP")
+
+    def reconstruct(self, cg: Any) -> None:
+        self._rebuild(cg)
         for name in (*_LINKS, "__suppress_context__"):
             if name in self.links:
                 cg.set_attr_of_top(name, self.links[name])

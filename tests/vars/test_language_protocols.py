@@ -4,6 +4,7 @@ PYTEST_DONT_REWRITE: assert statements of the samples are themselves under test.
 """
 # ruff: noqa: E501, E701, E702, F401, F811, F401, E731, F821, F841, UP007, UP045, UP006, UP042, B
 
+import enum
 import math
 import operator
 from typing import Any
@@ -712,4 +713,62 @@ def walrus_and_more(x):
 
 @pytest.mark.parametrize("row", case, ids=Table.name)
 def test_whole_graph(row: Any) -> None:
+    agree(*row)
+
+
+kept_in_c = Table()
+
+
+@kept_in_c()
+def errors_with_more_than_arguments(x):
+    out = []
+    for make in (
+        lambda: OSError(2, "nope"), lambda: OSError(17, "there", "file"), lambda: ImportError("x", name="n", path="p"), lambda: AttributeError("m", name="nm", obj=3),
+        lambda: NameError("m", name="n"), lambda: UnicodeDecodeError("utf8", b"a", 0, 1, "r"), lambda: FileNotFoundError(2, "gone", "f"),
+    ):  # fmt: skip
+        try:
+            raise make()
+        except Exception as e:
+            out.append((type(e).__name__, str(e), e.args, getattr(e, "errno", None), getattr(e, "filename", None), getattr(e, "name", None), isinstance(e, LookupError)))
+    return out, x + 1
+
+
+@kept_in_c()
+def errors_that_leave_the_graph(x):
+    return ImportError("x", name="n"), OSError(2, "nope", "file"), x + 1
+
+
+@kept_in_c()
+def wrong_arguments_of_errors(x):
+    out = []
+    for make in (lambda: UnicodeDecodeError("utf8", 1), lambda: ImportError("x", nope=1), lambda: ValueError(x=1)):
+        try:
+            make()
+        except TypeError as e:
+            out.append(str(e))
+    return out, x + 1
+
+
+class Permission(enum.Flag):
+    R = 1
+    W = 2
+
+
+class ToBytes:
+    def __bytes__(self):
+        return b"bytes"
+
+
+class ToIndex:
+    def __index__(self):
+        return 2
+
+
+@kept_in_c()
+def flags_and_bytes(x):
+    return list(Permission.R | Permission.W), len(Permission.R), [p.name for p in Permission], bytes(ToBytes()), bytes(ToIndex()), b"", bytes([1, 2]), x + 1
+
+
+@pytest.mark.parametrize("row", kept_in_c, ids=Table.name)
+def test_what_c_keeps(row: Any) -> None:
     agree(*row)
