@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,16 +76,18 @@ def run(python: str, mode: str, module: str, seconds: float, names: Sequence[str
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
         out = Path(folder) / "outcome.jsonl"
-        command = [python, "-X", "faulthandler", "-W", "ignore", str(WORKER), mode, module, str(out), *names]
+        command = [python, "-X", "faulthandler", "-W", "ignore", str(WORKER), mode, module, str(out), f"{seconds:.0f}"]
         try:
             done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, timeout=seconds, check=False,
-                stdin=subprocess.DEVNULL,
+                [*command, *names], cwd=folder, env=environment, capture_output=True, timeout=20 * seconds,
+                check=False, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             errors = done.stderr.decode(errors="replace").strip()
             ended = f"exit status {done.returncode}: {errors[-1500:]}"
+            if done.returncode == -signal.SIGXCPU:
+                ended = f"took more than {seconds:.0f} s of processor time"
         except subprocess.TimeoutExpired:
-            ended = f"took more than {seconds:.0f} s"
+            ended = f"took more than {20 * seconds:.0f} s"
         lines = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     tests = {line["test"]: line["status"] for line in lines if "test" in line}
     last = lines[-1] if lines else {}
@@ -177,7 +180,7 @@ def main() -> int:
     parser.add_argument("--python", action="append", help="3.11, 3.12 ... or a path; may be repeated")
     parser.add_argument("--only", action="append", default=[], help="only tests whose ids contain this")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=120, help="seconds for one module")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds of processor time for one module")
     parser.add_argument("--save", action="store_true", help="write the results of the named modules too")
     parser.add_argument("--verbose", action="store_true", help="print every test that differs")
     given = parser.parse_args()

@@ -1,7 +1,8 @@
-"""One run of one of CPython's test modules: `python cpython_suite_worker.py MODE MODULE OUTCOME [NAME...]`.
+"""One run of one of CPython's test modules: `python cpython_suite_worker.py MODE MODULE OUTCOME SECONDS [NAME...]`.
 
 OUTCOME gets one line of JSON for each test as it ends, so that a run that is cut off says how far it came, and
-{"replaced": count} at the end.  With NAMEs, only tests whose id contains one of them run.
+{"replaced": count} at the end.  The run ends after SECONDS of processor time.  With NAMEs, only tests whose id
+contains one of them run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib
 import importlib.machinery
 import io
 import json
+import resource
 import sys
 import time
 import types
@@ -142,7 +144,8 @@ def run(module: Any, result: Outcomes, names: Sequence[str]) -> None:
         suite.run(result)
 
 
-def main(mode: str, name: str, out: str, *names: str) -> None:
+def main(mode: str, name: str, out: str, seconds: str, *names: str) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
     counter = [0]
     if mode == "rebuild":
         counter = rebuild_everything()

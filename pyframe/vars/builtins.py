@@ -176,7 +176,11 @@ def _numeric(tx: Tracer, function: Any, method: str, args: Args, kwargs: Kwargs)
     for name in (method, *_INSTEAD.get(function, ())):
         if lookup(args[0].python_type(), name) is not MISSING:
             result = args[0]._invoke(tx, name, *args[1:], *kwargs.values())  # type: ignore[attr-defined]
-            return result if name == method else tx.call(ClassVar(function), [result], {})
+            if name != method:
+                return tx.call(ClassVar(function), [result], {})
+            if isinstance(function, type) and result.is_constant() and type(result.constant()) is not function:
+                tx.graph_break("unsupported-object", f"a {method}() that gives a {slots.type_name(result)}")
+            return result
     if hasattr(args[0], "base"):
         return tx.call(tx.wrap(function, None), [args[0].base, *args[1:]], kwargs)
     name = function.__name__

@@ -48,6 +48,12 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
     if not issubclass(cls, base):
         name = f"{base.__name__}.__new__({cls.__name__})"
         tx.raise_(TypeError, f"{name}: {cls.__name__} is not a subtype of {base.__name__}")
+    solid = next(kind for kind in cls.__mro__ if not kind.__flags__ & _HEAP_TYPE)
+    if solid is not base and issubclass(solid, base) and "__new__" in solid.__dict__:
+        safe = f"{base.__name__}.__new__({cls.__name__}) is not safe, use {solid.__name__}.__new__()"
+        tx.raise_(TypeError, safe)
+    if lookup(cls, "__del__") is not MISSING:
+        return tx.graph_break("unsupported-object", f"an instance of {cls.__qualname__}, which has a finalizer,")
     if base is type:
         return tx.call(BuiltinVar(type.__new__), [make(cls), *args], kwargs)
     if base is object:

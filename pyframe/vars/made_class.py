@@ -215,6 +215,8 @@ def make_class(tx: Any, meta: type, args: Sequence[Var], kwargs: Mapping[str, Va
         return tx.graph_break("unsupported-object", f"class {name.constant()} with such a namespace")
     bases = tuple(bases_var.constant())
     meta = _most_derived(tx, meta, bases)
+    if isinstance(lookup(meta, "mro"), types.FunctionType):
+        return tx.graph_break("unsupported-object", f"class {name.constant()}, whose metaclass has a method mro()")
     core = {key: items[key] for key in _CORE if key in items}
     if "__module__" not in core:
         core["__module__"] = make(tx.frames[-1].globals.get("__name__"))

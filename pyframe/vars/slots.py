@@ -137,7 +137,11 @@ def index(tx: Tracer, value: Var) -> int:
     if not hasattr(value.python_type(), "__index__"):
         tx.raise_(TypeError, f"{type_name(value)!r} object cannot be interpreted as an integer")
     result = value.base if hasattr(value, "base") else value.call_method(tx, "__index__", [], {})
-    return operator.index(result.constant()) if result.is_constant() else int(result.unsupported(tx, "use as an index"))
+    if not result.is_constant():
+        return int(result.unsupported(tx, "use as an index"))
+    if not isinstance(result.constant(), int):
+        tx.raise_(TypeError, f"__index__ returned non-int (type {type_name(result)})")
+    return operator.index(result.constant())
 
 
 def has_type(value: Var, *types: type) -> bool:

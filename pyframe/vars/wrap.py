@@ -25,6 +25,7 @@ from ..core.source import (
     SeqItemSource,
     Source,
 )
+from ..errors import SkipFrame
 from .autogradfn import MODELS as AUTOGRAD_MODELS
 from .base import Var
 from .builtin_instance import SCALARS, BuiltinInstanceVar, kind_of
@@ -222,6 +223,8 @@ def _method(tx: Any, value: types.MethodType, source: Source | None) -> Var:
 
 
 def _class(tx: Any, value: type, source: Source | None) -> Var:
+    if value.__mro__ is None:
+        raise SkipFrame("a class that is being made")
     tx.guard(source, "ID", value)
     return ClassVar(value, source)
 

@@ -50,6 +50,30 @@ def test_arguments_that_a_function_does_not_take(call: Callable[[], Any]) -> Non
     assert torch.equal(got[0], want[0])
 
 
+class BadNumber:
+    def __int__(self) -> Any:
+        return None
+
+    __float__ = __complex__ = __index__ = __bool__ = __repr__ = __str__ = __int__
+
+
+OF_BAD_NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "int": int, "float": float, "complex": complex, "bin": bin, "bool": bool, "repr": repr, "str": str,
+    "index": lambda bad: [][bad], "range": range, "not safe": lambda bad: int.__new__(bool, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", OF_BAD_NUMBERS.values(), ids=OF_BAD_NUMBERS)
+def test_special_methods_that_give_another_type(use: Callable[[Any], Any]) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        try:
+            return use(BadNumber())
+        except TypeError as error:
+            return str(error)
+
+    assert pyframe.compile(fn, backend="eager")(X) == fn(X)
+
+
 def outcome(fn: Callable[..., Any], *args: Any) -> Any:
     try:
         return fn(*args)
@@ -174,6 +198,36 @@ def equal_to_the_built_in_type(x: Any) -> Any:
     return counted == plain, plain == counted, {"a": 1} == counted, plain != counted, counted != {}
 
 
+def instances_with_a_finalizer(x: Any) -> Any:
+    log: list[str] = []
+
+    class Logs:
+        def __del__(self) -> None:
+            log.append("finalized")
+
+    def use() -> None:
+        Logs()
+
+    for _ in range(3):
+        use()
+    return log
+
+
+class OrderedMeta(type):
+    def mro(cls) -> Any:
+        return super().mro() + [cls.__dict__["extra"]]
+
+
+def class_with_its_own_mro(x: Any) -> Any:
+    class Extra:
+        answer = 42
+
+    class Made(metaclass=OrderedMeta):
+        extra = Extra
+
+    return Made().answer
+
+
 class Base:
     def scaled(self, x: Any, by: int) -> Any:
         return x * by
@@ -212,7 +266,8 @@ def flat(value: Any) -> Any:
         step_of_zero, too_many_items, equality_that_shortens, index_that_shortens, reversed_sees_changes,
         reversed_is_lazy, with_without_exit, iter_of_no_iterator, classmethod_in_c_of_an_instance,
         dict_of_a_dict_with_its_own_order, method_of_super_that_breaks,
-        attributes_of_functions, equal_to_the_built_in_type,
+        attributes_of_functions, equal_to_the_built_in_type, instances_with_a_finalizer,
+        class_with_its_own_mro,
         locals_after_a_break, locals_in_a_call,
     ],
     ids=lambda fn: fn.__name__,
