@@ -65,7 +65,7 @@ def rearranged(x, y):
 def counted(x, y):
     n, t, d = x.shape
     positions = torch.arange(t, device=x.device)
-    return x + positions[:, None], x.sum(1) / t, x.new_full((n, t), float(n)), torch.nn.functional.pad(x, (0, 0, 1, t))
+    return x + positions[:, None], x.sum(1) / t, x.new_full((n, t), n), torch.nn.functional.pad(x, (0, 0, 1, t))
 
 
 @pytest.mark.parametrize("fn", [attention, rearranged, counted], ids=lambda fn: fn.__name__)

@@ -196,15 +196,18 @@ class Kernel:
 
     def _choose_spills(self) -> None:
         self._spilled, self._spill_ready = {}, set()
-        if self.axes.vector_outer or len(self.axes.inner) != 1 or self.axes.inner[0][1] > MAX_SCRATCH:
+        if self.axes.vector_outer or len(self.axes.inner) != 1:
             return
+        values = sorted(set().union(*self._live), key=lambda v: v.id) if self._live else ()
+        again = [v for v in values if v.op in EXPENSIVE and sum(v in live for live in self._live) > 1]
         length = self.axes.inner[0][1]
+        if not again or length > MAX_SCRATCH:
+            return
         size = (MAX_SCRATCH if isinstance(length, Size) else length) + LANES_AT_MOST
-        for value in sorted(set().union(*self._live), key=lambda v: v.id) if self._live else ():
-            if value.op in EXPENSIVE and sum(value in live for live in self._live) > 1:
-                name = self.fresh("s")
-                self._row_lines.append(f"alignas(64) {SCALAR[value.kind]} {name}[{size}];")
-                self._spilled[value] = name
+        for value in again:
+            name = self.fresh("s")
+            self._row_lines.append(f"alignas(64) {SCALAR[value.kind]} {name}[{size}];")
+            self._spilled[value] = name
 
     # ---- one loop over the inner variables
 
