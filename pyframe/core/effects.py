@@ -23,6 +23,7 @@ EFFECT_KINDS: dict[str, str] = {
     "ATTR": "attribute name: target.attr = the Var's current value (or deleted)",
     "GLOBAL": "global name, of the globals dict Var `target`",
     "CELL": "None: cell contents",
+    "HANDLED": "what the thread handles from now on (the Var of an exception or None): the target is dealt with",
     "CALL": "(callable, args, kwargs) to run for its effect only, e.g. a deferred print or a context manager's enter",
 }
 

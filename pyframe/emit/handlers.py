@@ -1,8 +1,7 @@
-"""Where the handling of an exception ends: from there on a frame that broke inside of a `try` can be captured again."""
+"""Exception handlers that a frame comes to for real, because an instruction that broke the graph raised: where each of
+them starts, the frame goes on in a resume function, which is captured like any other."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from ..bytecode import OPS
 from ..bytecode.flow import FlowGraph, reachable
@@ -12,33 +11,24 @@ from ..bytecode.isa import CanonicalCode
 _WORTH = ("BINARY_OP", "BINARY_SUBSCR", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "COMPARE_OP", "LOAD_ATTR")
 
 
-def ends_of_handling(cc: CanonicalCode, flow: FlowGraph, handler: int) -> Iterator[int]:
-    """The ordinals of instructions behind which the exception that the handler at `handler` takes is dealt with, where
-    what follows is worth a capture.  Only the values that the block around the `try` keeps are on the stack there."""
-    for at in _last_pops(flow, handler):
-        while flow.instrs[at + 1].op == "POP_TOP":
-            at += 1
-        follows = reachable(cc, at + 1, flow)
-        if any(flow.instrs[index].op in _WORTH for index in follows):
-            yield at
-
-
-def _last_pops(flow: FlowGraph, handler: int) -> list[int]:
-    """The POP_EXCEPTs after which nothing is being handled, but for those that raise the exception again."""
-    found = []
+def starts_of_handling(cc: CanonicalCode, flow: FlowGraph, handler: int, handled: int) -> dict[int, int]:
+    """The PUSH_EXC_INFOs that an exception going to `handler` can come to first, and how many exceptions are being
+    handled there before it; `handled`: how many where it was raised.  Those with nothing worth a capture are left
+    out, and what follows them is looked through."""
+    found: dict[int, int] = {}
     seen = {handler}
-    todo = [(handler, 0)]
+    todo = [(handler, handled)]
     while todo:
-        at, handled = todo.pop()
+        at, count = todo.pop()
         op = flow.instrs[at].op
-        handled += (op == "PUSH_EXC_INFO") - (op == "POP_EXCEPT")
-        if op == "POP_EXCEPT" and handled == 0 and flow.instrs[at + 1].op != "RERAISE":
-            found.append(at)
+        if op == "PUSH_EXC_INFO" and any(flow.instrs[i].op in _WORTH for i in reachable(cc, at, flow)):
+            found[at] = count
             continue
+        count += (op == "PUSH_EXC_INFO") - (op == "POP_EXCEPT")
         region = flow.region[at] if OPS[op].may_raise else None
         after = [follower for follower, _ in flow.normal_successors(at)]
         after += [] if region is None else [flow.place[region.handler]]
         fresh = [each for each in after if each not in seen]
         seen.update(fresh)
-        todo += [(each, handled) for each in fresh]
-    return sorted(found)
+        todo += [(each, count) for each in fresh]
+    return found

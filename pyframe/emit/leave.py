@@ -3,17 +3,20 @@ resume functions that go on, or the loop that the frame runs itself."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..bytecode import OPS, CanonicalCode, Instr, Label
 from ..bytecode.flow import live_locals, stack_depths
+from ..core.source import AttrSource, SeqItemSource
 from ..errors import SkipFrame, Unsupported
 from ..vars.base import Var
-from ..vars.unknown import UnknownVar
+from ..vars.exception import ExceptionVar
+from ..vars.unknown import VALUES, UnknownVar
 from .assemble import Assembler
-from .handlers import ends_of_handling
+from .handlers import starts_of_handling
 from .loops import UNBOUND, LoopCut, loops_of, plan_cut
 from .reconstruct import Codegen
 from .replay import Commit
@@ -21,6 +24,7 @@ from .resume import (
     FIRST,
     ResumeKey,
     continuation,
+    handled_parameter,
     parameter_source,
     shared_resume,
     stack_parameter,
@@ -31,6 +35,7 @@ from .resume import (
 _NULL_RESULTS = ("LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
 _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
 _NUMBERS = (int, float)
+_MOST_ARGUMENTS = 3  # of an exception that are not taken as constants
 _ITEMS = (int, float, str, tuple)
 
 
@@ -62,6 +67,7 @@ class Leave:
     def __init__(self, tx: Any, root: Any, end: Any, cells: set[str]) -> None:
         self.tx, self.root, self.end, self.cells = tx, root, end, cells
         self.known = continuation(root.code)
+        self.handled: list[str] = []  # where the exceptions are that are being handled for real, outermost first
         self.first = super_argument(root.cc)
         if reads_all_locals(root.cc):
             raise SkipFrame("a graph break in a frame that reads its locals as a dict")
@@ -79,6 +85,7 @@ class Leave:
         own = [(name, root.cells[name].content) for name in root.cc.cellvars if name in root.cells]
         contents = {name: None if content is None else self._temp(cg, content) for name, content in own}
         slots = [None if is_null(var) else self._temp(cg, var) for var in end.stack]
+        self.handled = [self._temp(cg, var) for var in root.handled_for_real()]
         for commit in commits:
             commit()
         for name, temp in values.items():
@@ -94,8 +101,11 @@ class Leave:
         for slot in slots:
             if slot is None:
                 asm.emit("PUSH_NULL")
-            else:
+            else:  # moved: an exception that is raised leads to this frame, which must not keep it
                 asm.load_fast(slot)
+                asm.delete_fast(slot)
+        for temp in cg.temps.values():
+            asm.delete_fast(temp)
         if end.loop is None:
             self._break(asm)
         else:
@@ -110,27 +120,42 @@ class Leave:
         handled, the frame goes on in a resume function as well."""
         cc, flow = self.root.cc, self.root.flow
         region = flow.region[at]
-        ends: dict[int, Label] = {}
+        starts: dict[int, int] = {}
         if region is not None and not any(map(is_null, self.end.stack[: region.depth])):
-            handler = flow.place[region.handler]
-            ends = {last: Label(f"handled{last}") for last in ends_of_handling(cc, flow, handler)}
-        asm.jump(asm.embed_original(at, tail, taken, leaves=ends))
-        for last, label in ends.items():
-            asm.label(label)
-            self._handled(asm, last + 1)
+            starts = starts_of_handling(cc, flow, flow.place[region.handler], len(self.handled))
+        labels = {start: Label(f"handling{start}") for start in starts}
+        asm.jump(asm.embed_original(at, tail, taken, leaves=labels))
+        for start, count in starts.items():
+            asm.label(labels[start])
+            self._handle(asm, start, self.handled[:count])
 
-    def _handled(self, asm: Assembler, at: int) -> None:
-        """Return what the rest of the frame from `at` on returns.  Locals may be unbound: what the handler did with
-        them is not known."""
+    def _handle(self, asm: Assembler, start: int, handled: Sequence[str]) -> None:
+        """Return what the rest of the frame behind the PUSH_EXC_INFO at `start` returns.  `handled`: the exceptions
+        that were being handled already.  Locals may be unbound: what copied code did with them is not known."""
+        at = start + 1
         depth = stack_depths(self.root.cc, self.root.flow)[at]
         assert depth is not None
         stack = [asm.store_fast() for _ in range(depth)][::-1]
+        before, exc = stack[-2:]
+        if any(region.lasti and self.root.flow.place[region.handler] == start for region in self.root.cc.regions):
+            asm.load_const(0)  # a place in this code means nothing in another one
+            asm.store_fast(stack[-3])
         alive = live_locals(self.root.cc, at)
         names = [name for name in self.root.cc.varnames if name in alive and name not in self.cells]
         places = {name: self._perhaps_unbound(asm, name) for name in names if name != self.first}
+        begin, end, failed = Label("handle"), Label("handle.end"), Label("handle.failed")
+        asm.label(begin)
         for temp in stack:
             asm.load_fast(temp)
-        self._continue(asm, at, (), depth, names, places)
+            if temp not in (before, exc):
+                asm.delete_fast(temp)
+        self._continue(asm, at, (), depth, names, places, (*handled, exc))
+        asm.label(end)
+        asm.label(failed)  # the exception may not stay the current one, whatever failed
+        asm.load_fast(before)
+        asm.emit("POP_EXCEPT")
+        asm.emit("RERAISE", 0)
+        asm.region(begin, end, failed, 0)
 
     def _perhaps_unbound(self, asm: Assembler, name: str) -> str:
         """Store the value of a local, or UNBOUND, in a place of its own; the stack is empty."""
@@ -183,22 +208,31 @@ class Leave:
         pushed: int,
         live: Sequence[str] | None = None,
         maybe: Mapping[str, str] | None = None,
+        handled: Sequence[str] | None = None,
     ) -> None:
         """Return what the rest of the frame returns.  On the stack: `kept` and `pushed` new slots.  `live`: the locals
-        that may be live (default: those at the break); `maybe`: locals in other places than their own."""
+        that may be live (default: those at the break); `maybe`: locals in other places than their own; `handled`: at
+        the start of a handler, whose exception is on top, the places of those being handled (default: at the break)."""
         maybe = maybe or {}
+        starts = handled is not None
+        handled = self.handled if handled is None else handled
         alive = live_locals(self.root.cc, at)
         names = tuple(name for name in (self.live if live is None else live) if name in alive)
         nulls = (*(is_null(var) for var in kept), *[False] * pushed)
         key = ResumeKey(self.root.code, at, nulls, names, self.first, tuple(n for n in maybe if n in names))
+        key = dataclasses.replace(key, handled=len(handled))
         code = self._made(key)
         for slot, var in enumerate(kept):
-            if isinstance(var, UnknownVar):
-                self._vary(code, stack_parameter(slot, names), (var.python_type(),))
+            self._vary_like(code, stack_parameter(slot, names), var)
+        if starts:
+            self._vary_arguments(code, stack_parameter(len(nulls) - 1, names))
         temps = [asm.store_fast() for _ in nulls][::-1]
         stack = [temp for temp, null in zip(temps, nulls, strict=True) if not null]
-        loads = self._loads(asm, stack, names, maybe)
-        asm.call(asm.function_instrs(code), loads, len(loads))
+        loads = self._loads(asm, [*stack, *handled], names, maybe)
+        count = len(loads)
+        if starts:  # the exception leads to this frame, which must not keep it
+            loads += [Instr("DELETE_FAST", temp) for temp in (*stack, handled[-1])]
+        asm.call(asm.function_instrs(code), loads, count)
         asm.return_value()
 
     def _made(self, key: ResumeKey) -> Any:
@@ -210,16 +244,33 @@ class Leave:
         made = continuation(code)
         assert made is not None
         made.loops = made.loops or (self.known is not None and self.known.loops)
+        made.handled = key.handled
+        for number in range(key.handled):
+            self._vary_arguments(code, handled_parameter(number, key.live))
         for name in key.live:
             var = self.root.locals.get(name)
-            if isinstance(var, UnknownVar):
-                self._vary(code, name, (var.python_type(),))
+            self._vary_like(code, name, var)
         return code
 
     def _vary(self, code: Any, name: str, types: tuple[type, ...]) -> None:
         made = continuation(code)
         assert made is not None
         made.varying.setdefault(parameter_source(code, name), types)
+
+    def _vary_like(self, code: Any, name: str, var: Var | None) -> None:
+        """What is not known of `var` now is no constant in `code` either."""
+        if isinstance(var, UnknownVar):
+            self._vary(code, name, (var.python_type(),))
+        elif isinstance(var, ExceptionVar) or isinstance(getattr(var, "value", None), BaseException):
+            self._vary_arguments(code, name)
+
+    def _vary_arguments(self, code: Any, name: str) -> None:
+        """The words of an exception, which may differ each time, are no constants."""
+        made = continuation(code)
+        assert made is not None
+        args = AttrSource(parameter_source(code, name), "args")
+        for index in range(_MOST_ARGUMENTS):
+            made.varying.setdefault(SeqItemSource(args, index), VALUES)
 
     def _loads(
         self, asm: Assembler, stack: Sequence[str], names: Sequence[str], places: Mapping[str, str]
@@ -262,13 +313,13 @@ class Leave:
         code, names = self._body(cut, live, items)
         asm.append(*asm.function_instrs(code))
         body = asm.store_fast()
-        passed = [name for name, null in zip(stack, cut.nulls, strict=True) if not null]
+        slots = [name for name, null in zip(stack, cut.nulls, strict=True) if not null]
         asm.label(again)
         if items:
             self._embed(asm, cut.head, item, taken)
             asm.label(item)
-            passed.append(asm.store_fast())
-        loads = self._loads(asm, passed, names, maybe)
+            slots.append(asm.store_fast())
+        loads = self._loads(asm, [*slots, *self.handled], names, maybe)
         asm.call([Instr("LOAD_FAST", body)], loads, len(loads))
         asm.unpack(2)
         asm.emit("COPY", 1)
@@ -313,6 +364,7 @@ class Leave:
         names = tuple(name for name in live if name in alive)
         maybe = tuple(name for name in cut.maybe if name in names)
         key = ResumeKey(self.root.code, at, (*cut.nulls, *[False] * items), names, self.first, maybe, cut)
+        key = dataclasses.replace(key, handled=len(self.handled))
         code = self._made(key)
         made = continuation(code)
         assert made is not None

@@ -19,7 +19,7 @@ def distinct(effects: Iterable[Effect]) -> list[Effect]:
     that was deleted meanwhile comes where it was written last."""
     seen: dict[Any, Effect] = {}
     for number, effect in enumerate(effects):
-        key = number if effect.kind == "CALL" else (effect.kind, id(effect.target), effect.detail)
+        key = number if effect.kind in ("CALL", "HANDLED") else (effect.kind, id(effect.target), effect.detail)
         if effect.kind == "ATTR" and effect.detail in effect.target.dropped:
             seen.pop(key, None)
         seen.setdefault(key, effect)
@@ -134,10 +134,21 @@ def _call(cg: Codegen, effect: Effect) -> Commit:
     return commit
 
 
+def _handled(cg: Codegen, effect: Effect) -> Commit:
+    before = _temp(cg, effect.detail)
+
+    def commit() -> None:
+        cg.asm.load_fast(before)
+        cg.emit("POP_EXCEPT")
+
+    return commit
+
+
 _COMPUTE: dict[str, Callable[[Codegen, Effect], Commit]] = {
     **dict.fromkeys(("LIST", "DICT", "SET", "DEQUE"), _container),
     "ATTR": _attr,
     "GLOBAL": _global,
     "CELL": _cell,
     "CALL": _call,
+    "HANDLED": _handled,
 }

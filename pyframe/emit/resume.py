@@ -45,7 +45,8 @@ class ResumeKey:
     `at` is the ordinal of the instruction to run next among the real instructions of `canonicalize(code)`;
     `stack_nulls` says, bottom first, which stack slots hold NULL; `live` names the locals that are passed, those in
     `maybe` as UNBOUND when they are not bound.  `first` is a local (or FIRST) that is passed before everything else,
-    because `super()` reads the frame's first argument.  With `cut`, the code is the body of that loop.
+    because `super()` reads the frame's first argument.  With `cut`, the code is the body of that loop.  `handled`: how
+    many exceptions are being handled, which are passed too: they are known only by being the thread's current ones.
     """
 
     code: types.CodeType
@@ -55,15 +56,18 @@ class ResumeKey:
     first: str | None = None
     maybe: tuple[str, ...] = ()
     cut: LoopCut | None = None
+    handled: int = 0
 
 
 class Continuation:
     """What is known of a resume function beyond its code.  `varying` holds sources whose values are not to be taken
-    as constants, with the types that this goes for; `loops` says that it runs once for each iteration of a loop."""
+    as constants, with the types that this goes for; `loops` says that it runs once for each iteration of a loop;
+    `handled` is the number of exceptions being handled when it is called."""
 
     def __init__(self) -> None:
         self.varying: dict[Source, tuple[type, ...]] = {}
         self.loops = False
+        self.handled = 0
 
 
 _CONTINUATIONS: dict[int, Continuation] = {}
@@ -83,7 +87,7 @@ def _resumes(code: types.CodeType) -> dict[tuple[Any, ...], types.CodeType]:
 def shared_resume(key: ResumeKey) -> types.CodeType:
     """`make_resume_for(key)`, one code object for equal keys: captures of it are shared and counted together."""
     mine = _resumes(key.code)
-    parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut)
+    parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut, key.handled)
     made = mine.get(parts)
     if made is None:
         made = mine[parts] = make_resume_for(key)
@@ -112,6 +116,14 @@ def stack_parameter(slot: int, live: tuple[str, ...] = ()) -> str:
     """The parameter that carries stack slot `slot` (0 is the bottom)."""
     name = f"__stack_{slot}"
     while name in live:  # a break in the prologue of a resume function
+        name = f"_{name}"
+    return name
+
+
+def handled_parameter(number: int, live: tuple[str, ...] = ()) -> str:
+    """The parameter that carries an exception being handled (0 is the outermost)."""
+    name = f"__handled_{number}"
+    while name in live:
         name = f"_{name}"
     return name
 
@@ -217,6 +229,8 @@ def make_resume_for(key: ResumeKey) -> types.CodeType:
     names = [stack_parameter(slot, key.live) for slot in range(len(key.stack_nulls))]
     params = [] if key.first is None else [key.first]
     params += [name for name, null in zip(names, key.stack_nulls, strict=True) if not null]
+    handled = [handled_parameter(number, key.live) for number in range(key.handled)]
+    params += handled
     params += [name for name in key.live if name != key.first]
     target = cc.real_instrs()[at]
     # Up to 3.12 the names of a CALL_KW are part of it: drop them from the stack and enter at their LOAD_CONST.
@@ -226,6 +240,7 @@ def make_resume_for(key: ResumeKey) -> types.CodeType:
         keyword_names(cc.real_instrs(), at)
     body, regions, entries = copy_body(cc, reachable(cc, entry))
     prologue = _prologue(key, cc, target, names)
+    prologue += (Instr("DELETE_FAST", name) for name in handled)
     if has_names:
         prologue.append(Instr("POP_TOP"))
     prologue.append(Instr("JUMP", entries[entry]))

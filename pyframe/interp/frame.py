@@ -89,7 +89,8 @@ class Frame:
     cc: CanonicalCode = field(init=False)
     flow: FlowGraph = field(init=False)
     names: Var | None = None  # of a class body: the mapping that its names are items of
-    handling: list[tuple[Var, int]] = field(default_factory=list)  # exceptions handled, root step of each raise
+    # Exceptions handled, with the root step of each raise: 0 where that is past, the exception being handled for real.
+    handling: list[tuple[Var, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cc, self.flow = decoded(self.code)
@@ -232,13 +233,28 @@ class Frame:
         region = self.flow.region[self.at]
         if region is None:
             raise raised
-        if self.is_root and not self.handling:
+        anew = self.instr.op == "RERAISE" and raised.exc.source is None  # raised by the program, at an earlier step
+        if self.is_root and not anew and len(self.handled_for_real()) == len(self.handling):
             self.tx.raise_step = self.tx.steps
         del self.stack[region.depth :]
         if region.lasti:
             self.push(ConstVar(self.at))
         self.push(raised.exc)
         self.jump(region.handler)
+
+    def handled(self) -> Var | None:
+        """The exception that this frame is handling, innermost."""
+        if not self.handling:
+            return None
+        exc, step = self.handling[-1]
+        if type(exc) is UntouchedVar:
+            exc = self.tx.wrap(exc.value, exc.source)
+            self.handling[-1] = (exc, step)
+        return exc
+
+    def handled_for_real(self) -> list[Var]:
+        """The exceptions that the thread is handling when this root frame starts, and has not dealt with yet."""
+        return [exc for exc, step in self.handling if not step] if self.is_root else []
 
     # ---- names ----
     def load_global(self, name: str) -> Var:

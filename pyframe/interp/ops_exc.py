@@ -91,15 +91,18 @@ def reraise(frame: Frame, arg: int) -> None:
 @op("PUSH_EXC_INFO")
 def push_exc_info(frame: Frame, arg: None) -> None:
     exc = frame.pop()
-    frame.push(frame.handling[-1][0] if frame.handling else ConstVar(None))
+    frame.push(frame.handled() or ConstVar(None))
     frame.handling.append((exc, frame.tx.raise_step))
     frame.push(exc)
 
 
 @op("POP_EXCEPT")
 def pop_except(frame: Frame, arg: None) -> None:
-    frame.pop()
-    frame.handling.pop()
+    before = frame.pop()
+    for_real = frame.handled_for_real()
+    exc, _ = frame.handling.pop()
+    if len(for_real) > len(frame.handled_for_real()):
+        frame.tx.effects.add("HANDLED", exc, before, frame.tx.user_line())
 
 
 @op("CHECK_EXC_MATCH")

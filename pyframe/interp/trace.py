@@ -300,7 +300,7 @@ class Trace:
 
     def handled(self) -> Var | None:
         """The exception being handled, innermost."""
-        return next((frame.handling[-1][0] for frame in reversed(self.frames) if frame.handling), None)
+        return next((frame.handled() for frame in reversed(self.frames) if frame.handling), None)
 
     def has_attribute(self, obj: Var, name: str) -> bool:
         try:
@@ -357,8 +357,9 @@ class Trace:
             return Unsupported(describe(brk.kind, brk.detail, brk.stack))
         root = self.frames[0]
         note = Note(brk.kind, brk.detail, brk.stack)
-        if root.handling:
-            self.speculation[root.handling[0][1]] = note
+        raised = next((step for _, step in root.handling if step), None)
+        if raised is not None:  # what is handled has to be raised for real
+            self.speculation[raised] = note
             return Restart()
         if self.steps in self.speculation or not (len(self.frames) > 1 or self.inlined_in_step):
             return brk
@@ -414,6 +415,9 @@ class Trace:
             source = LocalSource(name, index)
             reads_first = index == 0 and "super" in func.__code__.co_names
             root.locals[name] = self.wrap(value, source) if reads_first else UntouchedVar(value, source)
+        for number in range(self.known.handled if self.known is not None else 0):
+            name = next(each for each in names if each.lstrip("_") == f"handled_{number}")
+            root.handling.append((root.locals[name], 0))
         for index, name in enumerate(root.cc.freevars):
             cell = (func.__closure__ or ())[index]
             try:
@@ -482,7 +486,7 @@ class Trace:
             brk = GraphBreak(RAISES, raised.exc.describe(), self.user_stack())
             if root.instr.op == "RERAISE" and self.raise_step:
                 # The exception itself is to be made for real, with its traceback: go back to where it was raised.
-                self.speculation[self.raise_step] = Note(brk.kind, brk.detail, brk.stack)
+                self.speculation[self.raise_step] = Note(brk.kind, brk.detail, ())
                 raise Restart() from raised
             raise self._break(brk) from raised
 

@@ -27,8 +27,8 @@ def where(stack):
 
 
 def reads(x):
-    n = x.sum().item()  # reads
-    return x * n
+    pyframe.graph_break()  # reads
+    return x * 2
 
 
 def twice(x):
@@ -70,7 +70,7 @@ def test_a_break_inside_torch_is_reported_at_the_users_line():
     with pytest.raises(pyframe.Unsupported) as raised:
         pyframe.compile(makes, backend="eager", fullgraph=True)(torch.ones(2))
     first, place = str(raised.value).splitlines()[:2]
-    assert first.startswith("[") and "(torch/nn/" in first  # where in torch, next to what
+    assert first.startswith("[") and "(torch/" in first  # where in torch, next to what
     assert place.strip().startswith(f"at {HERE}:{lineno('makes')} in makes: `return nn.Linear(2, 2)(x)")
     assert "called from" not in str(raised.value)
 

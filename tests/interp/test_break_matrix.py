@@ -23,14 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from break_programs import BREAKS, PRELUDE, PROGRAMS  # noqa: E402
 
 OPS = {"abs", "cos", "exp", "log", "neg", "sin", "sqrt", "tan"}
-# What runs eagerly: the bodies of exception handlers, and of generators that run when the frame breaks.
+# What runs eagerly: the bodies of generators that run when the frame breaks.
 EAGER = {
-    "handler_body": {"sqrt", "cos", "neg"},
-    "handler_of_callee": {"sqrt", "cos", "neg"},
-    "handler_in_for": {"cos", "neg"},
-    "handler_raises": {"cos", "sqrt", "neg"},
-    "finally_of_raise": {"cos", "neg"},
-    "call_in_try": {"abs"},
     "generator_used_up": {"sin", "cos", "neg"},
     "generator_around": {"sin"},
     "generator_expression": {"sqrt"},
