@@ -16,7 +16,7 @@ import torch
 from ..core.source import CallSource, Source
 from ..core.tracer import Tracer
 from . import slots
-from .base import Var
+from .base import NotConstant, Var
 from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
 from .dynamic import wrap_tensor
 from .iterator import ItemsIteratorVar
@@ -208,10 +208,49 @@ def _as_tensors(value: Any) -> Any:
 
 
 def _node(
-    tx: Tracer, name: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]
+    tx: Tracer,
+    name: str,
+    fn: Callable[..., Any],
+    args: Sequence[Var],
+    kwargs: Mapping[str, Var],
+    original: Callable[..., Any] | None = None,
 ) -> Var:
+    """`fn`, of the arrays of torch, as a node; `original` is that of numpy, where it is another."""
     values, named = [_given(tx, arg) for arg in args], {key: _given(tx, value) for key, value in kwargs.items()}
-    return tx.graph.call(_target(name, fn), values, named)  # type: ignore[no-any-return]
+    known = set(tx.graph.graph.nodes)
+    result = tx.graph.call(_target(name, fn), values, named)
+    expected = _dtypes_of_numpy(original or fn, args, kwargs)
+    found = [torch.empty(0, dtype=dtype).numpy().dtype for dtype in _dtypes(result)]
+    if expected is not None and expected != found:
+        tx.graph.forget(known)
+        tx.graph_break("unsupported-torch-op", f"numpy.{name} gives {expected}, the version of torch {found}")
+    return result  # type: ignore[no-any-return]
+
+
+def _dtypes(var: Var) -> list[torch.dtype]:
+    if isinstance(var, TensorVar):
+        return [var.fake.dtype]
+    return [each for item in var.items for each in _dtypes(item)] if isinstance(var, SequenceVar) else []
+
+
+def _dtypes_of_numpy(fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> list[Any] | None:
+    """The types of elements that numpy gives, of arrays with one element; None if such arrays do not tell."""
+    try:
+        with numpy.errstate(all="ignore"):
+            result = fn(*map(_example, args), **{key: _example(value) for key, value in kwargs.items()})
+    except (TypeError, ValueError, IndexError, NotConstant, numpy.linalg.LinAlgError):
+        return None
+    results = result if isinstance(result, list | tuple) else [result]
+    return [each.dtype for each in results if isinstance(each, numpy.ndarray | numpy.generic)]
+
+
+def _example(var: Var) -> Any:
+    if isinstance(var, NdArrayVar):
+        ones = numpy.ones((1,) * var.tensor.fake.dim(), var._dtype())
+        return ones[()] if var.scalar else ones
+    if type(var) in (ListVar, TupleVar):
+        return [_example(item) for item in var.items]  # type: ignore[attr-defined]
+    return var.constant()
 
 
 def _given(tx: Tracer, var: Var) -> Var:
@@ -225,8 +264,9 @@ def _given(tx: Tracer, var: Var) -> Var:
     value = slots.constant_or(var, None)
     if isinstance(value, numpy.dtype) or isinstance(value, type) and issubclass(value, numpy.generic):
         return ConstVar(numpy.dtype(value).name)
-    if isinstance(value, NUMPY_NUMBERS):
-        return ConstVar(value.item())
+    if isinstance(value, NUMPY_NUMBERS):  # of a type of its own, as an array without dimensions has it
+        dtype = torch.from_numpy(numpy.zeros(1, type(value))).dtype
+        return tx.graph.call(torch.tensor, [ConstVar(value.item())], {"dtype": ConstVar(dtype)})  # type: ignore[no-any-return]
     if value in (float, int, bool, complex):
         return ConstVar(numpy.dtype(value).name)
     return var
@@ -245,7 +285,7 @@ class ArrayFunctionVar(NumpyFunctionVar):
         if name is None:
             return tx.graph_break("unknown-c-function", f"{self.value.__module__}.{self.value.__name__}")
         fn = operator.attrgetter(name)(_numpy())
-        return _result(_node(tx, name, fn, args, kwargs), name.rpartition(".")[2])
+        return _result(_node(tx, name, fn, args, kwargs, self.value), name.rpartition(".")[2])
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)

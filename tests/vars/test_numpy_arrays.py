@@ -133,3 +133,15 @@ def test_arrays_through_the_compiler() -> None:
         return (np.sin(a) * 2 + a.sum(axis=0)).astype(np.float32)
 
     assert same(pyframe.compile(fn, fullgraph=True)(A), fn(A))
+
+
+def test_types_of_elements_are_those_of_numpy() -> None:
+    """Where torch's version of a function gives another type, numpy itself is called, at a break."""
+
+    def fn(a):
+        return a / 2, np.sqrt(a), np.cumsum(a), a * np.float64(2), a + np.int64(1), a.mean(), a.sum(), a + 1
+
+    for dtype in (np.int8, np.int64, np.float32, np.uint8, np.bool_):
+        a = np.ones(3, dtype)
+        pyframe.reset()
+        assert same(pyframe.compile(fn, backend="eager")(a), fn(a)), dtype
