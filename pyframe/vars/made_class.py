@@ -232,10 +232,12 @@ def make_class(tx: Any, meta: type, args: Sequence[Var], kwargs: Mapping[str, Va
         return tx.raise_(TypeError, *error.args)
     var = MadeClassVar(cls, bare_class, parts)
     tx.stand_ins[id(cls)] = (cls, var)
-    cell = items.get("__classcell__")
-    if isinstance(cell, CellVar):
-        cell.store(tx, var)
-    members = {key: _wrapped(key, value) for key, value in items.items() if key not in (*_CORE, "__classcell__")}
+    for key, content in (("__classcell__", var), ("__classdictcell__", namespace)):
+        cell = items.get(key)
+        if isinstance(cell, CellVar):
+            cell.store(tx, content)
+    given = {key: value for key, value in items.items() if key not in (*_CORE, "__classcell__", "__classdictcell__")}
+    members = {key: _wrapped(key, value) for key, value in given.items()}
     if "__eq__" in members:
         members.setdefault("__hash__", ConstVar(None))
     for key, value in members.items():
