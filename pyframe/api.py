@@ -36,7 +36,7 @@ def compile(
     registered name, or a callable `(gm, example_inputs) -> callable`.  options: see `options.Options`.  disable: return
     `model` as it is.  Without `model`, returns a decorator.  Raises `errors.UserError` for anything not accepted.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options,
         "disable": disable,
     }  # fmt: skip

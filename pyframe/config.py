@@ -14,7 +14,7 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import UserError
 
@@ -26,7 +26,7 @@ class Setting:
     default: Any
     type: type
     doc: str
-    least: int | None = None
+    least: Any = None
 
     def check(self, name: str, value: Any) -> None:
         if type(value) is not self.type or (self.least is not None and value < self.least):
@@ -60,6 +60,15 @@ SETTINGS: dict[str, Setting] = {
         set(), set, "Functions and methods, such as those of loggers, whose calls are left out of captured code."
     ),
 }
+if TYPE_CHECKING:  # what the module's class gives
+    recompile_limit: int
+    fail_on_recompile_limit_hit: bool
+    error_on_recompile: bool
+    capture_scalar_outputs: bool
+    capture_dynamic_output_shape_ops: bool
+    suppress_errors: bool
+    reorderable_logging_functions: set[Any]
+    ignore_logging_functions: set[Any]
 _values: dict[str, Any] = {name: copy.copy(setting.default) for name, setting in SETTINGS.items()}
 
 

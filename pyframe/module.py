@@ -29,6 +29,7 @@ class CompiledModule:
     _pyframe_original: nn.Module
     _pyframe_run: Callable[..., Any]
     _pyframe_recompile: Callable[[nn.Module], nn.Module]
+    _pyframe_settings: dict[str, Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._pyframe_run(self._pyframe_original, *args, **kwargs)
@@ -57,7 +58,7 @@ def compile_module(
             "_pyframe_settings": settings,
         },
     )
-    result = object.__new__(derived)
+    result: Any = object.__new__(derived)
     object.__setattr__(result, "__dict__", module.__dict__)
     return result
 

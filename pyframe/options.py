@@ -37,11 +37,11 @@ class Options:
 
     @property
     def reorderable_logging_functions(self) -> set[Any]:
-        return config.reorderable_logging_functions  # type: ignore[no-any-return]
+        return config.reorderable_logging_functions
 
     @property
     def ignore_logging_functions(self) -> set[Any]:
-        return config.ignore_logging_functions  # type: ignore[no-any-return]
+        return config.ignore_logging_functions
 
 
 _USER_OPTIONS: dict[str, tuple[type, str]] = {"recompile_limit": (int, "limit"), "strict": (bool, "strict")}
@@ -64,5 +64,6 @@ def make_options(
         wanted, field = _USER_OPTIONS[name]
         if type(value) is not wanted:
             raise UserError(f"option {name!r} must be {wanted.__name__}, not {value!r}")
-        result = dataclasses.replace(result, **{field: value})
+        changes: dict[str, Any] = {field: value}
+        result = dataclasses.replace(result, **changes)
     return result
