@@ -138,14 +138,17 @@ learn_change(GuardProgram *program, Py_ssize_t word)
 static void
 consider_memo(GuardProgram *program, const call_context *context, PyObject **registers)
 {
-    char *eligible = PyMem_Malloc((size_t)program->n_ops + 1);
+    if (program->n_ops < LEAST_WORTH || ++program->passes < program->wait) {
+        return;
+    }
+    char *eligible = PyMem_Malloc((size_t)program->n_ops);
     for (Py_ssize_t i = 0; eligible != NULL && i < program->n_ops; i++) {
         const guard_op *op = &program->ops[i];
         uintptr_t now = op->access != NULL ? (uintptr_t)registers[op->dst] : 0;
         eligible[i] = program->last_roots[i] == now;
         program->last_roots[i] = now;
     }
-    if (eligible != NULL && ++program->passes > program->wait) {
+    if (eligible != NULL && program->passes > program->wait) {
         guard_memo *memo = guard_memo_new(program, context, registers, eligible);
         drop_memo(program); /* another evaluation's, meanwhile */
         program->memo = memo;

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-enum { LEAST_WORTH = 16 }; /* operations that a memo has to spare */
-
 /* ---- Holding ---- */
 PyObject *
 guard_root_object(op_code code, int64_t index, const call_context *context)

@@ -16,6 +16,8 @@
 
 #include "guard_op.h"
 
+enum { LEAST_WORTH = 16 }; /* operations that a memo has to spare */
+
 typedef struct {
     const uint64_t *address;
     uint64_t expected;

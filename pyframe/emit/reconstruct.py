@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,11 +23,6 @@ def _table(source: src.ModuleAttrSource) -> src.Source:
     return src.DictItemSource(src.InstanceDictSource(source.parent), source.where)
 
 
-def _read_from(source: src.Source) -> src.Source | None:
-    """What `source` is loaded from, None if from nothing."""
-    return _table(source) if isinstance(source, src.ModuleAttrSource) else source.base
-
-
 class Codegen:
     """Emits into `asm`.  With `outputs` None it is the dry run that finds out which graph values are needed
     (`wanted`) and which Vars are loaded more than once (`counts`)."""
@@ -43,7 +37,6 @@ class Codegen:
         self.keep: list[Var] = []
         self.outputs: str | None = None
         self.dry = True
-        self.shared: dict[src.Source, str | None] = {}  # sources on the way to several others, and where they are kept
 
     def real(self, asm: Assembler) -> Codegen:
         """The codegen of the real run, after this dry one."""
@@ -142,37 +135,9 @@ class Codegen:
         self.asm.load_fast(self.outputs)
         self.asm.load_item(list(self.wanted).index(id(var)))
 
-    @contextlib.contextmanager
-    def sharing(self, sources: Iterable[src.Source]) -> Iterator[None]:
-        """While `sources` are loaded one after the other, what several of them are read from is read once."""
-        seen: set[src.Source] = set()
-        shared: set[src.Source] = set()
-        for source in sources:
-            at: src.Source | None = source
-            while at is not None and at not in seen:
-                seen.add(at)
-                at = _read_from(at)
-            if at is not None and _read_from(at) is not None:
-                shared.add(at)
-        self.shared = dict.fromkeys(shared)
-        try:
-            yield
-        finally:
-            self.shared = {}
-
     def load_source(self, source: src.Source) -> None:
         """Push the value that `source` names."""
         asm = self.asm
-        if source in self.shared:
-            kept = self.shared[source]
-            if kept is not None:
-                asm.load_fast(kept)
-                return
-            del self.shared[source]
-            self.load_source(source)
-            asm.emit("COPY", 1)
-            self.shared[source] = asm.store_fast()
-            return
         match source:
             case src.LocalSource():
                 (asm.load_deref if source.local in self.cells else asm.load_fast)(source.local)

@@ -253,11 +253,13 @@ def test_c_agrees_with_the_oracle() -> None:
         guards = make_guards(rng, CallContext(function, arguments))
         lowered = lower(guards)
         assert evaluate(guards, function, arguments) is None, seed
-        assert c_failure(lowered, function, arguments) is None, seed
+        for _ in range(3):  # from the third on it goes by what it remembers
+            assert c_failure(lowered, function, arguments) is None, seed
         for variant in range(12):
             changed, others = Builder(seed, random.Random(variant)).call()
             expected = evaluate(guards, changed, others)
             assert c_failure(lowered, changed, others) == expected, (seed, variant, guards)
+            assert c_failure(lowered, function, arguments) is None, (seed, variant, guards)
             passes += expected is None
             if expected is not None:
                 failures[guards[expected].kind] += 1
