@@ -213,6 +213,28 @@ def instances_with_a_finalizer(x: Any) -> Any:
     return log
 
 
+class Bound:
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return self.wrapped.__get__(instance, owner)
+
+
+class Decorated:
+    @classmethod
+    @Bound
+    def outer(cls) -> str:
+        return cls.__name__
+
+
+def classmethod_of_a_descriptor(x: Any) -> Any:
+    try:
+        return Decorated.outer(), Decorated().outer()
+    except TypeError as error:  # from 3.13 on
+        return str(error)
+
+
 class OrderedMeta(type):
     def mro(cls) -> Any:
         return super().mro() + [cls.__dict__["extra"]]
@@ -267,7 +289,7 @@ def flat(value: Any) -> Any:
         reversed_is_lazy, with_without_exit, iter_of_no_iterator, classmethod_in_c_of_an_instance,
         dict_of_a_dict_with_its_own_order, method_of_super_that_breaks,
         attributes_of_functions, equal_to_the_built_in_type, instances_with_a_finalizer,
-        class_with_its_own_mro,
+        class_with_its_own_mro, classmethod_of_a_descriptor,
         locals_after_a_break, locals_in_a_call,
     ],
     ids=lambda fn: fn.__name__,
