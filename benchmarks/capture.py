@@ -13,13 +13,19 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from .capture_models import CASES, QUICK
 from .harness import RESULTS, report
+
+
+# Where this machine keeps what is installed, and this project.
+_OUTSIDE = re.compile(r"/\S*?/(?:site-packages|lib/python3\.\d+)/|" + re.escape(f"{Path(__file__).parents[1]}/"))
 
 
 # ---- in the child ----
@@ -69,6 +75,7 @@ def run_model(name: str, system: str) -> dict[str, Any]:
         want = [run(expected_model) for _ in range(2)]
         measured, got = (_ours if system == "pyframe" else _theirs)(model, run)
     same_state = equal(dict(expected_model.state_dict()), dict(model.state_dict()))
+    measured["reasons"] = [_OUTSIDE.sub("", reason) for reason in measured["reasons"]]
     measured["equal"] = same_state and all(map(equal, want, got))
     return measured
 
