@@ -23,7 +23,6 @@ from typing import Any
 from .capture_models import CASES, QUICK
 from .harness import RESULTS, report
 
-
 # Where this machine keeps what is installed, and this project.
 _OUTSIDE = re.compile(r"/\S*?/(?:site-packages|lib/python3\.\d+)/|" + re.escape(f"{Path(__file__).parents[1]}/"))
 
