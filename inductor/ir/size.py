@@ -181,17 +181,26 @@ def _size(env: SizeEnv | None, terms: Mapping[Monomial, int]) -> AnySize:
 
 
 def range_of(x: AnySize) -> tuple[float, float]:
-    """The least and the greatest value that the ranges of the symbols allow."""
+    """The least and the greatest value that the ranges of the symbols allow, or numbers beyond."""
     if not isinstance(x, Size):
         return x, x
-    low: float = 0
-    high: float = 0
+    shared = set(x.terms[0][0]).intersection(*(m for m, _ in x.terms[1:]))
+    if shared and len(x.terms) > 1:  # a * b - b is b * (a - 1)
+        name = min(shared)
+        low, high = range_of(_size(x.env, {_without(m, (name,)) or (): c for m, c in x.terms}))
+        least, most = x.env.ranges[name] if x.env is not None else (0, math.inf)
+        return min(_times(low, least), _times(low, most)), max(_times(high, least), _times(high, most))
+    low = high = 0
     for monomial, coef in x.terms:
         ranges = [x.env.ranges[name] if x.env is not None else (0, math.inf) for name in monomial]
         least, most = math.prod(r[0] for r in ranges), 0 if (0, 0) in ranges else math.prod(r[1] for r in ranges)
         low += coef * (least if coef > 0 else most)
         high += coef * (most if coef > 0 else least)
     return low, high
+
+
+def _times(a: float, b: float) -> float:
+    return 0 if a == 0 or b == 0 else a * b
 
 
 def _known(a: AnySize, relation: str, b: AnySize) -> bool | None:

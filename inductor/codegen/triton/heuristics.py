@@ -9,7 +9,7 @@ WAVES = 4  # programs a multiprocessor should have to hide the latency of memory
 TILED_MIN = 8  # shortest dimension for which transposing through a tile repays
 PERSISTENT_ROW = 16384  # longest row that one program holds in registers
 PERSISTENT_COLUMN = 1024  # the same where memory is contiguous across the rows
-VARYING_ROW = 1024  # room that a row of varying length has at least: a longer one than there is room for compiles again
+VARYING_ROW, VARYING_STEP = 1024, 4  # room for rows of varying length, and by how much it grows
 MAX_TILE = 16384  # elements of a tile held in registers
 SPLIT_MIN_WORK = 1 << 18  # elements below which a second launch costs more than idle multiprocessors
 MAX_SPLIT = 512
@@ -48,6 +48,14 @@ class Config:
 def power(n: int) -> int:
     """The least power of 2 that is not less than n."""
     return 1 << max(n - 1, 0).bit_length()
+
+
+def room(length: int) -> int:
+    """How long a row of varying length may become before its kernel is compiled again."""
+    most = VARYING_ROW
+    while most < length:
+        most *= VARYING_STEP
+    return most
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -202,7 +202,7 @@ class _Work:
     def __post_init__(self) -> None:
         x, r = self.axes.axis("x"), self.axes.axis("r")
         self.loop_stores = [s for s in self.values.stores if s.loop]
-        length = max(hint(r.size), heuristics.VARYING_ROW) if isinstance(r.size, Size) else r.size
+        length = heuristics.room(hint(r.size)) if isinstance(r.size, Size) else r.size
         self.config = heuristics.reduction(self._shape(hint(x.size), length))
         held = self.config.persistent and r.size <= self.config.block("r")
         self.pairs = {} if held else online_pairs(self.values.reductions)

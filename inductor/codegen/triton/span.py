@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ...ir.size import AnySize, Size
+from ...ir.size import AnySize, Size, known
 from ...schedule.index import Affine, Index
 from ..values import Val
 
@@ -31,6 +31,15 @@ def span(index: Index, sizes: Mapping[str, AnySize], symbols: Mapping[str, Val])
     return _Reader(index.source, env).widest()
 
 
+def _most(a: AnySize, b: AnySize) -> AnySize:
+    """The greater one; of two sizes of which that is not known a greater number still, if neither is negative."""
+    if known(a, ">=", b):
+        return a
+    if known(b, ">=", a):
+        return b
+    return a + b if known(a, ">=", 0) and known(b, ">=", 0) else max(a, b)
+
+
 def _affine(index: Affine, ends: Mapping[str, AnySize]) -> Bounds:
     low = high = index.const
     for name, coef in index.terms:
@@ -51,7 +60,7 @@ class _Reader:
         return self.low, self.high
 
     def _seen(self, bounds: Bounds) -> Bounds:
-        self.low, self.high = min(self.low, bounds[0]), max(self.high, bounds[1])
+        self.low, self.high = -_most(-self.low, -bounds[0]), _most(self.high, bounds[1])
         return bounds
 
     def _take(self, choices: str) -> str | None:
@@ -75,7 +84,10 @@ class _Reader:
             other = self._factor()
             if op == "*":
                 ends = [a * b for a in value for b in other]
-                value = self._seen((min(ends), max(ends)))
+                low = high = ends[0]
+                for end in ends[1:]:
+                    low, high = -_most(-low, -end), _most(high, end)
+                value = self._seen((low, high))
             elif op == "/":
                 value = (value[0] // other[0], value[1] // other[0])
             else:
