@@ -48,6 +48,8 @@ class CellVar(Var):
             cg.set_attr_of_top("cell_contents", self.content)
 
 
+# Once torch.compile has run, every nn.Module that is made is noted by wrappers round the methods that make it.
+_TAGGING = ("patched_init", "patched_setstate")
 _DISPATCH = functools.singledispatch(repr).dispatch.__code__
 # Wrappers round `__repr__` that only keep it from calling itself for ever.
 _GUARDS_RECURSION = {reprlib.recursive_repr()(repr).__code__}
@@ -199,6 +201,8 @@ class FunctionVar(Var):
             return self._dispatched(tx, args[0])
         if self.code in _GUARDS_RECURSION:
             return tx.call(self.getattr_(tx, "__wrapped__"), args, kwargs)
+        if self.code.co_name in _TAGGING and self.globals.get("__name__") == "torch._dynamo.mutation_guard":
+            return tx.call(self.cells(tx)[0].content, args, kwargs)
         if (closure := CLOSURES.get(self.code)) is not None:
             return closure(tx, dict(zip(self.code.co_freevars, self.cells(tx))), list(args), dict(kwargs))
         return tx.inline(self, args, kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
@@ -739,3 +740,19 @@ def test_a_capture_of_two_objects_is_not_used_for_one(fn, make):
         args = (make(), make()) if both is None else (both, both)
         want = fn(*copy.deepcopy(args), X)
         torch.testing.assert_close(compiled(*args, X), want, rtol=0, atol=0)
+
+
+def test_modules_are_made_after_torch_compile_was_used():
+    """It leaves wrappers round Module.__init__ behind, for good: hence a process of its own."""
+    program = """
+import torch, pyframe
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Softmax(-1))(x)
+fast = pyframe.compile(Net(), fullgraph=True, backend="eager")
+x = torch.randn(3)
+torch.testing.assert_close(fast(x), Net()(x))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
