@@ -44,9 +44,9 @@ from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec
 from .schedule import print_schedule, schedule
 from .segments import cut, must_be_cut
-from .specialize import SPECIAL, Sizes, Specialized, is_symbolic, symbolic_examples
+from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples
 from .stages import show
-from .template import spec_at
+from .template import Template, spec_at
 
 
 @dataclass
@@ -223,36 +223,20 @@ def _kernels(artifact: Artifact) -> list[Any]:
 # ---- graphs of many sizes
 
 
-@dataclass(frozen=True)
-class _Template:
-    """A graph compiled for many sizes; `make` gives what is called for the values of its symbols."""
-
-    program: Program
-    make: Callable[[Mapping[str, int]], Callable[..., Any]]
-
-    def serves(self, values: Mapping[str, int]) -> bool:
-        """Whether it is right where its symbols have these values."""
-        return self.program.serves(self.program.values(values))
-
-    def at(self, values: Mapping[str, int]) -> Callable[..., Any]:
-        """It, for given values."""
-        return self.make(self.program.values(values))
-
-
 def _compile_sizes(
-    gm: fx.GraphModule, varying: Mapping[Any, str], constants: Mapping[Any, int], examples: Sequence[Any],
-    inputs: Sequence[Any], options: CompileOptions,
-) -> _Template:
+    gm: fx.GraphModule, varying: Mapping[Any, str], hints: Mapping[str, int], constants: Mapping[Any, int],
+    examples: Sequence[Any], inputs: Sequence[Any], options: CompileOptions,
+) -> Template:
     """`gm` compiled once for all sizes of which what has to be assumed is true. `varying` names the symbols in terms of
-    which `examples` say what `inputs` are. Unsupported where some part needs to know a size."""
-    from .aot.symbols import Symbols, fake_inputs, with_sizes
+    which `examples` say what `inputs` are, and `hints` are their values. Unsupported where some part needs to know a
+    size."""
+    from .aot.symbols import Symbols, fake_inputs, with_sizes  # sympy is loaded by its first use only
 
     report = gm.meta["compile_report"] = CompileReport()
     gm = without_known_masks(gm)
     if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, inputs)):
         raise Unsupported("gradients")
-    symbols, sizes = Symbols(), Sizes(examples)
-    hints = sizes.values(inputs)
+    symbols = Symbols()
     given = {key: symbols.symbol(name, hints[name], SPECIAL) for key, name in varying.items()} | dict(constants)
     fakes = fake_inputs(symbols, given, examples, inputs)
     with report.phase("cache"):
@@ -273,9 +257,7 @@ def _compile_sizes(
     else:
         _show_code(artifact)
     addresses = _build(artifact, report)
-    return _Template(
-        artifact.program, lambda values: _plan(gm, artifact, spec_at(artifact.spec, values), addresses)
-    )
+    return Template(artifact.program, lambda values: _plan(gm, artifact, spec_at(artifact.spec, values), addresses))
 
 
 def _compile_training(

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from .aot.higher_order import RUNNERS
+from .specialize import is_symbolic
 
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 _MODES = {torch._C._set_grad_enabled, torch.amp._enter_autocast, torch.amp._exit_autocast}
@@ -47,6 +48,7 @@ def _symbols(*nodes: fx.Node) -> set[Any]:
         symbolic = [n for n in value.shape if not isinstance(n, int)] if isinstance(value, torch.Tensor) else [value]
         for number in symbolic:
             if isinstance(number, _SYMBOLIC):
+                # sympy is loaded by its first use only
                 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
                 found |= free_unbacked_symbols(number)
@@ -64,11 +66,8 @@ class Piece(torch.nn.Module):
     def __init__(self, gm: fx.GraphModule, compile_graph: Compile) -> None:
         super().__init__()
         self.__dict__.update(gm=gm, compile_graph=compile_graph, calls={})
-        values = [value_of(node) for node in gm.graph.find_nodes(op="placeholder")]
-        self.symbolic = any(
-            not isinstance(x, torch.Tensor) or any(type(n) is not int for n in (*x.shape, *x.stride())) for x in values
-        )
-        self.values = values
+        self.values = [value_of(node) for node in gm.graph.find_nodes(op="placeholder")]
+        self.symbolic = is_symbolic(self.values)
 
     def __call__(self, *args: Any) -> Any:  # not by way of a module's hooks, which it has none of
         if self.symbolic:
@@ -84,12 +83,8 @@ class Piece(torch.nn.Module):
         """What to compile for: these inputs, or where sizes or numbers vary what the capture knows of them."""
         if not self.symbolic:
             return list(args)
-        return [known if isinstance(known, _SYMBOLIC) else arg if _is_static(known) else _like(known, arg)
+        return [known if isinstance(known, _SYMBOLIC) else arg if not is_symbolic([known]) else _like(known, arg)
                 for known, arg in zip(self.values, args)]  # fmt: skip
-
-
-def _is_static(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and all(type(n) is int for n in (*value.shape, *value.stride()))
 
 
 def _like(known: Any, arg: Any) -> Any:

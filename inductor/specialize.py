@@ -8,31 +8,20 @@ tensors where that means the same; where it does not, each value is a compilatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import fx
 
 from .errors import Unsupported
 from .numbers import Numbers
+from .template import Template
 
 MOST_SIZES = 32  # beyond so many compilations for one size, a new size runs the graph as it is
 MOST_TEMPLATES = 8
 MOST_READY = 256  # plans for given sizes that are kept
 SPECIAL = 2  # sizes and ints below are constants of a compilation
-
-
-class Template(Protocol):
-    """A graph compiled for many sizes."""
-
-    def serves(self, values: Mapping[str, int]) -> bool:
-        """Whether it is right where its symbols have these values."""
-        ...
-
-    def at(self, values: Mapping[str, int]) -> Callable[..., Any]:
-        """It, for given values."""
-        ...
 
 
 class Sizes:
@@ -89,7 +78,7 @@ def symbolic_examples(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
 
 class Specialized:
     """Calls `compile_static(gm, tensors)` or `compile_sizes` for new combinations of sizes and numbers, and then its
-    result. `compile_sizes(gm, keys, examples, inputs)` is given the symbols that vary with their names."""
+    result. `compile_sizes` is given the symbols that vary by their names."""
 
     def __init__(
         self, gm: fx.GraphModule, compile_static: Callable[..., Callable[..., Any]], examples: Sequence[Any] = (),
@@ -165,7 +154,7 @@ class Specialized:
                 return None
             gm = self.gm if self.numbers is None else self.numbers.fix(fixed)
             try:
-                template = self.compile_sizes(gm, varying, constants, examples, inputs)
+                template = self.compile_sizes(gm, varying, values, constants, examples, inputs)
             except Unsupported:
                 self.compile_sizes = None
                 return None

@@ -1,13 +1,30 @@
-"""A PlanSpec for many sizes as one for given sizes."""
+"""Graphs compiled for many sizes, and their plans for given ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from .ir.size import settled
+from .ir.size import Program, settled
 from .runtime.arena import plan_arena
 from .runtime.plan_spec import Arena, PlanSpec, Slot, Step
+
+
+@dataclass(frozen=True)
+class Template:
+    """A graph compiled for many sizes; `make` gives what is called for the values of its symbols."""
+
+    program: Program
+    make: Callable[[Mapping[str, int]], Callable[..., Any]]
+
+    def serves(self, values: Mapping[str, int]) -> bool:
+        """Whether it is right where its symbols have these values."""
+        return self.program.serves(self.program.values(values))
+
+    def at(self, values: Mapping[str, int]) -> Callable[..., Any]:
+        """It, for given values."""
+        return self.make(self.program.values(values))
 
 
 def spec_at(spec: PlanSpec, values: Mapping[str, int]) -> PlanSpec:

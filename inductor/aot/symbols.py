@@ -2,64 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
 import torch
 from torch import fx
-from torch._guards import Source
-from torch._logging import trace_structured
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, SLoc
+from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
 from ..ir.size import AnySize, Program, SizeEnv
 from ..ir.sized import SizedTensor
 from .fake import fake_mode
+from .shape_env import LightShapeEnv, Named
 from .standins import light_torch
-
-
-class _Named(Source):
-    """An origin as ShapeEnv wants it: something with a name."""
-
-    def __init__(self, name: str) -> None:
-        object.__setattr__(self, "_text", name)
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Named) and other._text == self._text
-
-    @property
-    def name(self) -> str:
-        return self._text
-
-
-class _ShapeEnv(ShapeEnv):
-    """A ShapeEnv that leaves torch._dynamo and torch._inductor unloaded; two symbols of one value stay two."""
-
-    def __init__(self) -> None:
-        # torch's structured log finds out at its first record that nobody listens; those of symbols load its compiler
-        trace_structured("pyframe_shapes", suppress_context=True, expect_trace_id=False)
-        with light_torch:
-            super().__init__(duck_shape=False, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
-
-    def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> tuple[SLoc, str]:
-        return SLoc(None, None), ""  # nobody asks where a size was assumed: what is compiled checks it
-
-    def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
-        with light_torch:
-            return super().evaluate_expr(*args, **kwargs)
 
 
 class Symbols:
     """The symbols of one compilation, each under three names: a sympy symbol, a SymInt, a Size."""
 
     def __init__(self) -> None:
-        self.shapes = _ShapeEnv()
+        self.shapes = LightShapeEnv()
         self.sizes = SizeEnv()
         self.mode: FakeTensorMode = fake_mode(shape_env=self.shapes)
         self._of: dict[Any, AnySize] = {}
@@ -68,7 +34,7 @@ class Symbols:
     def symbol(self, name: str, value: int, least: int) -> torch.SymInt:
         """The SymInt of a number from `least` on (2 at most) that is `value` at the first call."""
         with light_torch:
-            symbol = self.shapes.create_symbol(value, _Named(name), DimDynamic.DYNAMIC)
+            symbol = self.shapes.create_symbol(value, Named(name), DimDynamic.DYNAMIC)
         self._of[symbol] = self.sizes.symbol(name, value, least)
         return self.shapes.create_symintnode(symbol, hint=value)
 
@@ -83,18 +49,8 @@ class Symbols:
     def _size(self, expr: Any) -> AnySize:
         found = self._of.get(expr)
         if found is None:
-            found = self._of[expr] = self._made(expr)
+            found = self._of[expr] = _evaluated(expr, self._size)
         return found
-
-    def _made(self, expr: Any) -> AnySize:
-        if isinstance(expr, sympy.Integer):
-            return int(expr)
-        if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < int(expr.exp) < 8:
-            return _product([self._size(expr.base)] * int(expr.exp))
-        rule = _RULES.get(type(expr).__name__)
-        if rule is None or isinstance(expr, sympy.Symbol):
-            raise Unsupported(f"a size that is {expr}")
-        return rule([self._size(arg) for arg in expr.args])
 
     def value(self, value: Any) -> Any:
         """A node's value with Sizes: tensors as SizedTensors."""
@@ -130,23 +86,9 @@ class Symbols:
             raise AssertionError(f"{condition} was assumed, and does not hold")
 
 
-def _product(factors: Sequence[AnySize]) -> AnySize:
-    total: AnySize = 1
-    for x in factors:
-        total = total * x
-    return total
-
-
-def _total(terms: Sequence[AnySize]) -> AnySize:
-    total: AnySize = 0
-    for x in terms:
-        total = total + x
-    return total
-
-
 _RULES: dict[str, Callable[[list[Any]], AnySize]] = {
-    "Add": _total,
-    "Mul": _product,
+    "Add": sum,
+    "Mul": math.prod,
     "FloorDiv": lambda args: args[0] // args[1],
     "CleanDiv": lambda args: args[0] // args[1],
     "Mod": lambda args: args[0] % args[1],
@@ -154,6 +96,20 @@ _RULES: dict[str, Callable[[list[Any]], AnySize]] = {
     "Max": max,
     "Min": min,
 }  # fmt: skip
+
+
+def _evaluated(expr: Any, of: Callable[[Any], Any]) -> Any:
+    """A sympy expression computed of its parts, each as `of` says. Unsupported for a symbol that `of` does not know."""
+    if isinstance(expr, sympy.Integer):
+        return int(expr)
+    if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < int(expr.exp) < 8:
+        return math.prod([of(expr.base)] * int(expr.exp))
+    rule = _RULES.get(type(expr).__name__)
+    if rule is None:
+        raise Unsupported(f"a size that is {expr}")
+    return rule([of(arg) for arg in expr.args])
+
+
 # as comparisons, which Sizes remember
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "Equality": lambda a, b: a == b,
@@ -204,11 +160,6 @@ def fake_inputs(
 def _in_terms(expr: Any, given: Mapping[Any, Any]) -> Any:
     if expr in given:
         return given[expr]
-    if isinstance(expr, sympy.Integer):
-        return int(expr)
-    if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < int(expr.exp) < 8:
-        return _product([_in_terms(expr.base, given)] * int(expr.exp))
-    rule = _RULES.get(type(expr).__name__)
-    if rule is None or isinstance(expr, sympy.Symbol) or type(expr).__name__ in ("Max", "Min"):
+    if type(expr).__name__ in ("Max", "Min"):
         raise Unsupported(f"an input of size {expr}")
-    return rule([_in_terms(arg, given) for arg in expr.args])
+    return _evaluated(expr, lambda part: _in_terms(part, given))

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..ir.nodes import compute_dtype
 from .decompositions import decompositions
 
 aten = torch.ops.aten
@@ -33,7 +34,7 @@ def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
     """
     if not x.is_contiguous() or not x.numel():
         return NotImplemented
-    shifted = x.to(_wide(x.dtype))
+    shifted = x.to(compute_dtype(x.dtype))
     shifted = shifted - shifted.amax(dim, keepdim=True)
     result = shifted - shifted.exp().sum(dim, keepdim=True).log()
     return result if half_to_float else result.to(x.dtype)
@@ -100,7 +101,7 @@ def _rewritten(x: torch.Tensor, parameter: Parameter) -> bool:
 
 
 def _statistics(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    wide = x.to(_wide(x.dtype))
+    wide = x.to(compute_dtype(x.dtype))
     var, mean = torch.var_mean(wide, [d for d in range(x.dim()) if d != 1], correction=0)
     return wide, mean, var
 
@@ -119,7 +120,3 @@ def _normalized(
     if bias is not None:
         out = out + channel(bias)
     return out.to(x.dtype), mean, scale
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in _HALF else dtype

@@ -11,7 +11,7 @@ import torch
 from ..errors import Unsupported
 from ..ir.buffer import Buffer, ExternKernel, InputBuffer, Layout, View
 from ..ir.nodes import GraphIR, Strided
-from ..ir.size import AnySize, Size, hint
+from ..ir.size import AnySize, Size, hint, named
 from ..runtime import plan_spec as spec
 from ..runtime.arena import Range, plan_arena
 from ..runtime.plan_spec import (
@@ -225,7 +225,7 @@ class _Planner:
 
     @staticmethod
     def _ints(call: _Call) -> tuple[Any, ...]:
-        return tuple(Size(None, (((name,), 1),)) for name in call.symbols)
+        return tuple(map(named, call.symbols))
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, list | tuple):

@@ -162,6 +162,11 @@ class Size:
 AnySize: TypeAlias = int | Size
 
 
+def named(name: str, env: SizeEnv | None = None) -> Size:
+    """The size that is one symbol."""
+    return Size(env, (((name,), 1),))
+
+
 def _unknown(what: str) -> Unsupported:
     return Unsupported(f"{what} of sizes that are known only at run time")
 
@@ -387,11 +392,11 @@ class SizeEnv:
     def symbol(self, name: str, value: int, least: int = 0) -> Size:
         """A new symbol, `least` or more."""
         self.hints[name], self.ranges[name] = value, (least, math.inf)
-        return Size(self, (((name,), 1),))
+        return named(name, self)
 
     def all(self) -> list[Size]:
         """Every symbol."""
-        return [Size(self, (((name,), 1),)) for name in self.hints]
+        return [named(name, self) for name in self.hints]
 
     def derived(self, op: str, a: AnySize, b: AnySize) -> Size:
         """The symbol that stands for `a // b` or `a % b`."""
@@ -407,7 +412,7 @@ class SizeEnv:
                 self.ranges[name] = of[0] // high if high < math.inf else 0, of[1] // low if of[1] < math.inf else of[1]
             else:
                 self.ranges[name] = 0, min(high - 1, of[1])
-        return Size(self, (((name,), 1),))
+        return named(name, self)
 
     def assume(self, relation: str, a: AnySize, b: AnySize) -> bool:
         """Whether a relation holds for the values that the graph is compiled for; it is remembered."""

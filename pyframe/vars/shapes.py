@@ -9,11 +9,10 @@ from typing import Any
 
 import sympy
 import torch
-from torch._guards import Source as TorchSource
-from torch._logging import trace_structured
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, SLoc
+from torch.fx.experimental.symbolic_shapes import DimDynamic, SLoc
 from torch.utils._sympy.numbers import int_oo
 
+from inductor.aot.shape_env import LightShapeEnv, Named
 from inductor.aot.standins import light_torch
 
 from ..core.expr import Expr, Number, Tree, text
@@ -23,23 +22,6 @@ from ..core.source import Source
 
 class NoTree(Exception):
     """The expression has an operator that `core.expr` lacks."""
-
-
-class _Named(TorchSource):
-    """A source as ShapeEnv wants it: something with a name."""
-
-    def __init__(self, name: str) -> None:
-        object.__setattr__(self, "_text", name)
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Named) and other._text == self._text
-
-    @property
-    def name(self) -> str:
-        return self._text
 
 
 class _Place(str):
@@ -54,19 +36,13 @@ class _Place(str):
         return place
 
 
-class Shapes(ShapeEnv):
+class Shapes(LightShapeEnv):
     """`user_line` gives the place being traced: each guard remembers its own."""
 
     def __init__(
         self, user_line: Callable[[], UserLine | None], tx: Any, numbers: bool = False, sizes: bool = False
     ) -> None:
-        """`numbers`, `sizes`: whether operators may make new symbols, as numbers and as sizes."""
-        # torch's structured log finds out at its first record that nobody listens; those of symbols load its compiler.
-        trace_structured("pyframe_shapes", suppress_context=True, expect_trace_id=False)
-        with light_torch:
-            super().__init__(
-                duck_shape=False, allow_scalar_outputs=numbers, allow_dynamic_output_shape_ops=sizes
-            )
+        super().__init__(numbers, sizes)
         self.user_line, self.tx = user_line, tx
         self.source_of: dict[sympy.Symbol, Source] = {}
         self.symbols: dict[Source, Any] = {}
@@ -74,10 +50,6 @@ class Shapes(ShapeEnv):
     def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> tuple[SLoc, str]:
         line = self.user_line()
         return SLoc(None if line is None else _Place.of(line), None), ""
-
-    def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
-        with light_torch:
-            return super().evaluate_expr(*args, **kwargs)
 
     # ---- symbols ----
     def size(self, source: Source, value: int) -> Any:
@@ -92,7 +64,7 @@ class Shapes(ShapeEnv):
         found = self.symbols.get(source)
         if found is None:
             with light_torch:
-                symbol = create(value, _Named(source.name), DimDynamic.DYNAMIC)
+                symbol = create(value, Named(source.name), DimDynamic.DYNAMIC)
             self.source_of[symbol] = source
             found = self.symbols[source] = self.create_symintnode(symbol, hint=value)
         return found
