@@ -29,6 +29,19 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+def alike(got: Any, want: Any) -> None:
+    """Equal in type and structure, tensors but for rounding."""
+    assert type(got) is type(want), (got, want)
+    if isinstance(want, torch.Tensor):
+        torch.testing.assert_close(got, want)
+    elif isinstance(want, tuple | list):
+        assert len(got) == len(want)
+        for pair in zip(got, want, strict=True):
+            alike(*pair)
+    else:
+        assert got == want
+
+
 def outcome(fn: Callable[..., Any], args: Any) -> tuple[Any, ...]:
     """What a call did: result or exception, what it printed, and its arguments afterwards."""
     printed = io.StringIO()

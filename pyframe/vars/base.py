@@ -157,3 +157,15 @@ class Var:
         already tried ``source`` and its cache of values built before."""
         raise NotImplementedError(f"{type(self).__name__} cannot be rebuilt")
 
+
+class HeldVar(Var):
+    """A value that exists and is known while tracing; what can be done with it is up to the subclass."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)

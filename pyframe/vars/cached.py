@@ -6,9 +6,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.source import AttrSource, ConstSource, Source
+from ..core.source import AttrSource, ConstSource
 from ..core.tracer import Tracer
-from .base import NotConstant, Var
+from .base import HeldVar, NotConstant, Var
 from .instance import MISSING, InstanceVar
 
 
@@ -17,19 +17,12 @@ def _name(cached: Any) -> str:
     return str(getattr(cached, "__qualname__", cached))
 
 
-class CachedFunctionVar(Var):
+class CachedFunctionVar(HeldVar):
     """A call with known arguments is made for real while tracing, once, as its result is kept: the program gets the
     very object that later calls get.  Objects that existed before the frame are known by identity, while the frame
     has not changed them.  A call with others breaks the graph."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
+    __slots__ = ()
 
     def describe(self) -> str:
         return f"{_name(self.value)}, which keeps its results,"

@@ -7,10 +7,9 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..core.source import Source
 from ..core.tracer import Tracer
 from . import arity
-from .base import NotConstant, Var
+from .base import HeldVar, NotConstant, Var
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -79,17 +78,10 @@ def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
     return make(result)
 
 
-class ConstVar(Var):
+class ConstVar(HeldVar):
     """A value known while tracing: a number, a string, None, a dtype, an enum member ..."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
+    __slots__ = ()
 
     def constant(self) -> Any:
         return self.value

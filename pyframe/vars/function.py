@@ -13,7 +13,7 @@ from typing import Any
 from ..core.source import AttrSource, CellSource, FuncPartSource, SeqItemSource, Source
 from ..core.tracer import Tracer
 from . import arity, dunder
-from .base import NotConstant, Var
+from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, MethodVar, fold, make
 from .fields import FieldsVar
 from .sequence import TupleVar
@@ -375,17 +375,10 @@ _PURE_CLASSES = {int, float, str, bytes}
 _PURE = {str.maketrans, bytes.maketrans}
 
 
-class BuiltinVar(Var):
+class BuiltinVar(HeldVar):
     """A function written in C: a model from BUILTINS, else folded when pure, else a break."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
+    __slots__ = ()
 
     def constant(self) -> Any:
         return self.value

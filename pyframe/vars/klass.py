@@ -8,27 +8,22 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.source import ConstSource, Source
+from ..core.source import ConstSource
 from ..core.tracer import Tracer
 from . import arity, dunder, slots
-from .base import NotConstant, Var
+from .base import HeldVar, NotConstant, Var
 from .const import FOLDED, ConstVar, constants, fold, make
 from .construct import construct
 from .function import BUILTINS, BoundMethodVar, BuiltinVar
 from .lookup import MISSING, class_function, class_source, constant_function, guarded_lookup, lookup
 
 
-class ClassVar(Var):
+class ClassVar(HeldVar):
     """A class that exists; the program's own instances are InstanceVars."""
 
-    __slots__ = ("value",)
+    __slots__ = ()
 
-    def __init__(self, value: type, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
+    value: type
 
     def constant(self) -> Any:
         return self.value

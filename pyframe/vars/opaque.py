@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.source import Source
-from .base import Var
+from .base import HeldVar
 
 
-class OpaqueVar(Var):
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
+class OpaqueVar(HeldVar):
+    __slots__ = ()
 
     def describe(self) -> str:
         return f"{self.source or 'a value'} of type {type(self.value).__qualname__}"

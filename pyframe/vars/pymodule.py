@@ -5,20 +5,15 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from ..core.source import AttrSource, ConstSource, Source
+from ..core.source import AttrSource, ConstSource
 from ..core.tracer import Tracer
-from .base import Var
+from .base import HeldVar, Var
 
 
-class PyModuleVar(Var):
-    __slots__ = ("value",)
+class PyModuleVar(HeldVar):
+    __slots__ = ()
 
-    def __init__(self, value: types.ModuleType, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
+    value: types.ModuleType
 
     def constant(self) -> Any:
         return self.value

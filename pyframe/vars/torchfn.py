@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from ..core.source import Source
 from ..core.tracer import Tracer
-from .base import NotConstant, Var
+from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, fold, make
 from .nparray import from_array
 from .sequence import SequenceVar, SizeVar
@@ -84,15 +83,8 @@ def _any_requires_grad(args: Sequence[Var]) -> bool:
     return any(isinstance(leaf, TensorVar) and leaf.fake.requires_grad for leaf in leaves)
 
 
-class TorchFunctionVar(Var):
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
+class TorchFunctionVar(HeldVar):
+    __slots__ = ()
 
     def constant(self) -> Any:
         return self.value
@@ -164,17 +156,10 @@ def make_constant(cls: type) -> Callable[[Tracer, list[Var], dict[str, Var]], Va
     return made
 
 
-class DisabledVar(Var):
+class DisabledVar(HeldVar):
     """A function marked pyframe.disable."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any, source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
+    __slots__ = ()
 
     def constant(self) -> Any:
         return self.value

@@ -6,20 +6,15 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.source import CallSource, Source
+from ..core.source import CallSource
 from ..core.tracer import Tracer
-from .base import Var
+from .base import HeldVar, Var
 
 
-class WeakRefVar(Var):
-    __slots__ = ("value",)
+class WeakRefVar(HeldVar):
+    __slots__ = ()
 
-    def __init__(self, value: weakref.ReferenceType[Any], source: Source | None = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
+    value: weakref.ReferenceType[Any]
 
     def truth(self, tx: Tracer) -> bool:
         return True

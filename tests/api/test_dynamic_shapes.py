@@ -6,6 +6,7 @@ import gc
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,10 @@ from torch.nn import functional as F
 import pyframe
 from pyframe.metrics import counters
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from util import alike  # noqa: E402
+
 BACKENDS = ["eager", "inductor"]
 
 
@@ -22,18 +27,6 @@ BACKENDS = ["eager", "inductor"]
 def fresh():
     pyframe.reset()
     torch.manual_seed(0)
-
-
-def alike(got, want):
-    assert type(got) is type(want), (got, want)
-    if isinstance(want, torch.Tensor):
-        torch.testing.assert_close(got, want)
-    elif isinstance(want, tuple | list):
-        assert len(got) == len(want)
-        for pair in zip(got, want, strict=True):
-            alike(*pair)
-    else:
-        assert got == want
 
 
 def compare(fn, calls, graphs=None, **settings):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +12,10 @@ from torch import nn
 import pyframe
 from pyframe.metrics import counters
 from pyframe.testing import EagerAndRecordGraphs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from util import alike  # noqa: E402
 
 BACKENDS = ["eager", "aot_eager", "inductor"]
 X = torch.arange(6.0)
@@ -18,18 +25,6 @@ CALLS = [X, torch.tensor([0.0, 2, 0, 5, 1, 0]), torch.tensor([3.0, 1, 2, 7, 7, 1
 @pytest.fixture(autouse=True)
 def fresh():
     pyframe.reset()
-
-
-def alike(got, want):
-    assert type(got) is type(want), (got, want)
-    if isinstance(want, torch.Tensor):
-        torch.testing.assert_close(got, want)
-    elif isinstance(want, tuple | list):
-        assert len(got) == len(want)
-        for pair in zip(got, want, strict=True):
-            alike(*pair)
-    else:
-        assert got == want
 
 
 # ---- numbers ----
