@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import io
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import pyframe
 from pyframe.metrics import counters
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from util import outcome  # noqa: E402
 
 X = torch.arange(6.0).reshape(2, 3)
 _PLAIN = (int, float, complex, str, bytes, type(None), type, range, slice)
@@ -74,17 +78,6 @@ def _attributes(a: Any, b: Any, seen: Any) -> bool:
     missing = object()
     fields = all(same(getattr(a, n, missing), getattr(b, n, missing), seen) for n in slots if not n.startswith("__"))
     return fields and same(getattr(a, "__dict__", None), getattr(b, "__dict__", None), seen)
-
-
-def outcome(fn: Callable[..., Any], args: Any) -> tuple[Any, ...]:
-    """What a call did: result or exception, what it printed, and its arguments afterwards."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        try:
-            result = ("returned", fn(*args))
-        except Exception as error:  # noqa: BLE001  compared, not hidden
-            result = ("raised", type(error).__name__, str(error))
-    return (*result, printed.getvalue(), args)
 
 
 def agree(fn: Callable[..., Any], args: Any, fullgraph: bool = True) -> None:
