@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from .calls import call
 from .functionalize import NotFunctional
 from .results import InputState, dense
 
@@ -109,13 +110,6 @@ def _copied(node: torch.fx.Node, state: InputState) -> torch.fx.Node:
         turned = call(node.graph, aten.permute.default, node, order)
         copy = call(node.graph, aten.clone.default, turned, memory_format=torch.contiguous_format)
         return call(node.graph, aten.permute.default, copy, back)
-
-
-def call(graph: torch.fx.Graph, target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
-    """A new node at the insertion point, with its fake value."""
-    node = graph.call_function(target, args, kwargs)
-    node.meta["val"] = target(*torch.fx.map_arg(args, lambda x: x.meta["val"]), **kwargs)
-    return node
 
 
 def ancestors(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:

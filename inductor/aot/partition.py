@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import torch
 import torch.fx
 
+from .calls import call
 from .functionalize import NotFunctional
 from .joint import JointGraph
 from .maxflow import INFINITE, Network
-from .memory import ancestors, call, is_random, output_of, roots, viewed
+from .memory import ancestors, is_random, output_of, roots, viewed
 from .random import RANDOM_BITS
 from .results import dense
 

@@ -16,7 +16,7 @@ import torch.fx
 
 from ..ir import philox
 from ..ir.nodes import dense_order
-from .memory import call
+from .calls import call
 
 aten = torch.ops.aten
 Node = torch.fx.Node

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import fx
 
+from ..aot.calls import call
 from ..lower.registry import find
-from .common import aten, call
+from .common import aten
 
 _VIEWS = frozenset("view _unsafe_view reshape permute transpose t unsqueeze squeeze expand".split())
 

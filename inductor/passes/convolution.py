@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import fx
 
-from .common import aten, call
+from ..aot.calls import call
+from .common import aten
 
 
 def without_bias(gm: fx.GraphModule) -> None:

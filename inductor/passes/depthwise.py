@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from torch import fx
 
+from ..aot.calls import call
 from ..lower.convolution import loops_pay
 from ..lower.views import MOST_SMALL_PARTS
-from .common import aten, call
+from .common import aten
 
 
 def filters_by_tap(gm: fx.GraphModule) -> None:

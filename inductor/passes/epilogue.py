@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import fx
 
-from .common import aten, call
+from ..aot.calls import call
+from .common import aten
 
 DEVICES = ("cuda",)  # whose libraries compute them
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.permute.default, aten.transpose.int)

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..aot.calls import call, value_of
 from ..ir.nodes import dense_order
 from ..lower.views import view_strides
-from .common import aten, call, is_channels_last, value_of
+from .common import aten, is_channels_last
 
 # Beside pointwise operators: those that take any strides as they come. Others get what they would have got.
 _ANY_STRIDES = frozenset(

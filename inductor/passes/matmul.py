@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from .common import aten, call, is_channels_last
+from ..aot.calls import call
+from .common import aten, is_channels_last
 
 
 def products_of_convolutions(gm: fx.GraphModule) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from .common import aten, call, is_channels_last
+from ..aot.calls import call
+from .common import aten, is_channels_last
 
 _COLOURS = 4  # channels after padding; blocks of 2 x 2 make 16 of them
 _FEW = 16  # filters below which tensor cores idle anyway

@@ -1,0 +1,39 @@
+"""New nodes of graphs whose nodes carry fake tensors."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+
+from .standins import light_torch
+
+_ORIGIN = ("stack_trace", "nn_module_stack", "backward")
+
+
+def value_of(target: Any, args: Any, kwargs: Any) -> Any:
+    """What an operator gives for the fake tensors that its arguments carry."""
+    args, kwargs = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
+    leaves = pytree.tree_leaves((args, kwargs))
+    mode = next((x.fake_mode for x in leaves if isinstance(x, FakeTensor)), None)
+    if mode is None:
+        return target(*args, **kwargs)
+    # with symbols operators have to be taken apart in Python: some in C++ ask for numbers
+    symbolic = contextlib.nullcontext() if mode.shape_env is None else enable_python_dispatcher()
+    with light_torch, torch.no_grad(), mode, symbolic:
+        return target(*args, **kwargs)
+
+
+def call(graph: fx.Graph, target: Any, *args: Any, like: fx.Node | None = None, **kwargs: Any) -> fx.Node:
+    """A new node at the graph's insertion point, its fake result computed; notes on its origin are those of `like`, as
+    is the one that a joint graph has on which of its nodes are the backward's."""
+    node = graph.call_function(target, args, kwargs)
+    if like is not None:
+        node.meta |= {k: v for k, v in like.meta.items() if k in _ORIGIN}
+    node.meta["val"] = value_of(target, args, kwargs)
+    return node
