@@ -81,7 +81,7 @@ class BuiltinInstanceVar(InstanceVar):
             self.setitem(tx, key, value)
 
     def _get_or_missing(self, tx: Tracer, key: Var) -> Var:
-        missing = self._special(tx, "__missing__")
+        missing = self.special(tx, "__missing__")
         if missing is not None and not self.base.contains(tx, key):
             return tx.call(missing, [key], {})
         return self.base.getitem(tx, key)
@@ -108,7 +108,7 @@ class BuiltinInstanceVar(InstanceVar):
         return self._invoke(tx, {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[op])
 
     def truth(self, tx: Tracer) -> bool:
-        if self._special(tx, "__bool__") is not None or self._special(tx, "__len__") is not None:
+        if self.special(tx, "__bool__") is not None or self.special(tx, "__len__") is not None:
             return super().truth(tx)
         return self.base.truth(tx)
 

@@ -133,6 +133,8 @@ def _object_delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(object.__init__)
 def _object_init(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if isinstance(args[0], InstanceVar) and (len(args) > 1 or kwargs):
+        args[0].refuse_arguments(tx)
     return ConstVar(None)
 
 

@@ -39,7 +39,11 @@ def construct(tx: Tracer, cls_var: Var, args: Sequence[Var], kwargs: Mapping[str
         if slots.constant_or(result, 0) is not None:
             tx.raise_(TypeError, f"__init__() should return None, not {slots.type_name(result)!r}")
     elif isinstance(obj, InstanceVar) and init is not object.__init__:
-        obj.c_method(tx, "__init__", args, kwargs)
+        method = obj.special(tx, "__init__")
+        if method is not None:
+            tx.call(method, args, kwargs)
+        else:
+            obj.c_method(tx, "__init__", args, kwargs)
     return obj
 
 
@@ -92,10 +96,11 @@ def _generated(cls: type) -> bool:
 
 
 def _plain_object(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    if (args or kwargs) and not isinstance(lookup(cls, "__init__"), types.FunctionType):
-        if isinstance(lookup(cls, "__new__"), staticmethod | types.FunctionType):
+    if args or kwargs:
+        if lookup(cls, "__new__") is not object.__new__:
             tx.raise_(TypeError, "object.__new__() takes exactly one argument (the type to instantiate)")
-        tx.raise_(TypeError, f"{cls.__name__}() takes no arguments")
+        if lookup(cls, "__init__") is object.__init__:
+            tx.raise_(TypeError, f"{cls.__name__}() takes no arguments")
     if getattr(cls, "__abstractmethods__", None):
         try:
             object.__new__(cls)

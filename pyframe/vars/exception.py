@@ -156,11 +156,11 @@ class ExceptionVar(InstanceVar):
         return ConstVar(self.cls.__name__ + text)
 
     def repr_(self, tx: Tracer) -> Var | None:
-        method = self._special(tx, "__repr__")
+        method = self.special(tx, "__repr__")
         return self._own_repr(tx) if method is None else tx.call(method, [], {})
 
     def str_(self, tx: Tracer) -> Var | None:
-        method = self._special(tx, "__str__")
+        method = self.special(tx, "__str__")
         return self._own_str(tx) if method is None else tx.call(method, [], {})
 
     # ---- being raised ----

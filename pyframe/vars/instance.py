@@ -125,6 +125,10 @@ class InstanceVar(Var):
         raw = guarded_lookup(tx, self.cls, name)
         if raw is MISSING:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        return self._bound(tx, name, raw)
+
+    def _bound(self, tx: Tracer, name: str, raw: Any) -> Var:
+        """What the attribute `raw` of the class is, read through this object."""
         if type(raw) is property:
             if raw.fget is None:
                 tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no getter")
@@ -274,19 +278,17 @@ class InstanceVar(Var):
         return getattr(object, special) if isinstance(lookup(self.cls, special), types.FunctionType) else None
 
     # ---- methods named by slots ----
-    def _special(self, tx: Tracer, name: str) -> Var | None:
+    def special(self, tx: Tracer, name: str) -> Var | None:
         """The method that a slot runs, bound: None where the class has none written in Python."""
         raw = guarded_lookup(tx, self.cls, name)
-        if isinstance(raw, types.FunctionType):
-            return BoundMethodVar(self._function(tx, raw, name), self)
-        if isinstance(raw, staticmethod | classmethod | functools.partialmethod):
-            return self._found(tx, name)
-        if raw is not MISSING and not hasattr(type(raw), "__get__"):
-            return tx.wrap(raw, class_source(self.cls, name))
-        return None
+        get = lookup(type(raw), "__get__")
+        known = isinstance(raw, types.FunctionType | staticmethod | classmethod | property | functools.partialmethod)
+        if raw is MISSING or not (known or get is MISSING or isinstance(get, types.FunctionType)):
+            return None
+        return self._bound(tx, name, raw)
 
     def _invoke(self, tx: Tracer, name: str, *args: Var) -> Var:
-        method = self._special(tx, name)
+        method = self.special(tx, name)
         if method is not None:
             return tx.call(method, args, {})
         self.needs(tx, name)
@@ -302,7 +304,11 @@ class InstanceVar(Var):
         """The method `name` that the class inherits from object, past its overrides."""
         none: Var = ConstVar(None)
         match name:
-            case "__init__" | "__init_subclass__":
+            case "__init__":
+                if args or kwargs:
+                    self.refuse_arguments(tx)
+                return none
+            case "__init_subclass__":
                 return none
             case "__setattr__":
                 self.store(tx, args[0].constant(), args[1])
@@ -329,6 +335,14 @@ class InstanceVar(Var):
                 return reduced(tx, self)
             case _:
                 return self.unsupported(tx, f"method {name!r}")
+
+    def refuse_arguments(self, tx: Tracer) -> None:
+        """`object.__init__` with arguments: right only where `__new__` alone is overridden."""
+        wants = "takes exactly one argument (the instance to initialize)"
+        if lookup(self.cls, "__init__") is not object.__init__:
+            tx.raise_(TypeError, f"object.__init__() {wants}")
+        if lookup(self.cls, "__new__") is object.__new__:
+            tx.raise_(TypeError, f"{self.cls.__name__}.__init__() {wants}")
 
     def contents(self, tx: Tracer) -> tuple[Var | None, Var | None]:
         """Iterators over the items of a list, and over those of a dict, for `__reduce_ex__`."""
@@ -358,7 +372,7 @@ class InstanceVar(Var):
         return tx.graph_break(kind, f"{what} on {self.describe()} of type {self.cls.__qualname__}")
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        method = self._special(tx, "__call__")
+        method = self.special(tx, "__call__")
         if method is None and lookup(self.cls, "__call__") is MISSING:
             tx.raise_(TypeError, f"{self.cls.__name__!r} object is not callable")
         return self.unsupported(tx, "a call") if method is None else tx.call(method, args, kwargs)
@@ -384,15 +398,18 @@ class InstanceVar(Var):
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         base = _METHOD_OF[op.removesuffix("=")]
         prefix = "i" if op.endswith("=") else "r" if reflected else ""
-        return self._result(tx, self._special(tx, f"__{prefix}{base}__"), other)
+        return self._result(tx, self.special(tx, f"__{prefix}{base}__"), other)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         name = _COMPARE_OF[op]
-        method = self._special(tx, name)
+        try:
+            method = self.special(tx, name)
+        except Raised:  # as in CPython: a method that cannot be read is none
+            return None
         if method is not None:
             return self._result(tx, method, other)
-        if op == "!=" and self._special(tx, "__eq__") is not None:
-            same = self._result(tx, self._special(tx, "__eq__"), other)
+        if op == "!=" and self.special(tx, "__eq__") is not None:
+            same = self._result(tx, self.special(tx, "__eq__"), other)
             return None if same is None else ConstVar(not same.truth(tx))
         result = self.c_method(tx, name, [other], {})
         return None if slots.constant_or(result, None) is NotImplemented else result
@@ -437,7 +454,7 @@ class InstanceVar(Var):
     def next_(self, tx: Tracer) -> Var | None:
         if guarded_lookup(tx, self.cls, "__next__") is MISSING:
             tx.raise_(TypeError, f"{self.cls.__name__!r} object is not an iterator")
-        method = self._special(tx, "__next__")
+        method = self.special(tx, "__next__")
         return self.unsupported(tx, "next()") if method is None else tx.until_stop(method)
 
     def enter(self, tx: Tracer) -> Var:
