@@ -97,13 +97,23 @@ class EveryFrame(FrameCompiler):
     def skips(self, func: types.FunctionType) -> bool:
         return func.__code__.co_filename.startswith(OWN_ROOTS)
 
+    def forget(self, keeps: Callable[[types.CodeType], bool]) -> None:
+        """Drop the captures of all code but that which `keeps` names."""
+        for code in [ref() for ref in list(self.asked.values())]:
+            if code is not None and not keeps(code):
+                _C.reset_code(code)
+                del self.asked[id(code)]
+
 
 @contextlib.contextmanager
-def trace_everything(backend: str | Backend = "eager", recompile_limit: int = 4) -> Iterator[EveryFrame]:
+def trace_everything(
+    backend: str | Backend = "eager", recompile_limit: int = 4, compiler: EveryFrame | None = None
+) -> Iterator[EveryFrame]:
     """Send every frame that this thread starts through the tracer, and run what it makes of it: the standard library
-    and functions without tensors too.  For finding faults of the capture in programs that say what they expect."""
+    and functions without tensors too.  For finding faults of the capture in programs that say what they expect.
+    `compiler`: one that has captures already, in place of a new one."""
     _C.bind_torch()
-    compiler = EveryFrame(backend, recompile_limit)
+    compiler = compiler or EveryFrame(backend, recompile_limit)
     before = _C.set_callback(compiler)
     try:
         yield compiler

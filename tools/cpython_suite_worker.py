@@ -13,6 +13,7 @@ import importlib
 import importlib.machinery
 import io
 import json
+import os
 import resource
 import sys
 import time
@@ -55,22 +56,30 @@ def rebuild_everything() -> Any:
     return count
 
 
-def trace_tests() -> Any:
+# What tests are written with: its captures are kept from one test to the next, all others are made anew.
+MACHINERY = ("contextlib", "difflib", "linecache", "re", "tokenize", "traceback", "unittest", "warnings", "weakref")
+
+
+def trace_tests(module: str) -> Any:
     """Send every frame of a test through the tracer, those of unittest around it left out; gives a counter."""
     sys.path.insert(0, str(ROOT))
     from pyframe import testing
 
     sys.path.pop(0)
+    library = Path(os.__file__).parent
+    kept = tuple(str(library / name) for name in MACHINERY if name not in module)
+    compiler = testing.EveryFrame("eager", 2)
     count = [0]
     for case in (unittest.TestCase, unittest.IsolatedAsyncioTestCase):
         call = case._callTestMethod
 
         def traced(self: Any, method: Any, call: Any = call) -> None:
-            with testing.trace_everything(recompile_limit=2) as compiler:
-                try:
+            try:
+                with testing.trace_everything(compiler=compiler):
                     call(self, method)
-                finally:
-                    count[0] += len(compiler.asked)
+            finally:
+                count[0] += len(compiler.asked)
+                compiler.forget(lambda code: code.co_filename.startswith(kept))
 
         case._callTestMethod = traced
     return count
@@ -150,7 +159,7 @@ def main(mode: str, name: str, out: str, seconds: str, *names: str) -> None:
     if mode == "rebuild":
         counter = rebuild_everything()
     if mode == "trace":
-        counter = trace_tests()
+        counter = trace_tests(name)
     with Path(out).open("w") as file:
         result = Outcomes(file)
         run(importlib.import_module(f"test.{name}"), result, names)
