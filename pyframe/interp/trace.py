@@ -133,8 +133,11 @@ class Trace:
 
     # ---- the Tracer protocol ----
     def user_line(self) -> UserLine:
-        frame = next((f for f in reversed(self.frames) if not skipped_file(f.file)), None)
-        return self.user_stack()[-1] if frame is None else frame.user_line()
+        for left_out in (skipped_file, our_file):
+            for frame in reversed(self.frames):
+                if not left_out(frame.file):
+                    return frame.user_line()
+        return self._compiled_line()
 
     def user_stack(self) -> tuple[UserLine, ...]:
         frames = [frame for frame in self.frames if not skipped_file(frame.file)]
