@@ -125,7 +125,10 @@ class FrameCompiler:
         if entries and not self._may_recompile(func, locals_, entries):
             return None
         try:
-            return self._capture(func, locals_, len(entries))
+            entry = self._capture(func, locals_, len(entries))
+            if entry.guards.check(func, locals_)[0] >= 0:  # what ran meanwhile, as finalizers do, changed what was read
+                entry = self._capture(func, locals_, len(entries))
+            return entry
         except SkipFrame as skip:
             log("graph", f"{code.co_qualname} runs as it is: {skip}")
             return _C.SKIP if not entries else None

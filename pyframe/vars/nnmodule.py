@@ -61,9 +61,11 @@ class NNModuleVar(InstanceVar):
         if lookup(self.cls, name) is MISSING and lookup(self.cls, "__getattr__") is nn.Module.__dict__["__getattr__"]:
             if self.source is not None:
                 dicts = InstanceDictSource(self.source)
-                tx.guard(dicts, "DICT_LACKS", name)
+                if name not in self.attrs:  # else the program itself deleted it
+                    tx.guard(dicts, "DICT_LACKS", name)
                 for store in _STORES:
-                    tx.guard(DictItemSource(dicts, store), "DICT_LACKS", name)
+                    if not isinstance(self.attrs.get(store), DictVar):  # its keys are guarded already
+                        tx.guard(DictItemSource(dicts, store), "DICT_LACKS", name)
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         return super().getattr_(tx, name)
 

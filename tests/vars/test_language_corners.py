@@ -72,6 +72,7 @@ def a_property_in_place_of_eq(n):
     return EqualOfProperty() == EqualOfProperty()
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("row", case, ids=Table.name)
 def test_does_the_same(row: Any) -> None:
     fn, args = row

@@ -462,6 +462,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(("make", "breaks"), CHANGES, ids=lambda m: m().__class__.__name__ if callable(m) else "")
 def test_state_changed_in_forward(make, breaks):
     agree(make, X, breaks=breaks)
