@@ -14,6 +14,7 @@ from .instance import InstanceVar
 from .iterator import ItemsIteratorVar, IteratorVar, LazyVar, ReversedVar
 from .lookup import MISSING, lookup
 from .models import Args, Kwargs, is_callable, known, model
+from .ranges import RangeVar
 from .sequence import ListVar, SequenceVar, TupleVar, sorted_items
 from .sets import SetVar
 
@@ -148,6 +149,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         tx.raise_(TypeError, f"{slots.type_name(args[0])!r} object is not reversible")
     if isinstance(args[0], SequenceVar) and args[0].family in (list, tuple):
         return ReversedVar(args[0].items, args[0])
+    if isinstance(args[0], RangeVar):
+        return RangeVar(args[0].value[::-1]).iterate(tx)
     return ItemsIteratorVar(args[0].unpack(tx)[::-1])
 
 

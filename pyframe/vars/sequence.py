@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -303,64 +302,6 @@ def sorted_items(tx: Tracer, items: Sequence[Var], key: Var | None, reverse: Var
     return [items[at] for at in order]
 
 
-class RangeVar(SequenceVar):
-    """`range(...)` of known integers."""
-
-    __slots__ = ("value",)
-    type = range
-
-    def __init__(self, value: range, source: Source | None = None) -> None:
-        super().__init__([], source)
-        self.value = value
-        self.items = [ConstVar(item) for item in value] if len(value) < 10000 else []
-
-    def constant(self) -> Any:
-        return self.value
-
-    def getattr_(self, tx: Tracer, name: str) -> Var:
-        if name in ("start", "stop", "step"):
-            return ConstVar(getattr(self.value, name))
-        return super().getattr_(tx, name)
-
-    def getitem(self, tx: Tracer, key: Var) -> Var:
-        return fold(tx, operator.getitem, self.value, key.constant())
-
-    def truth(self, tx: Tracer) -> bool:
-        return bool(self.value)
-
-    def repr_(self, tx: Tracer) -> Var | None:
-        return None
-
-    def hash_(self, tx: Tracer) -> Var | None:
-        return None
-
-    def length(self, tx: Tracer) -> Var:
-        return ConstVar(len(self.value))
-
-    def contains(self, tx: Tracer, item: Var) -> bool:
-        if slots.has_type(item, int) and item.is_constant():
-            return item.constant() in self.value
-        return super().contains(tx, item)
-
-    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
-        if not isinstance(other, RangeVar) or op not in ("==", "!="):
-            return None
-        return ConstVar((self.value == other.value) == (op == "=="))
-
-    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
-        return None
-
-    def iterate(self, tx: Tracer) -> Var:
-        if len(self.value) >= 10000:
-            return self.unsupported(tx, "unrolling more than 10000 iterations")
-        return super().iterate(tx)
-
-    def reconstruct(self, cg: Any) -> None:
-        cg.load_const(range)
-        parts = (self.value.start, self.value.stop, self.value.step)
-        cg.call_top(*(lambda part=part: cg.load_const(part) for part in parts))
-
-
 class SliceVar(Var):
     __slots__ = ("start", "stop", "step")
 
@@ -409,5 +350,4 @@ class SliceVar(Var):
 maker(list)(lambda value: ListVar([make(item) for item in value]))
 maker(tuple)(lambda value: TupleVar([make(item) for item in value]))
 maker(torch.Size)(lambda value: SizeVar([make(item) for item in value]))
-maker(range)(RangeVar)
 maker(slice)(lambda value: SliceVar(make(value.start), make(value.stop), make(value.step)))

@@ -51,7 +51,8 @@ from .numpyfn import NUMPY_FUNCTIONS, NUMPY_NUMBERS, wrap_function
 from .numpyfn import wrap_number as wrap_numpy_number
 from .opaque import OpaqueVar
 from .pymodule import PyModuleVar
-from .sequence import ListVar, RangeVar, SizeVar, SliceVar, TupleVar
+from .ranges import RangeVar
+from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
 from .transforms import MODELS as TRANSFORM_MODELS
