@@ -33,9 +33,14 @@ def must_be_cut(gm: fx.GraphModule) -> bool:
 def _cuts(node: fx.Node) -> bool:
     if node.op == "call_method" and node.target in _READS:
         return True
-    if node.op == "call_function" and node.target in RUNNERS:
+    if node.op == "call_function" and (node.target in RUNNERS or _in_order(node)):
         return True
     return node.op.startswith("call") and bool(_symbols(node) - _symbols(*node.all_input_nodes))
+
+
+def _in_order(node: fx.Node) -> bool:
+    """Whether a node may raise, with everything before it done."""
+    return getattr(node.target, "in_order", False)
 
 
 def _symbols(*nodes: fx.Node) -> set[Any]:
@@ -115,7 +120,8 @@ class _Cutter:
                 self._close()
                 self._copy(node)
             elif self._runs_outside(node):
-                if not self._is_number(node) or any(arg in self.open for arg in node.all_input_nodes):
+                any_time = self._is_number(node) and not _in_order(node)
+                if not any_time or any(arg in self.open for arg in node.all_input_nodes):
                     self._close()
                 self._copy(node)
             else:

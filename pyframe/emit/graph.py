@@ -274,6 +274,11 @@ class GraphBuilder:
         return any(isinstance(v, TensorVar) and v.fake._version != node.meta["version"] for node, v in lifted)
 
     @property
+    def in_mode(self) -> bool:
+        """Whether an exception raised by the graph would leave a mode switched, or is inside a nested graph."""
+        return bool(self._modes or self._outer) or torch.is_grad_enabled() != self._grad_at_entry
+
+    @property
     def in_transform(self) -> bool:
         """Whether a function is being traced that torch.func transforms."""
         return self._transforms > 0

@@ -9,6 +9,7 @@ from ..vars.base import Raised, Var
 from ..vars.const import ConstVar
 from ..vars.instance import InstanceVar
 from ..vars.iterator import GeneratorVar
+from . import asserts
 from .frame import Frame, Outcome, op
 
 
@@ -19,13 +20,13 @@ def jump(frame: Frame, label: Any) -> None:
 
 @op("POP_JUMP_IF_TRUE")
 def jump_if_true(frame: Frame, label: Any) -> None:
-    if frame.pop().truth(frame.tx):
+    if asserts.outcome(frame, frame.pop(), label, True):
         frame.jump(label)
 
 
 @op("POP_JUMP_IF_FALSE")
 def jump_if_false(frame: Frame, label: Any) -> None:
-    if not frame.pop().truth(frame.tx):
+    if not asserts.outcome(frame, frame.pop(), label, False):
         frame.jump(label)
 
 

@@ -1,0 +1,75 @@
+"""Asserts on what is known at run time only: a check in the graph, which raises what the program would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from ..vars.base import Var
+from ..vars.const import ConstVar
+from ..vars.symint import NumberVar, apply
+from ..vars.tensor import TensorVar
+from ..vars.unbacked import is_unbacked
+from .frame import Frame
+
+_READABLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64)
+
+
+def asserted(condition: bool, required: bool, *message: Any) -> None:
+    """An assert as a node of the graph."""
+    if bool(condition) is not required:
+        raise AssertionError(*message)
+
+
+asserted.in_order = True  # type: ignore[attr-defined]  # what comes before it in the graph is done before it raises
+
+
+def outcome(frame: Frame, var: Var, label: Any, jumps: bool) -> bool:
+    """The truth of `var`, on which the frame jumps to `label` if it is `jumps`.  Where one side of the branch fails an
+    assert and the truth is known at run time only, the graph checks it, and the trace goes on."""
+    for at, required in ((frame.flow.place[label], not jumps), (frame.pc, jumps)):
+        message = _message(frame, at)
+        if message is not None and _checkable(frame, var):
+            return _check(frame.tx, var, required, message)
+    return var.truth(frame.tx)
+
+
+def _message(frame: Frame, at: int) -> tuple[Any, ...] | None:
+    """The arguments of the AssertionError that the code at `at` raises; None if it does something else, too."""
+    instrs = frame.flow.instrs[at : at + 4]
+    ops = [instr.op for instr in instrs]
+    if ops[:2] == ["LOAD_ASSERTION_ERROR", "RAISE_VARARGS"]:
+        return ()
+    if ops == ["LOAD_ASSERTION_ERROR", "LOAD_CONST", "CALL", "RAISE_VARARGS"]:
+        return (instrs[1].arg,)
+    return None
+
+
+def _checkable(frame: Frame, var: Var) -> bool:
+    """Whether the graph can fail in place of the program: nothing handles the exception, no mode is to be left, and
+    nobody misses what the program did to objects before."""
+    tx = frame.tx
+    if any(each.flow.region[each.at] is not None for each in tx.frames) or len(tx.effects) or tx.graph.in_mode:
+        return False
+    if isinstance(var, TensorVar):
+        one = isinstance(count := var.fake.numel(), int) and count == 1 and var.fake.dtype in _READABLE
+        return one and tx.graph.makes_numbers and tx.graph.value_of(var) is None
+    return is_unbacked(var)
+
+
+def _check(tx: Any, var: Var, required: bool, message: tuple[Any, ...]) -> bool:
+    number = var.call_method(tx, "item", [], {}) if isinstance(var, TensorVar) else var
+    if isinstance(number, NumberVar) and number.python_type() is not bool:
+        number = apply(tx, "!=", number, ConstVar(0))
+    if not is_unbacked(number):
+        return number.truth(tx)
+    assert isinstance(number, NumberVar)
+    holds = number.sym if required else torch.sym_not(number.sym)
+    if statically_known_true(torch.sym_not(holds)):
+        return not required
+    if not statically_known_true(holds):
+        tx.graph.effect(asserted, number, required, *message)
+        torch._check(holds)
+    return required
