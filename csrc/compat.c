@@ -24,6 +24,9 @@
 #if PY_VERSION_HEX >= 0x030D0000
 #include "internal/pycore_ceval.h"
 #endif
+#if PY_VERSION_HEX >= 0x030C0000
+#include "internal/pycore_interp.h"
+#endif
 #undef Py_BUILD_CORE
 
 #include <stddef.h>
@@ -110,6 +113,22 @@ cp_frame_discard(PyThreadState *tstate, cp_frame *frame)
     (void)tstate;
     (void)frame;
 #endif
+}
+
+bool
+cp_is_watched(PyThreadState *tstate)
+{
+    if (tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL) {
+        return true;
+    }
+#if PY_VERSION_HEX >= 0x030C0000
+    for (int tool = 0; tool < PY_MONITORING_SYS_PROFILE_ID; tool++) { /* those above stand for sys.settrace and so on */
+        if (tstate->interp->monitoring_tool_names[tool] != NULL) {
+            return true;
+        }
+    }
+#endif
+    return false;
 }
 
 PyObject *

@@ -5,6 +5,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* CPython's frame under evaluation; opaque outside compat.c. */
@@ -21,6 +22,10 @@ PyObject *const *cp_frame_locals(cp_frame *frame, PyObject **scratch, Py_ssize_t
 
 /* Release a frame that will not be evaluated. Called exactly once by a hook that did not pass the frame on. */
 void cp_frame_discard(PyThreadState *tstate, cp_frame *frame);
+
+/* Whether somebody watches what the thread runs: a trace or profile function, or (from 3.12) a tool of sys.monitoring,
+ * which may watch single code objects. */
+bool cp_is_watched(PyThreadState *tstate);
 
 PyObject *cp_eval_default(PyThreadState *tstate, cp_frame *frame, int throwflag);
 cp_eval_function cp_get_eval(void);

@@ -198,6 +198,10 @@ def const_equal(a: object, b: object) -> bool:
 
 def disable_wrapper(fn: Callable[..., Any]) -> DisabledFunction: ...
 def run_disabled(callable: Callable[..., Any]) -> DisabledFunction: ...
+def set_stands_aside(flag: bool) -> bool:
+    """Whether threads that are traced, profiled or monitored run the program's own frames only, and nothing of theirs
+    is captured (the default); returns what was set."""
+
 def set_eager(flag: bool) -> bool:
     """Whether every CompiledFunction calls what it wraps with the hook off, in all threads; returns what was set."""
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import _C
 from .errors import UserError
 
 
@@ -51,6 +52,10 @@ SETTINGS: dict[str, Setting] = {
     "suppress_errors": Setting(
         False, bool, "Errors of a backend and of pyframe itself are one warning, and the frame runs eagerly."
     ),
+    "compile_when_traced": Setting(
+        False, bool, "Threads with a trace or profile function (sys.settrace, sys.setprofile), and all threads while a "
+        "tool of sys.monitoring is registered, run compiled code too; else they run the program's own frames."
+    ),
     "reorderable_logging_functions": Setting(
         set(), set,
         "Functions such as print, warnings.warn and methods of loggers whose calls do not break the graph: they are "
@@ -67,6 +72,7 @@ if TYPE_CHECKING:  # what the module's class gives
     capture_scalar_outputs: bool
     capture_dynamic_output_shape_ops: bool
     suppress_errors: bool
+    compile_when_traced: bool
     reorderable_logging_functions: set[Any]
     ignore_logging_functions: set[Any]
 _values: dict[str, Any] = {name: copy.copy(setting.default) for name, setting in SETTINGS.items()}
@@ -76,6 +82,11 @@ def _setting(name: str) -> Setting:
     if name not in SETTINGS:
         raise UserError(f"unknown setting config.{name}; there are: {', '.join(sorted(SETTINGS))}")
     return SETTINGS[name]
+
+
+def _set(values: Mapping[str, Any]) -> None:
+    _values.update(values)
+    _C.set_stands_aside(not _values["compile_when_traced"])
 
 
 def describe() -> str:
@@ -94,11 +105,11 @@ def patch(changes: Mapping[str, Any] | str | None = None, value: Any = None, /, 
     for name, new in wanted.items():
         _setting(name).check(name, new)
     before = {name: _values[name] for name in wanted}
-    _values.update(wanted)
+    _set(wanted)
     try:
         yield
     finally:
-        _values.update(before)
+        _set(before)
 
 
 class _Config(types.ModuleType):
@@ -113,7 +124,7 @@ class _Config(types.ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("__"):
             _setting(name).check(name, value)
-            _values[name] = value
+            _set({name: value})
         else:
             super().__setattr__(name, value)
 

@@ -326,7 +326,7 @@ CompiledFunction_call(PyObject *object, PyObject *const *args, size_t nargsf, Py
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
     PyFunctionObject *function = target_of(self->base.wrapped, &instance);
     Py_INCREF(self);
-    if (function != NULL && self->callback != NULL) {
+    if (function != NULL && self->callback != NULL && !hook_is_watched(PyThreadState_Get())) {
         int done = instance == NULL
                        ? try_entries(self, hook, function, args, n, names, &result)
                        : try_method_entries(self, hook, function, instance, args, n, names, &result);

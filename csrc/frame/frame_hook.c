@@ -1,6 +1,7 @@
 #include "frame_hook.h"
 
 PyObject *hook_skip_marker;
+bool hook_stands_aside = true;
 
 static cp_eval_function previous_eval; /* what was installed before us */
 static Py_ssize_t active_threads;      /* threads with a callback */
@@ -163,6 +164,18 @@ PyObject *
 frame_hook_get_callback(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     return as_python(current == NULL ? NULL : current->callback);
+}
+
+PyObject *
+frame_hook_set_stands_aside(PyObject *Py_UNUSED(module), PyObject *flag)
+{
+    int now = PyObject_IsTrue(flag);
+    if (now < 0) {
+        return NULL;
+    }
+    bool before = hook_stands_aside;
+    hook_stands_aside = now;
+    return PyBool_FromLong(before);
 }
 
 PyObject *
@@ -355,7 +368,8 @@ evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
     enum { SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE };
     ThreadHook *hook = current;
-    if (hook == NULL || hook->callback == NULL || hook->disabled || throwflag || being_passed_on == frame) {
+    if (hook == NULL || hook->callback == NULL || hook->disabled || throwflag || being_passed_on == frame
+        || hook_is_watched(tstate)) {
         return pass_on(tstate, frame, throwflag);
     }
     PyCodeObject *code = cp_frame_code(frame);

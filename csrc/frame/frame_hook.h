@@ -20,6 +20,16 @@ typedef struct {
 
 extern PyTypeObject ThreadHook_Type;
 
+/* Whether a thread that is traced or profiled runs the program's own frames, and none of ours (the default). */
+extern bool hook_stands_aside;
+
+/* Whether this thread is to run everything as it is, because somebody watches. */
+static inline bool
+hook_is_watched(PyThreadState *tstate)
+{
+    return hook_stands_aside && cp_is_watched(tstate);
+}
+
 /* What a callback returns for "never ask again about this code". */
 extern PyObject *hook_skip_marker;
 
@@ -53,6 +63,7 @@ hook_enable(ThreadHook *hook, int saved)
 
 PyObject *frame_hook_set_callback(PyObject *module, PyObject *callback);
 PyObject *frame_hook_get_callback(PyObject *module, PyObject *ignored);
+PyObject *frame_hook_set_stands_aside(PyObject *module, PyObject *flag);
 PyObject *frame_hook_is_installed(PyObject *module, PyObject *ignored);
 
 #endif

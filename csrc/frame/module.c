@@ -106,6 +106,8 @@ static PyMethodDef methods[] = {
     {"set_callback", frame_hook_set_callback, METH_O,
      "set_callback(callback) -> previous: this thread's callback: a callable, None (off) or False (run entries only)"},
     {"get_callback", frame_hook_get_callback, METH_NOARGS, "get_callback() -> this thread's callback"},
+    {"set_stands_aside", frame_hook_set_stands_aside, METH_O,
+     "set_stands_aside(flag) -> before: whether threads that are traced or profiled run the program's own frames only"},
     {"is_hook_installed", frame_hook_is_installed, METH_NOARGS, "is_hook_installed() -> bool"},
     {"skip_code", (PyCFunction)(void (*)(void))code_cache_skip_code, METH_VARARGS | METH_KEYWORDS,
      "skip_code(code, recursive=False): never ask about this code; recursive: nor about anything that it calls"},

@@ -57,6 +57,10 @@ class Tracer(Protocol):
     def graph_break(self, kind: str, detail: str) -> NoReturn:
         """Stop the graph here, for the reason ``kind`` of the break catalogue."""
 
+    def run_as_it_is(self, why: str) -> NoReturn:
+        """Give the whole frame up: CPython runs it; an error under ``fullgraph``."""
+        ...
+
     def raise_(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
         """Raise an exception *inside the traced program* (its handlers see it)."""
         ...

@@ -39,6 +39,7 @@ from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised, as_exception
 from ..vars.function import CellVar, FunctionVar
 from ..vars.iterator import Call, GeneratorVar, NotRebuilt
+from ..vars.watchers import mentions_watchers
 from . import ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
@@ -331,7 +332,11 @@ class Trace:
 
     def too_long(self) -> NoReturn:
         """The trace took as many steps as it may."""
-        why = f"a trace of more than {self.options.most_steps:,} instructions: loops are unrolled, move them out"
+        self.run_as_it_is(
+            f"a trace of more than {self.options.most_steps:,} instructions: loops are unrolled, move them out"
+        )
+
+    def run_as_it_is(self, why: str) -> NoReturn:
         if self.options.fullgraph:
             raise Unsupported(f"{why}\n  at {self.user_line()}")
         raise SkipFrame(why)
@@ -358,6 +363,8 @@ class Trace:
         """What to raise for a break: itself in the root frame, or a Restart that breaks before the root call."""
         if (self.options.fullgraph or self.error_on_break) and brk.kind != RAISES:
             return Unsupported(describe(brk.kind, brk.detail, brk.stack))
+        if any(mentions_watchers(frame.code) for frame in self.frames):
+            return SkipFrame(f"a graph break where a debugger, profiler or trace function may be started ({brk})")
         root = self.frames[0]
         note = Note(brk.kind, brk.detail, brk.stack)
         raised = next((step for _, step in root.handling if step), None)

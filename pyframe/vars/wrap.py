@@ -57,9 +57,13 @@ from .sets import SetVar
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
 from .transforms import MODELS as TRANSFORM_MODELS
 from .typeform import TYPE_FORMS, wrap_type_form
+from .watchers import MODELS as WATCHER_MODELS
+from .watchers import wrap_watcher
 from .weak import WeakRefVar
 
-for _models in (CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS, DERIVATIVE_MODELS, CONTROL_FLOW_MODELS):
+for _models in (
+    CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS, DERIVATIVE_MODELS, CONTROL_FLOW_MODELS, WATCHER_MODELS,
+):  # fmt: skip
     BUILTINS.update(_models)
 BUILTINS[torch.Size] = make_size
 BUILTINS.update({cls: make_constant(cls) for cls in CONSTANT_CLASSES})
@@ -202,7 +206,7 @@ def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
     if model is not None:
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
-    marked = wrap_marked(value, source)
+    marked = wrap_marked(value, source) or wrap_watcher(value)
     if marked is not None:
         tx.guard(source, "ID", value)
         return marked

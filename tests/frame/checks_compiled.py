@@ -394,7 +394,22 @@ def check_direct_hit_makes_no_frame() -> None:
     wrapper, recorder = compiled(f)
     C.install(f, echo_entry(f, recorder.owner))
     calls: list[str] = []
+    C.set_stands_aside(False)
     sys.setprofile(lambda frame, event, arg: calls.append(frame.f_code.co_name) if event == "call" else None)
     wrapper(1)
     sys.setprofile(None)
+    C.set_stands_aside(True)
     assert calls == []
+
+
+def check_compiled_function_stands_aside_for_profilers() -> None:
+    def f(x: Any) -> Any:
+        return x
+
+    wrapper, recorder = compiled(f)
+    C.install(f, echo_entry(f, recorder.owner))
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, arg: calls.append(frame.f_code.co_name) if event == "call" else None)
+    result = wrapper(1)
+    sys.setprofile(None)
+    assert calls == ["f"] and result == 1 and not recorder.asked

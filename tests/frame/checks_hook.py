@@ -446,16 +446,33 @@ def check_tracing_and_profiling_stay_balanced() -> None:
     def caller() -> Any:
         return add(1, 2)
 
+    recorder = Recorder({add: swap})
+    with callback_set(recorder):
+        for stands_aside, inner, expected in ((True, "add", 3), (False, "swap", ("replaced", 2, 1))):
+            C.set_stands_aside(stands_aside)
+            for setter, hook in ((sys.settrace, tracer), (sys.setprofile, profiler)):
+                events.clear()
+                recorder.asked.clear()
+                setter(hook)
+                result = caller()
+                setter(None)
+                assert result == expected
+                assert bool(recorder.asked) is not stands_aside
+                calls = [name for event, name in events if event == "call" and name in ("caller", inner)]
+                returns = [name for event, name in events if event == "return" and name in ("caller", inner)]
+                assert calls == ["caller", inner] and returns == [inner, "caller"], events
+    C.set_stands_aside(True)
+
+
+def check_hook_stands_aside_for_monitoring_tools() -> None:
+    if not hasattr(sys, "monitoring"):
+        return
     with callback_set(Recorder({add: swap})):
-        for setter, hook in ((sys.settrace, tracer), (sys.setprofile, profiler)):
-            events.clear()
-            setter(hook)
-            result = caller()
-            setter(None)
-            assert result == ("replaced", 2, 1)
-            calls = [name for event, name in events if event == "call" and name in ("caller", "swap")]
-            returns = [name for event, name in events if event == "return" and name in ("caller", "swap")]
-            assert calls == ["caller", "swap"] and returns == ["swap", "caller"], events
+        assert add(1, 2) == ("replaced", 2, 1)
+        sys.monitoring.use_tool_id(3, "checks")
+        assert add(1, 2) == 3
+        sys.monitoring.free_tool_id(3)
+        assert add(1, 2) == ("replaced", 2, 1)
 
 
 def check_hook_installed_before_is_called() -> None:
