@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, f
 from .. import config
 from ..core.expr import Number, Tree, sources
 from ..core.guard import Guard, UserLine
-from ..core.source import MadeSource, Source
+from ..core.source import MadeSource, ModuleAttrSource, Source
 from ..core.tracer import Tracer
 from ..errors import Restart, SkipFrame, UserError
 from ..vars.base import NotConstant, Var
@@ -37,6 +37,8 @@ from .made import Made, new_numbers, size_of, truth_as_int
 
 # Calls whose node must stay although nobody uses its value.
 _EFFECTFUL = {torch._C._set_grad_enabled}
+_WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_TAKE_TENSORS = {operator.getitem, operator.setitem}  # which give something else for numbers
 _NO_FAKE = "There was no fake impl registered"  # torch's words for a custom operator that lacks one
 
 
@@ -61,6 +63,7 @@ class GraphBuilder:
         self.inputs: list[Source] = []
         self.example_inputs: list[Any] = []
         self.originals: dict[Source, torch.Tensor] = {}
+        self._kept: dict[fx.Node, Source] = {}  # inputs that are numbers in buffers of modules
         self.tx: Tracer | None = None
         self._last_placeholder: fx.Node | None = None
         self._grad_at_entry = torch.is_grad_enabled()
@@ -95,7 +98,10 @@ class GraphBuilder:
             with self.fake_mode:
                 fake = fake_of(tensor, *layout)
         self.originals[source] = tensor
-        return TensorVar(self._placeholder(source, fake), fake, source, type(tensor))
+        node = self._placeholder(source, fake)
+        if self._is_kept(source, tensor):
+            self._kept[node] = source
+        return TensorVar(node, fake, source, type(tensor))
 
     def _placeholder(self, source: Source, example: Any) -> fx.Node:
         with self._after_placeholders():
@@ -336,10 +342,26 @@ class GraphBuilder:
         if torch.is_grad_enabled() != self._grad_at_entry:
             torch._C._set_grad_enabled(self._grad_at_entry)
 
-    def value_of(self, var: TensorVar) -> torch.Tensor | None:
-        """The value of a tensor that depends on constants alone."""
+    def value_of(self, var: TensorVar, reads: bool = False) -> torch.Tensor | None:
+        """The value of a tensor that depends on constants alone; `reads`: or on numbers that modules keep as tensors,
+        which are guarded then."""
         constant: torch.Tensor | None = getattr(var.fake, "constant", None)  # fake tensors keep that of one element
-        return value_of(var.node) if constant is None else constant
+        if constant is not None:
+            return constant
+        found, read = value_of(var.node, {node: self.originals[kept] for node, kept in self._kept.items() if reads})
+        if found is not None and self.tx is not None:
+            for kept in (self._kept[node] for node in read):
+                value = self.originals[kept].item()
+                self.tx.guard(kept, "PREDICATE", (functools.partial(_holds, value), (), f"its value is {value}"))
+        return found
+
+    def _is_kept(self, source: Source, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is a number that a module keeps, and the same in each capture."""
+        if not (isinstance(source, ModuleAttrSource) and source.where == "_buffers" and tensor.dim() == 0):
+            return False
+        if tensor.device.type != "cpu" or tensor.dtype not in _WHOLE or type(tensor) is not torch.Tensor:
+            return False
+        return not self.seen.number_varies(source, tensor.item())
 
     def forget(self, known: set[fx.Node]) -> None:
         """Take out the operations that are not among `known` (the program's values do not depend on them)."""
@@ -352,6 +374,8 @@ class GraphBuilder:
     ) -> Var:
         tx = self.tx
         assert tx is not None
+        if self._kept and target not in _TAKE_TENSORS:
+            args = self._with_numbers(run, args, kwargs)
         self._takes_floats, self._by_example = target in TAKES_FLOATS, False
         fake_args = [self._value(a, fake=True) for a in args]
         fake_kwargs = {k: self._value(v, fake=True) for k, v in kwargs.items()}
@@ -394,6 +418,33 @@ class GraphBuilder:
         if isinstance(result, str) and tensors and target != "type":
             tx.graph_break("tensor-to-python", f"{label} gives text about a tensor")
         return self._wrap(node, result, tensors)
+
+    def _with_numbers(
+        self, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        """The arguments, with sizes that are known tensors (`pad(x, (module.left, module.right))`) as ints."""
+        lists = [arg for arg in args if isinstance(arg, ListVar | TupleVar) and any(map(_is_whole, arg.items))]
+        changed = {id(arg): self._numbers_in(arg) for arg in lists}
+        if not lists or None in changed.values():
+            return args
+        numbers = [changed.get(id(arg), arg) for arg in args]
+        named = {name: self._value(value, fake=True) for name, value in kwargs.items()}
+        try:
+            with self.fake_mode, self._kernels():
+                run(*(self._value(arg, fake=True) for arg in numbers), **named)
+        except TypeError:  # it is tensors that the operator takes
+            return args
+        return numbers
+
+    def _numbers_in(self, items: ListVar | TupleVar) -> TupleVar | None:
+        """A list of sizes with known tensors as ints; None if one is not known."""
+        found: list[Var] = []
+        for item in items.items:
+            value = self.value_of(item, reads=True) if isinstance(item, TensorVar) and _is_whole(item) else None
+            if value is None and not (isinstance(item, ConstVar) and type(item.value) is int):
+                return None
+            found.append(item if value is None else ConstVar(value.item()))
+        return TupleVar(found)
 
     def _begins(self, allowed: bool) -> bool:
         """Whether an operator that needs symbols is to be run again, now that there are."""
@@ -520,6 +571,14 @@ class GraphBuilder:
             if not node.users and result is not None:
                 self.graph.erase_node(node)
         return make(result) if not isinstance(result, (torch.dtype, torch.device)) else ConstVar(result)
+
+
+def _is_whole(var: Var) -> bool:
+    return isinstance(var, TensorVar) and var.fake.dim() == 0 and var.fake.dtype in _WHOLE
+
+
+def _holds(value: int, tensor: torch.Tensor) -> bool:
+    return tensor.item() == value
 
 
 def _has_unbacked_size(value: Any) -> bool:

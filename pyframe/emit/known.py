@@ -1,8 +1,10 @@
-"""The values of tensors that depend on nothing but constants: computed while tracing, where the program asks."""
+"""The values of tensors that depend on nothing but constants, or on numbers that modules keep as tensors: computed
+while tracing, where the program asks."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -28,27 +30,28 @@ class _OnlyPure(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def value_of(node: fx.Node) -> torch.Tensor | None:
-    """The value that a node has now, at the end of its graph; None where it depends on an input of the graph or on
-    random numbers."""
-    needed = _needed(node)
+def value_of(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> tuple[torch.Tensor | None, set[fx.Node]]:
+    """The value that a node has now, at the end of its graph, and which of the inputs in `given`, with what they hold,
+    it depends on; None where it depends on other inputs of the graph or on random numbers."""
+    needed = _needed(node, given)
     if needed is None:
-        return None
-    values: dict[fx.Node, Any] = {}
+        return None, set()
+    read = needed & given.keys()
+    values: dict[fx.Node, Any] = {each: given[each].clone() for each in read}
     with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
         try:
             with _OnlyPure():
                 for each in node.graph.nodes:
-                    if each in needed:
+                    if each in needed and each not in values:
                         values[each] = _run(each, values)
         except _Unknown:
-            return None
+            return None, set()
     found = values[node]
-    return found if isinstance(found, torch.Tensor) else None
+    return (found if isinstance(found, torch.Tensor) else None), read
 
 
-def _needed(node: fx.Node) -> set[fx.Node] | None:
-    """What a node is computed from, and what was changed in place since; None where that holds an input."""
+def _needed(node: fx.Node, given: Collection[fx.Node]) -> set[fx.Node] | None:
+    """What a node is computed from, and what was changed in place since; None where that holds another input."""
     needed: set[fx.Node] = set()
     todo = [node]
     while todo:
@@ -56,7 +59,7 @@ def _needed(node: fx.Node) -> set[fx.Node] | None:
             each = todo.pop()
             if each in needed:
                 continue
-            if each.op not in ("call_function", "call_method"):
+            if each.op not in ("call_function", "call_method") and each not in given:
                 return None
             needed.add(each)
             todo += each.all_input_nodes

@@ -186,7 +186,7 @@ class TensorVar(Var):
     def truth(self, tx: Tracer) -> bool:
         if isinstance(count := self.fake.numel(), int) and count != 1:
             tx.graph_break("exception-in-traced-code", "the truth of a tensor that does not have exactly one element")
-        value = tx.graph.value_of(self)
+        value = tx.graph.value_of(self, reads=True)
         if value is not None:
             return bool(value)
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
