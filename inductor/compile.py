@@ -45,7 +45,7 @@ from .runtime.plan_spec import Extern, PlanSpec
 from .schedule import print_schedule, schedule
 from .segments import cut, must_be_cut
 from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples
-from .stages import show
+from .stages import count, show
 from .template import Template, spec_at
 
 
@@ -208,6 +208,7 @@ def _build(artifact: Artifact, report: CompileReport) -> list[Any]:
     with report.phase("build"):
         addresses = _kernels(artifact)
     report.kernels += len(artifact.spec.kernel_names)
+    count("kernels", len(artifact.spec.kernel_names))
     report.externs += sum(isinstance(step, Extern) for step in artifact.spec.steps)
     return addresses
 
@@ -314,6 +315,8 @@ def _load(key: str | None, report: CompileReport) -> Any:
     """The artifact of a key, if there is one; None for no key."""
     data = shared_cache().get(key, ".graph") if key else None
     report.cache = "off" if key is None else "miss" if data is None else "hit"
+    if key is not None:
+        count("cache_misses" if data is None else "cache_hits")
     show("cache", lambda: f"graph {key}: {report.cache}")
     # the entry's checksum was right, so it is what a process with this very source wrote
     return None if data is None else pickle.loads(data)

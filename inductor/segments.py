@@ -1,5 +1,5 @@
 """Graphs with operators that cannot be compiled ahead: those whose results have sizes that depend on data, numbers read
-from tensors, branches and loops on tensors.
+from tensors, branches and loops on tensors, inference mode entered and left.
 
 Such a graph is cut at them. The pieces between are compiled, each at its first call, as are the branches and loop
 bodies; a small graph runs the pieces and, with ATen, what lies between.
@@ -18,7 +18,8 @@ from .aot.higher_order import RUNNERS
 from .specialize import is_symbolic
 
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
-_MODES = {torch._C._set_grad_enabled, torch.amp._enter_autocast, torch.amp._exit_autocast}
+_INFERENCE = {torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode}
+_MODES = {torch._C._set_grad_enabled, torch.amp._enter_autocast, torch.amp._exit_autocast, *_INFERENCE}
 _READS = {"item", "tolist"}
 _SIZES = {"size", "numel", "stride", "dim", "storage_offset"}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -33,7 +34,7 @@ def must_be_cut(gm: fx.GraphModule) -> bool:
 def _cuts(node: fx.Node) -> bool:
     if node.op == "call_method" and node.target in _READS:
         return True
-    if node.op == "call_function" and (node.target in RUNNERS or _in_order(node)):
+    if node.op == "call_function" and (node.target in RUNNERS or node.target in _INFERENCE or _in_order(node)):
         return True
     return node.op.startswith("call") and bool(_symbols(node) - _symbols(*node.all_input_nodes))
 

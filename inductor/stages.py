@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,21 @@ def from_environment(stage: str, message: Any, *args: Any) -> None:
 
 
 _sink: Callable[..., None] = from_environment
+_counts: MutableMapping[str, Any] = collections.Counter()
 
 
-def set_sink(sink: Callable[..., None]) -> None:
-    """Sends every stage to `sink(stage, message, *args)`; a message may be a function of `args` that makes the text."""
-    global _sink
-    _sink = sink
+def set_sink(sink: Callable[..., None], counts: MutableMapping[str, Any]) -> None:
+    """Sends every stage to `sink(stage, message, *args)`; a message may be a function of `args` that makes the text.
+    What is counted goes to `counts`: graphs found in the cache and not found, kernels."""
+    global _sink, _counts
+    _sink, _counts = sink, counts
 
 
 def show(stage: str, message: Any, *args: Any) -> None:
     """Hands one stage's form to whoever wants it."""
     _sink(stage, message, *args)
+
+
+def count(name: str, number: int = 1) -> None:
+    """Of graphs compiled when they are first called, as well as at once."""
+    _counts[name] += number

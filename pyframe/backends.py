@@ -84,10 +84,5 @@ def inductor_backend(
     import inductor  # the compiler is loaded by its first use only
     from inductor import stages
 
-    stages.set_sink(log)
-    compiled = inductor.compile_fx(gm, example_inputs, options={"strict": strict})
-    report = gm.meta["compile_report"]
-    counters["kernels"] += report.kernels
-    counters["cache_hits"] += report.cache == "hit"
-    counters["cache_misses"] += report.cache == "miss"
-    return compiled
+    stages.set_sink(log, counters)
+    return inductor.compile_fx(gm, example_inputs, options={"strict": strict})

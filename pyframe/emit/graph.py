@@ -92,11 +92,14 @@ class GraphBuilder:
     # ---- inputs ----
     def input(self, source: Source, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None) -> TensorVar:
         """A placeholder for a tensor that exists before the frame; `layout`: symbolic sizes and strides."""
-        if layout is None:
-            fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
-        else:
-            with self.fake_mode:
-                fake = fake_of(tensor, *layout)
+        inference = tensor.is_inference()
+        other = inference != torch.is_inference_mode_enabled()
+        with torch.inference_mode(inference) if other else contextlib.nullcontext():
+            if layout is None:
+                fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+            else:
+                with self.fake_mode:
+                    fake = fake_of(tensor, *layout)
         self.originals[source] = tensor
         node = self._placeholder(source, fake)
         if self._is_kept(source, tensor):

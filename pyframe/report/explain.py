@@ -53,13 +53,14 @@ class Explanation:
 
 
 def _phases(capture: Any) -> dict[str, float]:
-    """Seconds of a capture, those of the backend by its own phases where it reports them."""
+    """Seconds of a capture, those of the backend by its own phases where it reports them: pieces of a graph are
+    compiled at their first call, after the capture."""
     seconds = dict(capture.seconds)
     for gm in capture.graphs:
         report = gm.meta.get("compile_report")
         for phase, spent in report.seconds.items() if report else ():
             seconds[phase] = seconds.get(phase, 0.0) + spent
-            seconds["backend"] -= spent
+            seconds["backend"] = max(0.0, seconds["backend"] - spent)
     return seconds
 
 

@@ -139,21 +139,27 @@ class RecordFunctionVar(ContextVar):
         cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
 
 
-class InferenceModeVar(Var):
-    """`torch.inference_mode(mode)`, not entered.  Entering breaks the graph: whether a tensor is an inference tensor is
-    settled by the mode in which it is made, so a graph must run as a whole inside the mode or outside."""
+class InferenceModeVar(ContextVar):
+    """`torch.inference_mode(mode)`.  A tensor is an inference tensor by the mode in which it is made,
+    so a backend has to compile what is inside apart from what is outside."""
 
-    __slots__ = ("mode",)
+    __slots__ = ("entered", "mode")
 
     def __init__(self, mode: bool) -> None:
-        super().__init__()
+        super().__init__(torch.inference_mode)
         self.mode = mode
+        self.entered: Any = None
 
-    def python_type(self) -> type:
-        return torch.inference_mode
+    def enter(self, tx: Tracer) -> Var:
+        self.entered = tx.graph.enter_mode(
+            torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode, (self.mode,)
+        )
+        return ConstVar(None)
 
-    def describe(self) -> str:
-        return "torch.inference_mode"
+    def exit(self, tx: Tracer) -> Var:
+        tx.graph.exit_mode(self.entered)
+        self.entered = None
+        return ConstVar(None)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(torch.inference_mode)

@@ -66,3 +66,25 @@ def test_recompiles_count_captures_only():
         for n in range(5):
             fn(torch.ones(1), n)
     assert pyframe.counters["recompiles"] == 1 and pyframe.counters["graphs"] == 2
+
+
+def test_what_is_compiled_at_the_first_call_is_counted() -> None:
+    """Pieces of a cut graph, and graphs of many sizes."""
+
+    def pieces(x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            y = (x * 2.25).cos()
+        return y.clone() - 1
+
+    pyframe.reset()
+    fn = pyframe.compile(pieces)
+    assert torch.equal(fn(torch.ones(3)), pieces(torch.ones(3)))
+    assert pyframe.counters["graphs"] == 1 and pyframe.counters["kernels"] == 2
+    assert pyframe.counters["cache_hits"] + pyframe.counters["cache_misses"] == 2
+    pyframe.reset()
+    sizes = pyframe.compile(lambda x: (x * 3.25).cos(), dynamic=True)
+    for n in (3, 4, 5):
+        sizes(torch.ones(n))
+    assert pyframe.counters["graphs"] == pyframe.counters["kernels"] == pyframe.counters["cache_hits"] + pyframe.counters["cache_misses"] == 1
+    explained = pyframe.explain(pieces)(torch.ones(3))
+    assert explained.seconds["backend"] >= 0.0

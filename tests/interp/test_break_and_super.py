@@ -304,19 +304,61 @@ def inference_loop(x: Any) -> Any:
     return x.clone()
 
 
+WEIGHT = torch.randn(3, requires_grad=True)
+with torch.inference_mode():
+    INFERRED = torch.randn(3)
+
+
+def inference_of_parameters(x: Any) -> Any:
+    with torch.inference_mode():
+        y = x * WEIGHT
+        flat = WEIGHT.view(-1)
+    z = x * WEIGHT
+    return y.is_inference(), z.is_inference(), z.requires_grad, flat.is_inference(), z.detach(), y.clone()
+
+
+def inference_tensor_given(x: Any) -> Any:
+    y = INFERRED * x.detach()
+    return INFERRED.is_inference(), y.is_inference(), y
+
+
+def inference_in_try(x: Any) -> Any:
+    try:
+        with torch.inference_mode():
+            y = x + 1
+            raise ValueError(str(y.is_inference()))
+    except ValueError as error:
+        return x * 2, str(error), torch.is_inference_mode_enabled()
+
+
+def inference_saved(x: Any) -> Any:
+    with torch.inference_mode():
+        y = x + 1
+    return (y * WEIGHT).sum()
+
+
+@torch.inference_mode()
+def inference_decorated(x: Any) -> Any:
+    return x * WEIGHT
+
+
+def inference_inlined(x: Any) -> Any:
+    y = inference_decorated(x)
+    return y, y.is_inference(), (x * WEIGHT).requires_grad
+
+
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize(
-    "fn", [inference, inference_and_break, inference_off, inference_loop], ids=lambda fn: fn.__name__
-)
+    "fn", [inference, inference_and_break, inference_off, inference_loop, inference_of_parameters,
+           inference_tensor_given, inference_in_try, inference_saved, inference_inlined], ids=lambda fn: fn.__name__
+)  # fmt: skip
 def test_inference_mode(fn: Any, grad: bool) -> None:
     check(fn, X.clone().requires_grad_(grad))
 
 
-def test_inference_mode_breaks_twice() -> None:
-    """On entering and on leaving; the body is one graph."""
+def test_inference_mode_is_in_the_graph() -> None:
     explained = pyframe.explain(inference)(X)
-    assert explained.graph_break_count == 2
-    assert explained.graph_count == 2
+    assert (explained.graph_count, explained.graph_break_count) == (1, 0)
 
 
 # ---- counting ----
