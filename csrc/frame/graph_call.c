@@ -1,4 +1,5 @@
-/* GraphCall: an entry's graph together with the inputs of one call, for the entry's code to call. */
+/* GraphCall: an entry's graph together with the inputs of one call, for the entry's code to call.  What that code
+   computes itself it passes as arguments: they come after the inputs. */
 #include "entry.h"
 
 #include <stddef.h>
@@ -19,20 +20,38 @@ release_inputs(PyObject **inputs, Py_ssize_t n)
     }
 }
 
+static PyObject *
+call_with(PyObject *callable, PyObject *const *inputs, Py_ssize_t n, PyObject *const *more, Py_ssize_t n_more)
+{
+    PyObject **all = PyMem_New(PyObject *, n + n_more + 1);
+    if (all == NULL) {
+        return PyErr_NoMemory();
+    }
+    memcpy(all + 1, inputs, n * sizeof(PyObject *));
+    memcpy(all + 1 + n, more, n_more * sizeof(PyObject *));
+    size_t nargsf = (size_t)(n + n_more) | PY_VECTORCALL_ARGUMENTS_OFFSET;
+    PyObject *outputs = PyObject_Vectorcall(callable, all + 1, nargsf, NULL);
+    PyMem_Free(all);
+    return outputs;
+}
+
 /* The inputs are let go when the graph returns: nothing here keeps them alive for the rest of the frame. */
 static PyObject *
 GraphCall_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names)
 {
     GraphCall *call = (GraphCall *)self;
-    if (PyVectorcall_NARGS(nargsf) != 0 || names != NULL || call->callable == NULL) {
-        PyErr_SetString(PyExc_TypeError, "the graph of a captured frame is called once, without arguments");
+    Py_ssize_t given = PyVectorcall_NARGS(nargsf);
+    if (names != NULL || call->callable == NULL) {
+        PyErr_SetString(PyExc_TypeError, "the graph of a captured frame is called once, without keywords");
         return NULL;
     }
     Py_ssize_t n = Py_SIZE(call);
     PyObject *callable = call->callable;
     call->callable = NULL;
     Py_INCREF(self);
-    PyObject *outputs = PyObject_Vectorcall(callable, call->items + 1, (size_t)n | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    PyObject *outputs =
+        given ? call_with(callable, call->items + 1, n, args, given)
+              : PyObject_Vectorcall(callable, call->items + 1, (size_t)n | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     release_inputs(call->items + 1, n);
     Py_DECREF(callable);
     Py_DECREF(self);
@@ -50,7 +69,7 @@ GraphCall_dealloc(PyObject *self)
 
 PyTypeObject GraphCall_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pyframe._C.GraphCall",
-    .tp_doc = "What the code of an Entry calls, without arguments, to run its graph.",
+    .tp_doc = "What the code of an Entry calls to run its graph; arguments come after the inputs.",
     .tp_basicsize = sizeof(GraphCall) + sizeof(PyObject *),
     .tp_itemsize = sizeof(PyObject *),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,

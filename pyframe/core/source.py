@@ -144,6 +144,26 @@ class MadeSource(Source):
         return self.label
 
 
+@dataclass(frozen=True, slots=True)
+class DrawnSource(Source):
+    """What the replaced frame computes before it calls the graph: the result of its ``index``-th draw of random
+    numbers.  Known after the guards, so no guard may ask for it."""
+
+    index: int
+    label: str = field(hash=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+
+def is_drawn(source: Source | None) -> bool:
+    """Whether `source` is a draw, or leads to something in its result."""
+    while source is not None and source.base is not None:
+        source = source.base
+    return isinstance(source, DrawnSource)
+
+
 # ---- steps -----------------------------------------------------------------------------------------------
 
 

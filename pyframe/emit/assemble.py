@@ -211,10 +211,11 @@ class Assembler:
         """Call with `n` arguments that `load_args` pushes, the last `len(kwnames)` of them by keyword."""
         self.append(*call_sequence(load_callable, load_args, n, kwnames))
 
-    def call_graph(self) -> None:
-        """Run the entry's graph, once; pushes its outputs.  The new code gets an argument after all others for it."""
+    def call_graph(self, *more: str) -> None:
+        """Run the entry's graph, once; pushes its outputs.  The new code gets an argument after all others for it,
+        which has the graph's inputs; `more`: locals that are inputs after those."""
         self._graph = self.fresh_temp()
-        self.call([Instr("LOAD_FAST", self._graph)], [], 0)
+        self.call([Instr("LOAD_FAST", self._graph)], [Instr("LOAD_FAST", name) for name in more], len(more))
         self.delete_fast(self._graph)
 
     def call_object(self, function: Any, *args: str) -> None:

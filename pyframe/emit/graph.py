@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import operator
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, f
 from .. import config
 from ..core.expr import Number, Tree, sources
 from ..core.guard import Guard, UserLine
-from ..core.source import MadeSource, ModuleAttrSource, Source
+from ..core.source import MadeSource, ModuleAttrSource, Source, is_drawn
 from ..core.tracer import Tracer
 from ..errors import Restart, SkipFrame, UserError
 from ..vars.base import NotConstant, Var
@@ -82,9 +83,19 @@ class GraphBuilder:
             self.effect(torch._C._set_grad_enabled, self._grad_at_entry)
         if any(var.node.graph is not self.graph for var in outputs):
             raise SkipFrame("a tensor of inside a transformed function is used outside of it")
+        self._drawn_last()
         self.graph.output(tuple(var.node for var in outputs))
         self.graph.lint()
         return self._module(self.graph)
+
+    def _drawn_last(self) -> None:
+        """Inputs that are drawn come after those that exist before the frame."""
+        given = list(zip(self.graph.find_nodes(op="placeholder"), self.inputs, self.example_inputs, strict=True))
+        ordered = sorted(given, key=lambda each: is_drawn(each[1]))
+        for (before, _, _), (node, _, _) in itertools.pairwise(ordered):
+            before.append(node)
+        self.inputs[:] = [source for _, source, _ in ordered]
+        self.example_inputs[:] = [example for _, _, example in ordered]
 
     def _module(self, graph: fx.Graph) -> fx.GraphModule:
         return fx.GraphModule(self._modules.pop(graph, None) or torch.nn.Module(), graph)
@@ -286,6 +297,11 @@ class GraphBuilder:
     def in_mode(self) -> bool:
         """Whether an exception raised by the graph would leave a mode switched, or is inside a nested graph."""
         return bool(self._modes or self._outer) or torch.is_grad_enabled() != self._grad_at_entry
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether the graph being built is an argument of an operator."""
+        return bool(self._outer)
 
     @property
     def in_transform(self) -> bool:

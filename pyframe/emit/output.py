@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.guard import GuardSet
-from ..core.source import Source
+from ..core.source import Source, is_drawn
 from ..errors import GraphBreak, SkipFrame
 from ..vars.base import Var
 from ..vars.const import ConstVar
@@ -63,6 +63,7 @@ class OutputBuilder:
         tx = self.tx
         dry = Codegen(self.assembler(), self.cells, tx.func)
         try:
+            self.draw(dry)
             self.body(dry)
         except NotRebuilt:
             raise
@@ -76,19 +77,32 @@ class OutputBuilder:
             compiled = tx.compile_graph(gm)
         asm = self.assembler()
         cg = dry.real(asm)
+        self.draw(cg)
         if compiled is not None:
-            asm.call_graph()
+            asm.call_graph(*(self.place(cg, source) for source in inputs if is_drawn(source)))
             cg.outputs = asm.store_fast()
         self.body(cg)
         output = self.template(wanted) or "code"
         breaks = [self.end.brk] if self.end.brk is not None else []
         gms = [gm] if compiled is not None else []
-        return TraceResult(asm.finish(), tx.guards, inputs, compiled, output, breaks, gms)
+        known = [source for source in inputs if not is_drawn(source)]
+        return TraceResult(asm.finish(), tx.guards, known, compiled, output, breaks, gms)
+
+    def draw(self, cg: Codegen) -> None:
+        """What the frame does first of all: draw the random numbers that the trace came to."""
+        for draw in self.tx.draws:
+            draw.load(cg)
+            cg.drawn.append(cg.asm.store_fast())
+
+    def place(self, cg: Codegen, source: Source) -> str:
+        """A local with the value of `source`."""
+        cg.load_source(source)
+        return cg.asm.store_fast()
 
     def template(self, wanted: list[Var]) -> Any:
         """The DirectCall output, or None when the frame does more than return values of the graph."""
         value = self.end.value
-        if value is None or len(self.tx.effects):
+        if value is None or len(self.tx.effects) or self.tx.draws:
             return None
         if len(wanted) == 1 and value is wanted[0]:
             return "single"

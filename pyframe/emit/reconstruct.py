@@ -36,6 +36,7 @@ class Codegen:
         self.counts: dict[int, int] = {}
         self.keep: list[Var] = []
         self.outputs: str | None = None
+        self.drawn: list[str] = []  # the places of what was drawn
         self.dry = True
 
     def real(self, asm: Assembler) -> Codegen:
@@ -162,6 +163,8 @@ class Codegen:
                 self.call_top(lambda: self.load_source(source.parent), lambda: self.load_const(source.dim))
             case src.MadeSource():
                 self._load_output(source.holder)
+            case src.DrawnSource():
+                asm.load_fast(self.drawn[source.index])
             case src.DictKeySource():
                 self.load_const(list)
                 self.call_top(lambda: self.load_source(source.parent))

@@ -24,6 +24,7 @@ from ..core.source import (
     LocalSource,
     SeqItemSource,
     Source,
+    is_drawn,
 )
 from ..emit.assemble import frame_arguments
 from ..emit.loops import loops_of
@@ -112,6 +113,7 @@ class Trace:
         self.error_on_break = strictness.is_error()
         self.guards = GuardSet()
         self.effects = EffectLog()
+        self.draws: list[Any] = []  # of random numbers, see `vars.rng`
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
         self.logs = bool(options.reorderable_logging_functions or options.ignore_logging_functions)
@@ -168,6 +170,8 @@ class Trace:
             return
         if self.stand_ins and source is not None and self._of_stand_in(source):
             return
+        if self.draws and is_drawn(source):
+            self.graph_break("data-dependent-branch", f"the program needs to know {source}, which is drawn at random")
         if isinstance(source, ConstSource) and kind in ("ID", "TYPE", "EQUALS", "NOT_ID"):
             return
         self.guards.add(Guard(source, kind, payload, self.user_line() if self.frames else None))

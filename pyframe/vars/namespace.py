@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ class NamespaceVar(InstanceVar):
             return mine.compare(tx, "==" if name == "__eq__" else "!=", other) or ConstVar(NotImplemented)
         if name == "__repr__":
             lates = {key: Late(tx, value) for key, value in self.fields(tx).items()}
-            made: Any = object.__new__(self.cls)
+            made: Any = types.SimpleNamespace.__new__(self.cls)
             vars(made).update(lates)
             return fold(tx, repr, made)
         return super().c_method(tx, name, args, kwargs)

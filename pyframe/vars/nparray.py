@@ -109,7 +109,16 @@ class NdArrayVar(Var):
     def unary(self, tx: Tracer, op: str) -> Var:
         return _result(_node(tx, UNARY[op].__name__, UNARY[op], [self], {}))
 
+    def _as_number(self, tx: Tracer, op: str, other: TensorVar) -> Var:
+        """A number next to a tensor, as which torch takes it."""
+        if not self.scalar:
+            return self.unsupported(tx, f"{op} with {other.describe()}")
+        return tx.graph.call_method("item", [self.tensor], {})  # type: ignore[no-any-return]
+
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if isinstance(other, TensorVar) and not op.endswith("="):
+            number = self._as_number(tx, op, other)
+            return slots.binary(tx, op, other, number) if reflected else slots.binary(tx, op, number, other)
         if not _operand(other):
             return None
         if op in INPLACE:
@@ -121,6 +130,8 @@ class NdArrayVar(Var):
         return _result(_node(tx, BINARY[op].__name__, BINARY[op], sides, {}))
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if isinstance(other, TensorVar):
+            return slots.compare(tx, op, self._as_number(tx, op, other), other)
         return _result(_node(tx, COMPARE[op].__name__, COMPARE[op], [self, other], {})) if _operand(other) else None
 
     def truth(self, tx: Tracer) -> bool:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 
 from ..core.expr import OPS, Expr, Holds, Number, Tree, sources
-from ..core.source import Source
+from ..core.source import Source, is_drawn
 from ..core.tracer import Tracer
 from .base import Var
 from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
@@ -29,7 +29,7 @@ SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
     **OPS, "min": torch.sym_min, "max": torch.sym_max, "not": torch.sym_not, "int": torch.sym_int,
     "float": torch.sym_float, "sqrt": torch._sym_sqrt, "and": operator.and_, "or": operator.or_,
 }  # fmt: skip
-_WHY = "which is computed of tensors or was marked as unbacked"
+_WHY = "which is computed of tensors, drawn at random or marked as unbacked"
 _UNARY = {"-": "neg", "+": "pos", "~": "~"}
 _DIVIDES = ("/", "//", "%")
 _METHODS = {"__abs__": "abs", "__float__": "float", "__floor__": "floor", "__ceil__": "ceil"}
@@ -66,6 +66,7 @@ class NumberVar(Var):
         """The value in this call, guarded: the capture is for this value only from here on."""
         if self.sym is not None:
             return self._settled(self.sym, self.python_type())
+        self._guardable()
         for source in sources(self.tree):
             value = self.tx.graph.numbers[source]
             self.tx.guard(source, "EQUALS", value if type(value) is float else int(value))
@@ -76,6 +77,11 @@ class NumberVar(Var):
             return kind(sym)
         except GuardOnDataDependentSymNode:
             return self.tx.graph_break("data-dependent-branch", f"the program needs to know {self.tree}, {_WHY}")
+
+    def _guardable(self) -> None:
+        """Break the graph where the number is drawn at random."""
+        if any(map(is_drawn, sources(self.tree))):
+            self.tx.graph_break("data-dependent-branch", f"the program needs to know {self.tree}, {_WHY}")
 
     def known(self) -> ConstVar:
         return ConstVar(self.constant())
@@ -99,6 +105,7 @@ class NumberVar(Var):
     def truth(self, tx: Tracer) -> bool:
         if self.sym is not None:
             return bool(self._settled(self.sym if isinstance(self.sym, torch.SymBool) else self.sym != 0, bool))
+        self._guardable()
         outcome = bool(self._example)
         tree = self.tree if type(self._example) is bool else Expr("!=", (self.tree, Number.of(0)))
         tx.guard(sources(tree)[0], "RELATION", Holds(tree if outcome else Expr("not", (tree,))))
@@ -122,6 +129,11 @@ class NumberVar(Var):
 
     def reconstruct(self, cg: Any) -> None:
         load_tree(cg, self.tree)
+
+
+def is_unbacked(var: Var) -> bool:
+    """Whether a number is known at run time only, so that no guard can ask for it."""
+    return isinstance(var, NumberVar) and var.sym is not None and bool(free_unbacked_symbols(var.sym))
 
 
 def is_number(var: Var) -> bool:
@@ -206,4 +218,4 @@ def _of_math(function: Callable[..., Any], op: str) -> Handler:
 for _function, _op in ((math.sqrt, "sqrt"), (math.floor, "floor"), (math.ceil, "ceil"), (math.trunc, "int")):
     BUILTINS[_function] = _of_math(_function, _op)
 
-__all__ = ["NumberVar", "apply", "assume", "is_number", "tree_of"]
+__all__ = ["NumberVar", "apply", "assume", "is_number", "is_unbacked", "tree_of"]

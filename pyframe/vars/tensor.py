@@ -16,8 +16,8 @@ from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
 from .copying import deepcopy_tensor
 from .iterator import ItemsIteratorVar
 from .numpyfn import NUMPY_NUMBERS
-from .sequence import ListVar, SizeVar, TupleVar
-from .symint import is_number
+from .sequence import ListVar, SizeVar, SliceVar, TupleVar
+from .symint import is_number, is_unbacked
 
 INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul, "/=": operator.itruediv,
@@ -65,6 +65,16 @@ _SCALARS = (int, float, complex, *NUMPY_NUMBERS)
 
 # Methods that have a model of their own: `model(tx, tensor, args, kwargs)`.
 METHODS: dict[str, Callable[[Tracer, Any, Sequence[Var], Mapping[str, Var]], Var]] = {}
+
+
+def _is(key: Var, *values: Any) -> bool:
+    return isinstance(key, ConstVar) and any(key.value is value for value in values)
+
+
+def _moves_view(key: Var) -> bool:
+    """Whether a key of a tensor gives a view: an int, a slice, None or an Ellipsis."""
+    number = is_number(key) and key.python_type() is int
+    return number or isinstance(key, SliceVar) or _is(key, None, Ellipsis)
 
 
 class TensorVar(Var):
@@ -197,7 +207,26 @@ class TensorVar(Var):
         return make(self.fake.shape[0])
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
+        keys = key.items if isinstance(key, TupleVar) else [key]
+        if any(map(is_unbacked, keys)) and all(map(_moves_view, keys)):
+            return self._viewed(tx, keys)
         return tx.graph.call(operator.getitem, [self, key], {})
+
+    def _viewed(self, tx: Tracer, keys: Sequence[Var]) -> Var:
+        """`self[keys]` one dimension after the other: torch takes no int known at run time only among its keys."""
+        view: Any = self
+        dim, left = 0, self.fake.dim() - sum(not _is(each, None, Ellipsis) for each in keys)
+        for each in keys:
+            if _is(each, None):
+                view = tx.graph.call(torch.unsqueeze, [view, dim], {})
+            elif is_number(each):
+                view = tx.graph.call(torch.select, [view, dim, each], {})
+                continue
+            elif isinstance(each, SliceVar):
+                before = [ConstVar(slice(None))] * dim
+                view = tx.graph.call(operator.getitem, [view, TupleVar([*before, each])], {})
+            dim += left if _is(each, Ellipsis) else 1
+        return view  # type: ignore[no-any-return]
 
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
         if value is None:

@@ -6,18 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ..core.tracer import Tracer
 from .base import Var
 from .const import ConstVar
 from .function import FunctionVar
-from .symint import NumberVar, apply
-
-
-def is_unbacked(var: Var) -> bool:
-    """Whether a number is known at run time only, so that no guard can ask for it."""
-    return isinstance(var, NumberVar) and var.sym is not None and bool(free_unbacked_symbols(var.sym))
+from .symint import NumberVar, apply, is_unbacked
 
 
 def checked(condition: bool, name: str, text: str) -> None:

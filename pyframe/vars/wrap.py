@@ -52,6 +52,7 @@ from .numpyfn import wrap_number as wrap_numpy_number
 from .opaque import OpaqueVar
 from .pymodule import PyModuleVar
 from .ranges import RangeVar
+from .rng import is_rng, wrap_rng
 from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
@@ -110,6 +111,8 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
     if isinstance(value, nn.Module):
         tx.guard(source, "TYPE", type(value))
         return NNModuleVar(value, source)
+    if is_rng(value):
+        return wrap_rng(tx, value, source)
     for types_, build in _BUILDERS:
         if isinstance(value, types_):
             return build(tx, value, source)
@@ -223,6 +226,9 @@ def _part(source: Source, part: str) -> Source:
 
 def _method(tx: Any, value: types.MethodType, source: Source | None) -> Var:
     tx.guard(source, "TYPE", types.MethodType)
+    if is_rng(value.__self__):
+        tx.guard(AttrSource(source, "__func__") if source else None, "ID", value.__func__)
+        return MethodVar(tx.wrap(value.__self__, AttrSource(source, "__self__") if source else None), value.__name__)
     fn = tx.wrap(value.__func__, AttrSource(source, "__func__") if source else None)
     return BoundMethodVar(fn, tx.wrap(value.__self__, AttrSource(source, "__self__") if source else None), source)
 

@@ -1,0 +1,323 @@
+"""Random number generators of Python and numpy: what they draw is an input of the graph.
+
+A draw changes the state of its generator, so it cannot be made while tracing: the replaced frame makes all of its
+draws first, in their order, and then calls the graph.  Nothing in a graph looks at these generators; what runs for real
+breaks the graph, and comes after the draws before it.  The type of a result is that of the same draw of another
+generator.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .. import _C
+from ..core.expr import sources
+from ..core.source import CallSource, DrawnSource, MadeSource, SeqItemSource, Source
+from ..core.tracer import Tracer
+from .base import HeldVar, NotConstant, Var
+from .const import ConstVar, MethodVar
+from .function import BUILTINS
+from .lookup import MISSING, class_source, guarded_lookup, lookup
+from .nparray import NdArrayVar, tensor_of
+from .numpyfn import NUMPY_NUMBERS
+from .sequence import ListVar
+from .symint import NumberVar
+
+_INT64 = 1 << 63
+_OF_ITEMS = ("choice", "choices", "sample")
+_ITEMS = (int, float, bool, str, type(None))
+_ARGUMENTS = (*_ITEMS, bytes, range, list, tuple, type)  # a type: that of the elements
+_NUMBERS = (
+    "random uniform randint randrange getrandbits gauss normalvariate lognormvariate expovariate betavariate "
+    "gammavariate paretovariate vonmisesvariate weibullvariate binomialvariate choice choices sample"
+).split()
+_OF_NUMPY = (
+    "rand randn random random_sample randint integers uniform normal standard_normal beta gamma binomial poisson "
+    "exponential laplace lognormal standard_exponential standard_gamma standard_t geometric gumbel logistic weibull "
+    "triangular pareto power rayleigh vonmises wald chisquare f dirichlet multinomial multivariate_normal permutation "
+    "choice"
+).split()
+
+
+@dataclass(slots=True)
+class Draw:
+    """A call that the replaced frame makes before the graph: `fn(*args, **kwargs)`."""
+
+    fn: Callable[..., Any]
+    args: list[Var]
+    kwargs: dict[str, Var] = field(default_factory=dict)
+
+    def load(self, cg: Any) -> None:
+        """Push the result."""
+        cg.load_const(_C.run_disabled(self.fn))
+        loads = [lambda arg=arg: _load(cg, arg) for arg in (*self.args, *self.kwargs.values())]
+        cg.call_top(*loads, names=tuple(self.kwargs))
+
+
+def _load(cg: Any, arg: Var) -> None:
+    if isinstance(arg, RngVar | NumberVar | StateVar):
+        cg.load(arg)
+    else:
+        cg.load_const(_known(arg))
+
+
+def draw(tx: Any, label: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> DrawnSource:
+    """Note a draw; gives the source of its result."""
+    if tx.graph.is_nested:
+        tx.graph_break("unsupported-object", f"{label} in a function that an operator takes")
+    for arg in (*args, *kwargs.values()):
+        made = isinstance(arg, NumberVar) and any(isinstance(each, MadeSource) for each in sources(arg.tree))
+        if made or not (isinstance(arg, RngVar | NumberVar | StateVar) or _is_known(arg)):
+            tx.graph_break("unsupported-object", f"{label} with {arg.describe()}")
+    tx.draws.append(Draw(fn, list(args), dict(kwargs)))
+    return DrawnSource(len(tx.draws) - 1, label)
+
+
+class StateVar(Var):
+    """The state of a generator, as it was read: to be set again, nothing else is known of it."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        return tuple
+
+
+class RngVar(HeldVar):
+    """A generator; `value` is one to try draws with where the traced program makes it."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        return f"{self.source or 'a generator'} of type {type(self.value).__name__}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if lookup(type(self.value), name) is MISSING:
+            return self.unsupported(tx, f"attribute {name!r}")
+        return MethodVar(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        kind = type(self.value)
+        raw = guarded_lookup(tx, kind, name)
+        label = f"{'random' if kind is random.Random else 'numpy.random'}.{name}()"
+        if raw is not _METHODS.get((kind, name)):
+            return self.unsupported(tx, f"method {name!r}")
+        if isinstance(raw, types.FunctionType):
+            tx.wrap(raw, class_source(kind, name))
+        if name == "seed":
+            draw(tx, label, raw, [self, *args], kwargs)
+            return ConstVar(None)
+        if name in ("getstate", "get_state"):
+            return StateVar(draw(tx, label, raw, [self, *args], kwargs))
+        if name in ("setstate", "set_state"):
+            if not all(isinstance(arg, StateVar) for arg in args):
+                return self.unsupported(tx, "setting a state of elsewhere")
+            draw(tx, label, raw, [self, *args], kwargs)
+            return ConstVar(None)
+        example = self._example(tx, label, raw, args, kwargs)
+        bounds = _bounds(kind, name, example, args, kwargs)
+        if not _modelled(tx, example) or (kind is random.Random and name in _OF_ITEMS and not _alike(args, kwargs)):
+            return tx.graph_break("unknown-c-function", f"{label} gives a {type(example).__name__}")
+        return _result(tx, example, draw(tx, label, raw, [self, *args], kwargs), bounds)
+
+    def _example(self, tx: Tracer, label: str, raw: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Any:
+        """What the draw may give."""
+        try:
+            values = [_value(arg) for arg in args]
+            named = {key: _value(arg) for key, arg in kwargs.items()}
+        except NotConstant:
+            return tx.graph_break("unsupported-object", f"{label} with arguments known only at run time")
+        try:
+            return raw(_FRESH[type(self.value)](), *values, **named)
+        except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+            return tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+def _known(arg: Var) -> Any:
+    """The value of an argument, as a copy."""
+    value = arg.plain()
+    if not isinstance(value, _ARGUMENTS) or type(value) in (list, tuple) and not all(map(_plain, value)):
+        raise NotConstant(arg.describe())
+    return value
+
+
+def _plain(value: Any) -> bool:
+    return type(value) in _ITEMS
+
+
+def _is_known(arg: Var) -> bool:
+    try:
+        _known(arg)
+    except NotConstant:
+        return False
+    return True
+
+
+def _value(arg: Var) -> Any:
+    if not isinstance(arg, NumberVar):
+        return _known(arg)
+    if arg.is_constant():
+        return arg.constant()
+    if arg.sym is not None and not arg.sym.node.has_hint():
+        raise NotConstant(arg.describe())
+    return arg.example
+
+
+def _alike(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
+    """Whether what is chosen from is all of one type."""
+    items = _known(args[0]) if args else _known(next(iter(kwargs.values())))
+    return len({type(item) for item in items}) == 1
+
+
+def _bounds(
+    kind: type, name: str, example: Any, args: Sequence[Var], kwargs: Mapping[str, Var]
+) -> tuple[int, int] | None:
+    """The least and the greatest int that a draw may give, where it is known."""
+    if type(example) is not int or kwargs or not all(map(_is_known, args)):
+        return None
+    values = [_known(arg) for arg in args]
+    if kind is not random.Random:
+        return (0, *values) if name == "randint" and len(values) == 1 else tuple(values) if name == "randint" else None
+    match name, values:
+        case "randint", [least, most]:
+            return least, most
+        case "randrange", _:
+            found = range(*values)
+            return min(found), max(found)
+        case "getrandbits", [bits]:
+            return 0, (1 << bits) - 1
+        case "choice", [items]:
+            return min(items), max(items)
+    return None
+
+
+def _modelled(tx: Any, example: Any) -> bool:
+    """Whether a result like `example` can be an input of the graph."""
+    if type(example) is list:
+        return bool(example) and all(type(item) in (int, float) and _modelled(tx, item) for item in example)
+    if type(example) is int:
+        return bool(tx.graph.makes_numbers) and abs(example) < _INT64
+    if type(example) is float:
+        return True
+    return _array(example) is not None
+
+
+def _array(example: Any) -> torch.Tensor | None:
+    """The tensor of an array or number of numpy."""
+    if isinstance(example, NUMPY_NUMBERS):
+        return _of_number(example)
+    return tensor_of(example) if type(example).__module__ == "numpy" else None
+
+
+def _result(tx: Any, example: Any, source: Source, bounds: tuple[int, int] | None) -> Var:
+    """The Var of what was drawn, from `source`."""
+    if type(example) is list:
+        return ListVar([_result(tx, item, SeqItemSource(source, at), None) for at, item in enumerate(example)])
+    if type(example) is float:
+        tx.graph.numbers[source] = example
+        return NumberVar(tx, source, None, example, source)
+    if type(example) is int:
+        return _integer(tx, source, bounds)
+    tensor = _array(example)
+    assert tensor is not None
+    if not isinstance(example, NUMPY_NUMBERS):
+        return NdArrayVar(tx.graph.input(CallSource(source, tensor_of, "torch.from_numpy"), tensor), source)
+    return NdArrayVar(tx.graph.input(CallSource(source, _of_number, "torch.as_tensor"), tensor), source, scalar=True)
+
+
+def _of_number(number: Any) -> torch.Tensor:
+    return torch.from_numpy(number.reshape(1)).reshape(())
+
+
+def _integer(tx: Any, source: Source, bounds: tuple[int, int] | None) -> Var:
+    shapes = tx.graph.shapes
+    sym = shapes.create_unbacked_symint()
+    symbol = sym.node.expr
+    shapes.source_of[symbol] = source
+    shapes.pending_fresh_unbacked_symbols.clear()
+    tx.graph.numbers[source] = sym
+    if bounds is not None and max(map(abs, bounds)) < _INT64:
+        shapes.constrain_symbol_range(symbol, *bounds)
+    return NumberVar(tx, source, sym, source=source)
+
+
+# ---- the generators ----
+_FRESH: dict[type, Callable[[], Any]] = {}
+_METHODS: dict[tuple[type, str], Any] = {}
+_STATES = ("seed", "getstate", "setstate", "get_state", "set_state")
+
+
+def _register(kind: type, fresh: Callable[[], Any], names: Sequence[str]) -> None:
+    _FRESH[kind] = fresh
+    for name in (*names, *_STATES):
+        if (raw := lookup(kind, name)) is not MISSING:
+            _METHODS[kind, name] = raw
+
+
+def is_rng(value: Any) -> bool:
+    """Whether an object is a generator that is modelled, or the function of numpy that makes one, or seeds one."""
+    kind = type(value)
+    if kind not in _FRESH and "numpy.random" in sys.modules:
+        _register_numpy()
+    return kind in _FRESH
+
+
+@functools.cache
+def _register_numpy() -> None:
+    """Once numpy.random is loaded, which takes a while, and which torch does without."""
+    module = sys.modules["numpy.random"]
+    legacy, modern = module.RandomState, module.Generator
+    _register(legacy, functools.partial(legacy, 0), _OF_NUMPY)
+    _register(modern, functools.partial(module.default_rng, 0), _OF_NUMPY)
+    BUILTINS[legacy] = _made(legacy, _FRESH[legacy])
+    BUILTINS[module.default_rng] = _made(module.default_rng, _FRESH[modern])
+    BUILTINS[module.seed] = _seeds(module.seed)
+
+
+def wrap_rng(tx: Any, value: Any, source: Source | None) -> Var:
+    """The Var of a generator that exists."""
+    tx.guard(source, "TYPE", type(value))
+    return RngVar(value, source)
+
+
+def _made(cls: Any, fresh: Callable[[], Any]) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
+    """A generator that the traced program makes."""
+
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        label = f"{cls.__name__}()"
+        try:
+            cls(*(_known(arg) for arg in args), **{key: _known(arg) for key, arg in kwargs.items()})
+        except NotConstant:
+            return tx.graph_break("unsupported-object", f"{label} with a seed known only at run time")
+        except (TypeError, ValueError) as error:
+            return tx.raise_(type(error), *error.args)
+        return RngVar(fresh(), draw(tx, label, cls, args, kwargs))
+
+    return run
+
+
+def _seeds(function: Any) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        draw(tx, f"numpy.random.{function.__name__}()", function, args, kwargs)
+        return ConstVar(None)
+
+    return run
+
+
+_register(random.Random, functools.partial(random.Random, 0), _NUMBERS)
+BUILTINS[random.Random] = _made(random.Random, _FRESH[random.Random])
+
+__all__ = ["RngVar", "is_rng", "wrap_rng"]

@@ -1,0 +1,212 @@
+"""Random numbers of Python and numpy inside traced code: eager's stream, drawn anew at each call."""
+# ruff: noqa: E501, E702
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from language_support import Table, X, same
+
+import pyframe
+from pyframe.metrics import counters
+
+whole = Table()  # one graph
+broken = Table()  # with breaks
+
+
+class Augment:
+    def __init__(self) -> None:
+        self.rng = random.Random(5)
+        self.legacy = np.random.RandomState(3)
+        self.modern = np.random.default_rng(3)
+
+
+@whole()
+def floats(x):
+    return x * random.random() + random.uniform(1, 2) - random.gauss(0, 1), random.betavariate(2.0, 1.0)
+
+
+@whole()
+def twice_is_two_numbers(x):
+    return x * random.random(), x * random.random()
+
+
+@whole()
+def ints_as_numbers_and_sizes(x):
+    n = random.randint(2, 9)
+    return torch.zeros(n).sum() + x * random.randrange(5) + random.getrandbits(3), n
+
+
+@whole()
+def ints_as_indices(x):
+    i, j = random.randrange(2), random.randint(0, 1)
+    return x[i], x[:, j], x[..., None, j], x[i : i + 1, j : j + 2], x.roll(i, 0), x.select(0, j)
+
+
+@whole()
+def items(x):
+    a, b = random.choices([1.5, 2.5, 4.0], k=2)
+    return x * random.choice([1, 2, 3]) + a - b, random.sample(range(10), 3)
+
+
+@whole()
+def loops(x):
+    return torch.stack([x * random.random() for _ in range(4)])
+
+
+@whole()
+def seeded(x):
+    random.seed(3); np.random.seed(4)
+    return x * random.random() + np.random.rand()
+
+
+@whole()
+def state_read_and_set(x):
+    state = random.getstate()
+    a = x * random.random()
+    random.setstate(state)
+    return a, x * random.random()
+
+
+@whole()
+def a_generator_made_here(x):
+    r, q = random.Random(7), np.random.RandomState(2)
+    return x * r.random() + np.random.default_rng(3).random() + q.uniform(1, 2), r.randint(0, 9), r.random()
+
+
+@whole(X, Augment())
+def generators_of_an_object(x, a):
+    return x * a.rng.random() + a.legacy.rand() - a.modern.random(), a.rng.randint(0, 3)
+
+
+@whole()
+def numbers_of_numpy(x):
+    lam = np.random.beta(1.0, 2.0)
+    return lam * x + (1 - lam) * x.flip(0) + np.random.randint(0, 10) + np.random.choice([1, 2, 3]), lam
+
+
+@whole(X, Augment())
+def scalars_with_a_type_of_their_own(x, a):
+    n = a.modern.integers(0, 5)
+    return x + n, n * x, x < n, n
+
+
+@whole()
+def arrays_of_numpy(x):
+    noise = np.random.randn(2, 3)
+    return x + torch.from_numpy(noise).float(), x[:, torch.as_tensor(np.random.permutation(3))], noise
+
+
+@whole(X, 4)
+def arguments_that_vary(x, n):
+    return x * random.uniform(0, n) + random.randint(0, n)
+
+
+@broken()
+def branches(x):
+    if random.random() < 0.5:
+        x = x.flip(0)
+    return x * random.uniform(0.5, 1.5)
+
+
+@broken()
+def behind_a_break(x):
+    y = x * random.random()
+    print("between")
+    return y + random.random(), random.random()
+
+
+@broken()
+def shuffled(x):
+    items = [1, 2, 3, 4]
+    y = x + random.random()
+    random.shuffle(items)
+    return y * random.random(), items
+
+
+@broken()
+def as_text(x):
+    return x + 1, f"{random.random():.3f}"
+
+
+@broken()
+def not_all_of_one_type(x):
+    return x * random.choice([1, 2.5, 3]), random.choice(["a", "b"])
+
+
+@broken()
+def in_a_transformed_function(x):
+    return torch.vmap(lambda row: row * random.random())(x) + 1
+
+
+@broken()
+def in_a_try(x):
+    try:
+        y = x + random.randint(5, 1)
+    except ValueError:
+        y = x - random.random()
+    return y
+
+
+def _run(fn: Callable[..., Any], args: Any) -> list[Any]:
+    """Results and states of several calls in a row."""
+    random.seed(1); np.random.seed(1)
+    found = []
+    for turn in range(4):
+        result = fn(args[0] + turn, *args[1:])
+        states = [g.getstate() if isinstance(g, random.Random) else str(g) for a in args[1:] for g in getattr(a, "__dict__", {}).values()]
+        found.append((result, random.random(), float(np.random.random()), len(states)))
+    return found
+
+
+def _check(row: Any) -> None:
+    fn, args = row
+    fresh = [(args[0], *(Augment() if isinstance(arg, Augment) else arg for arg in args[1:])) for _ in range(2)]
+    expected = _run(fn, fresh[0])
+    got = _run(pyframe.compile(fn, backend="eager"), fresh[1])
+    for want, have in zip(expected, got, strict=True):
+        assert _alike(want, have), f"{fn.__name__}:\n  eager    {want}\n  captured {have}"
+    for one, other in zip(fresh[0][1:], fresh[1][1:], strict=True):
+        if isinstance(one, Augment):  # the generators are in the same state
+            assert one.rng.getstate() == other.rng.getstate()
+            assert one.legacy.rand() == other.legacy.rand() and one.modern.random() == other.modern.random()
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and bool((a == b).all())
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(_alike, a, b))
+    return type(a) is type(b) and bool(a == b) if isinstance(a, np.generic) else same(a, b)
+
+
+@pytest.mark.parametrize("row", whole, ids=Table.name)
+def test_one_graph(row: Any) -> None:
+    pyframe.reset()
+    _check(row)
+    assert counters["graphs"] == 1 and not counters["graph_breaks"] and not counters["recompiles"]
+
+
+@pytest.mark.parametrize("row", broken, ids=Table.name)
+def test_breaks(row: Any) -> None:
+    pyframe.reset()
+    _check(row)
+    assert counters["graphs"] and sum(counters["graph_breaks"].values())
+
+
+def test_inductor_takes_what_is_drawn_as_inputs() -> None:
+    def f(x):
+        n = random.randint(1, 3)
+        return x.repeat(n, 1) * random.random() + np.random.rand()
+
+    pyframe.reset()
+    expected, got = _run(f, (X,)), _run(pyframe.compile(f, fullgraph=True), (X,))
+    for want, have in zip(expected, got, strict=True):
+        torch.testing.assert_close(have[0], want[0])
+        assert have[1:] == want[1:]
+    assert counters["graphs"] == 1
