@@ -71,6 +71,18 @@ cp_frame_locals(cp_frame *frame, PyObject **scratch, Py_ssize_t count)
 #endif
 }
 
+void
+cp_frame_clear_locals(cp_frame *frame, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+#if PY_VERSION_HEX >= 0x030E0000
+        PyStackRef_CLEAR(frame->localsplus[i]);
+#else
+        Py_CLEAR(frame->localsplus[i]);
+#endif
+    }
+}
+
 #if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
 /* Give the frame's memory back to the thread's data stack; the inverse of _PyThreadState_PushFrame. */
 static void

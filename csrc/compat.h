@@ -20,6 +20,9 @@ PyCodeObject *cp_frame_code(cp_frame *frame);
  * the frame's own storage. Valid until the frame is run or discarded. */
 PyObject *const *cp_frame_locals(cp_frame *frame, PyObject **scratch, Py_ssize_t count);
 
+/* Let go of the first `count` fast locals of a frame that will not be evaluated. */
+void cp_frame_clear_locals(cp_frame *frame, Py_ssize_t count);
+
 /* Release a frame that will not be evaluated. Called exactly once by a hook that did not pass the frame on. */
 void cp_frame_discard(PyThreadState *tstate, cp_frame *frame);
 

@@ -49,6 +49,9 @@ OutputTemplate: TypeAlias = tuple[Any, ...]
 # Called as callback(function, fast_local_arguments, code_state); an exception reaches the frame's caller.
 FrameCallback: TypeAlias = Callable[[FunctionType, tuple[Any, ...], "CodeState"], "Entry | str | None"]
 
+def hand_over(function: FunctionType, arguments: list[Any]) -> Any:
+    """Call `function` with the items of a list, which is emptied: while it runs, only its frame holds them."""
+
 SKIP: str
 """What a callback returns for: never ask this callback's owner about this code again."""
 

@@ -1,4 +1,5 @@
 #include "entry.h"
+#include "handover.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -22,9 +23,11 @@ PyObject *
 entry_run_code(Entry *entry, PyObject *function, const call_context *context, register_file *registers)
 {
     enum { FEW = 16 };
+    handover given = {.function = function, .frame = context->frame};
+    given.n = context->frame == NULL ? 0 : context->n_locals;
     if (entry->direct == NULL) {
         registers_release(registers);
-        return PyObject_Vectorcall(function, context->locals, (size_t)context->n_locals, NULL);
+        return handover_call(&given, context->locals, context->n_locals);
     }
     PyObject *graph = graph_call_new(entry->direct, registers);
     registers_release(registers);
@@ -39,7 +42,7 @@ entry_run_code(Entry *entry, PyObject *function, const call_context *context, re
     else if (graph != NULL) {
         memcpy(args, context->locals, (size_t)n * sizeof *args);
         args[n] = graph;
-        result = PyObject_Vectorcall(function, args, (size_t)n + 1, NULL);
+        result = handover_call(&given, args, n + 1);
     }
     if (args != few) {
         PyMem_Free(args);

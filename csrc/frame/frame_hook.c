@@ -1,4 +1,5 @@
 #include "frame_hook.h"
+#include "handover.h"
 
 PyObject *hook_skip_marker;
 bool hook_stands_aside = true;
@@ -356,6 +357,7 @@ evaluate_hooked(ThreadHook *hook, cp_frame *frame, PyCodeObject *code, PyObject 
         }
     }
     context.locals = cp_frame_locals(frame, scratch, context.n_locals);
+    context.frame = frame;
     frame_verdict verdict = try_frame(hook, code, &context, result);
     if (scratch != few) {
         PyMem_Free(scratch);
@@ -368,6 +370,7 @@ evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
     enum { SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE };
     ThreadHook *hook = current;
+    handover_take(frame);
     if (hook == NULL || hook->callback == NULL || hook->disabled || throwflag || being_passed_on == frame
         || hook_is_watched(tstate)) {
         return pass_on(tstate, frame, throwflag);
@@ -398,5 +401,5 @@ frame_hook_init(PyObject *module)
     if (thread_key == NULL || hook_skip_marker == NULL) {
         return -1;
     }
-    return PyModule_AddObjectRef(module, "SKIP", hook_skip_marker);
+    return handover_init(module) < 0 ? -1 : PyModule_AddObjectRef(module, "SKIP", hook_skip_marker);
 }

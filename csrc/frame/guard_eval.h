@@ -13,6 +13,7 @@ typedef struct {
     PyFunctionObject *function;
     PyObject *const *locals;
     Py_ssize_t n_locals;
+    cp_frame *frame; /* that of the call, which will not be evaluated; NULL where there is none */
 } call_context;
 
 typedef struct guard_op guard_op;

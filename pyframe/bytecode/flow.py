@@ -184,6 +184,36 @@ def liveness(flow: FlowGraph, cells: frozenset[str]) -> list[frozenset[str]]:
     return live[:count]
 
 
+def last_loads(cc: CanonicalCode, names: Collection[str]) -> set[Instr]:
+    """The LOAD_FAST and STORE_FAST instructions after which the slot, one of `names`, is not read any more."""
+    flow = build_flow(cc)
+    bit = {name: 1 << index for index, name in enumerate(names)}
+    live = [0] * (len(flow.instrs) + 1)
+    after = live.copy()
+    changed = True
+    while changed:  # once more than loops are nested
+        changed = False
+        for index in range(len(flow.instrs) - 1, -1, -1):
+            instr = flow.instrs[index]
+            now = 0
+            for successor, _ in flow.normal_successors(index):
+                now |= live[successor]
+            after[index] = now
+            mine = bit.get(instr.arg, 0) if instr.op in _READS or instr.op in _WRITES else 0
+            now = now & ~mine if instr.op in _WRITES else now
+            now = now | mine if instr.op in _READS else now
+            region = flow.region[index]
+            if region is not None:
+                now |= live[flow.place[region.handler]]
+            changed |= now != live[index]
+            live[index] = now
+    return {
+        instr
+        for instr, then in zip(flow.instrs, after, strict=False)
+        if instr.op in ("LOAD_FAST", "STORE_FAST") and instr.arg in bit and not then & bit[instr.arg]
+    }
+
+
 def definitely_bound(cc: CanonicalCode) -> set[Instr]:
     """The LOAD_FAST instructions whose slot is bound on every path (so that no check is needed).
 

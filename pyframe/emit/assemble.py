@@ -24,7 +24,7 @@ from pyframe.bytecode import (
     materialize,
     verify,
 )
-from pyframe.bytecode.flow import build_flow, reachable
+from pyframe.bytecode.flow import build_flow, last_loads, reachable
 from pyframe.bytecode.isa import FLAG_CLOSURE, LANDING_OF, NO_POSITION
 
 from .resume import (
@@ -71,7 +71,8 @@ class Assembler:
         self._tail_regions: list[TryRegion] = []
         self._locals: dict[str, None] = dict.fromkeys((*self.original.varnames, *self.original.cellvars))
         self._cells: dict[str, None] = {}
-        self._temps = 0
+        self._count = 0
+        self._temps: list[str] = []
         self._graph: str | None = None  # the argument that runs the graph
 
     # Single instructions
@@ -90,12 +91,13 @@ class Assembler:
         self.emit("LOAD_CONST", value)
 
     def fresh_temp(self) -> str:
-        """A local name that nothing else uses."""
+        """A local name that nothing else uses; it lets go of its value after the last use."""
         while True:
-            name = f"__tmp_{self._temps}"
-            self._temps += 1
+            name = f"__tmp_{self._count}"
+            self._count += 1
             if name not in self._locals:
                 self._locals[name] = None
+                self._temps.append(name)
                 return name
 
     def load_fast(self, name: str) -> None:
@@ -345,4 +347,20 @@ class Assembler:
         """Verify and materialize; VerifyError says what is malformed. Default name: the original's."""
         cc = self.to_canonical(name)
         verify(cc)
+        self._let_go(cc)
         return materialize(cc)
+
+    def _let_go(self, cc: CanonicalCode) -> None:
+        """Unbind temporaries after their last use: objects die when they die in the original frame."""
+        last = last_loads(cc, self._temps)
+        kept: list[Instr | Label] = []
+        for item, following in zip(cc.instrs, [*cc.instrs[1:], None], strict=True):
+            before = kept[-1] if kept else None
+            if item in last and item.op == "STORE_FAST" and isinstance(before, Instr) and before.op == "COPY":
+                kept.pop()  # it was put aside in case that it is needed again
+                continue
+            kept.append(item)
+            leaves = isinstance(following, Instr) and following.op == "RETURN_VALUE"
+            if item in last and item.op == "LOAD_FAST" and not leaves:
+                kept.append(Instr("DELETE_FAST", item.arg, item.pos))
+        cc.instrs = kept

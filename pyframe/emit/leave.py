@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .. import _C
 from ..bytecode import OPS, CanonicalCode, Instr, Label
 from ..bytecode.flow import live_locals, stack_depths
-from ..core.source import AttrSource, SeqItemSource
+from ..core.source import AttrSource, LocalSource, SeqItemSource
 from ..errors import SkipFrame, Unsupported
 from ..vars.base import Var
 from ..vars.exception import ExceptionVar
@@ -44,9 +45,20 @@ def _no_error(text: str) -> None:
     raise Unsupported(f"{text}\nThe exception was raised while tracing, but not when the instruction ran.")
 
 
+def _still_bound(var: Var | None, name: str) -> bool:
+    """Whether a parameter still is what it was, as far as is known."""
+    return var is not None and isinstance(var.source, LocalSource) and var.source.local == name
+
+
 def is_null(var: Var) -> bool:
     """Whether a stack slot holds NULL."""
     return type(var).__name__ == "NullVar"
+
+
+def _call(asm: Assembler, function: list[Instr], loads: list[Instr]) -> None:
+    """Call `function` with what `loads` push; this frame's stack does not keep the arguments meanwhile."""
+    count = sum(OPS[item.op].pushes(item.arg) - OPS[item.op].pops(item.arg) for item in loads)
+    asm.call([Instr("LOAD_CONST", _C.hand_over)], [*function, *loads, Instr("BUILD_LIST", count)], 2)
 
 
 def reads_all_locals(cc: CanonicalCode) -> bool:
@@ -67,6 +79,7 @@ class Leave:
     def __init__(self, tx: Any, root: Any, end: Any, cells: set[str]) -> None:
         self.tx, self.root, self.end, self.cells = tx, root, end, cells
         self.known = continuation(root.code)
+        self.lingering: list[str] = []
         self.handled: list[str] = []  # where the exceptions are that are being handled for real, outermost first
         self.first = super_argument(root.cc)
         if reads_all_locals(root.cc):
@@ -86,13 +99,17 @@ class Leave:
         contents = {name: None if content is None else self._temp(cg, content) for name, content in own}
         slots = [None if is_null(var) else self._temp(cg, var) for var in end.stack]
         self.handled = [self._temp(cg, var) for var in root.handled_for_real()]
+        if cg.dry:
+            self.lingering = self._lingering(cg)
+        linger = {name: self._temp(cg, root.locals[name]) for name in self.lingering}
         for commit in commits:
             commit()
-        for name, temp in values.items():
+        for name, temp in {**values, **linger}.items():
             asm.load_fast(temp)
             asm.store_fast(name)
-        for name in asm.params:  # deleted by the program, and read by what is next: it must fail
-            if name in self.alive and name not in root.locals and name not in self.cells:
+        stored = {*values, *linger, *self.cells}
+        for name in asm.params:  # deleted by the program, or bound to something else that nothing will read
+            if name not in stored and not _still_bound(root.locals.get(name), name):
                 asm.delete_fast(name)
         for name, content in contents.items():
             if content is not None:
@@ -101,15 +118,22 @@ class Leave:
         for slot in slots:
             if slot is None:
                 asm.emit("PUSH_NULL")
-            else:  # moved: an exception that is raised leads to this frame, which must not keep it
+            else:
                 asm.load_fast(slot)
-                asm.delete_fast(slot)
-        for temp in cg.temps.values():
-            asm.delete_fast(temp)
         if end.loop is None:
             self._break(asm)
         else:
             self._loop(asm, end.loop)
+
+    def _lingering(self, cg: Codegen) -> list[str]:
+        """The locals that nothing will read, but which keep objects alive that others may look at."""
+        dead = {name: var for name, var in self.root.locals.items() if name not in self.live and name not in self.cells}
+        return [
+            name
+            for name, var in dead.items()
+            if (var.source is None and getattr(var, "node", None) is None and cg.counts.get(id(var)))
+            or (isinstance(var.source, LocalSource) and var.source.local != name)
+        ]
 
     def _temp(self, cg: Codegen, var: Var) -> str:
         cg.load(var)
@@ -147,8 +171,6 @@ class Leave:
         asm.label(begin)
         for temp in stack:
             asm.load_fast(temp)
-            if temp not in (before, exc):
-                asm.delete_fast(temp)
         self._continue(asm, at, (), depth, names, places, (*handled, exc))
         asm.label(end)
         asm.label(failed)  # the exception may not stay the current one, whatever failed
@@ -158,10 +180,11 @@ class Leave:
         asm.region(begin, end, failed, 0)
 
     def _perhaps_unbound(self, asm: Assembler, name: str) -> str:
-        """Store the value of a local, or UNBOUND, in a place of its own; the stack is empty."""
+        """Move the value of a local, or UNBOUND, to a place of its own; the stack is empty."""
         start, end, unbound, bound = (Label(f"{name}.{part}") for part in ("start", "end", "unbound", "bound"))
         asm.label(start)
         asm.load_fast(name)
+        asm.delete_fast(name)
         asm.label(end)
         place = asm.store_fast()
         asm.jump(bound)
@@ -229,10 +252,8 @@ class Leave:
         temps = [asm.store_fast() for _ in nulls][::-1]
         stack = [temp for temp, null in zip(temps, nulls, strict=True) if not null]
         loads = self._loads(asm, [*stack, *handled], names, maybe)
-        count = len(loads)
-        if starts:  # the exception leads to this frame, which must not keep it
-            loads += [Instr("DELETE_FAST", temp) for temp in (*stack, handled[-1])]
-        asm.call(asm.function_instrs(code), loads, count)
+        loads += [Instr("DELETE_FAST", name) for name in names if name not in maybe]
+        _call(asm, asm.function_instrs(code), loads)
         asm.return_value()
 
     def _made(self, key: ResumeKey) -> Any:
@@ -320,7 +341,9 @@ class Leave:
             asm.label(item)
             slots.append(asm.store_fast())
         loads = self._loads(asm, [*slots, *self.handled], names, maybe)
-        asm.call([Instr("LOAD_FAST", body)], loads, len(loads))
+        loads += [Instr("DELETE_FAST", name) for name in names if name in cut.carried and name not in maybe]
+        self._forget(asm, maybe)
+        _call(asm, [Instr("LOAD_FAST", body)], loads)
         asm.unpack(2)
         asm.emit("COPY", 1)
         asm.jump(done, "POP_JUMP_IF_NONE")
@@ -338,8 +361,15 @@ class Leave:
         asm.return_value()
         if items:
             asm.label(taken)
+            self._forget(asm, maybe)
             target = self.root.flow.place[self.root.flow.instrs[cut.head].arg]
             self._continue(asm, target + 1, self.end.stack[:-1], 0, live, maybe)
+
+    def _forget(self, asm: Assembler, names: Iterable[str]) -> None:
+        """Let go of locals that may be unbound, and will be stored before they are read."""
+        for name in names:
+            asm.load_const(None)
+            asm.store_fast(name)
 
     def _carry(self, asm: Assembler, name: str, place: str | None) -> None:
         """Take a carried value off the stack, into the local itself (handlers read it there) and into `place`."""

@@ -1,0 +1,25 @@
+/* Calls whose callee is the only one left to hold the arguments: CPython's callers keep theirs until a call returns. */
+#ifndef PYFRAME_HANDOVER_H
+#define PYFRAME_HANDOVER_H
+
+#include "compat.h"
+
+/* References that the caller drops once the frame of `function` has its own: `n` items, or the first `n` locals of a
+ * frame that will not be evaluated. */
+typedef struct {
+    PyObject *function;
+    PyObject **items; /* owned; NULL once dropped */
+    cp_frame *frame;  /* or NULL */
+    Py_ssize_t n;
+} handover;
+
+/* Call `given->function` with positional arguments.  What was not dropped meanwhile is still the caller's. */
+PyObject *handover_call(handover *given, PyObject *const *args, Py_ssize_t n);
+
+/* For the evaluation hook, with each frame that starts. */
+void handover_take(cp_frame *frame);
+
+/* Adds hand_over(function, arguments) to the module: call with the items of a list, which is emptied. */
+int handover_init(PyObject *module);
+
+#endif

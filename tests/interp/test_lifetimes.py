@@ -1,0 +1,121 @@
+"""Objects die where they die in eager: the captured frame keeps nothing that the program has let go of."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+
+from pyframe import testing
+
+log: list[str] = []
+
+
+class Noisy:
+    def __init__(self, name: str = "object") -> None:
+        self.name = name
+
+    def __del__(self) -> None:
+        log.append(f"{self.name} died")
+
+
+def observe(what: str) -> None:
+    gc.collect()  # a break
+    log.append(what)
+
+
+def local_deleted_in_a_handler() -> None:
+    x = Noisy()
+    try:
+        try:
+            raise AttributeError
+        except AttributeError:
+            del x
+            observe("deleted")
+            raise TypeError from None
+    except TypeError:
+        observe("handled")
+
+
+def local_deleted_where_the_break_raises() -> None:
+    x = Noisy()
+    try:
+        observe.x  # type: ignore[attr-defined]  # noqa: B018
+    except AttributeError:
+        del x
+        observe("deleted")
+
+
+def local_deleted_between_breaks() -> None:
+    x = Noisy("x")
+    y = Noisy("y")
+    observe("made")
+    del x
+    observe("x deleted")
+    del y
+    observe("y deleted")
+
+
+def kept_to_the_end() -> None:
+    x = Noisy()  # noqa: F841
+    observe("made")
+    observe("still there")
+
+
+def argument_deleted() -> None:
+    _delete_argument([Noisy()])
+    observe("called")
+
+
+def _delete_argument(items: list[Noisy]) -> None:
+    x = items.pop()
+    observe("taken")
+    del x
+    observe("deleted")
+
+
+def deleted_in_a_loop() -> None:
+    for name in "abc":
+        x = Noisy(name)
+        observe(f"made {name}")
+        if name != "b":
+            del x
+        observe(f"after {name}")
+    observe("end")
+
+
+def value_of_an_expression() -> None:
+    x = [Noisy("first")]
+    observe("made")
+    x[0] = Noisy("second")
+    observe("replaced")
+    x.clear()
+    observe("cleared")
+
+
+PROGRAMS = [
+    local_deleted_in_a_handler,
+    local_deleted_where_the_break_raises,
+    local_deleted_between_breaks,
+    kept_to_the_end,
+    argument_deleted,
+    deleted_in_a_loop,
+    value_of_an_expression,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_order_of_deaths(program: Callable[[], None]) -> None:
+    expected = _log_of(program)
+    with testing.trace_everything():
+        missed = _log_of(program)
+        hit = _log_of(program)
+    assert (missed, hit) == (expected, expected)
+
+
+def _log_of(program: Callable[[], None]) -> list[str]:
+    log.clear()
+    program()
+    log.append("returned")
+    return log.copy()
