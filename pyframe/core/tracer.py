@@ -18,6 +18,7 @@ class Tracer(Protocol):
 
     effects: EffectLog
     stand_ins: dict[int, tuple[Any, Var]]
+    class_writes: dict[type, Any]
 
     @property
     def graph(self) -> Any:

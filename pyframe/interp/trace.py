@@ -113,6 +113,7 @@ class Trace:
         self.error_on_break = strictness.is_error()
         self.guards = GuardSet()
         self.effects = EffectLog()
+        self.class_writes: dict[type, Any] = {}  # see `vars.class_writes`
         self.draws: list[Any] = []  # of random numbers, see `vars.rng`
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []

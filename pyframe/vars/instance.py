@@ -14,9 +14,18 @@ from .base import Raised, Var
 from .const import ConstVar, make
 from .copying import reduced
 from .fields import FieldsVar
-from .function import BoundMethodVar, BuiltinVar
+from .function import BoundMethodVar, BuiltinVar, FunctionVar
 from .iterator import IteratorVar
-from .lookup import MISSING, class_function, class_source, constant_function, guarded_lookup, lookup, wins_over_fields
+from .lookup import (
+    MISSING,
+    class_function,
+    class_source,
+    constant_function,
+    guarded_lookup,
+    lookup,
+    wins_over_fields,
+    written_in_class,
+)
 from .text import str_of
 
 _METHOD_OF = {
@@ -122,7 +131,10 @@ class InstanceVar(Var):
             own = self._instance_attr(tx, name)
             if own is not None:
                 return own
-        raw = guarded_lookup(tx, self.cls, name)
+        written = written_in_class(tx, self.cls, name)
+        if written is not MISSING and written is not None:
+            return BoundMethodVar(written, self) if isinstance(written, FunctionVar) else written  # type: ignore[no-any-return]
+        raw = guarded_lookup(tx, self.cls, name) if written is MISSING else MISSING
         if raw is MISSING:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         return self._bound(tx, name, raw)

@@ -12,10 +12,19 @@ from ..core.source import ConstSource
 from ..core.tracer import Tracer
 from . import arity, dunder, slots
 from .base import HeldVar, NotConstant, Var
+from .class_writes import write
 from .const import FOLDED, ConstVar, constants, fold, make
 from .construct import construct
 from .function import BUILTINS, BoundMethodVar, BuiltinVar
-from .lookup import MISSING, class_function, class_source, constant_function, guarded_lookup, lookup
+from .lookup import (
+    MISSING,
+    class_function,
+    class_source,
+    constant_function,
+    guarded_lookup,
+    lookup,
+    written_in_class,
+)
 
 
 class ClassVar(HeldVar):
@@ -33,6 +42,13 @@ class ClassVar(HeldVar):
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         cls = self.value
+        written = written_in_class(tx, cls, name)
+        if written is None:
+            tx.raise_(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
+        if written is not MISSING:
+            return written  # type: ignore[no-any-return]
+        if name == "__dict__" and any(base in tx.class_writes for base in cls.__mro__):
+            return self.unsupported(tx, "__dict__ of a class that the program has changed")
         found = guarded_lookup(tx, cls, name)
         of_meta = lookup(type(cls), name)
         if type(of_meta) is property and not isinstance(cls, enum.EnumMeta):
@@ -63,7 +79,7 @@ class ClassVar(HeldVar):
         return tx.wrap(value, source)
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        self.unsupported(tx, f"setting class attribute {name!r}")
+        write(tx, self, name, value)
 
     def truth(self, tx: Tracer) -> bool:
         if isinstance(self.value, enum.EnumMeta):
@@ -192,7 +208,7 @@ class SuperVar(Var):
         start = self.obj.constant() if of_class else self.obj.python_type()
         mro = start.__mro__
         for base in mro[mro.index(self.cls) + 1 :]:
-            if name not in base.__dict__:
+            if name not in base.__dict__ and (base not in tx.class_writes or name not in tx.class_writes[base].attrs):
                 continue
             found = guarded_lookup(tx, base, name)
             if isinstance(found, types.FunctionType):

@@ -27,6 +27,25 @@ def lookup(cls: type, name: str) -> Any:
     return MISSING
 
 
+def written_in_class(tx: Tracer, cls: type, name: str) -> Any:
+    """What the program has made of the attribute `name` of a class that existed: a Var, None where there is none any
+    more, or MISSING where it is what it was."""
+    if not tx.class_writes:
+        return MISSING
+    deleted = False
+    for base in cls.__mro__:
+        written = tx.class_writes.get(base)
+        if written is not None and name in written.attrs:
+            if written.attrs[name] is not None:
+                return written.attrs[name]
+            deleted = True
+        elif name in base.__dict__:
+            if deleted:
+                tx.graph_break("unsupported-object", f"{cls.__qualname__}.{name}, of which one was deleted")
+            return MISSING
+    return None if deleted else MISSING
+
+
 def class_source(cls: type, name: str) -> Source:
     return AttrSource(ConstSource.of(cls, cls.__name__), name)
 
@@ -35,6 +54,8 @@ def guarded_lookup(tx: Tracer, cls: type, name: str) -> Any:
     """`lookup`, with a guard that another capture is made once the class has something else there.  Functions and
     plain values are guarded when they are wrapped with `class_source`."""
     raw = lookup(cls, name)
+    if written_in_class(tx, cls, name) is not MISSING:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__}.{name}, which the program has changed")
     source = class_source(cls, name)
     if raw is MISSING:
         if hasattr(cls, name):  # of the metaclass

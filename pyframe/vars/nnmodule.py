@@ -14,6 +14,7 @@ from . import slots
 from .base import Var
 from .function import FunctionVar
 from .instance import MISSING, InstanceVar, lookup
+from .lookup import written_in_class
 from .mapping import DictVar
 from .tensor import TensorVar
 
@@ -58,7 +59,9 @@ class NNModuleVar(InstanceVar):
         own = self._instance_attr(tx, name) if not isinstance(lookup(self.cls, name), property) else None
         if own is not None:
             return own
-        if lookup(self.cls, name) is MISSING and lookup(self.cls, "__getattr__") is nn.Module.__dict__["__getattr__"]:
+        written = written_in_class(tx, self.cls, name)
+        lacking = lookup(self.cls, name) is MISSING and (written is MISSING or written is None)
+        if lacking and lookup(self.cls, "__getattr__") is nn.Module.__dict__["__getattr__"]:
             if self.source is not None:
                 dicts = InstanceDictSource(self.source)
                 if name not in self.attrs:  # else the program itself deleted it
