@@ -255,11 +255,12 @@ class FrameCompiler:
         self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int
     ) -> tuple[TraceResult, Trace]:
         speculation: dict[int, Any] = {}
+        opaque: dict[int, Any] = {}
         seen = self.seen.setdefault(func.__code__, Seen())
         seen.concrete = False
         for _ in range(MAX_RESTARTS):
             graph = GraphBuilder(fake_mode(), seen)
-            trace = Trace(func, locals_, self.options, graph, speculation, captures)
+            trace = Trace(func, locals_, self.options, graph, speculation, captures, opaque)
             graph.tx = trace
             trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)
             try:

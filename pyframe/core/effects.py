@@ -8,7 +8,7 @@ done, in the order in which the program first did it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,18 @@ class Effect:
 class EffectLog:
     def __init__(self) -> None:
         self._log: list[Effect] = []
+        self.changes = 0  # of any object, also of those that the program made itself
+
+    def change(self, kind: str, target: Any, detail: Any, line: Callable[[], UserLine]) -> None:
+        """`target` changed: an effect where the object existed before."""
+        self.changes += 1
+        if target.source is not None:
+            self.add(kind, target, detail, line())
 
     def add(self, kind: str, target: Any, detail: Any = None, line: UserLine | None = None) -> Effect:
         if kind not in EFFECT_KINDS:
             raise ValueError(f"unknown effect kind {kind!r}; known: {', '.join(EFFECT_KINDS)}")
+        self.changes += 1
         effect = Effect(kind, target, detail, line)
         self._log.append(effect)
         return effect

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from .effects import EffectLog
 from .guard import UserLine
@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from ..vars.base import Var
 
 
+T = TypeVar("T")
+
+
 class Tracer(Protocol):
     """The running trace of one root frame (inlined calls included)."""
 
     effects: EffectLog
+    steps: int  # of the root frame so far
     stand_ins: dict[int, tuple[Any, Var]]
     class_writes: dict[type, Any]
 
@@ -48,6 +52,9 @@ class Tracer(Protocol):
     def existing(self, var: Var) -> Any:
         """The object of a Var: a constant, or what is read from its source; else NotConstant."""
         ...
+
+    def quietly(self, ask: Callable[[], T]) -> T | None:
+        """What `ask` gives; None where that raises, breaks or changes something."""
 
     def call(self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Call ``fn`` by CPython's rules."""

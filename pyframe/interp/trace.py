@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from torch import nn
 
@@ -40,11 +40,14 @@ from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised, as_exception
 from ..vars.function import CellVar, FunctionVar
 from ..vars.iterator import Call, GeneratorVar, NotRebuilt
+from ..vars.mapping import ObjectKey, key_of
+from ..vars.opaque import OpaqueVar
 from ..vars.watchers import mentions_watchers
 from . import ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
 
+T = TypeVar("T")
 HANDLER_FILES = (ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
 MAX_DEPTH = 60
 CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")  # effects on one object
@@ -103,8 +106,10 @@ class Trace:
         graph_builder: Any,
         speculation: MutableMapping[int, Note],
         captures: int = 0,
+        opaque: dict[int, Any] | None = None,
     ) -> None:
         self.func = func
+        self.opaque = {} if opaque is None else opaque  # objects of which nothing is known, by id
         self.entry_locals = locals_
         self.options = options
         self.graph = graph_builder
@@ -210,6 +215,8 @@ class Trace:
             if id(value) in self.wrapping:
                 raise SkipFrame("a container that holds itself")
             self.wrapping.add(id(value))
+            if id(value) in self.opaque:
+                var = OpaqueVar(value, source)
             var = var or wrapping.wrap(self, value, source)
             self.wrapping.discard(id(value))
             if has_identity(value):
@@ -220,6 +227,27 @@ class Trace:
             if not (isinstance(source, ConstSource) and isinstance(known.source, ConstSource)):
                 self.guard(source, "SAME", known.source)
         return known
+
+    def quietly(self, ask: Callable[[], T]) -> T | None:
+        notes, changes = dict(self.speculation), self.effects.changes
+        try:
+            found = ask()
+        except (Raised, GraphBreak, Restart, SkipFrame, Unsupported):
+            found = None
+        for step in self.speculation.keys() - notes.keys():
+            del self.speculation[step]
+        return found if self.effects.changes == changes else None
+
+    def ask_key(self, container: Any, var: Var) -> Any:
+        """The key that `var` is in a dict that existed before the frame; where the program's own code cannot say it
+        while tracing, nothing is taken to be known of the dict."""
+        key = self.quietly(lambda: key_of(self, var))
+        if key is None:
+            self.opaque[id(container)] = container
+            raise Restart()
+        if isinstance(key, ObjectKey) and key.step is not None:
+            key.step = 0  # of no step: where the dict has to be made anew, the frame runs as it is
+        return key
 
     def _varying(self, source: Source | None) -> tuple[type, ...]:
         """The types of values from `source` that are no constants."""
@@ -393,11 +421,11 @@ class Trace:
             return OutputBuilder(self, root, end).build()
         except NotRebuilt as lost:
             if self.options.fullgraph:
-                brk = GraphBreak("generator-frame", str(lost), self.user_stack())
+                brk = GraphBreak(lost.kind, str(lost), self.user_stack())
                 raise Unsupported(describe(brk.kind, brk.detail, brk.stack)) from lost
             if lost.step in self.speculation:
                 raise SkipFrame(str(lost)) from lost
-            brk = end.brk or GraphBreak("generator-frame", str(lost))  # reported where the generator is made
+            brk = end.brk or GraphBreak(lost.kind, str(lost))  # reported where the value is made
             self.speculation[lost.step] = Note(brk.kind, brk.detail, brk.stack)
             raise Restart() from lost
 

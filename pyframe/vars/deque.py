@@ -46,8 +46,7 @@ class DequeVar(ListVar):
         if self.maxlen is not None and len(self.items) > self.maxlen:
             del self.items[: len(self.items) - self.maxlen]
         self.changes += 1
-        if self.source is not None:
-            tx.effects.add("DEQUE", self, None, tx.user_line())
+        tx.effects.change("DEQUE", self, None, tx.user_line)
 
     def native(self, tx: Tracer, method: str, *args: Any) -> Any:
         real = self._real()

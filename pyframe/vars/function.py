@@ -34,8 +34,7 @@ class CellVar(Var):
 
     def store(self, tx: Tracer, value: Var | None) -> None:
         self.content = value
-        if self.source is not None:
-            tx.effects.add("CELL", self, None, tx.user_line())
+        tx.effects.change("CELL", self, None, tx.user_line)
 
     def reconstruct(self, cg: Any) -> None:
         if self.name is not None and cg.has_cell(self.name):

@@ -235,8 +235,7 @@ class InstanceVar(Var):
             if self.attrs.get(name, self) is None:
                 del self.attrs[name]  # a name that comes back is the last one
             self.attrs[name] = value
-        if self.source is not None:
-            tx.effects.add("ATTR", self, name, tx.user_line())
+        tx.effects.change("ATTR", self, name, tx.user_line)
 
     def _check_dict(self, tx: Tracer, name: str, raw: Any) -> None:
         """Objects of classes with `__slots__` have no other attributes."""

@@ -121,18 +121,27 @@ def reversed_at(sequence: Sequence[Any], position: int) -> Any:
 
 class SizedIteratorVar(IteratorVar):
     """`iter()` of `owner`, a set or the view of a dict: an error once `container`, of which it has the items, has
-    another size than at the start."""
+    another size than at the start.  `live`: an iterator over the dict of `container`, which sees its changes."""
 
-    __slots__ = ("container", "items", "owner", "position", "tx", "what")
+    __slots__ = ("container", "items", "live", "owner", "position", "size", "tx", "what")
 
-    def __init__(self, tx: Tracer, owner: Var, container: Var, items: list[Var], what: str) -> None:
+    def __init__(
+        self, tx: Tracer, owner: Var, container: Var, items: list[Var], what: str, live: Iterator[Var] | None = None
+    ) -> None:
         self.tx, self.owner, self.container, self.position, self.items = tx, owner, container, 0, items
-        self.what = what
+        self.what, self.live, self.size = what, live, len(items)
         super().__init__(self._advance)
 
     def _advance(self, tx: Tracer) -> Var | None:
-        if self.container.length(tx).constant() != len(self.items):
+        if self.container.length(tx).constant() != self.size:
             tx.raise_(RuntimeError, f"{self.what} changed size during iteration")
+        if self.live is not None:
+            try:
+                item = next(self.live, None)
+            except RuntimeError as error:
+                tx.raise_(RuntimeError, *error.args)
+            self.position += item is not None
+            return item
         if self.position >= len(self.items):
             return None
         self.position += 1
@@ -142,6 +151,8 @@ class SizedIteratorVar(IteratorVar):
         # A dict that the trace changed is filled again on leaving, which a real iterator of it would take as a change.
         if self.done or any(effect.target is self.container for effect in self.tx.effects):
             cg.load_const(iter)
+            if self.live is not None and not self.done:  # read but once: this runs twice
+                self.items, self.position, self.live = list(self.live), 0, None
             rest = [] if self.done else self.items[self.position :]
             cg.call_top(lambda: cg.sequence("BUILD_LIST", rest))
             return
@@ -190,11 +201,11 @@ def _load_at(cg: Any, owner: Var, position: int) -> None:
 
 
 class NotRebuilt(NotImplementedError):
-    """A value that cannot be made again; the root step `step` made it, and must run for real."""
+    """A value that cannot be made again; the root step `step` made it, and must run for real.  `kind`: of the break."""
 
-    def __init__(self, what: str, step: int) -> None:
+    def __init__(self, what: str, step: int, kind: str = "generator-frame") -> None:
         super().__init__(what)
-        self.step = step
+        self.step, self.kind = step, kind
 
 
 class GeneratorVar(IteratorVar):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..core.source import Source
@@ -12,19 +12,20 @@ from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import NotConstant, Var
 from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
-from .iterator import ItemsIteratorVar, SizedIteratorVar
+from .iterator import ItemsIteratorVar, NotRebuilt, SizedIteratorVar
 from .sequence import ListVar, TupleVar
 from .text import Late, hash_of
 
 
 class ObjectKey:
     """A dict key or set item that is not known while tracing.  Without `number` it is known by the identity of its Var;
-    else it has that hash, and is compared as the traced program compares."""
+    else it has that hash, and is compared as the traced program compares.  `step`: the root step that asked for the
+    hash, where that is code of the program."""
 
-    __slots__ = ("number", "tx", "var")
+    __slots__ = ("number", "step", "tx", "var")
 
-    def __init__(self, var: Var, tx: Tracer | None = None, number: int | None = None) -> None:
-        self.var, self.tx, self.number = var, tx, number
+    def __init__(self, var: Var, tx: Tracer | None = None, number: int | None = None, step: int | None = None) -> None:
+        self.var, self.tx, self.number, self.step = var, tx, number, step
 
     def __hash__(self) -> int:
         return id(self.var) if self.number is None else self.number
@@ -36,6 +37,23 @@ class ObjectKey:
             return False
         return slots.equal(self.tx, self.var, var_of(other))
 
+    def lasts(self) -> bool:
+        """Whether a container that is made anew when the frame is left will find the hash that this key had."""
+        tx, var = self.tx, self.var
+        assert tx is not None
+        if any(effect.target is var for effect in tx.effects):  # written after the container is made
+            return False
+        return tx.quietly(lambda: key_of(tx, var).number) == self.number
+
+
+def check_keys(keys: Collection[Any]) -> None:
+    """NotRebuilt where a container with these keys, made anew, may not be what the program made."""
+    for key in keys:
+        if isinstance(key, ObjectKey) and key.step is not None:
+            alone = sum(hash(other) == hash(key) for other in keys) == 1
+            if not alone or not key.lasts():
+                raise NotRebuilt("a key that the program's own code hashes", key.step, "unsupported-object")
+
 
 def key_of(tx: Tracer, var: Var) -> Any:
     """The key under which `var` is stored; raises TypeError in the traced program if it is unhashable."""
@@ -43,9 +61,11 @@ def key_of(tx: Tracer, var: Var) -> Any:
         value = var.constant()
     except NotConstant:
         if isinstance(var, TupleVar):
-            return ObjectKey(var, tx, hash(tuple(key_of(tx, item) for item in var.items)))
+            keys = tuple(key_of(tx, item) for item in var.items)
+            steps = [key.step for key in keys if isinstance(key, ObjectKey) and key.step is not None]
+            return ObjectKey(var, tx, hash(keys), max(steps, default=None))
         if hasattr(var, "attrs") and var.python_type().__hash__ is not object.__hash__:
-            return ObjectKey(var, tx, slots.index(tx, hash_of(tx, var)))
+            return ObjectKey(var, tx, slots.index(tx, hash_of(tx, var)), tx.steps)
         if slots.has_type(var, int, float, complex, str, bytes, frozenset, types.MethodType):
             var.unsupported(tx, "use as a key")
         if slots.has_type(var, object) and var.python_type().__hash__ is None:
@@ -99,8 +119,7 @@ class DictVar(Var):
         return fold(tx, repr, items if self.cls is dict else self.cls(items))
 
     def changed(self, tx: Tracer) -> None:
-        if self.source is not None:
-            tx.effects.add("DICT", self, None, tx.user_line())
+        tx.effects.change("DICT", self, None, tx.user_line)
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if not hasattr(self.cls, name):
@@ -146,9 +165,15 @@ class DictVar(Var):
         ordered = collections.OrderedDict
         if self.cls is ordered and other.cls is ordered and list(self.items) != list(other.items):
             return ConstVar(op == "!=")
-        same = self.items.keys() == other.items.keys() and all(
-            slots.equal(tx, value, other.items[key]) for key, value in self.items.items()
-        )
+        same = len(self.items) == len(other.items)
+        before = tx.effects.changes
+        for key, value in list(self.items.items()) if same else ():
+            found = other.items.get(key)
+            same = found is not None and slots.equal(tx, value, found)
+            if tx.effects.changes != before:
+                self.unsupported(tx, "a comparison that changes something")
+            if not same:
+                break
         return ConstVar(same == (op == "=="))
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
@@ -198,9 +223,12 @@ class DictVar(Var):
         return self.items.get(key_of(tx, key), default)
 
     def _setdefault(self, tx: Tracer, key: Var, default: Var | None = None) -> Var:
-        if not self.contains(tx, key):
-            self.setitem(tx, key, default or ConstVar(None))
-        return self.items[key_of(tx, key)]
+        where = key_of(tx, key)
+        found = self.items.get(where)
+        if found is None:
+            found = self.items[where] = default or ConstVar(None)
+            self.changed(tx)
+        return found
 
     def _pop(self, tx: Tracer, key: Var, default: Var | None = None) -> Var:
         where = key_of(tx, key)
@@ -253,6 +281,8 @@ class DictVar(Var):
             cg.call_top(lambda: self._build(cg))
 
     def _build(self, cg: Any) -> None:
+        if cg.dry:
+            check_keys(self.items)
         for key, value in self.items.items():
             cg.load_key(key)
             cg.load(value)
@@ -304,15 +334,18 @@ class DictViewVar(Var):
         return type(getattr(self.mapping.cls(), self.part)())
 
     def unpack(self, tx: Tracer) -> list[Var]:
-        items = self.mapping.items
-        if self.part == "keys":
-            return [var_of(key) for key in items]
-        if self.part == "values":
-            return list(items.values())
-        return [TupleVar([var_of(key), value]) for key, value in items.items()]
+        return [self._item(key, value) for key, value in self.mapping.items.items()]
 
     def iterate(self, tx: Tracer) -> Var:
-        return SizedIteratorVar(tx, self, self.mapping, self.unpack(tx), "dictionary")
+        held, live = self.mapping.items, None
+        if type(self.mapping) is DictVar and self.mapping.cls is not collections.OrderedDict:
+            live = (self._item(key, value) for key, value in held.items())
+        return SizedIteratorVar(tx, self, self.mapping, self.unpack(tx), "dictionary", live)
+
+    def _item(self, key: Any, value: Var) -> Var:
+        if self.part == "items":
+            return TupleVar([var_of(key), value])
+        return value if self.part == "values" else var_of(key)
 
     def length(self, tx: Tracer) -> Var:
         return self.mapping.length(tx)

@@ -100,8 +100,7 @@ class NNModuleVar(InstanceVar):
                 if each != store:
                     table.items.pop(name, None)
             tables[store].items[name] = value
-        if self.source is not None:
-            tx.effects.add("ATTR", self, name, tx.user_line())
+        tx.effects.change("ATTR", self, name, tx.user_line)
 
     def _plain_names(self) -> set[str]:
         """The names in the instance's own `__dict__`."""

@@ -211,8 +211,7 @@ class ListVar(SequenceVar):
         raise NotConstant("list")
 
     def changed(self, tx: Tracer) -> None:
-        if self.source is not None:
-            tx.effects.add("LIST", self, None, tx.user_line())
+        tx.effects.change("LIST", self, None, tx.user_line)
 
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
         sliced = isinstance(key, SliceVar) or isinstance(slots.constant_or(key, None), slice)

@@ -11,7 +11,7 @@ from . import dunder
 from .base import NotConstant, Var
 from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
 from .iterator import SizedIteratorVar
-from .mapping import DictViewVar, ObjectKey, key_of, var_of
+from .mapping import DictViewVar, ObjectKey, check_keys, key_of, var_of
 from .text import Late
 
 _BINARY = {"|": "union", "&": "intersection", "-": "difference", "^": "symmetric_difference"}
@@ -86,8 +86,7 @@ class SetVar(Var):
 
     def changed(self, tx: Tracer) -> None:
         self.intact = False
-        if self.source is not None:
-            tx.effects.add("SET", self, None, tx.user_line())
+        tx.effects.change("SET", self, None, tx.user_line)
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if not hasattr(self.cls, name):
@@ -182,6 +181,8 @@ class SetVar(Var):
             self._build(cg)
 
     def _build(self, cg: Any) -> None:
+        if cg.dry:
+            check_keys(self.items)
         for key in self.items:
             cg.load_key(key)
         cg.emit("BUILD_SET", len(self.items))

@@ -41,7 +41,7 @@ from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
 from .instance import InstanceVar
 from .klass import ClassVar
-from .mapping import DictVar, key_of
+from .mapping import DictVar
 from .marks import wrap_marked
 from .namedtuple import NamedTupleVar
 from .namespace import NamespaceVar
@@ -165,7 +165,7 @@ def _items(tx: Any, value: dict[Any, Any], source: Source | None) -> dict[Any, V
     found = {}
     for place, (key, item) in enumerate(value.items()):
         key_var = _key(tx, key, DictKeySource(source, place) if source else None)
-        found[key_of(tx, key_var)] = tx.wrap(item, SeqItemSource(values, place) if values else None)
+        found[tx.ask_key(value, key_var)] = tx.wrap(item, SeqItemSource(values, place) if values else None)
     return found
 
 
