@@ -11,7 +11,7 @@ import types
 from typing import Any
 
 from ..core.tracer import Tracer
-from . import builtins_containers, builtins_iterate, builtins_operator, lock, slots
+from . import builtins_containers, builtins_iterate, builtins_operator, lock, slots, warning
 from .base import NotConstant, Var
 from .const import ConstVar, fold, make
 from .exception import Raised, TracebackVar
@@ -350,4 +350,4 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 
 # The files that fill the table by being imported.
-MODELS = (builtins_containers, builtins_iterate, builtins_operator, lock)
+MODELS = (builtins_containers, builtins_iterate, builtins_operator, lock, warning)
