@@ -49,6 +49,15 @@ SETTINGS: dict[str, Setting] = {
         True, bool, "Operators whose result size depends on data (nonzero, unique, boolean masks) stay in the graph; "
         "else, and in loops, they break it."
     ),
+    "instruction_limit": Setting(
+        100_000, int, "Instructions of Python that are traced while the graph hardly grows; the loop or call that "
+        "takes more runs as it is.", 1,
+    ),
+    "size_limit": Setting(
+        16_384, int, "Bytes of a number, characters of a string, items of a container that are known while tracing; "
+        "what makes a larger one runs as it is, and of longer lists and tuples only the items that are read are looked "
+        "at.", 1,
+    ),
     "suppress_errors": Setting(
         False, bool, "Errors of a backend and of pyframe itself are one warning, and the frame runs eagerly."
     ),
@@ -71,6 +80,8 @@ if TYPE_CHECKING:  # what the module's class gives
     error_on_recompile: bool
     capture_scalar_outputs: bool
     capture_dynamic_output_shape_ops: bool
+    instruction_limit: int
+    size_limit: int
     suppress_errors: bool
     compile_when_traced: bool
     reorderable_logging_functions: set[Any]

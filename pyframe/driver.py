@@ -36,6 +36,7 @@ from .errors import (
     Restart,
     SkipFrame,
 )
+from .interp.limits import LongParts
 from .interp.trace import Trace
 from .metrics import counters
 from .options import Options
@@ -91,6 +92,8 @@ class FrameCompiler:
         self.warns = True
         self.limited: set[int] = set()
         self.seen: weakref.WeakKeyDictionary[types.CodeType, Seen] = weakref.WeakKeyDictionary()
+        self.long = LongParts()
+        self.skipped: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()  # vain captures
         self.announced: set[tuple[str, str, int] | None] = set()
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
@@ -131,7 +134,10 @@ class FrameCompiler:
             return entry
         except SkipFrame as skip:
             log("graph", f"{code.co_qualname} runs as it is: {skip}")
-            return _C.SKIP if not entries else None
+            if not entries:
+                return _C.SKIP
+            self.skipped[code] = self.skipped.get(code, 0) + 1
+            return None
         except RecursionError:  # the program is near the limit, or holds something that is nested that deep
             if self.options.fullgraph:
                 raise
@@ -174,6 +180,8 @@ class FrameCompiler:
     def _may_recompile(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
         reason = self._why_missed(func, locals_, entries[0])
         log("recompiles", f"{_place(func)}: {reason}")
+        if self.skipped.get(func.__code__, 0) >= self.options.recompile_limit and not self.options.fullgraph:
+            return False
         if len(entries) < self.options.recompile_limit:
             counters["recompiles"] += 1
             self._generalize(func, locals_, entries)
@@ -260,7 +268,7 @@ class FrameCompiler:
         seen.concrete = False
         for _ in range(MAX_RESTARTS):
             graph = GraphBuilder(fake_mode(), seen)
-            trace = Trace(func, locals_, self.options, graph, speculation, captures, opaque)
+            trace = Trace(func, locals_, self.options, graph, speculation, captures, opaque, self.long)
             graph.tx = trace
             trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)
             try:

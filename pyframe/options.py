@@ -22,18 +22,26 @@ class Options:
         vary; True: all sizes of inputs but 0 and 1, and ints among the arguments; False: none.
     limit: captures per code object before calls run eagerly; None: as config.recompile_limit says.
     strict: with the backend "inductor": an error where a graph cannot be compiled, in place of a warning and ATen.
-    most_steps: instructions of one trace; a frame that takes more runs as it is.
+    steps: instructions of one trace while its graph does not grow; None: as config.instruction_limit says.
     """
 
     fullgraph: bool = False
     dynamic: bool | None = None
     limit: int | None = None
     strict: bool = False
-    most_steps: int = 3_000_000
+    steps: int | None = None
 
     @property
     def recompile_limit(self) -> int:
         return config.recompile_limit if self.limit is None else self.limit
+
+    @property
+    def instruction_limit(self) -> int:
+        return config.instruction_limit if self.steps is None else self.steps
+
+    @property
+    def size_limit(self) -> int:
+        return config.size_limit
 
     @property
     def reorderable_logging_functions(self) -> set[Any]:

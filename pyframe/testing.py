@@ -90,7 +90,7 @@ class EveryFrame(FrameCompiler):
     is replaced all the same."""
 
     def __init__(self, backend: str | Backend, recompile_limit: int) -> None:
-        super().__init__(find_backend(backend), Options(limit=recompile_limit, most_steps=30_000), str(backend))
+        super().__init__(find_backend(backend), Options(limit=recompile_limit, steps=30_000), str(backend))
         self.keeps_empty = True
         self.warns = False
 

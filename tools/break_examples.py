@@ -426,6 +426,48 @@ def f(x):
 """,
         note="No error under `fullgraph=True`: the program's own exception is raised, where the program raises it.",
     ),
+    "instruction-limit": Example(
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    total = 0
+    for i in range(30_000):  # breaks here
+        total += i * i
+    return x * total
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    return x * (torch.arange(30_000) ** 2).sum()
+""",
+        note="The loop runs as it is; `x * total` is captured. Loops over operations of torch are unrolled.",
+    ),
+    "size-limit": Example(
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    table = list(range(100_000))  # breaks here
+    return x + table[-1]
+""",
+        """
+import torch
+
+x = torch.ones(3)
+
+def f(x):
+    table = torch.arange(100_000)
+    return x + table[-1]
+""",
+    ),
     "inline-depth": Example(
         """
 import torch

@@ -129,6 +129,18 @@ _row(
     "If it is expected, test for it beforehand: what handles it is not part of the graph.",
 )
 _row(
+    "instruction-limit",
+    "A loop or call took more instructions of Python than config.instruction_limit while the graph hardly grew.",
+    "Move the loop out of the compiled function, or do its work with torch operations: it runs as it is.",
+    "Raise pyframe.config.instruction_limit to trace it all the same.",
+)
+_row(
+    "size-limit",
+    "A number, text or container known while tracing would be larger than config.size_limit.",
+    "Make it outside the compiled function and pass it in, or use a tensor.",
+    "Raise pyframe.config.size_limit to have it among the constants of the graph.",
+)
+_row(
     "inline-depth",
     "Calls nest deeper than the tracer follows (recursion).",
     "Rewrite the recursion as a loop.",

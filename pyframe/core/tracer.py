@@ -62,6 +62,16 @@ class Tracer(Protocol):
     def inline(self, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Trace the body of a user function (a ``FunctionVar`` or a plain Python function, e.g. a polyfill)."""
 
+    def spend(self, work: int) -> None:
+        """Count work for the program that no instruction does, such as looking at items of a sequence, as so many
+        instructions: a trace may take config.instruction_limit of them."""
+        ...
+
+    def limit_size(self, size: int, what: str) -> None:
+        """Break where something known while tracing, or the number of its items, would be larger than
+        config.size_limit."""
+        ...
+
     def graph_break(self, kind: str, detail: str) -> NoReturn:
         """Stop the graph here, for the reason ``kind`` of the break catalogue."""
 

@@ -8,7 +8,7 @@ constants of the code; the compiled graph is an argument of its own (`call_graph
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from pyframe.bytecode import (
@@ -294,12 +294,29 @@ class Assembler:
             return entry
         leaves = leaves or {}
         kept = reachable(cc, flow.place[region.handler], flow, leaves)
-        body, regions, entries = copy_body(cc, kept)
-        for last in kept.intersection(leaves):
-            behind = body.index(entries[last]) + 2
-            body.insert(behind, Instr("JUMP", leaves[last], instrs[last].pos))
+        place = len(self._tail_regions)
+        entries = self.embed_part(cc, kept, leaves, {})
         handler = entries[flow.place[region.handler]]
-        self._tail_regions.append(TryRegion(entry, end, handler, region.depth, region.lasti))
+        self._tail_regions.insert(place, TryRegion(entry, end, handler, region.depth, region.lasti))
+        return entry
+
+    def embed_part(
+        self, cc: CanonicalCode, kept: Set[int], leaves: Mapping[int, Label], exits: Mapping[int, Label]
+    ) -> dict[int, Label]:
+        """Add a copy of the instructions `kept` with their regions; returns their labels.  Control leaves it behind the
+        instructions `leaves`, and where it would come to the instructions `exits`, for their labels; everything else
+        that it can come to is kept.  The caller has made sure that this frame's locals and cells are those of `cc`."""
+        flow = build_flow(cc)
+        body, regions, entries = copy_body(cc, set(kept))
+        for at in kept:
+            here = body.index(entries[at]) + 1
+            copied, row = body[here], OPS[flow.instrs[at].op]
+            assert isinstance(copied, Instr)
+            if row.jump and flow.place[flow.instrs[at].arg] in exits:
+                copied.arg = exits[flow.place[flow.instrs[at].arg]]
+            behind = leaves.get(at) or (None if row.terminator else exits.get(at + 1))
+            if behind is not None:
+                body.insert(here + 1, Instr("JUMP", behind, copied.pos))
         self._tail += body
         self._tail_regions += regions
         for name in cc.cellvars:
@@ -307,7 +324,7 @@ class Assembler:
                 self.make_cell(name)
         for name in cc.varnames:
             self._locals.setdefault(name)
-        return entry
+        return entries
 
     # The result
 

@@ -74,6 +74,10 @@ class GraphBuilder:
         self._lifted: list[dict[fx.Node, Any]] = []  # of each nested graph: its inputs for values of outside
         self._transforms = 0  # how many of the nested graphs are of functions that torch.func transforms
 
+    def size(self) -> int:
+        """The number of nodes so far."""
+        return sum(len(graph.nodes) for graph in (self.graph, *self._outer))
+
     def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
         """The finished graph: gives the tuple of `outputs` (TensorVars) and leaves grad mode as it found it."""
         while self._modes:

@@ -11,6 +11,11 @@ from ..bytecode.isa import CanonicalCode
 _WORTH = ("BINARY_OP", "BINARY_SUBSCR", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "COMPARE_OP", "LOAD_ATTR")
 
 
+def worth_capturing(cc: CanonicalCode, at: int, flow: FlowGraph) -> bool:
+    """Whether anything that can run from the ordinal `at` on is worth a capture."""
+    return any(flow.instrs[i].op in _WORTH for i in reachable(cc, at, flow))
+
+
 def starts_of_handling(cc: CanonicalCode, flow: FlowGraph, handler: int, handled: int) -> dict[int, int]:
     """The PUSH_EXC_INFOs that an exception going to `handler` can come to first, and how many exceptions are being
     handled there before it; `handled`: how many where it was raised.  Those with nothing worth a capture are left
@@ -21,7 +26,7 @@ def starts_of_handling(cc: CanonicalCode, flow: FlowGraph, handler: int, handled
     while todo:
         at, count = todo.pop()
         op = flow.instrs[at].op
-        if op == "PUSH_EXC_INFO" and any(flow.instrs[i].op in _WORTH for i in reachable(cc, at, flow)):
+        if op == "PUSH_EXC_INFO" and worth_capturing(cc, at, flow):
             found[at] = count
             continue
         count += (op == "PUSH_EXC_INFO") - (op == "POP_EXCEPT")

@@ -18,7 +18,8 @@ from ..vars.exception import ExceptionVar
 from ..vars.unknown import VALUES, UnknownVar
 from .assemble import Assembler
 from .handlers import starts_of_handling
-from .loops import UNBOUND, LoopCut, loops_of, plan_cut
+from .loops import UNBINDS, UNBOUND, LoopCut, loops_of, plan_cut
+from .plain_loops import plan_plain_loop
 from .reconstruct import Codegen
 from .replay import Commit
 from .resume import (
@@ -122,6 +123,8 @@ class Leave:
                 asm.load_fast(slot)
         if end.loop is None:
             self._break(asm)
+        elif end.plain:
+            self._plain_loop(asm, end.loop)
         else:
             self._loop(asm, end.loop)
 
@@ -306,6 +309,38 @@ class Leave:
         return loads
 
     # ---- a loop ----
+    def _plain_loop(self, asm: Assembler, head: int) -> None:
+        """Run a copy of the loop at `head` here; on the stack: the slots at the break."""
+        root, end = self.root, self.end
+        cc, flow = root.cc, root.flow
+        inside = loops_of(root.code)[head]
+        plan = plan_plain_loop(cc, flow, end.at, inside, len(self.handled), not any(map(is_null, end.stack)))
+        exits = {at: Label(f"after{at}") for at in plan.exits}
+        handlers = {at: Label(f"handling{at}") for at in plan.handlers}
+        asm.jump(asm.embed_part(cc, plan.kept, handlers, exits)[end.at])
+        for at, count in plan.handlers.items():
+            asm.label(handlers[at])
+            self._handle(asm, at, self.handled[:count])
+        depths = stack_depths(cc, flow)
+        below = end.stack[: len(end.stack) - (flow.instrs[end.at].op in ("GET_ITER", "FOR_ITER"))]
+        unbound = {flow.instrs[at].arg for at in plan.kept if flow.instrs[at].op in UNBINDS}
+        bound = {name for name in self.live if name not in unbound}
+        for at, label in exits.items():
+            asm.label(label)
+            depth = depths[at]
+            assert depth is not None
+            kept = below[:depth]
+            temps = [asm.store_fast() for _ in range(depth)][::-1]  # a handler of unbound locals empties the stack
+            alive = live_locals(cc, at)
+            names = [name for name in cc.varnames if name in alive and name not in self.cells]
+            places = {name: self._perhaps_unbound(asm, name) for name in names if name not in (*bound, self.first)}
+            for slot, temp in enumerate(temps):
+                if slot < len(kept) and is_null(kept[slot]):
+                    asm.emit("PUSH_NULL")
+                else:
+                    asm.load_fast(temp)
+            self._continue(asm, at, kept, depth - len(kept), names, places)
+
     def _loop(self, asm: Assembler, head: int) -> None:
         """Run the loop at `head` here, its body as a function; on the stack: the slots at the break."""
         root, end = self.root, self.end

@@ -19,7 +19,7 @@ from ..bytecode.flow import FlowGraph, build_flow, live_locals, reachable
 from ..core.per_code import per_code
 
 _WRITES = ("STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR")
-_UNBINDS = ("DELETE_FAST", "LOAD_FAST_AND_CLEAR")
+UNBINDS = ("DELETE_FAST", "LOAD_FAST_AND_CLEAR")
 
 
 class Unbound(enum.Enum):
@@ -88,7 +88,7 @@ def plan_cut(code: types.CodeType, head: int, bound: Sequence[str], nulls: Seque
     alive = live_locals(cc, head, flow)
     inside = [flow.instrs[index] for index in loops_of(code)[head]]
     assigned = {instr.arg for instr in inside if instr.op in _WRITES}
-    unbound = {instr.arg for instr in inside if instr.op in _UNBINDS}
+    unbound = {instr.arg for instr in inside if instr.op in UNBINDS}
     carried = tuple(name for name in cc.varnames if name in alive and name in assigned and name not in cc.cellvars)
     maybe = tuple(name for name in carried if name in unbound or name not in bound)
     return LoopCut(head, carried, maybe, tuple(nulls))

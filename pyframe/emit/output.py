@@ -36,13 +36,14 @@ class TraceResult:
 @dataclass
 class End:
     """How the trace of the root frame ended: `value` returned, or `brk` at instruction `at`; with `loop`, the break is
-    inside the loop with that head, and `at` is its GET_ITER or the head itself."""
+    inside the loop with that head, and `at` is its GET_ITER or the head itself; `plain`: the loop runs as it is."""
 
     value: Var | None = None
     brk: GraphBreak | None = None
     at: int = 0
     stack: list[Var] = field(default_factory=list)
     loop: int | None = None
+    plain: bool = False
 
 
 class OutputBuilder:

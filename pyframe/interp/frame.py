@@ -21,6 +21,7 @@ from ..vars.const import ConstVar
 from ..vars.exception import ExceptionVar
 from ..vars.function import CellVar
 from ..vars.iterator import GeneratorVar
+from .limits import too_long
 
 
 class NullVar(Var):
@@ -88,6 +89,7 @@ class Frame:
     at: int = 0
     cc: CanonicalCode = field(init=False)
     flow: FlowGraph = field(init=False)
+    began: int = 0  # how many instructions of the trace were spent when it was entered
     names: Var | None = None  # of a class body: the mapping that its names are items of
     # Exceptions handled, with the root step of each raise: 0 where that is past, the exception being handled for real.
     handling: list[tuple[Var, int]] = field(default_factory=list)
@@ -141,9 +143,9 @@ class Frame:
         instr = self.flow.instrs[self.at]
         self.pc = self.at + 1
         handler = HANDLERS.get(instr.op)
-        self.tx.steps_left -= 1
-        if self.tx.steps_left < 0:
-            self.tx.too_long()
+        self.tx.budget.left -= 1
+        if self.tx.budget.left < 0:
+            too_long(self.tx)
         if handler is None:
             return self.tx.graph_break("unsupported-instruction", instr.op)
         try:

@@ -69,7 +69,9 @@ def build_string(frame: Frame, count: int) -> None:
     if any(isinstance(part, UnknownVar) for part in parts):
         frame.push(joined(frame.tx, parts))
     else:
-        frame.push(ConstVar("".join(part.constant() for part in parts)))
+        texts = [part.constant() for part in parts]
+        frame.tx.limit_size(sum(map(len, texts)), "a text")
+        frame.push(ConstVar("".join(texts)))
 
 
 @op("CONVERT_VALUE")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ..vars.base import NotConstant
 from ..vars.const import ConstVar
 from ..vars.instance import lookup
-from ..vars.mapping import DictVar
-from ..vars.sequence import SequenceVar, TupleVar
+from ..vars.sequence import TupleVar
 from .frame import Frame, op
+
+_SEQUENCE, _MAPPING = 1 << 5, 1 << 6  # Py_TPFLAGS_SEQUENCE and Py_TPFLAGS_MAPPING
 
 # Instructions that end the graph, with the kind of break.
 BREAKS = {
@@ -31,14 +33,23 @@ def always_break(frame: Frame, arg: object) -> None:
     frame.tx.graph_break(BREAKS[frame.instr.op], frame.instr.op)
 
 
+def _has_flag(frame: Frame, flag: int) -> bool:
+    """Whether the type of the value on top is marked as what a pattern takes for a sequence or mapping."""
+    subject = frame.stack[-1]
+    try:
+        return bool(subject.python_type().__flags__ & flag)
+    except NotConstant:
+        return bool(subject.unsupported(frame.tx, "matching a pattern"))
+
+
 @op("MATCH_MAPPING")
 def match_mapping(frame: Frame, arg: None) -> None:
-    frame.push(ConstVar(isinstance(frame.stack[-1], DictVar)))
+    frame.push(ConstVar(_has_flag(frame, _MAPPING)))
 
 
 @op("MATCH_SEQUENCE")
 def match_sequence(frame: Frame, arg: None) -> None:
-    frame.push(ConstVar(isinstance(frame.stack[-1], SequenceVar)))
+    frame.push(ConstVar(_has_flag(frame, _SEQUENCE)))
 
 
 @op("MATCH_KEYS")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from torch import nn
@@ -43,9 +43,10 @@ from ..vars.iterator import Call, GeneratorVar, NotRebuilt
 from ..vars.mapping import ObjectKey, key_of
 from ..vars.opaque import OpaqueVar
 from ..vars.watchers import mentions_watchers
-from . import ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
+from . import limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
+from .limits import Arrival, Budget, LongParts
 
 T = TypeVar("T")
 HANDLER_FILES = (ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
@@ -95,7 +96,7 @@ class Trace:
     """Traces `func` called with the fast locals `locals_`.
 
     `speculation` maps root steps at which a break is known to be needed to Notes; the trace adds to it before it
-    raises Restart.  `captures`: how many there are of this code already.
+    raises Restart.  `captures`: how many there are of this code already.  `long`: what took too long before.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Trace:
         speculation: MutableMapping[int, Note],
         captures: int = 0,
         opaque: dict[int, Any] | None = None,
+        long: LongParts | None = None,
     ) -> None:
         self.func = func
         self.opaque = {} if opaque is None else opaque  # objects of which nothing is known, by id
@@ -116,6 +118,9 @@ class Trace:
         self.speculation = speculation
         self.captures = captures
         self.error_on_break = strictness.is_error()
+        self.breaks_are_errors = options.fullgraph or self.error_on_break
+        self.long = long or LongParts()
+        self.budget = Budget(options.instruction_limit)
         self.guards = GuardSet()
         self.effects = EffectLog()
         self.class_writes: dict[type, Any] = {}  # see `vars.class_writes`
@@ -133,9 +138,8 @@ class Trace:
         self.known = continuation(func.__code__)
         self.varying = self.known.varying if self.known is not None else {}
         self.loops = loops_of(func.__code__)
-        self.entered: dict[int, int] = {}  # root step at which the trace came to each loop
+        self.entered: dict[int, Arrival] = {}  # the loops that the trace came to, by their heads
         self.steps = 0
-        self.steps_left = options.most_steps  # of all frames
         self.raise_step = 0
         self.inlined_in_step = False
         self.compile_graph: Callable[[Any], Any] = lambda gm: gm
@@ -277,6 +281,8 @@ class Trace:
             self.graph_break("generator-frame", fn.describe())
         if fn.source is not None and not isinstance(fn.source, ConstSource):
             self.guard(FuncPartSource(fn.source, "__code__"), "ID", fn.code)
+        if self.long.functions and fn.code in self.long.functions:
+            self.graph_break(limits.KIND, f"a long call of {fn.name}()")
         globals_source = fn.globals_source
         if fn.fn is not None:
             globals_source = (
@@ -359,15 +365,19 @@ class Trace:
                 return None
             raise
 
+    def spend(self, work: int) -> None:
+        self.budget.left -= work
+        if self.budget.left < 0:
+            limits.too_long(self)
+
+    def limit_size(self, size: int, what: str) -> None:
+        if size > self.options.size_limit:
+            self.graph_break("size-limit", f"{what} of {size:,}")
+
     def enter_frame(self, frame: Frame) -> None:
+        frame.began = self.budget.spent
         self.frames.append(frame)
         self.inlined_in_step = True
-
-    def too_long(self) -> NoReturn:
-        """The trace took as many steps as it may."""
-        self.run_as_it_is(
-            f"a trace of more than {self.options.most_steps:,} instructions: loops are unrolled, move them out"
-        )
 
     def run_as_it_is(self, why: str) -> NoReturn:
         if self.options.fullgraph:
@@ -394,7 +404,7 @@ class Trace:
     # ---- breaks ----
     def _break(self, brk: GraphBreak) -> BaseException:
         """What to raise for a break: itself in the root frame, or a Restart that breaks before the root call."""
-        if (self.options.fullgraph or self.error_on_break) and brk.kind != RAISES:
+        if self.breaks_are_errors and brk.kind != RAISES:
             return Unsupported(describe(brk.kind, brk.detail, brk.stack))
         if any(mentions_watchers(frame.code) for frame in self.frames):
             return SkipFrame(f"a graph break where a debugger, profiler or trace function may be started ({brk})")
@@ -480,6 +490,7 @@ class Trace:
             self.inlined_in_step = False
             self._enter_loop(root)
             try:
+                self._stop_at_long_loop(root)
                 note = self.speculation.get(self.steps)
                 if note is not None:
                     root.at = root.pc
@@ -487,7 +498,8 @@ class Trace:
                     raise GraphBreak(note.kind, note.detail, lines, ahead=note.loop is not None)
                 outcome: Outcome | None = self._root_step(root)
             except GraphBreak as brk:
-                return End(None, brk, root.at, stack, self._broken_loop(root, brk))
+                loop = self._broken_loop(root, brk)
+                return End(None, brk, root.at, stack, loop, loop is not None and loop in self._long_loops(root))
             if outcome is not None:
                 return End(outcome.value, None, root.at)
 
@@ -498,7 +510,19 @@ class Trace:
             return
         instrs = root.flow.instrs
         fresh = root.at == head - 1 and instrs[root.at].op == "GET_ITER" and instrs[head].op == "FOR_ITER"
-        self.entered[head] = self.steps - fresh
+        self.entered[head] = Arrival(self.steps - fresh, self.budget.spent, self.graph.size())
+
+    def _long_loops(self, root: Frame) -> Collection[int]:
+        """The heads of the loops of the root frame that run as they are."""
+        return self.long.loops.get(root.code, ()) if self.long.loops else ()
+
+    def _stop_at_long_loop(self, root: Frame) -> None:
+        """Break where a loop starts that runs as it is."""
+        heads = self._long_loops(root)
+        instrs = root.flow.instrs
+        if heads and (root.pc + (instrs[root.pc].op == "GET_ITER")) in heads:
+            root.at = root.pc
+            raise self._break(GraphBreak(limits.KIND, limits.LOOP, self.user_stack()))
 
     def _broken_loop(self, root: Frame, brk: GraphBreak) -> int | None:
         """The head of the loop that a break is inside of, when the trace is at the start of that loop; when it is
@@ -507,7 +531,7 @@ class Trace:
         if note is not None and note.loop is not None:
             return note.loop
         at = root.at
-        around = [(self.entered[head], head) for head in self.entered if at in self.loops[head]]
+        around = [(arrival.step, head) for head, arrival in self.entered.items() if at in self.loops[head]]
         if around:
             step, head = min(around)
             if step == self.steps:

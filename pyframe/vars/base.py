@@ -136,6 +136,7 @@ class Var:
         it = self.iterate(tx)
         while (item := it.next_(tx)) is not None:
             items.append(item)
+        tx.limit_size(len(items), "a list")
         return items
 
     def hash_(self, tx: Tracer) -> Var | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..core.tracer import Tracer
-from . import arity
+from . import arity, growth
 from .base import HeldVar, NotConstant, Var
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -40,7 +40,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, 
 FOLDED = (int, float, complex, str, bytes, type(None), type(NotImplemented), type(Ellipsis))
 
 _MAKERS: dict[type, Callable[[Any], Var]] = {}
-# Methods of str and bytes that look into values known only at run time (filled in by `text`).
+# Methods of str and bytes that look into values known only at run time, or are lazy (filled in by `text`, `iterator`).
 STRING_METHODS: dict[tuple[type, str], Callable[[Tracer, Var, list[Var], dict[str, Var]], Var]] = {}
 
 
@@ -75,6 +75,7 @@ def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
         result = fn(*args, **kwargs)
     except Exception as error:  # noqa: BLE001  whatever the function raises, the program sees
         tx.raise_(type(error), *error.args)
+    tx.limit_size(growth.size_of(result), "a result")
     return make(result)
 
 
@@ -126,6 +127,7 @@ class ConstVar(HeldVar):
             if isinstance(self.value, str):
                 return tx.graph_break("tensor-to-python", f"str.{name} of a value known only at run time")
             return self.unsupported(tx, f"method {name!r}")
+        tx.limit_size(growth.of_method(self.value, name, values), f"the result of {name}()")
         return fold(tx, getattr(self.value, name), *values, **named)
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
@@ -144,6 +146,8 @@ class ConstVar(HeldVar):
                 return STRING_METHODS[type(self.value), "__mod__"](tx, self, [other], {})
             return None
         left, right = (other.constant(), self.value) if reflected else (self.value, other.constant())
+        if op in growth.BINARY:
+            tx.limit_size(growth.BINARY[op](left, right), f"the result of {op}")
         return fold(tx, BINARY[op], left, right)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
@@ -165,9 +169,10 @@ class ConstVar(HeldVar):
     def iterate(self, tx: Tracer) -> Var:
         if not hasattr(type(self.value), "__iter__"):
             tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not iterable")
-        if not isinstance(self.value, (str, bytes, enum.Flag)):
-            return super().iterate(tx)
-        return make(list(self.value)).iterate(tx)
+        method = STRING_METHODS.get((type(self.value), "__iter__"))
+        if method is not None:
+            return method(tx, self, [], {})
+        return make(list(self.value)).iterate(tx) if isinstance(self.value, enum.Flag) else super().iterate(tx)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)

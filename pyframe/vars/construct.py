@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping, Sequence
 
 from ..core.tracer import Tracer
-from . import builtin_instance, slots
+from . import builtin_instance, growth, slots
 from .base import NotConstant, Var
 from .const import fold, make
 from .exception import ExceptionVar
@@ -84,7 +84,9 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
                 return found if name == "__bytes__" else tx.call(make(bytes), [found], {})
     if cls in (bytes, complex):
         try:
-            return fold(tx, cls, *(arg.plain() for arg in args), **{k: v.plain() for k, v in kwargs.items()})
+            values = [arg.plain() for arg in args]
+            tx.limit_size(growth.of_function(cls, values), f"the result of {cls.__name__}()")
+            return fold(tx, cls, *values, **{k: v.plain() for k, v in kwargs.items()})
         except NotConstant:
             return tx.graph_break("unknown-c-function", f"{cls.__name__}() of values known only at run time")
     return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")

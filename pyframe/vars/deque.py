@@ -75,7 +75,7 @@ class DequeVar(ListVar):
             tx.raise_(TypeError, f"deque.{name}() takes no keyword arguments")
         values: list[Any] = list(args)
         if name in ("extend", "extendleft"):
-            values = [args[0].unpack(tx)]
+            values = [self.and_items(tx, args[0].unpack(tx))]
         elif name == "rotate" or name == "insert":
             values[:1] = [slots.index(tx, arg) for arg in args[:1]]
         if name == "copy":

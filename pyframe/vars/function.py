@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.source import AttrSource, CellSource, FuncPartSource, SeqItemSource, Source
 from ..core.tracer import Tracer
-from . import arity, dunder
+from . import arity, dunder, growth
 from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, MethodVar, fold, make
 from .fields import FieldsVar
@@ -421,6 +421,7 @@ class BuiltinVar(HeldVar):
                 values, named = [value_of(arg) for arg in args], {key: value_of(arg) for key, arg in kwargs.items()}
             except NotConstant:
                 return tx.graph_break("unknown-c-function", f"{self.describe()} of values known only at run time")
+            tx.limit_size(growth.of_function(self.value, values), f"the result of {name}()")
             return fold(tx, self.value, *values, **named)
         return tx.graph_break("unknown-c-function", self.describe())
 

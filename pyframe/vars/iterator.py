@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import Raised, Var
-from .const import MethodVar, make
+from .const import STRING_METHODS, MethodVar, make
 
 Resume = Callable[[Tracer, Var, Var | None], Var | None]
 Call = tuple[Var, Sequence[Var], Mapping[str, Var]]
@@ -35,6 +35,7 @@ class IteratorVar(Var):
         return self
 
     def next_(self, tx: Tracer) -> Var | None:
+        tx.spend(1)
         item = None if self.done else self.step(tx)
         self.done = item is None
         return item
@@ -86,6 +87,33 @@ class ItemsIteratorVar(IteratorVar):
         cg.load_const(iter)
         rest = [] if self.done else self.items[self.position :]
         cg.call_top(lambda: cg.sequence("BUILD_LIST", rest))
+
+
+class KnownIteratorVar(ItemsIteratorVar):
+    """`iter()` of a range or text of which `value` is known: an item is made when it is asked for."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, owner: Var, value: Sequence[Any]) -> None:
+        super().__init__([], owner)
+        self.value = value
+        self.type = type(iter(value))
+
+    def _advance(self, tx: Tracer) -> Var | None:
+        try:
+            item = self.value[self.position]
+        except IndexError:
+            return None
+        self.position += 1
+        return make(item)
+
+
+def _iterate_text(tx: Tracer, text: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return KnownIteratorVar(text, text.constant())
+
+
+for _kind in (str, bytes):
+    STRING_METHODS[_kind, "__iter__"] = _iterate_text
 
 
 class ReversedVar(IteratorVar):

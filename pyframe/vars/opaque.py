@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import HeldVar
+from ..core.tracer import Tracer
+from . import dunder
+from .base import HeldVar, Var
 
 
 class OpaqueVar(HeldVar):
@@ -12,6 +14,15 @@ class OpaqueVar(HeldVar):
 
     def describe(self) -> str:
         return f"{self.source or 'a value'} of type {type(self.value).__qualname__}"
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        name = dunder.comparison(op)
+        own = getattr(type(self.value), name) is not getattr(object, name)
+        return self.unsupported(tx, f"comparing with {op}") if own else None
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        own = hasattr(type(self.value), dunder.name_of(op, reflected))
+        return self.unsupported(tx, f"operator {op}") if own else None
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)

@@ -11,7 +11,7 @@ from ..core.tracer import Tracer
 from . import slots
 from .base import Var
 from .const import FOLDED, ConstVar, fold, maker
-from .iterator import ItemsIteratorVar
+from .iterator import KnownIteratorVar
 from .sequence import SequenceVar
 
 
@@ -76,6 +76,7 @@ class RangeVar(SequenceVar):
     def contains(self, tx: Tracer, item: Var) -> bool:
         if type(slots.constant_or(item, self)) in FOLDED:
             return item.constant() in self.value
+        self._limit(tx)
         return super().contains(tx, item)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
@@ -86,37 +87,28 @@ class RangeVar(SequenceVar):
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         return None
 
+    def unpack(self, tx: Tracer) -> list[Var]:
+        self._limit(tx)
+        return list(self.items)
+
+    def _limit(self, tx: Tracer) -> None:
+        """All items are needed."""
+        tx.limit_size(-((self.value.start - self.value.stop) // self.value.step), "a range")
+
     def iterate(self, tx: Tracer) -> Var:
-        return RangeIteratorVar(self)
+        return KnownIteratorVar(self, self.value)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name in ("index", "count") and len(args) == 1 and type(slots.constant_or(args[0], self)) in FOLDED:
             return fold(tx, getattr(self.value, name), args[0].constant())
+        if name in ("index", "count"):
+            self._limit(tx)
         return super().call_method(tx, name, args, kwargs)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(range)
         parts = (self.value.start, self.value.stop, self.value.step)
         cg.call_top(*(lambda part=part: cg.load_const(part) for part in parts))
-
-
-class RangeIteratorVar(ItemsIteratorVar):
-    """`iter()` of a range."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, owner: RangeVar) -> None:
-        super().__init__([], owner)
-        self.value = owner.value
-        self.type = type(iter(owner.value))
-
-    def _advance(self, tx: Tracer) -> Var | None:
-        try:
-            item = self.value[self.position]
-        except IndexError:
-            return None
-        self.position += 1
-        return ConstVar(item)
 
 
 maker(range)(RangeVar)

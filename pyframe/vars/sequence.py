@@ -15,8 +15,6 @@ from .const import ConstVar, MethodVar, constants, fold, make, maker
 from .iterator import ItemsIteratorVar, ReversedVar
 from .text import Late, hash_of, late
 
-MOST_ITEMS = 1 << 16  # of a sequence made by repetition; a longer one is made for real
-
 
 class SequenceVar(Var):
     """Items known one by one.  `items` belongs to the Var; wrap guards length and type."""
@@ -92,9 +90,13 @@ class SequenceVar(Var):
     def repeated(self, tx: Tracer, count: Var) -> Sequence[Var]:
         """The items `count` times."""
         times = slots.index(tx, count)
-        if len(self.items) * times > MOST_ITEMS:
-            self.unsupported(tx, f"{times:,} times its items")
+        tx.limit_size(len(self.items) * times, f"a {self.type.__name__}")
         return self.items * times
+
+    def and_items(self, tx: Tracer, more: Sequence[Var]) -> Sequence[Var]:
+        """`more`, if it is not too much to be added."""
+        tx.limit_size(len(self.items) + len(more), f"a {self.type.__name__}")
+        return more
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self.items)
@@ -103,6 +105,7 @@ class SequenceVar(Var):
         return ConstVar(len(self.items))
 
     def contains(self, tx: Tracer, item: Var) -> bool:
+        tx.spend(len(self.items))
         return any(slots.equal(tx, each, item) for each in self.items)
 
     def iterate(self, tx: Tracer) -> Var:
@@ -114,7 +117,7 @@ class SequenceVar(Var):
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if op == "+" and not reflected:
             if isinstance(other, SequenceVar) and other.family is self.family:
-                return self.like([*self.items, *other.items])
+                return self.like([*self.items, *self.and_items(tx, other.items)])
         if op == "*" and slots.has_type(other, int):
             return self.like(self.repeated(tx, other))
         return None
@@ -124,6 +127,7 @@ class SequenceVar(Var):
             return None
         if op in ("==", "!=") and len(self.items) != len(other.items):
             return ConstVar(op == "!=")
+        tx.spend(len(self.items))
         for place, (a, b) in enumerate(zip(self.items, other.items, strict=False)):
             if slots.equal(tx, a, b):
                 continue
@@ -133,6 +137,8 @@ class SequenceVar(Var):
         return slots.compare(tx, op, ConstVar(len(self.items)), ConstVar(len(other.items)))
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name in ("index", "count"):
+            tx.spend(len(self.items))
         if name == "index" and args:
             for position in range(len(self.items))[slice(*(slots.index(tx, arg) for arg in args[1:]), None)]:
                 if position >= len(self.items):  # `__eq__` of an item made it shorter
@@ -227,7 +233,7 @@ class ListVar(SequenceVar):
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if op == "+=" and not reflected:
-            self.items.extend(other.unpack(tx))
+            self._extend(tx, other)
             self.changed(tx)
             return self
         if op == "*=" and not reflected and slots.has_type(other, int):
@@ -250,7 +256,7 @@ class ListVar(SequenceVar):
         self.items.append(item)
 
     def _extend(self, tx: Tracer, items: Var) -> None:
-        self.items.extend(items.unpack(tx))
+        self.items.extend(self.and_items(tx, items.unpack(tx)))
 
     def _insert(self, tx: Tracer, at: Var, item: Var) -> None:
         self.items.insert(slots.index(tx, at), item)
@@ -265,6 +271,7 @@ class ListVar(SequenceVar):
         self.items.reverse()
 
     def _remove(self, tx: Tracer, item: Var) -> None:
+        tx.spend(len(self.items))
         for place, each in enumerate(self.items):
             if slots.equal(tx, each, item):
                 del self.items[place]
@@ -285,6 +292,7 @@ class _SortKey:
         self.tx, self.var = tx, var
 
     def __lt__(self, other: _SortKey) -> bool:
+        self.tx.spend(1)
         return slots.compare(self.tx, "<", self.var, other.var).truth(self.tx)
 
 

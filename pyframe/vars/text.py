@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.tracer import Tracer
+from . import growth
 from .base import NotConstant, Var
 from .const import STRING_METHODS, ConstVar, fold
 
@@ -29,7 +30,9 @@ def format_of(tx: Tracer, var: Var, spec: Var) -> Var:
     if found is not None:
         return found
     if var.is_constant():
-        return fold(tx, format, var.constant(), _constant(tx, spec, "a format spec"))
+        words = _constant(tx, spec, "a format spec")
+        tx.limit_size(growth.widths(words), "a text")
+        return fold(tx, format, var.constant(), words)
     if _constant(tx, spec, "a format spec") == "":
         return str_of(tx, var)
     if var.python_type().__format__ is object.__format__:
@@ -91,18 +94,21 @@ def late(tx: Tracer, var: Var) -> Any:
 
 def _str_format(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
     values, named = [late(tx, arg) for arg in args], {key: late(tx, arg) for key, arg in kwargs.items()}
+    tx.limit_size(growth.formatted(template.constant(), [*values, *named.values()]), "a text")
     return fold(tx, str.format, template.constant(), *values, **named)
 
 
 def _str_format_map(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    return fold(tx, str.format_map, template.constant(), *(late(tx, arg) for arg in args))
+    values = [late(tx, arg) for arg in args]
+    tx.limit_size(growth.formatted(template.constant(), *values[:1]), "a text")
+    return fold(tx, str.format_map, template.constant(), *values)
 
 
 def _percent(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
     (arg,) = args
-    if arg.python_type() is tuple:
-        return fold(tx, _modulo, template.constant(), tuple(late(tx, item) for item in arg.unpack(tx)))
-    return fold(tx, _modulo, template.constant(), late(tx, arg))
+    values = tuple(late(tx, item) for item in arg.unpack(tx)) if arg.python_type() is tuple else late(tx, arg)
+    tx.limit_size(growth.BINARY["%"](template.constant(), values), "a text")
+    return fold(tx, _modulo, template.constant(), values)
 
 
 def _modulo(template: Any, values: Any) -> Any:
@@ -112,7 +118,10 @@ def _modulo(template: Any, values: Any) -> Any:
 def _join(tx: Tracer, separator: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
     items = args[0].unpack(tx)
     try:
-        return fold(tx, separator.constant().join, [item.constant() for item in items])
+        parts = [item.constant() for item in items]
+        text = separator.constant()
+        tx.limit_size(sum(map(growth.size_of, parts)) + len(text) * len(parts), "a text")
+        return fold(tx, text.join, parts)
     except NotConstant:
         return tx.graph_break("tensor-to-python", "str.join of a value known only at run time")
 

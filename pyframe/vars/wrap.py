@@ -41,6 +41,7 @@ from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
 from .instance import InstanceVar
 from .klass import ClassVar
+from .long import LongSequenceVar, LongVar
 from .mapping import DictVar
 from .marks import wrap_marked
 from .namedtuple import NamedTupleVar
@@ -135,6 +136,8 @@ def _list(tx: Any, value: Any, source: Source | None) -> Var:
         return _object(tx, value, source)
     tx.guard(source, "TYPE", type(value))
     tx.guard(source, "LEN", len(value))
+    if len(value) > tx.options.size_limit:
+        return LongSequenceVar(value, source)
     items = [tx.wrap(item, SeqItemSource(source, i) if source else None) for i, item in enumerate(value)]
     if isinstance(value, torch.Size):
         return SizeVar(items, source)
@@ -147,12 +150,20 @@ def _dict(tx: Any, value: Any, source: Source | None) -> Var:
     if type(value) not in (dict, collections.OrderedDict, collections.defaultdict):
         return _object(tx, value, source)
     tx.guard(source, "TYPE", type(value))
+    if len(value) > tx.options.size_limit:
+        return _long(tx, value, source)
     items = _items(tx, value, source)
     factory = None
     if isinstance(value, collections.defaultdict):
         factory = tx.wrap(value.default_factory, AttrSource(source, "default_factory") if source else None)
         factory = None if value.default_factory is None else factory
     return DictVar(items, source, type(value), factory)
+
+
+def _long(tx: Any, value: Any, source: Source | None) -> Var:
+    tx.guard(source, "TYPE", type(value))
+    tx.guard(source, "LEN", len(value))
+    return LongVar(value, source)
 
 
 def _items(tx: Any, value: dict[Any, Any], source: Source | None) -> dict[Any, Var]:
@@ -188,6 +199,8 @@ def _plain_named_tuple(cls: type) -> bool:
 def _set(tx: Any, value: Any, source: Source | None) -> Var:
     if type(value) not in (set, frozenset):
         return _object(tx, value, source)
+    if len(value) > tx.options.size_limit:
+        return _long(tx, value, source)
     if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
         tx.guard(source, "TYPE", type(value))
         return OpaqueVar(value, source)
@@ -272,6 +285,8 @@ def _equal(expected: Any, value: Any) -> bool:
 def _deque(tx: Any, value: Any, source: Source | None) -> Var:
     if type(value) is not collections.deque:
         return _object(tx, value, source)
+    if len(value) > tx.options.size_limit:
+        return _long(tx, value, source)
     tx.guard(source, "TYPE", type(value))
     tx.guard(source, "LEN", len(value))
     tx.guard(AttrSource(source, "maxlen") if source else None, "EQUALS", value.maxlen)
