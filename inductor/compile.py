@@ -12,16 +12,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from .aot.autograd import wrap
+from .aot.autograd import Captured, wrap
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
-from .aot.joint import module_tensors, to_joint
+from .aot.joint import to_joint
 from .aot.memory import output_of
 from .aot.partition import partition
 from .aot.random import seeded
@@ -46,14 +46,18 @@ from .schedule import print_schedule, schedule
 from .segments import cut, must_be_cut
 from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples
 from .stages import count, show
-from .template import Template, spec_at
+from .template import Template, spec_at, training_spec_at
+
+if TYPE_CHECKING:
+    from .aot.symbols import Sized
 
 
 @dataclass
 class CompileReport:
     """What became of a graph; found in its `meta["compile_report"]`. `seconds` by phase; `cache`: hit, miss or off.
 
-    `fallback`: why the graph runs with ATen operators, None where it was compiled.
+    `fallback`: why the graph runs with ATen operators, None where it was compiled. `apart`: why each of its sizes is
+    compiled for itself, None where it is not.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -61,6 +65,7 @@ class CompileReport:
     kernels: int = 0
     externs: int = 0
     fallback: str | None = None
+    apart: str | None = None
 
     def add(self, piece: CompileReport) -> None:
         """Take in what became of a piece of the graph."""
@@ -70,6 +75,7 @@ class CompileReport:
         self.kernels += piece.kernels
         self.externs += piece.externs
         self.fallback = self.fallback or piece.fallback
+        self.apart = self.apart or piece.apart
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -97,11 +103,12 @@ class Artifact:
 
 @dataclass(frozen=True)
 class TrainingArtifact:
-    """A compiled forward and backward as the cache keeps them."""
+    """A compiled forward and backward as the cache keeps them. `program`: of a graph for many sizes."""
 
     spec: TrainingSpec
     forward: Artifact
     backward: Artifact
+    program: Program | None = None
 
 
 def compile_fx(
@@ -122,7 +129,7 @@ def compile_fx(
         return Specialized(gm, again, symbolic_examples(gm, example_inputs), many)
     gm = without_known_masks(gm)
     try:
-        if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, example_inputs)):
+        if _records_gradients(gm, example_inputs):
             return _compile_training(gm, example_inputs, chosen, report)
         return _compile(gm, example_inputs, chosen, report)
     except (Unsupported, BuildError, OSError) as error:
@@ -142,9 +149,9 @@ def _compile_piece(
     return call
 
 
-def _tensors(gm: fx.GraphModule, inputs: Sequence[Any]) -> Iterator[torch.Tensor]:
-    yield from (x for x in inputs if isinstance(x, torch.Tensor))
-    yield from (value for _, value in attributes_of(gm))
+def _records_gradients(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)] + [value for _, value in attributes_of(gm)]
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def _compile(
@@ -231,27 +238,28 @@ def _compile_sizes(
     """`gm` compiled once for all sizes of which what has to be assumed is true. `varying` names the symbols in terms of
     which `examples` say what `inputs` are, and `hints` are their values. Unsupported where some part needs to know a
     size."""
-    from .aot.symbols import Symbols, fake_inputs, with_sizes  # sympy is loaded by its first use only
+    from .aot.symbols import Sized, Symbols, alike, fake_inputs  # sympy is loaded by its first use only
 
     report = gm.meta["compile_report"] = CompileReport()
     gm = without_known_masks(gm)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(gm, inputs)):
-        raise Unsupported("gradients")
-    symbols = Symbols()
-    given = {key: symbols.symbol(name, hints[name], SPECIAL) for key, name in varying.items()} | dict(constants)
-    fakes = fake_inputs(symbols, given, examples, inputs)
+    symbols, training = Symbols(), _records_gradients(gm, inputs)
+    # autograd would express a size by others where a loss takes a * b == c * d for granted
+    twins = alike(varying, hints, examples) if training else {}
+    given = symbols.all(varying, hints, SPECIAL, twins) | dict(constants)
+    sized = Sized(symbols, fake_inputs(symbols, given, examples, inputs), hints)
+    if training:
+        return _train_sizes(gm, inputs, sized, options, report)
     with report.phase("cache"):
-        named = attributes_of(gm)
-        key = graph_key(gm, list(map(symbols.value, fakes)), named, hints) if options.cache else None
+        key = graph_key(gm, sized.known, attributes_of(gm), hints) if options.cache else None
         artifact = _load(key, report)
     if artifact is None:
         with light_torch:
             with report.phase("aot"):
-                aten = to_aten(gm, fakes, decompositions())
+                aten = to_aten(gm, sized.fakes, decompositions())
             with report.phase("passes"):
                 seeded(aten.graph)
                 graph = run_passes(aten.graph, aten.shared)
-                with_sizes(graph, symbols)
+                sized.settle(graph)
         artifact = _generate_aten(graph, aten.shared, aten.structure, report)
         artifact = replace(artifact, program=symbols.program())
         _store(key, artifact, report)
@@ -261,50 +269,89 @@ def _compile_sizes(
     return Template(artifact.program, lambda values: _plan(gm, artifact, spec_at(artifact.spec, values), addresses))
 
 
+# ---- training
+
+
 def _compile_training(
     gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
 ) -> Callable[..., Any]:
+    captured = Captured.of(gm, inputs)
+    artifact = _training_artifact(captured, inputs, options, report)
+    forward, backward = (_half_plan(half.spec, _build(half, report)) for half in (artifact.forward, artifact.backward))
+    return wrap(captured, artifact.spec, forward, backward)
+
+
+def _train_sizes(
+    gm: fx.GraphModule, inputs: Sequence[Any], sized: Sized, options: CompileOptions, report: CompileReport
+) -> Template:
+    """The same for all sizes of which what has to be assumed is true."""
+    captured = Captured.of(gm, inputs)
+    artifact = _training_artifact(captured, inputs, options, report, sized)
+    kernels = [_build(half, report) for half in (artifact.forward, artifact.backward)]
+
+    def make(values: Mapping[str, int]) -> Callable[..., Any]:
+        specs = (spec_at(half.spec, values) for half in (artifact.forward, artifact.backward))
+        return wrap(captured, training_spec_at(artifact.spec, values), *map(_half_plan, specs, kernels))
+
+    return Template(artifact.program, make)
+
+
+def _training_artifact(
+    captured: Captured, inputs: Sequence[Any], options: CompileOptions, report: CompileReport,
+    sized: Sized | None = None,
+) -> TrainingArtifact:
     with report.phase("cache"):
-        key = training_key(gm, inputs, *module_tensors(gm, inputs)) if options.cache else None
+        known, hints = (sized.known, sized.hints) if sized else (inputs, None)
+        named = captured.attributes, captured.names
+        key = training_key(captured.gm, inputs, *named, known, hints) if options.cache else None
         artifact = _load(key, report)
     if artifact is None:
-        artifact = _generate_training(gm, inputs, report)
+        artifact = _generate_training(captured.gm, inputs, report, sized)
         _store(key, artifact, report)
     else:
         _show_code(artifact.forward)
         _show_code(artifact.backward)
-    return wrap(gm, inputs, artifact.spec, _half_plan(artifact.forward, report), _half_plan(artifact.backward, report))
+    return artifact
 
 
-def _generate_training(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> TrainingArtifact:
-    with report.phase("joint"):
-        joint = to_joint(gm, inputs, training_decompositions())
-    with report.phase("passes"):
+def _generate_training(
+    gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, sized: Sized | None
+) -> TrainingArtifact:
+    with light_torch, report.phase("joint"):
+        joint = to_joint(gm, inputs, training_decompositions(), sized and sized.fakes)
+    with light_torch, report.phase("passes"):
         seeded(joint.graph)
         run_joint_passes(joint.graph)
-    with report.phase("partition"):
+    with light_torch, report.phase("partition"):
         halves = partition(joint)
         spec = describe(joint, halves)
-    forward = _generate_half(halves.forward, report)
+    forward = _generate_half(halves.forward, report, sized)
     with ThreadPoolExecutor(1) as pool:  # the forward is built while the backward is generated
         building = pool.submit(_kernels, forward)
-        backward = _generate_half(halves.backward, report, release=True)
+        backward = _generate_half(halves.backward, report, sized, release=True)
         with report.phase("build"):
             _kernels(backward)
             building.result()
-    return TrainingArtifact(spec, forward, backward)
+    if sized is None:
+        return TrainingArtifact(spec, forward, backward)
+    return TrainingArtifact(sized.data(spec), forward, backward, sized.symbols.program())
 
 
-def _generate_half(half: fx.GraphModule, report: CompileReport, release: bool = False) -> Artifact:
-    with report.phase("passes"):
+def _generate_half(
+    half: fx.GraphModule, report: CompileReport, sized: Sized | None, release: bool = False
+) -> Artifact:
+    with light_torch, report.phase("passes"):
         biases_apart(half)
+        shared = separate_results(half)
+        if sized is not None:
+            sized.settle(half)
     _, structure = pytree.tree_flatten([0] * len(output_of(half.graph).args[0]))
-    return _generate_aten(half, separate_results(half), structure, report, release, training=True)
+    return _generate_aten(half, shared, structure, report, release, training=True)
 
 
-def _half_plan(artifact: Artifact, report: CompileReport) -> Callable[..., Any]:
-    otherwise = RunOtherwise(artifact.spec)
-    otherwise.plan = make_plan(artifact.spec, _build(artifact, report), form="list", fallback=otherwise)
+def _half_plan(spec: PlanSpec, addresses: list[Any]) -> Callable[..., Any]:
+    otherwise = RunOtherwise(spec)
+    otherwise.plan = make_plan(spec, addresses, form="list", fallback=otherwise)
     return otherwise.plan
 
 

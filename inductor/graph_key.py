@@ -39,21 +39,25 @@ def graph_key(
 
 
 def training_key(
-    gm: fx.GraphModule, inputs: Sequence[Any], attributes: Sequence[torch.Tensor], names: Mapping[str, int]
+    gm: fx.GraphModule, inputs: Sequence[Any], attributes: Sequence[torch.Tensor], names: Mapping[str, int],
+    known: Sequence[Any] | None = None, hints: Mapping[str, int] | None = None,
 ) -> str | None:
     """Like `graph_key` for a graph with its gradients; `attributes` and `names` as `aot.joint.module_tensors` gives.
 
-    What autograd sees of the inputs is part of it, and which of them share memory.
+    What autograd sees of the inputs is part of it, and which of them share memory. `known`: their metadata, if sizes
+    vary.
     """
     primals = (*inputs, *attributes)
+    tensors = [x for x in primals if isinstance(x, torch.Tensor)]
     try:
-        parts = [_process(), str(torch.is_autocast_cache_enabled()), str(len(inputs))]
-        parts += [f"{_metadata(x)} {x.requires_grad} {x.is_leaf} {x.storage_offset()}" for x in primals]
+        parts = [_process(), repr(hints), str(torch.is_autocast_cache_enabled()), str(len(inputs))]
+        parts += map(_metadata, (*(known or inputs), *attributes))
+        parts += [f"{x.requires_grad} {x.is_leaf} {x.storage_offset()}" for x in tensors]
         parts += [f"{name}: {i}" for name, i in names.items()]
         parts += _nodes(gm, set(names))
     except _NoKey:
         return None
-    storages = [x.untyped_storage()._cdata for x in primals]
+    storages = [x.untyped_storage()._cdata for x in tensors]
     sharing = [storages.index(x) for x in storages]
     return content_key("training", _source_hash(), repr(sharing), *parts)
 

@@ -16,6 +16,7 @@ from torch import fx
 
 from .errors import Unsupported
 from .numbers import Numbers
+from .stages import count, show
 from .template import Template
 
 MOST_SIZES = 32  # beyond so many compilations for one size, a new size runs the graph as it is
@@ -89,6 +90,7 @@ class Specialized:
         self.ready: dict[Any, Callable[..., Any]] = {}
         self.templates: dict[Any, list[Template]] = {}
         self.compiled = 0  # for one size each
+        self.apart: str | None = None  # why
         self.numbers: Numbers | None = None
         self.sizes: Sizes | None = None
 
@@ -130,8 +132,10 @@ class Specialized:
         return call
 
     def _report(self, compiled: fx.GraphModule) -> None:
-        if compiled is not self.gm and "compile_report" in compiled.meta:
-            self.gm.meta["compile_report"] = compiled.meta["compile_report"]
+        report = compiled.meta.get("compile_report")
+        if report is not None:
+            report.apart = self.apart
+            self.gm.meta["compile_report"] = report
 
     def _of_sizes(
         self, args: Sequence[Any], tensors: list[torch.Tensor], fixed: list[Any]
@@ -155,11 +159,15 @@ class Specialized:
             gm = self.gm if self.numbers is None else self.numbers.fix(fixed)
             try:
                 template = self.compile_sizes(gm, varying, values, constants, examples, inputs)
-            except Unsupported:
+            except Unsupported as error:
                 self.compile_sizes = None
+                self.apart = str(error)
+                count("graphs_per_size")
+                show("sizes", f"a graph is compiled for each size: {error}")
                 return None
             self._report(gm)
             known.insert(0, template)
+            show("sizes", f"compiled for all sizes of which so much is assumed: {template.program}")
         call, ints = template.at(values), [x for x in inputs if type(x) is int]
         return (lambda *given: call(*given, *ints)) if ints else call
 

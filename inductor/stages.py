@@ -10,7 +10,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-STAGES = ("ir", "schedule", "code", "cache")
+STAGES = ("sizes", "ir", "schedule", "code", "cache")
 _SUFFIX = {"code": "cpp"}
 _numbers = itertools.count()
 
@@ -35,7 +35,8 @@ _counts: MutableMapping[str, Any] = collections.Counter()
 
 def set_sink(sink: Callable[..., None], counts: MutableMapping[str, Any]) -> None:
     """Sends every stage to `sink(stage, message, *args)`; a message may be a function of `args` that makes the text.
-    What is counted goes to `counts`: graphs found in the cache and not found, kernels."""
+    What is counted goes to `counts`: graphs found in the cache and not found, kernels, graphs that
+    are compiled for each size."""
     global _sink, _counts
     _sink, _counts = sink, counts
 

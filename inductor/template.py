@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .ir.size import Program, settled
+from .aot.training_spec import TrainingSpec
+from .ir.settle import settled
+from .ir.size import Program
 from .runtime.arena import plan_arena
 from .runtime.plan_spec import Arena, PlanSpec, Slot, Step
 
@@ -40,3 +42,9 @@ def spec_at(spec: PlanSpec, values: Mapping[str, int]) -> PlanSpec:
         return replace(step, offset=offsets[step.buf]) if isinstance(step, Slot) else step
 
     return replace(spec, steps=tuple(map(placed, spec.steps)), ranges=())
+
+
+def training_spec_at(spec: TrainingSpec, values: Mapping[str, int]) -> TrainingSpec:
+    """The same for what is known of a forward and its backward."""
+    settled_spec = settled(replace(spec, structure=None), values)
+    return replace(settled_spec, structure=spec.structure)

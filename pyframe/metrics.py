@@ -17,6 +17,7 @@ def clear() -> None:
         cache_hits=0,
         cache_misses=0,
         kernels=0,
+        graphs_per_size=0,
     )
 
 

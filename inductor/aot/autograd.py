@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,22 +37,34 @@ def compile_training(
     joint = to_joint(gm, inputs, decompositions)
     halves = partition(joint)
     spec = describe(joint, halves)
-    return wrap(gm, inputs, spec, compile_graph(halves.forward), compile_graph(halves.backward))
+    return wrap(Captured.of(gm, inputs), spec, compile_graph(halves.forward), compile_graph(halves.backward))
 
 
-def wrap(
-    gm: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], spec: TrainingSpec, forward: Compiled, backward: Compiled
-) -> Callable[..., Any]:
+@dataclass(frozen=True)
+class Captured:
+    """A graph of `count` inputs with the tensors of its module, as `module_tensors` gives them."""
+
+    gm: torch.fx.GraphModule
+    count: int
+    attributes: tuple[torch.Tensor, ...]
+    names: Mapping[str, int]
+
+    @staticmethod
+    def of(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Captured:
+        return Captured(gm, len(inputs), *module_tensors(gm, inputs))
+
+
+def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Compiled) -> Callable[..., Any]:
     """The run-time half of `compile_training`: what is done at each call around the two compiled graphs.
 
     `forward` may raise Refused.
     """
-    attributes, names = module_tensors(gm, inputs)
+    gm, attributes = captured.gm, captured.attributes
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         forward = _without_autocast(forward)
     if spec.tangents:
         # less than Function.apply: no wrappers of function transforms come this far
-        function = _make_function(spec, forward, backward, Rerun(gm, names, spec, inputs))
+        function = _make_function(spec, forward, backward, Rerun(gm, captured.names, spec, captured.count))
         apply = super(torch.autograd.Function, function).apply
     else:
         apply = _no_gradient(spec, forward)

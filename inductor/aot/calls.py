@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,8 +33,17 @@ def value_of(target: Any, args: Any, kwargs: Any) -> Any:
 def call(graph: fx.Graph, target: Any, *args: Any, like: fx.Node | None = None, **kwargs: Any) -> fx.Node:
     """A new node at the graph's insertion point, its fake result computed; notes on its origin are those of `like`, as
     is the one that a joint graph has on which of its nodes are the backward's."""
-    node = graph.call_function(target, args, kwargs)
+    node = graph.call_function(target)
+    node.args, node.kwargs = args, kwargs  # fx warns of symbols among the arguments of new nodes
     if like is not None:
         node.meta |= {k: v for k, v in like.meta.items() if k in _ORIGIN}
     node.meta["val"] = value_of(target, args, kwargs)
     return node
+
+
+def copied(graph: fx.Graph, node: fx.Node, copy_of: Callable[[fx.Node], fx.Node]) -> fx.Node:
+    """A copy of a node of another graph, as `Graph.node_copy`, whatever symbols are among its arguments."""
+    copy = graph.create_node(node.op, node.target, name=node.name, type_expr=node.type)
+    copy.args, copy.kwargs = fx.map_arg((node.args, node.kwargs), copy_of)
+    copy.meta = dict(node.meta)
+    return copy

@@ -52,24 +52,28 @@ class JointGraph:
 
 def to_joint(
     gm: torch.fx.GraphModule,
-    inputs: Sequence[torch.Tensor],
+    inputs: Sequence[Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    known: Sequence[Any] | None = None,
 ) -> JointGraph:
     """Traces `gm` and its gradients on fake copies of `inputs`; inputs are left as they are.
 
-    Random operators are not decomposed: their numbers are eager's. NotFunctional where the graph has to run as it is,
-    among others where eager raises an error.
+    `known`: the fake copies, with symbols for sizes that vary and for ints. Numbers are no nodes of the graph then, but
+    stand in arguments and results as symbols, which forward and backward know without being told. Random operators are
+    not decomposed: their numbers are eager's. NotFunctional where the graph has to run as it is, among others where
+    eager raises an error.
     """
-    if not all(isinstance(x, torch.Tensor) for x in inputs):
+    if known is None and not all(isinstance(x, torch.Tensor) for x in inputs):
         raise NotFunctional("an input is not a tensor")
     attributes, names = module_tensors(gm, inputs)
-    mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or fake_mode()
+    given = (*(known or inputs), *attributes)
+    mode = next((x.fake_mode for x in given if isinstance(x, FakeTensor)), None) or fake_mode()
     primals = (*inputs, *attributes)
-    fakes = [x if isinstance(x, FakeTensor) else mode.from_tensor(x) for x in primals]
+    fakes = [mode.from_tensor(x, static_shapes=True) if _is_real(x) else x for x in given]
     table = {op: fn for op, fn in (decompositions or {}).items() if not is_random(op)}
-    trace = _Trace(gm, len(inputs), names, [(x.requires_grad, x.is_leaf) for x in primals])
+    trace = _Trace(gm, len(inputs), names, [_grad_state(x) for x in primals])
     with _tracing(), mode:
-        bare = [x.detach() for x in fakes]
+        bare = [x.detach() if isinstance(x, torch.Tensor) else x for x in fakes]
         try:
             graph = make_fx(trace, decomposition_table=table)(*bare)
         except RuntimeError as error:
@@ -77,12 +81,17 @@ def to_joint(
     if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mkldnn_rnn_layer.default):
         # traced as inference: the workspace that its backward needs has a size that only the operator knows
         raise NotFunctional("gradients of an LSTM on the CPU are oneDNN's own")
+    if known is not None:
+        _numbers_inline(graph)
     finals = trace.finals
     writes = tuple(i for i, _ in finals.written)
-    _refuse_shared_writes(bare, {*writes, *(i for i, _ in finals.assigned)})
+    _refuse_shared_writes(primals, {*writes, *(i for i, _ in finals.assigned)})
     tidy(graph, [InputState.of(x) for x in finals.returned], writes)
     tangents = tuple(node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")[len(primals) :])
-    permanent = tuple(i >= len(inputs) or (x.requires_grad and x.is_leaf) for i, x in enumerate(primals))
+    permanent = tuple(
+        i >= len(inputs) or not isinstance(x, torch.Tensor) or (x.requires_grad and x.is_leaf)
+        for i, x in enumerate(primals)
+    )
     return JointGraph(
         graph,
         attributes,
@@ -97,15 +106,34 @@ def to_joint(
     )
 
 
-def _refuse_shared_writes(fakes: Sequence[torch.Tensor], indices: set[int]) -> None:
-    owners = [storage_of(x) for x in fakes]
+def _is_real(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and not isinstance(x, FakeTensor)
+
+
+def _grad_state(x: Any) -> tuple[bool, bool]:
+    return (x.requires_grad, x.is_leaf) if isinstance(x, torch.Tensor) else (False, True)
+
+
+def _numbers_inline(gm: torch.fx.GraphModule) -> None:
+    """Replaces the nodes that are numbers by the numbers."""
+
+    def number(node: torch.fx.Node) -> Any:
+        value = node.meta.get("val")
+        return value if isinstance(value, torch.SymInt | torch.SymFloat) else node
+
+    for node in gm.graph.nodes:
+        if any(number(x) is not x for x in node.all_input_nodes):
+            node.args, node.kwargs = torch.fx.map_arg((node.args, node.kwargs), number)
+    gm.graph.eliminate_dead_code()
+
+
+def _refuse_shared_writes(primals: Sequence[Any], indices: set[int]) -> None:
+    owners = [storage_of(x) for x in primals]
     if any(owners.count(owners[i]) > 1 for i in indices):
         raise NotFunctional("an input that is written shares memory with another")
 
 
-def module_tensors(
-    gm: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]
-) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
+def module_tensors(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
     """The tensors of the module, once each, and where each of their names finds its tensor among the primals."""
     index = {id(x): i for i, x in enumerate(inputs)}
     values: list[torch.Tensor] = []
@@ -160,11 +188,9 @@ class _NonLeaf(torch.autograd.Function):
 class _LinedRun(GraphRun):
     """A run after which autograd's nodes know the user's line: what they compute in the backward is marked with it."""
 
-    def __init__(
-        self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor], primals: Sequence[torch.Tensor]
-    ) -> None:
+    def __init__(self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor], primals: Sequence[Any]) -> None:
         super().__init__(gm, state)
-        self.seen: set[Any] = {x.grad_fn for x in primals} | {None}
+        self.seen: set[Any] = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)} | {None}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
@@ -189,21 +215,22 @@ class _Trace:
     ) -> None:
         self.gm, self.count, self.names, self.grads = gm, count, names, grads
 
-    def __call__(self, *bare: torch.Tensor) -> list[Any]:
-        leaves = [torch._to_functional_tensor(x) for x in bare]
+    def __call__(self, *bare: Any) -> list[Any]:
+        leaves = [torch._to_functional_tensor(x) if isinstance(x, torch.Tensor) else x for x in bare]
         torch._enable_functionalization(reapply_views=True)
         try:
             return self._joint(leaves)
         finally:
             torch._disable_functionalization()
 
-    def _joint(self, leaves: list[torch.Tensor]) -> list[Any]:
+    def _joint(self, leaves: list[Any]) -> list[Any]:
         primals = []
         for x, (requires_grad, is_leaf) in zip(leaves, self.grads):
-            x.requires_grad_(requires_grad)
+            if requires_grad:
+                x.requires_grad_()
             primals.append(x if is_leaf else _NonLeaf.apply(x))
         state = {name: primals[i] for name, i in self.names.items()}
-        before = [InputState.of(x) for x in primals]
+        before = [InputState.of(x) if isinstance(x, torch.Tensor) else None for x in primals]
         result = _LinedRun(self.gm, state, primals).run(*primals[: self.count])
         values, structure = pytree.tree_flatten(result)
         finals = self.finals = classify(values, structure, primals, before)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 import torch.fx
 
-from .calls import call
+from .calls import call, copied
 from .functionalize import NotFunctional
 from .joint import JointGraph
 from .maxflow import INFINITE, Network
@@ -266,8 +266,12 @@ def _too_wide(early: list[Node]) -> set[Node]:
 
 
 def _bytes(x: Node) -> int:
+    """Of a value, and of the size compiled for where sizes vary."""
     val = x.meta.get("val")
-    return val.numel() * val.element_size() if isinstance(val, torch.Tensor) else 0
+    if not isinstance(val, torch.Tensor):
+        return 0
+    count = val.numel()
+    return (count.node.hint if isinstance(count, torch.SymInt) else count) * val.element_size()
 
 
 def _forward(joint: JointGraph, plan: _Plan, kept: list[Node]) -> torch.fx.GraphModule:
@@ -278,7 +282,7 @@ def _forward(joint: JointGraph, plan: _Plan, kept: list[Node]) -> torch.fx.Graph
     copies: dict[Node, Node] = {}
     for node in plan.graph.nodes:
         if node in plan.position or (node in wanted and node.op != "output"):
-            copies[node] = graph.node_copy(node, copies.__getitem__)
+            copies[node] = copied(graph, node, copies.__getitem__)
     for target, value in written:
         call(graph, aten.copy_.default, copies[target], copies[value])
     graph.output([copies[x] for x in (*plan.returned, *kept)])
@@ -310,6 +314,6 @@ def _emit(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> None:
         if stack[-1] in copies or not missing:
             last = stack.pop()
             if last not in copies:
-                copies[last] = graph.node_copy(last, copies.__getitem__)
+                copies[last] = copied(graph, last, copies.__getitem__)
         else:
             stack.extend(missing)

@@ -22,7 +22,7 @@ aten = torch.ops.aten
 Node = torch.fx.Node
 
 _LIBRARY = torch.library.Library("pyframe", "FRAGMENT")
-_LIBRARY.define("random_bits(Tensor seeds, int which, int[] size) -> Tensor")
+_LIBRARY.define("random_bits(Tensor seeds, int which, SymInt[] size) -> Tensor")
 
 
 def _bits(seeds: torch.Tensor, which: int, size: Sequence[int]) -> torch.Tensor:

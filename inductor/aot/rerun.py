@@ -23,18 +23,12 @@ _warned: list[bool] = []
 class Rerun:
     """Gradients that are differentiable themselves. RuntimeError where the forward cannot be run again as it was."""
 
-    def __init__(
-        self, gm: torch.fx.GraphModule, names: Mapping[str, int], spec: TrainingSpec, inputs: Sequence[torch.Tensor]
-    ) -> None:
-        self.gm, self.names, self.origins, self.count = gm, names, spec.origins, len(inputs)
+    def __init__(self, gm: torch.fx.GraphModule, names: Mapping[str, int], spec: TrainingSpec, count: int) -> None:
+        self.gm, self.names, self.origins, self.count = gm, names, spec.origins, count
         self.writes, self.hindrance, self.devices = spec.writes, spec.rerunning.hindrance, spec.rerunning.devices
         saved = set(spec.saved.inputs)
         self.watched = [i for i in spec.rerunning.needed if i not in saved]  # saved ones are watched by autograd
-        self.loose = [
-            i
-            for i in spec.rerunning.temporary
-            if i not in saved and inputs[i].numel() * inputs[i].element_size() >= _LARGE
-        ]
+        self.loose = [i for i, nbytes in spec.rerunning.temporary if i not in saved and nbytes >= _LARGE]
         self.autocast = [
             (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
         ]

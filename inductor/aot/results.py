@@ -81,7 +81,7 @@ class Finals:
 
 
 def classify(
-    values: Sequence[Any], structure: pytree.TreeSpec, primals: Sequence[torch.Tensor], before: Sequence[InputState]
+    values: Sequence[Any], structure: pytree.TreeSpec, primals: Sequence[Any], before: Sequence[InputState | None]
 ) -> Finals:
     """Sorts the results `values` of a run on functional `primals`. NotFunctional where no rule here fits."""
     written, assigned = _writes(primals, before)
@@ -112,10 +112,12 @@ def classify(
     )
 
 
-def _writes(primals: Sequence[torch.Tensor], before: Sequence[InputState]) -> tuple[list[int], list[int]]:
+def _writes(primals: Sequence[Any], before: Sequence[InputState | None]) -> tuple[list[int], list[int]]:
     """The inputs written unseen by autograd, and those written differentiably."""
     written, assigned = [], []
     for i, (x, old) in enumerate(zip(primals, before)):
+        if old is None:  # a number
+            continue
         now = InputState.of(x)
         if (now.size, now.stride) != (old.size, old.stride) or torch._functionalize_was_storage_changed(x):
             raise NotFunctional("the metadata of an input is changed in place")

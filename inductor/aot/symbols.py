@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -14,7 +16,9 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
-from ..ir.size import AnySize, Program, SizeEnv
+from ..ir.real import AnyReal, Real
+from ..ir.settle import replaced
+from ..ir.size import AnySize, Program, SizeEnv, named
 from ..ir.sized import SizedTensor
 from .fake import fake_mode
 from .shape_env import LightShapeEnv, Named
@@ -37,6 +41,19 @@ class Symbols:
             symbol = self.shapes.create_symbol(value, Named(name), DimDynamic.DYNAMIC)
         self._of[symbol] = self.sizes.symbol(name, value, least)
         return self.shapes.create_symintnode(symbol, hint=value)
+
+    def all(
+        self, names: Mapping[Any, str], values: Mapping[str, int], least: int, twins: Mapping[str, str]
+    ) -> dict[Any, torch.SymInt]:
+        """A SymInt for each key of `names`. A symbol with a twin is assumed to be that one, which comes before it."""
+        made: dict[str, torch.SymInt] = {}
+        for name in names.values():
+            if name in twins:
+                made[name] = made[twins[name]]
+                self.sizes.assume("==", self.sizes.symbol(name, values[name], least), named(twins[name], self.sizes))
+            else:
+                made[name] = self.symbol(name, values[name], least)
+        return {key: made[name] for key, name in names.items()}
 
     # ---- torch's numbers as Sizes
 
@@ -61,9 +78,20 @@ class Symbols:
             return known[1]
         if isinstance(value, tuple | list):
             return type(value)(map(self.value, value))
-        if isinstance(value, torch.SymFloat | torch.SymBool):
-            return UNSAYABLE
-        return self.size(value)
+        if isinstance(value, torch.SymFloat):
+            return self._real(self.shapes.simplify(value.node.expr))
+        return UNSAYABLE if isinstance(value, torch.SymBool) else self.size(value)
+
+    def _real(self, expr: Any) -> AnyReal:
+        if isinstance(expr, sympy.Float):
+            return float(expr)
+        if expr.is_integer:
+            return self._size(expr)
+        rule, *more = _REAL_RULES.get(type(expr).__name__, ("",))
+        if not rule:
+            raise Unsupported(f"a number that is {expr}")
+        args = [*map(self._real, expr.args), *more]
+        return functools.reduce(lambda a, b: Real(rule, (a, b)), args) if len(args) > 1 else Real(rule, tuple(args))
 
     def program(self) -> Program:
         """What the compiled graph assumes of its sizes: found while it was traced, and while it was lowered."""
@@ -98,6 +126,13 @@ _RULES: dict[str, Callable[[list[Any]], AnySize]] = {
 }  # fmt: skip
 
 
+# an op of the loop IR, and what follows the arguments
+_REAL_RULES: dict[str, tuple[Any, ...]] = {
+    "IntTrueDiv": ("div",), "FloatTrueDiv": ("div",), "Mul": ("mul",), "Add": ("add",), "FloatPow": ("pow",),
+    "ToFloat": ("mul", 1.0), "OpaqueUnaryFn_sqrt": ("sqrt",),
+}  # fmt: skip
+
+
 def _evaluated(expr: Any, of: Callable[[Any], Any]) -> Any:
     """A sympy expression computed of its parts, each as `of` says. Unsupported for a symbol that `of` does not know."""
     if isinstance(expr, sympy.Integer):
@@ -122,10 +157,11 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class _Unsayable:
-    """Stands for a value that is a float or a truth of sizes: nothing can be lowered with it."""
+    """Stands for a value that is a truth of sizes: nothing can be lowered with it."""
 
 
 UNSAYABLE = _Unsayable()
+SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 
 def with_sizes(gm: fx.GraphModule, symbols: Symbols) -> None:
@@ -133,8 +169,47 @@ def with_sizes(gm: fx.GraphModule, symbols: Symbols) -> None:
     for node in gm.graph.nodes:
         if "val" in node.meta:
             node.meta["val"] = symbols.value(node.meta["val"])
-        if any(isinstance(x, torch.SymInt) for x in pytree.tree_leaves((node.args, node.kwargs))):
-            node.args, node.kwargs = pytree.tree_map_only(torch.SymInt, symbols.size, (node.args, node.kwargs))
+        if any(isinstance(x, SYMBOLIC) for x in pytree.tree_leaves((node.args, node.kwargs))):
+            node.args, node.kwargs = pytree.tree_map_only(SYMBOLIC, symbols.value, (node.args, node.kwargs))
+
+
+@dataclass(frozen=True)
+class Sized:
+    """The inputs of a compilation for many sizes. `fakes`: fake tensors and SymInts; `hints`: the symbols' values."""
+
+    symbols: Symbols
+    fakes: Sequence[Any]
+    hints: Mapping[str, int]
+
+    @property
+    def known(self) -> list[Any]:
+        """The inputs in Sizes."""
+        return list(map(self.symbols.value, self.fakes))
+
+    def settle(self, gm: fx.GraphModule) -> None:
+        """What the nodes of a traced graph say of their values, in Sizes."""
+        with_sizes(gm, self.symbols)
+
+    def data(self, x: Any) -> Any:
+        """A structure of plain data with Sizes for its SymInts."""
+        return replaced(x, SYMBOLIC, self.symbols.value)
+
+
+def alike(names: Mapping[Any, str], values: Mapping[str, int], examples: Sequence[Any]) -> dict[str, str]:
+    """For symbols that look like the same size, batches of one length say, the first such symbol: they have the same
+    value now, and are dimensions of the same number."""
+    found: dict[str, str] = {}
+    places: dict[str, set[int]] = {name: set() for name in names.values()}
+    for x in examples:
+        for d, n in enumerate(x.shape if isinstance(x, torch.Tensor) else ()):
+            if isinstance(n, torch.SymInt) and n.node.expr in names:
+                places[names[n.node.expr]].add(d)
+    for k, name in enumerate(places):
+        for first in list(places)[:k]:
+            if first not in found and values[first] == values[name] and places[first] & places[name]:
+                found[name] = first
+                break
+    return found
 
 
 def fake_inputs(

@@ -43,18 +43,19 @@ class Rerunning:
     """How the captured graph is run once more for a second derivative.
 
     `hindrance`: why it cannot be. `needed`: the primals that decide on its results and gradients. `temporary`: those
-    that may not outlive the call. `devices`: where random numbers are drawn, the CPU as an empty tuple.
+    that may not outlive the call, with their bytes. `devices`: where random numbers are drawn, the CPU as an empty
+    tuple.
     """
 
     hindrance: str | None
     needed: tuple[int, ...]
-    temporary: tuple[int, ...]
+    temporary: tuple[tuple[int, int], ...]
     devices: tuple[tuple[torch.device, ...], ...]
 
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """Primals are the inputs and then the module's tensors.
+    """Primals are the inputs and then the module's tensors. Of a graph for many sizes, sizes are Sizes.
 
     `results`, `structure`, `writes`, `assigned`, `origins`: as in JointGraph. `views`: the returned tensors that the
     forward makes as views.
@@ -127,8 +128,9 @@ def _rerunning(joint: JointGraph) -> Rerunning:
         if is_random(node.target) and hindrance is None:
             device = pytree.tree_leaves(node.meta["val"])[0].device
             devices[() if device.type == "cpu" else (device,)] = None
-    temporary = tuple(i for i, permanent in enumerate(joint.permanent) if not permanent)
-    return Rerunning(hindrance, tuple(needed), temporary, tuple(devices))
+    vals = [node.meta["val"] for node in _inputs(joint, len(gradients))]
+    temporary = [(i, vals[i].numel() * vals[i].element_size()) for i, stays in enumerate(joint.permanent) if not stays]
+    return Rerunning(hindrance, tuple(needed), tuple(temporary), tuple(devices))
 
 
 def _inputs(joint: JointGraph, count: int) -> list[torch.fx.Node]:

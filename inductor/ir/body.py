@@ -11,6 +11,7 @@ import torch
 
 from .handler import Handler, ops
 from .ops import OPS
+from .real import Real
 from .size import AnySize, Size
 from .symbolic import Expr, Index, Sym, symbol
 
@@ -131,9 +132,11 @@ class TracingHandler(Handler):
     def reduction(self, dtype: torch.dtype, kind: str, value: Ref) -> Ref:  # noqa: D102
         return self.record("reduction", (kind, value), dtype)
 
-    def constant(self, value: bool | int | float | Size, dtype: torch.dtype) -> Ref:  # noqa: D102
+    def constant(self, value: bool | int | float | Size | Real, dtype: torch.dtype) -> Ref:  # noqa: D102
         if isinstance(value, Size):
             return self.index_expr(value, dtype)
+        if isinstance(value, Real):
+            return self.to_dtype(value.traced(), dtype)
         if dtype.is_floating_point:
             value = float(value)
         elif dtype == torch.bool:

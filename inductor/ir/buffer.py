@@ -11,18 +11,30 @@ import torch
 import torch.fx as fx
 
 from .body import LoopBody
+from .size import same
 from .symbolic import Index
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
-    """How a tensor lies in its buffer; strides and offset count elements."""
+    """How a tensor lies in its buffer; strides and offset count elements. Layouts are equal if they are known to be."""
 
     device: torch.device
     dtype: torch.dtype
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        if (self.device, self.dtype, len(self.size)) != (other.device, other.dtype, len(other.size)):
+            return False
+        pairs = zip((*self.size, *self.stride, self.offset), (*other.size, *other.stride, other.offset))
+        return all(same(a, b) for a, b in pairs)
+
+    def __hash__(self) -> int:
+        return hash((self.device, self.dtype, self.size, self.stride, self.offset))
 
     @staticmethod
     def contiguous(device: torch.device, dtype: torch.dtype, size: Sequence[int]) -> Layout:

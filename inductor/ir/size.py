@@ -8,7 +8,6 @@ way, ask `hint` instead. What cannot be said of a Size (its digits, a quotient t
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
 import re
@@ -360,24 +359,6 @@ def names_in(lines: Iterable[str]) -> list[str]:
 def at(x: AnySize, values: Mapping[str, int]) -> int:
     """The number that a size is, given those of its symbols."""
     return x.at(values) if isinstance(x, Size) else x
-
-
-def settled(x: Any, values: Mapping[str, int]) -> Any:
-    """A structure of tuples, lists, dicts and dataclasses with numbers for its sizes; itself where it has none."""
-    if isinstance(x, Size):
-        return x.at(values)
-    if isinstance(x, tuple | list):
-        made = [settled(y, values) for y in x]
-        if all(a is b for a, b in zip(made, x)):
-            return x
-        return type(x)(*made) if hasattr(x, "_fields") else type(x)(made)
-    if isinstance(x, dict):
-        return {key: settled(y, values) for key, y in x.items()}
-    if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        before = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
-        after = {name: settled(y, values) for name, y in before.items()}
-        return x if all(after[name] is before[name] for name in before) else dataclasses.replace(x, **after)
-    return x
 
 
 class SizeEnv:

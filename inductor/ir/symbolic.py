@@ -257,10 +257,10 @@ def _shift(least: Any, divisor: AnySize) -> AnySize:
     """How many divisors make `least` nonnegative."""
     if known(least, ">=", 0):
         return 0
-    if known(least + divisor, ">=", 0):
-        return 1
     if isinstance(least, float):
         raise Unsupported("an index of unknown sign")
+    if known(least + divisor, ">=", 0):
+        return 1
     return -(least // divisor)
 
 

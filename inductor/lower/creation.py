@@ -9,6 +9,7 @@ import torch
 
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.real import Real
 from ..ir.size import Size
 from ..ir.symbolic import Index
 from .common import pointwise
@@ -26,7 +27,7 @@ def _indexed(graph: Any, fn: Callable[[tuple[Index, ...]], Any]) -> Lazy:
 
 
 def _filled(graph: Any, value: Any) -> Lazy:
-    if not isinstance(value, int | float | Size):
+    if not isinstance(value, int | float | Size | Real):
         raise Unlowered
     dtype = compute_dtype(graph.val.dtype)
     return _indexed(graph, lambda index: ops.constant(value, dtype))
@@ -59,7 +60,7 @@ def ones(graph: Any, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
 @lowering("fill")
 def fill(graph: Any, x: TensorValue, value: Any) -> TensorValue:
     """One value, of x's size and dtype"""
-    if isinstance(value, int | float | Size):
+    if isinstance(value, int | float | Size | Real):
         return _filled(graph, value)
     return pointwise(lambda v: v, (value,), compute_dtype(graph.val.dtype), graph.val)
 

@@ -22,6 +22,7 @@ from ..ir.buffer import (
     View,
 )
 from ..ir.nodes import GraphIR, Lazy, Strided, TensorValue, dense_order, store, store_body
+from ..ir.real import Real
 from ..ir.size import Size
 from ..ir.sized import SizedTensor
 from .common import is_value, used_results
@@ -103,7 +104,7 @@ class GraphLowering:
     def call(self) -> Any:
         """The value of a call node."""
         target = self.node.target
-        if isinstance(self.val, Size):  # computed of sizes alone
+        if isinstance(self.val, Size | Real):  # computed of sizes alone
             return self.val
         args, kwargs = fx.map_arg((self.node.args, self.node.kwargs), self.env.__getitem__)
         if target is operator.getitem:
@@ -276,7 +277,7 @@ class GraphLowering:
                         memory = store(self, memory, tuple(arg.meta["val"].stride()))
                         owner[memory.buffer.name] = group
                 outs.append(memory)
-            elif value is None or isinstance(value, int | Size):
+            elif value is None or isinstance(value, int | Size | Real):
                 outs.append(value)
             else:
                 raise Unsupported(f"an output of type {type(value).__name__}")

@@ -10,6 +10,7 @@ import torch
 
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.real import Real
 from ..ir.size import Size
 from .common import is_value, pointwise
 from .registry import Unlowered, lowering
@@ -37,12 +38,17 @@ def _fn(name: str) -> Callable[..., Any]:
 def common_dtype(*args: Any) -> torch.dtype:
     """The compute dtype in which torch would compute with these operands, as `torch.result_type`."""
     samples = [
-        torch.empty([1] * len(a.size), dtype=a.dtype, device="meta") if is_value(a) else 1 if isinstance(a, Size) else a
+        torch.empty([1] * len(a.size), dtype=a.dtype, device="meta") if is_value(a) else _like_number(a)
         for a in args
     ]
     samples = [s.reshape(()) if isinstance(s, torch.Tensor) and s.dim() == 0 else s for s in samples]
     result = torch.result_type(samples[0], samples[1]) if len(samples) > 1 else samples[0].dtype
     return compute_dtype(result)
+
+
+def _like_number(x: Any) -> Any:
+    """Another number of its kind, for one that is known only at run time."""
+    return 1 if isinstance(x, Size) else 1.0 if isinstance(x, Real) else x
 
 
 def _reject_complex(graph: Any) -> None:

@@ -71,7 +71,8 @@ def _compiled(gm: Any) -> list[str]:
         return []
     if report.fallback is not None:
         return [f"    not compiled: {report.fallback}"]
-    return [f"    compiled: {report.kernels} kernels, {report.externs} calls of ATen, graph cache {report.cache}"]
+    lines = [f"    compiled: {report.kernels} kernels, {report.externs} calls of ATen, graph cache {report.cache}"]
+    return lines if report.apart is None else [*lines, f"    compiled for each size: {report.apart}"]
 
 
 def _once(breaks: Iterable[GraphBreak]) -> list[GraphBreak]:

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from training_support import plain
 
-from inductor.aot.autograd import wrap
+from inductor.aot.autograd import Captured, wrap
 from inductor.aot.decompositions import decompositions
 from inductor.aot.joint import to_joint
 from inductor.aot.memory import is_random
@@ -166,7 +166,7 @@ def trained(fn, *inputs):
     seeded(joint.graph, ("cpu",))
     halves = partition(joint)
     spec = describe(joint, halves)
-    return halves, wrap(gm, inputs, spec, plain(halves.forward), plain(halves.backward))
+    return halves, wrap(Captured.of(gm, inputs), spec, plain(halves.forward), plain(halves.backward))
 
 
 def block(x, y):

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from inductor.errors import Unsupported
-from inductor.ir.size import SizeEnv, at, ceil_of, hint, known, quotient, same, settled, whole_part
+from inductor.ir.settle import settled
+from inductor.ir.size import SizeEnv, at, ceil_of, hint, known, quotient, same, whole_part
 from inductor.ir.symbolic import Expr, FloorDiv, Sym, floordiv, mod, symbol
 
 

@@ -18,7 +18,7 @@ from inductor.codegen.values import STATUS, dtype_text  # noqa: E402
 from inductor.ir.buffer import Buffer, ComputedBuffer, ExternKernel, View  # noqa: E402
 from inductor.ir.interp import flatten  # noqa: E402
 from inductor.ir.nodes import Strided  # noqa: E402
-from inductor.ir.size import settled  # noqa: E402
+from inductor.ir.settle import settled  # noqa: E402
 from inductor.schedule import Group, schedule  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

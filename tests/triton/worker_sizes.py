@@ -7,14 +7,22 @@ import sys
 
 import torch
 import torch.nn.functional as F
+from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from triton_support import Runner
 
+from inductor.aot import training_decompositions
+from inductor.aot.autograd import Captured, wrap
 from inductor.aot.fake import make_fx
+from inductor.aot.joint import to_joint
+from inductor.aot.partition import partition
+from inductor.aot.random import seeded
 from inductor.aot.standins import light_torch
-from inductor.aot.symbols import Symbols, with_sizes
-from inductor.lower import lower_graph
+from inductor.aot.symbols import Sized, Symbols, with_sizes
+from inductor.aot.training_spec import describe
+from inductor.lower import lower_graph, separate_results
 from inductor.runtime.triton_build import build_all
+from inductor.template import training_spec_at
 
 # What is computed of tensors of sizes (n, m) and (m,).
 GRAPHS = {
@@ -67,6 +75,56 @@ def check(name, sizes):
     return served, program.assumed, runner.source.kernels
 
 
+# What is trained: functions of the same that give one result.
+TRAINED = {
+    "losses": lambda x, w: F.mse_loss(torch.softmax(x * w, -1), x.detach()) + (x / w).var(),
+    "batch_norm": lambda x, w: F.gelu(F.batch_norm(x, None, None, w, None, True)),
+    "dropout": lambda x, w: F.dropout(x * w, 0.4),
+}
+
+
+def check_training(name, sizes):
+    """The same for forward and backward."""
+    n, m = sizes[0]
+    hints, fn = {"size0": n, "size1": m}, TRAINED[name]
+    symbols = Symbols()
+    rows, columns = (symbols.symbol(key, value, 2) for key, value in hints.items())
+    with light_torch, symbols.mode:
+        sized = Sized(symbols, [torch.empty(rows, columns), torch.empty(columns)], hints)
+    gm, real = fx.symbolic_trace(fn), [torch.randn(n, m, requires_grad=True), torch.ones(m, requires_grad=True)]
+    joint = to_joint(gm, real, training_decompositions.training_decompositions(), sized.fakes)
+    seeded(joint.graph, ("cpu",))
+    halves = partition(joint)
+    spec = sized.data(describe(joint, halves))
+    runners = []
+    for half in (halves.forward, halves.backward):
+        shared = separate_results(half)
+        sized.settle(half)
+        runners.append(Runner(None, graph=lower_graph(half, shared)))
+    program = symbols.program()
+    for n, m in sizes:
+        values = program.values({"size0": n, "size1": m})
+        assert program.serves(values), (name, program)
+        for runner in runners:
+            runner.values = values
+        call = wrap(Captured.of(gm, real), training_spec_at(spec, values), *(runner.run for runner in runners))
+        x, w = torch.randn(n, m, requires_grad=True), torch.randn(m, requires_grad=True)
+        got = call(x, w)
+        if name == "dropout":  # other numbers than eager's, and in the backward the same as in the forward
+            assert 0 < (got == 0).sum() < got.numel()
+            want = (x * w) * ((got != 0) / 0.6)
+        else:
+            want = fn(x, w)
+        weight = torch.randn(got.shape)
+        for a, b in zip((got, *gradients(got, weight, x, w)), (want, *gradients(want, weight, x, w)), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    return program.assumed, [kernel for runner in runners for kernel in runner.source.kernels]
+
+
+def gradients(result, weight, *inputs):
+    return torch.autograd.grad((result * weight).sum(), inputs)
+
+
 def main():
     names = sys.argv[1:] or list(GRAPHS)
     kernels = {}
@@ -77,6 +135,11 @@ def main():
             print(f"{which} {served}/{len(sizes)} {assumed}", flush=True)
             assert served >= FEWER.get(which, len(sizes))
             kernels |= {kernel.name: kernel for kernel in made}
+    training_decompositions._rewritten = lambda x, parameter: True  # batch norm as on a GPU
+    for name in [] if sys.argv[1:] else TRAINED:
+        assumed, made = check_training(name, ((37, 40), (3, 33), (50, 61)))
+        print(f"training: {name} {assumed}", flush=True)
+        kernels |= {kernel.name: kernel for kernel in made}
     for arch in (80, 90):
         build_all(list(kernels.values()), arch)
     print(f"{len(kernels)} kernels compiled")

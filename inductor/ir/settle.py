@@ -1,0 +1,42 @@
+"""Structures of plain data with other numbers in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .real import Real
+from .size import Size
+
+
+def settled(x: Any, values: Mapping[str, int]) -> Any:
+    """A structure of tuples, lists, dicts and dataclasses with numbers for its sizes; itself where it has none."""
+    return replaced(x, (Size, Real), lambda number: number.at(values))
+
+
+def replaced(x: Any, kind: type | tuple[type, ...], number: Callable[[Any], Any]) -> Any:
+    """Such a structure with `number(y)` for each `y` of a kind."""
+    if isinstance(x, kind):
+        return number(x)
+    if isinstance(x, tuple | list):
+        made = [replaced(y, kind, number) for y in x]
+        if all(a is b for a, b in zip(made, x)):
+            return x
+        return type(x)(*made) if hasattr(x, "_fields") else type(x)(made)
+    if isinstance(x, dict):
+        return {key: replaced(y, kind, number) for key, y in x.items()}
+    names = _fields(type(x))
+    if not names:
+        return x
+    before = [getattr(x, name) for name in names]
+    after = [replaced(y, kind, number) for y in before]
+    if all(a is b for a, b in zip(after, before)):
+        return x
+    return dataclasses.replace(x, **dict(zip(names, after)))
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
