@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from inductor.aot.fake import fake_mode
 
@@ -68,9 +70,11 @@ def _file_of(func: types.FunctionType) -> str:
 
 def _transformed() -> bool:
     """Whether something watches or rewrites the operators that run now (functorch, forward-mode AD, tracing, dispatch
-    modes): it has to see the operators themselves, so frames run as they are."""
+    modes, modes of `__torch_function__` but a default device): it has to see the operators themselves, so frames run
+    as they are."""
     return (
         torch._C._functorch.maybe_current_level() is not None
+        or any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack())
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._is_tracing()
         or torch.autograd.forward_ad._current_level >= 0

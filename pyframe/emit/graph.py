@@ -15,6 +15,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
+from torch.utils._device import DeviceContext, _device_constructors
 
 from .. import config
 from ..core.expr import Number, Tree, sources
@@ -69,6 +70,7 @@ class GraphBuilder:
         self._last_placeholder: fx.Node | None = None
         self._grad_at_entry = torch.is_grad_enabled()
         self._modes: list[Any] = []
+        self._devices: list[Any] = []  # those of the modes that are default devices
         self.only_constants = False  # numbers that vary break the graph
         self._outer: list[fx.Graph] = []  # around the graph of a transformed function, outermost first
         self._lifted: list[dict[fx.Node, Any]] = []  # of each nested graph: its inputs for values of outside
@@ -355,7 +357,18 @@ class GraphBuilder:
         self._modes.remove(mode)
         token, node, leave = mode
         leave(token)
-        self._annotate(self.graph.call_function(leave, (node,)))
+        if node is not None:
+            self._annotate(self.graph.call_function(leave, (node,)))
+
+    def enter_device(self, device: torch.device) -> None:
+        """Tensors are made on `device` from here on, in the graph by arguments of its nodes."""
+        self._devices.append((context := DeviceContext(device), None, _leave_device))
+        self._modes.append(self._devices[-1])
+        context.__enter__()
+
+    def exit_device(self) -> None:
+        """Back to the device of before."""
+        self.exit_mode(self._devices.pop())
 
     def unwind(self) -> None:
         """Leave every mode that the trace entered (for a trace that is given up)."""
@@ -411,6 +424,8 @@ class GraphBuilder:
         try:
             with self.fake_mode, self._kernels():
                 result = run(*fake_args, **fake_kwargs)
+                if type(result) is torch.Tensor:  # torch.tensor(..., device="meta") is real even there
+                    result = self.fake_mode.from_tensor(result)
         except DataDependentOutputException as error:
             if self._begins(self.makes_numbers):
                 return self._add(kind, target, run, args, kwargs)
@@ -436,6 +451,8 @@ class GraphBuilder:
             tx.graph_break("data-dependent-shape", f"{label} takes {self._shapes.last_assumption()} to be true")
         if self._by_example:
             _forget_values(result)
+        if self._devices and target in _device_constructors() and node_kwargs.get("device") is None:
+            node_kwargs["device"] = self._devices[-1][0].device
         node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         tensors = list(_tensors((*args, *kwargs.values())))
         if isinstance(result, str) and tensors and target != "type":
@@ -594,6 +611,10 @@ class GraphBuilder:
             if not node.users and result is not None:
                 self.graph.erase_node(node)
         return make(result) if not isinstance(result, (torch.dtype, torch.device)) else ConstVar(result)
+
+
+def _leave_device(context: DeviceContext) -> None:
+    context.__exit__(None, None, None)
 
 
 def _is_whole(var: Var) -> bool:

@@ -14,7 +14,7 @@ import torch
 from ..core.effects import Effect
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
-from .const import ConstVar
+from .const import ConstVar, maker
 from .function import Handler
 
 SET_GRAD = torch._C._set_grad_enabled
@@ -164,6 +164,26 @@ class InferenceModeVar(ContextVar):
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(torch.inference_mode)
         cg.call_top(lambda: cg.load_const(self.mode))
+
+
+@maker(torch.device)
+class DeviceVar(ConstVar):
+    """A `torch.device`.  As a context it is where tensors are made that name no device: their nodes then name it."""
+
+    __slots__ = ()
+
+    def enter(self, tx: Tracer) -> Var:
+        tx.graph.enter_device(self.value)
+        return ConstVar(None)
+
+    def exit(self, tx: Tracer) -> Var:
+        tx.graph.exit_device()
+        return ConstVar(None)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name in ("__enter__", "__exit__"):
+            tx.graph_break("unsupported-context-manager", f"{name} of {self.value!r} called by its name")
+        return super().call_method(tx, name, args, kwargs)
 
 
 def _constants(

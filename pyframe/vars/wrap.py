@@ -32,6 +32,7 @@ from .builtin_instance import SCALARS, BuiltinInstanceVar, kind_of
 from .cached import CACHED, CachedFunctionVar
 from .const import ConstVar, MethodVar
 from .context import MODELS as CONTEXT_MODELS
+from .context import DeviceVar
 from .control_flow import MODELS as CONTROL_FLOW_MODELS
 from .deque import DequeVar
 from .derivatives import MODELS as DERIVATIVE_MODELS
@@ -100,7 +101,7 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
         return ConstVar(value, source)
     if isinstance(value, CONSTANT_CLASSES):
         tx.guard(source, "EQUALS", value)
-        return ConstVar(value, source)
+        return (DeviceVar if isinstance(value, torch.device) else ConstVar)(value, source)
     if isinstance(value, TYPE_FORMS):
         return wrap_type_form(tx, value, source)
     if isinstance(value, NUMPY_NUMBERS):

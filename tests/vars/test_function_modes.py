@@ -1,0 +1,106 @@
+"""Default devices and modes of `__torch_function__`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+import pyframe
+from pyframe.metrics import counters
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from util import check  # noqa: E402
+
+X = torch.arange(6.0).reshape(2, 3)
+META = torch.device("meta")
+
+
+class Cosine(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return torch.cos(*args) if func is torch.sin else func(*args, **(kwargs or {}))
+
+
+class Nothing(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def made_on(x: Any) -> Any:
+    with META:
+        y, z = torch.zeros(3), torch.ones(2, device="cpu")
+        with torch.device("cpu"):
+            z = z + torch.arange(2)
+    return x * 2, y.device.type, z, torch.zeros(1).device.type, torch.empty_like(y).device.type
+
+
+def makes(x: Any) -> Any:
+    return torch.zeros(4) + torch.tensor(1.0)
+
+
+def made_in_callee(x: Any) -> Any:
+    with torch.device("meta"):
+        y = makes(x)
+    return y.device, makes(x)
+
+
+def made_on_meta(x: Any) -> Any:
+    return (torch.tensor(1.0, device="meta") + torch.zeros(4, device="meta")).shape, x + 1
+
+
+def made_in_try(x: Any) -> Any:
+    try:
+        with torch.device("meta"):
+            raise ValueError(torch.zeros(2).device.type)
+    except ValueError as error:
+        return str(error), torch.zeros(2) + x.sum()
+
+
+def made_behind_break(x: Any) -> Any:
+    with torch.device("meta"):
+        y = torch.zeros(2)
+        print(torch.zeros(1).device)
+        z = torch.ones(3)
+    return y.device, z.device, torch.zeros(1).device, x + 1
+
+
+def entered_by_name(x: Any) -> Any:
+    META.__enter__()
+    y = torch.zeros(2)
+    META.__exit__(None, None, None)
+    return y.device, torch.zeros(1) + x
+
+
+def mode_inside(x: Any) -> Any:
+    with Cosine():
+        y = torch.sin(x)
+    return y + torch.sin(x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "graphs"), [(made_on, 1), (made_on_meta, 1), (made_in_callee, 1), (made_in_try, 1), (made_behind_break, None),
+                       (entered_by_name, None), (mode_inside, None)], ids=lambda p: getattr(p, "__name__", ""),
+)  # fmt: skip
+def test_inside(fn: Any, graphs: int | None) -> None:
+    check(fn, X, graphs=graphs)
+    assert torch._C._len_torch_function_stack() == 0 and torch.zeros(1).device.type == "cpu"
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_around(backend: str) -> None:
+    """What a mode does to operators is seen whether or not they are captured, and never by calls without the mode."""
+
+    def fn(x: Any) -> Any:
+        return torch.sin(x * 0.125) + torch.zeros(3)
+
+    pyframe.reset()
+    fast = pyframe.compile(fn, backend=backend)
+    for mode in (Cosine(), Nothing(), torch.device("cpu"), Cosine()):
+        with mode:
+            torch.testing.assert_close(fast(X), fn(X))
+        torch.testing.assert_close(fast(X), fn(X))
+    assert counters["graphs"] >= 2  # with and without a default device, and what runs inside the modes
