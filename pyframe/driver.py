@@ -234,14 +234,10 @@ class FrameCompiler:
         state = _C.GlobalState.capture()
         self.backend_seconds = 0.0
         result, trace = self._trace(func, locals_, captures)
-        for brk in result.breaks:
-            if self._is_news(brk):
-                counters["graph_breaks"][brk.kind] += 1
-            where = brk.stack[-1] if brk.stack else func.__qualname__
-            log("breaks", f"{brk.kind} at {where}: {brk.detail}")
-        if result.compiled is None and not result.breaks and not len(trace.effects) and not self.keeps_empty:
-            raise SkipFrame("nothing to compile")
-        entry = self._entry(result, trace, state)
+        try:
+            entry = self._finish(func, result, trace, state)
+        finally:
+            trace.dismantle()
         if self.captures is not None:
             total = time.perf_counter() - start
             seconds = {"capture": total - self.backend_seconds, "backend": self.backend_seconds}
@@ -249,6 +245,17 @@ class FrameCompiler:
                 Capture(func.__qualname__, list(result.guards), result.gms, result.breaks, seconds)
             )
         return entry
+
+    def _finish(self, func: types.FunctionType, result: TraceResult, trace: Trace, state: _C.GlobalState) -> Any:
+        """The entry of a finished trace."""
+        for brk in result.breaks:
+            if self._is_news(brk):
+                counters["graph_breaks"][brk.kind] += 1
+            where = brk.stack[-1] if brk.stack else func.__qualname__
+            log("breaks", f"{brk.kind} at {where}: {brk.detail}")
+        if result.compiled is None and not result.breaks and not len(trace.effects) and not self.keeps_empty:
+            raise SkipFrame("nothing to compile")
+        return self._entry(result, trace, state)
 
     def _is_news(self, brk: GraphBreak) -> bool:
         """Whether a break is met for the first time: a frame that stops before a call or a loop because of a break in
@@ -275,12 +282,16 @@ class FrameCompiler:
             trace = Trace(func, locals_, self.options, graph, speculation, captures, opaque, self.long)
             graph.tx = trace
             trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)
+            result = None
             try:
-                return trace.run(), trace
+                result = trace.run()
+                return result, trace
             except Restart:
                 continue
             finally:
                 graph.unwind()
+                if result is None:
+                    trace.dismantle()
         raise InternalError(f"{func.__qualname__} did not settle after {MAX_RESTARTS} restarts")
 
     def _compile_graph(self, gm: torch.fx.GraphModule, graph: GraphBuilder) -> Any:

@@ -27,7 +27,7 @@ entry_run_code(Entry *entry, PyObject *function, const call_context *context, re
     given.n = context->frame == NULL ? 0 : context->n_locals;
     if (entry->direct == NULL) {
         registers_release(registers);
-        return handover_call(&given, context->locals, context->n_locals);
+        return handover_call(&given, context->locals, context->n_locals, NULL);
     }
     PyObject *graph = graph_call_new(entry->direct, registers);
     registers_release(registers);
@@ -42,7 +42,7 @@ entry_run_code(Entry *entry, PyObject *function, const call_context *context, re
     else if (graph != NULL) {
         memcpy(args, context->locals, (size_t)n * sizeof *args);
         args[n] = graph;
-        result = handover_call(&given, args, n + 1);
+        result = handover_call(&given, args, n + 1, NULL);
     }
     if (args != few) {
         PyMem_Free(args);

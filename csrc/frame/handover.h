@@ -13,13 +13,13 @@ typedef struct {
     Py_ssize_t n;
 } handover;
 
-/* Call `given->function` with positional arguments.  What was not dropped meanwhile is still the caller's. */
-PyObject *handover_call(handover *given, PyObject *const *args, Py_ssize_t n);
+/* Call `given->function`; `n` counts positional arguments.  What was not dropped meanwhile is still the caller's. */
+PyObject *handover_call(handover *given, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
 /* For the evaluation hook, with each frame that starts. */
 void handover_take(cp_frame *frame);
 
-/* Adds hand_over(function, arguments) to the module: call with the items of a list, which is emptied. */
+/* Adds hand_over(callable, arguments, names) to the module: call with the items of a list, which is emptied. */
 int handover_init(PyObject *module);
 
 #endif

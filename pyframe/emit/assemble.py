@@ -8,7 +8,7 @@ constants of the code; the compiled graph is an argument of its own (`call_graph
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from pyframe.bytecode import (
@@ -249,6 +249,7 @@ class Assembler:
         jump_label: Label | None = None,
         cc: CanonicalCode | None = None,
         leaves: Mapping[int, Label] | None = None,
+        instead: Sequence[Instr] = (),
     ) -> Label:
         """Add a copy of instruction `at` that runs inside the original's try regions; returns its label.
 
@@ -256,7 +257,8 @@ class Assembler:
         `tail_label`, outside every region, with its results on the stack (to `jump_label` if it jumps).  If it
         raises inside a region, the original's handlers and all that follows them run, as copied, to the end of
         the function: the caller has made sure that this frame's locals and cells are those of the original.
-        `leaves`: labels to go to behind instructions of the copy, named by their ordinals.
+        `leaves`: labels to go to behind instructions of the copy, named by their ordinals; `instead`: what runs in
+        place of the instruction.
 
         FOR_ITER and SEND come with their END_FOR or END_SEND: at `jump_label` the iterator (or receiver) is gone,
         and the resume function continues behind the original's END_FOR.
@@ -277,11 +279,11 @@ class Assembler:
         region = flow.region[index]
         entry, end = Label(f"embedded{index}"), Label(f"embedded{index}.end")
         self._tail.append(entry)
-        if (
-            instr.op == "CALL_KW"
-        ):  # up to 3.12 the names are part of the instruction: load them again, right here
+        if instead:
+            self._tail += [Instr(each.op, each.arg, instr.pos) for each in instead]
+        elif instr.op == "CALL_KW":  # up to 3.12 the names are part of the instruction: load them again, right here
             self._tail += (Instr("POP_TOP"), Instr("LOAD_CONST", keyword_names(instrs, index)))
-        self._tail += (instr, end)
+        self._tail += (end,) if instead else (instr, end)
         if not row.terminator:
             self._tail.append(Instr("JUMP", tail_label, instr.pos))
         if instr.op in LANDING_OF:

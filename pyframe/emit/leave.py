@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import _C
-from ..bytecode import OPS, CanonicalCode, Instr, Label
-from ..bytecode.flow import live_locals, stack_depths
+from ..bytecode import OPS, CanonicalCode, Instr, Label, call_sequence
+from ..bytecode.flow import live_locals, reachable, stack_depths
 from ..core.source import AttrSource, LocalSource, SeqItemSource
 from ..errors import SkipFrame, Unsupported
 from ..vars.base import Var
@@ -27,6 +27,7 @@ from .resume import (
     ResumeKey,
     continuation,
     handled_parameter,
+    keyword_names,
     parameter_source,
     shared_resume,
     stack_parameter,
@@ -81,6 +82,7 @@ class Leave:
         self.tx, self.root, self.end, self.cells = tx, root, end, cells
         self.known = continuation(root.code)
         self.lingering: list[str] = []
+        self.passed: list[str] = []
         self.handled: list[str] = []  # where the exceptions are that are being handled for real, outermost first
         self.first = super_argument(root.cc)
         if reads_all_locals(root.cc):
@@ -102,6 +104,8 @@ class Leave:
         self.handled = [self._temp(cg, var) for var in root.handled_for_real()]
         if cg.dry:
             self.lingering = self._lingering(cg)
+            kept = [name for name in asm.params if _still_bound(root.locals.get(name), name)]
+            self.passed = [name for name in (*kept, *self.lingering) if name not in (*self.live, *self.cells)]
         linger = {name: self._temp(cg, root.locals[name]) for name in self.lingering}
         for commit in commits:
             commit()
@@ -116,17 +120,29 @@ class Leave:
             if content is not None:
                 asm.load_fast(content)
                 asm.store_deref(name)
-        for slot in slots:
-            if slot is None:
-                asm.emit("PUSH_NULL")
-            else:
+        call = self._handing_over() if end.loop is None else None
+        for at, slot in enumerate(slots):
+            if call is not None and at == call[0]:
+                asm.append(*call_sequence([Instr("LOAD_CONST", _C.hand_over)], [], 0)[:-1])
+            if slot is not None:
                 asm.load_fast(slot)
+            elif call is None or at < call[0]:
+                asm.emit("PUSH_NULL")
         if end.loop is None:
-            self._break(asm)
+            self._break(asm, () if call is None else call[1])
         elif end.plain:
             self._plain_loop(asm, end.loop)
         else:
             self._loop(asm, end.loop)
+
+    def _bound_anew(self, at: int) -> set[str]:
+        """Those of `passed` whose values the frame lets go of where it goes on at `at`."""
+        written = {
+            self.root.flow.instrs[each].arg
+            for each in (reachable(self.root.cc, at, self.root.flow) if self.passed else ())
+            if self.root.flow.instrs[each].op == "STORE_FAST"
+        }
+        return written.intersection(self.passed)
 
     def _lingering(self, cg: Codegen) -> list[str]:
         """The locals that nothing will read, but which keep objects alive that others may look at."""
@@ -142,7 +158,23 @@ class Leave:
         cg.load(var)
         return cg.asm.store_fast()
 
-    def _embed(self, asm: Assembler, at: int, tail: Label, taken: Label | None = None) -> None:
+    def _handing_over(self) -> tuple[int, list[Instr]] | None:
+        """For a call: the stack slot where it starts, and what makes it so that this frame does not keep the arguments
+        meanwhile, as is usual between functions."""
+        instrs, at, stack = self.root.flow.instrs, self.end.at, self.end.stack
+        op, count = instrs[at].op, instrs[at].arg
+        if op not in ("CALL", "CALL_KW"):
+            return None
+        start = len(stack) - OPS[op].pops(count)
+        count += not any(map(is_null, stack[start : start + 2]))
+        if op == "CALL":
+            return start, [Instr("BUILD_LIST", count), Instr("CALL", 2)]
+        names = Instr("LOAD_CONST", keyword_names(instrs, at))
+        return start, [Instr("POP_TOP"), Instr("BUILD_LIST", count), names, Instr("CALL", 3)]
+
+    def _embed(
+        self, asm: Assembler, at: int, tail: Label, taken: Label | None = None, instead: Sequence[Instr] = ()
+    ) -> None:
         """Run the instruction `at` for real, then go to `tail` or `taken`.  Where an exception that it raises has been
         handled, the frame goes on in a resume function as well."""
         cc, flow = self.root.cc, self.root.flow
@@ -151,7 +183,7 @@ class Leave:
         if region is not None and not any(map(is_null, self.end.stack[: region.depth])):
             starts = starts_of_handling(cc, flow, flow.place[region.handler], len(self.handled))
         labels = {start: Label(f"handling{start}") for start in starts}
-        asm.jump(asm.embed_original(at, tail, taken, leaves=labels))
+        asm.jump(asm.embed_original(at, tail, taken, leaves=labels, instead=instead))
         for start, count in starts.items():
             asm.label(labels[start])
             self._handle(asm, start, self.handled[:count])
@@ -202,15 +234,15 @@ class Leave:
         return place
 
     # ---- straight on ----
-    def _break(self, asm: Assembler) -> None:
-        """Run the breaking instruction for real, then call what continues after it."""
+    def _break(self, asm: Assembler, instead: Sequence[Instr]) -> None:
+        """Run the breaking instruction for real (`instead`: in this way), then call what continues after it."""
         root, end = self.root, self.end
         instr: Instr = root.flow.instrs[end.at]
         if instr.op in _NULL_RESULTS:
             raise SkipFrame(f"break at {instr.op}")
         row = OPS[instr.op]
         tail, taken = Label("tail"), Label("taken") if row.jump else None
-        self._embed(asm, end.at, tail, taken)
+        self._embed(asm, end.at, tail, taken, instead)
         kept = end.stack[: len(end.stack) - row.pops(instr.arg)]
         if not row.terminator:
             asm.label(tail)
@@ -242,8 +274,8 @@ class Leave:
         maybe = maybe or {}
         starts = handled is not None
         handled = self.handled if handled is None else handled
-        alive = live_locals(self.root.cc, at)
-        names = tuple(name for name in (self.live if live is None else live) if name in alive)
+        alive = live_locals(self.root.cc, at) | self._bound_anew(at)
+        names = tuple(name for name in ((*self.live, *self.passed) if live is None else live) if name in alive)
         nulls = (*(is_null(var) for var in kept), *[False] * pushed)
         key = ResumeKey(self.root.code, at, nulls, names, self.first, tuple(n for n in maybe if n in names))
         key = dataclasses.replace(key, handled=len(handled))

@@ -439,6 +439,14 @@ class Trace:
             self.speculation[lost.step] = Note(brk.kind, brk.detail, brk.stack)
             raise Restart() from lost
 
+    def dismantle(self) -> None:
+        """Let go of everything, when the capture is done: Vars, frames and graph refer to each other in rings, which
+        would keep the program's objects until garbage is collected."""
+        for generator in self.generators:
+            generator.forget()
+        vars(self.graph).clear()
+        vars(self).clear()
+
     def _check_generators(self) -> None:
         """A generator that is given up inside a `try` is closed when it is freed, which runs code of the program."""
         for generator in self.generators:
@@ -498,6 +506,8 @@ class Trace:
                     raise GraphBreak(note.kind, note.detail, lines, ahead=note.loop is not None)
                 outcome: Outcome | None = self._root_step(root)
             except GraphBreak as brk:
+                brk.__context__ = brk.__cause__ = None  # what led to it would hold this frame
+                brk.__traceback__ = None
                 loop = self._broken_loop(root, brk)
                 return End(None, brk, root.at, stack, loop, loop is not None and loop in self._long_loops(root))
             if outcome is not None:

@@ -249,6 +249,11 @@ class GeneratorVar(IteratorVar):
         self.run, self.in_try, self.origin, self.made_at = run, in_try, origin, made_at
         self.returned: Var | None = None
 
+    def forget(self) -> None:
+        """Let go of the body, which refers to this; it is not run any more."""
+        self.done = True
+        del self.run, self.in_try, self.step, self.origin
+
     def _resume(self, tx: Tracer, sent: Var, thrown: Var | None) -> Var | None:
         if self.done:
             if thrown is not None:

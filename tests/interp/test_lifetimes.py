@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+import pyframe
 from pyframe import testing
 
 log: list[str] = []
@@ -21,7 +22,7 @@ class Noisy:
 
 
 def observe(what: str) -> None:
-    gc.collect()  # a break
+    pyframe.graph_break()
     log.append(what)
 
 
@@ -45,6 +46,75 @@ def local_deleted_where_the_break_raises() -> None:
     except AttributeError:
         del x
         observe("deleted")
+
+
+def local_bound_anew() -> None:
+    x: Any = Noisy()
+    observe("bound")
+    x = None
+    observe("bound anew")
+    assert x is None
+
+
+def argument_bound_anew() -> None:
+    _bind_argument_anew([Noisy()])
+
+
+def _bind_argument_anew(x: Any) -> None:
+    observe("called")
+    if x:
+        x = None
+    observe("bound anew")
+
+
+class Holder:
+    def take(self, first: Any, *, second: Any = None) -> None:
+        observe("called")
+        del first
+        observe("first deleted")
+        second = None
+        observe("second bound anew")
+
+
+def arguments_of_a_method() -> None:
+    Holder().take(Noisy("first"), second=Noisy("second"))
+
+
+def arguments_given_in_a_handler() -> None:
+    try:
+        observe.missing  # type: ignore[attr-defined]  # noqa: B018
+    except AttributeError:
+        Holder().take([Noisy("first")], second=[Noisy("second")])
+
+
+def _takes_two(first: Any, second: Any, *rest: Any) -> None:
+    del first, second
+    observe(f"deleted, {len(rest)} left")
+
+
+def arguments_left_over() -> None:
+    _takes_two(Noisy("a"), Noisy("b"), Noisy("c"))
+    observe("called")
+
+
+def exception_that_was_handled() -> None:
+    try:
+        raise KeyError(Noisy())
+    except KeyError as error:
+        observe(str(len(error.args)))
+    observe("handled")
+
+
+def _kept_in_another_local(x: Any) -> None:
+    y = x
+    del x
+    observe("deleted")
+    y = None  # noqa: F841
+    observe("bound anew")
+
+
+def kept_in_another_local() -> None:
+    _kept_in_another_local([Noisy()])
 
 
 def local_deleted_between_breaks() -> None:
@@ -97,6 +167,13 @@ def value_of_an_expression() -> None:
 PROGRAMS = [
     local_deleted_in_a_handler,
     local_deleted_where_the_break_raises,
+    local_bound_anew,
+    argument_bound_anew,
+    kept_in_another_local,
+    arguments_of_a_method,
+    arguments_given_in_a_handler,
+    arguments_left_over,
+    exception_that_was_handled,
     local_deleted_between_breaks,
     kept_to_the_end,
     argument_deleted,
