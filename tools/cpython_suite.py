@@ -53,15 +53,9 @@ MODULES = (
     "test_traceback", "test_tuple", "test_types", "test_typing", "test_unpack", "test_unpack_ex", "test_unary",
     "test_weakref", "test_with", "test_yield_from", "test_zipfile",
 )  # fmt: skip
-_NO_NOP = "line events of statements without code of their own: the canonical form has no NOP"
-# Tests of what is promised not to be kept, with the reason.
-NOT_COMPARED = {
-    "test.test_patma.TestTracing.test_default_wildcard": _NO_NOP,
-    "test.test_patma.TestTracing.test_unreachable_code": _NO_NOP,
-}
 _LIFETIME = "when objects die: captures and the values of a trace keep them a while longer"
 _SIZES = "sys.getsizeof() of a container that the frame made anew"
-# The same for frames sent through the tracer; "*" stands for any class.
+# Tests of what is promised not to be kept where frames go through the tracer, with the reason; "*" is any class.
 NOT_TRACED = {
     "*.test_free_after_iterating": _LIFETIME,
     "*.test_container_iterator": _LIFETIME,
@@ -129,10 +123,9 @@ def compare(plain: dict[str, Any], ours: dict[str, Any], mode: str) -> dict[str,
 
 def not_compared(test: str, mode: str) -> str | None:
     """Why a test need not have the outcome that it has with plain CPython."""
-    for table in (NOT_COMPARED, NOT_TRACED if mode == "trace" else {}):
-        for name, reason in table.items():
-            if test == name or test.startswith(f"{name}.") or (name.startswith("*") and test.endswith(name[1:])):
-                return reason
+    for name, reason in NOT_TRACED.items() if mode == "trace" else ():
+        if test == name or test.startswith(f"{name}.") or (name.startswith("*") and test.endswith(name[1:])):
+            return reason
     return None
 
 

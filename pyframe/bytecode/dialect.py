@@ -464,6 +464,13 @@ def put_forward_only(encoder: Encoder, instr: Instr, index: int) -> None:
     encoder.asm.label(over)
 
 
+def decode_nop(decoder: Decoder, raw: Raw) -> None:
+    """One that stands where the next instruction does, such as those of `pads_region_edges`, says nothing."""
+    following = decoder.next_raw()
+    if following is None or following.pos != raw.pos:
+        decoder.emit("NOP", None, raw.pos)
+
+
 def encode_super_attr(encoder: Encoder, instr: Instr, index: int) -> int:
     name, is_method, is_two_arg = instr.arg
     encoder.put(instr.op, encoder.name(name) << 2 | is_two_arg << 1 | is_method, instr.pos)

@@ -227,6 +227,7 @@ def _fill_table() -> None:
     row("MATCH_KEYS", k.NONE, 2, 3)
     row("MATCH_MAPPING", k.NONE, 1, 2, "pure")
     row("MATCH_SEQUENCE", k.NONE, 1, 2, "pure")
+    row("NOP", k.NONE, 0, 0, "pure")  # where a line has no code of its own
     row("POP_EXCEPT", k.NONE, 1, 0, "pure")
     row("POP_JUMP_IF_FALSE", k.LABEL, 1, 0, "jump", "cond", jump_pushes=0)
     row("POP_JUMP_IF_NONE", k.LABEL, 1, 0, "jump", "cond", "pure", jump_pushes=0)

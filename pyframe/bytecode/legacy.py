@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .codec import Raw
-from .dialect import Decoder, DecodeRule, EncodeFn, Encoder, rule
+from .dialect import Decoder, DecodeRule, EncodeFn, Encoder, decode_nop, rule
 from .isa import Instr
 
 _HAS_SPEC = 4
@@ -43,6 +43,7 @@ LEGACY_RULES: dict[str, DecodeRule] = {
     "FORMAT_VALUE": rule(_decode_format_value, "SWAP", "CONVERT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"),
     "KW_NAMES": rule(_decode_kw_names, "LOAD_CONST"),
     "LOAD_GLOBAL": rule(_decode_load_global, "PUSH_NULL", "LOAD_GLOBAL"),
+    "NOP": rule(decode_nop, "NOP"),
 }
 
 

@@ -199,7 +199,7 @@ DIALECT = Dialect(
         "JUMP_BACKWARD_NO_INTERRUPT": encode_jump_no_interrupt,
         "LOAD_LOCALS": _encode_load_locals,
     },
-    dropped=frozenset(("CACHE", "EXTENDED_ARG", "NOP", "PRECALL")),
+    dropped=frozenset(("CACHE", "EXTENDED_ARG", "PRECALL")),
     checks_unbound=True,
     landings=frozenset(LANDING_OF.values()),
     finish_decode=_insert_landings,

@@ -99,7 +99,7 @@ DIALECT = Dialect(
         "LOAD_METHOD": encode_load_attr,
         "LOAD_SUPER_ATTR": encode_super_attr,
     },
-    dropped=frozenset(("CACHE", "EXTENDED_ARG", "NOP")),
+    dropped=frozenset(("CACHE", "EXTENDED_ARG")),
     internal=frozenset(("INTERPRETER_EXIT", "RESERVED")),
     checks_unbound=False,
 )

@@ -118,7 +118,7 @@ DIALECT = Dialect(
         "END_FOR": _encode_end_for,
         "LOAD_ASSERTION_ERROR": _encode_assertion_error,
     },
-    dropped=frozenset(("CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "ANNOTATIONS_PLACEHOLDER")),
+    dropped=frozenset(("CACHE", "EXTENDED_ARG", "NOT_TAKEN", "ANNOTATIONS_PLACEHOLDER")),
     internal=frozenset(("ENTER_EXECUTOR", "EXIT_INIT_CHECK", "INTERPRETER_EXIT", "RESERVED")),
     checks_unbound=False,
     pads_region_edges=True,

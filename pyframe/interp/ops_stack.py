@@ -15,7 +15,7 @@ UNBOUND_LOCAL = "cannot access local variable {!r} where it is not associated wi
 UNBOUND_FREE = "cannot access free variable {!r} where it is not associated with a value in enclosing scope"
 
 
-@op("RESUME", "COPY_FREE_VARS")
+@op("NOP", "RESUME", "COPY_FREE_VARS")
 def nothing(frame: Frame, arg: Any) -> None:
     if frame.instr.op == "COPY_FREE_VARS":
         frame.cells.update(zip(frame.cc.freevars, frame.free, strict=True))
