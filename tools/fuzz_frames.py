@@ -10,212 +10,55 @@ graph breaks.  It is called several times with changing arguments.  Exit status 
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import faulthandler
+import functools
 import io
+import json
 import linecache
+import platform
 import random
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 import types
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
 import pyframe  # noqa: E402
-
-PRELUDE = '''\
-import contextlib, dataclasses, enum, functools, itertools, collections
-import torch, pyframe
-
-LOG = []
-COUNT = 0
-TABLE = {"a": 1, "b": 2}
-
-class Custom(Exception):
-    def __init__(self, code, note="?"):
-        super().__init__(code, note)
-        self.code = code
-
-class Box:
-    made = 0
-    limit = 5
-    def __init__(self, value, quiet=False):
-        self.value, self.quiet = value, quiet
-        type(self).made += 1
-    @property
-    def double(self):
-        return self.value * 2
-    @double.setter
-    def double(self, new):
-        self.value = new // 2
-    @classmethod
-    def of(cls, *parts):
-        return cls(sum(parts))
-    @staticmethod
-    def clip(value):
-        return min(value, 9)
-    def bump(self, by=1, *, twice=False):
-        self.value += by * (2 if twice else 1)
-        return self
-    def __add__(self, other):
-        return type(self)(self.value + (other.value if isinstance(other, Box) else other))
-    def __eq__(self, other):
-        return isinstance(other, Box) and self.value == other.value
-    def __hash__(self):
-        return hash(self.value)
-    def __len__(self):
-        return abs(self.value) % 7
-    def __getitem__(self, key):
-        if key > self.limit:
-            raise IndexError(key)
-        return self.value + key
-    def __contains__(self, item):
-        return item == self.value
-    def __call__(self, x):
-        return x * self.value
-    def __enter__(self):
-        LOG.append(("enter", self.value))
-        return self
-    def __exit__(self, kind, error, trace):
-        LOG.append(("exit", kind and kind.__name__))
-        return self.quiet and kind is not None and issubclass(kind, (Custom, KeyError))
-    def __getattr__(self, name):
-        if name.startswith("lazy"):
-            return len(name)
-        raise AttributeError(name)
-
-class Child(Box):
-    def bump(self, by=1, **more):
-        LOG.append("child")
-        return super().bump(by + 1, **more)
-    def __len__(self):
-        return 1 + super().__len__()
-
-@dataclasses.dataclass(order=True)
-class Point:
-    a: int
-    b: int = 2
-    seen: list = dataclasses.field(default_factory=list, compare=False)
-
-class Color(enum.Enum):
-    RED = 1
-    BLUE = 2
-
-Pair = collections.namedtuple("Pair", "left right")
-
-@contextlib.contextmanager
-def managed(value):
-    LOG.append(("managed", value))
-    try:
-        yield value + 1
-    except ValueError as error:
-        LOG.append(("caught", str(error)))
-        if value > 2:
-            raise Custom(value) from error
-    finally:
-        LOG.append("closed")
-
-def traced(fn):
-    @functools.wraps(fn)
-    def wrapper(*args, **kwargs):
-        LOG.append(fn.__name__)
-        return fn(*args, **kwargs)
-    return wrapper
-
-@traced
-def scaled(x, by=2, *rest, shift=0, **more):
-    return x * by + shift + sum(rest) + len(more)
-'''
-SETUP = (
-    "global COUNT",
-    "n, m, x, y, s = a, 1, t, t + 1, 'ab'",
-    "xs, d, st, tup, fs, g = [1, 2], {'k': a}, {1, a}, (a, 2), [], iter(())",
-    "box, p = Box(a), Point(a)",
+from fuzz_grammar import (  # noqa: E402
+    CALLS,
+    COMPOUND,
+    HOLE,
+    IN_GENERATOR,
+    IN_LOOP,
+    PRELUDE,
+    RULES,
+    SETUP,
+    SETUP_OF_HELPERS,
+    SETUP_OF_PROGRAM,
+    SIMPLE,
 )
-RULES: dict[str, tuple[str, ...]] = {
-    "int": (
-        "n", "m", "n", "1", "2", "-3", "len(xs)", "({int} + {int})", "({int} * 2)", "({int} % 3)", "{int} // 2",
-        "len(d)", "box.value", "Box.made", "box.double", "max({int}, {int})", "abs({int})", "d.get({str}, {int})",
-        "int({bool})", "sum(xs)", "len(box)", "box[{int}]", "COUNT", "TABLE['a']", "p.a", "next(g, {int})",
-        "(lambda q, r={int}: q + r)({int})", "tup[{int} % 2]", "xs[-1]", "x.shape[0]", "len(s)",
-        "(st or {{3}}).pop()", "sum(q * 2 for q in xs)", "len([q for q in xs if q > {int}])",
-        "min(xs, default=0, key=lambda q: -q)", "({int} if {bool} else {int})", "Pair({int}, 2).left",
-        "Color(1).value", "box.lazyname", "functools.reduce(lambda q, r: q - r, xs, {int})", "len(fs)",
-        "Box.clip({int})", "sum(d.values())", "hash(box) % 5", "getattr(box, 'value', 3)", "int(s, 36) % 10",
-        "divmod({int}, 3)[1]", "x.dim()", "{call}[0]",
-    ),
-    "bool": (
-        "n > {int}", "m < 3", "not {bool}", "{bool} and {bool}", "{bool} or {bool}", "{int} in xs", "{str} in d",
-        "{int} in st", "isinstance(box, Child)", "box == Box({int})", "{int} in box", "s == 'ab'", "xs", "d",
-        "p < Point({int})", "any(q > {int} for q in xs)", "all(xs)", "x is y", "hasattr(box, 'value')",
-        "callable(fs)", "0 < {int} < 4", "s.startswith('a')", "x.sum() > {int}", "box is not None",
-        "Color.RED is Color(2)",
-    ),
-    "str": (
-        "'k'", "'a'", "s", "str({int})", "f'{{{int}}}'", "s.upper()", "s[::-1]", "'-'.join(map(str, xs))",
-        "f'{{n:>3}}|{{s!r}}'", "'%d' % {int}", "type(box).__name__", "p.__class__.__name__",
-    ),
-    "tensor": (
-        "x", "y", "x + 1", "({tensor} * {int}).clamp(-9, 9)", "torch.sin(x)", "{tensor} + {tensor}", "x - n",
-        "box(x)", "scaled(x)", "scaled(x, {int}, shift={int})", "scaled(x, 2, *tup, k=1)",
-        "scaled(*[x, 3], **{{'shift': n}})", "{call}[1]", "torch.where(x > {int}, x, y)", "x.clone()",
-        "torch.stack([x, y]).sum(0)", "sum([x, y])", "x.view(-1)[:2].sum()", "torch.cat([x, y]).mean() + x",
-        "(fs[-1](x) if fs else x)", "functools.partial(scaled, by={int})(x)", "x.relu()",
-    ),
-    "list": (
-        "xs", "[{int}, {int}]", "[q + 1 for q in xs]", "list(range({int}))", "sorted(xs, reverse=True)", "xs[1:]",
-        "[*xs, {int}]", "list(d.values())", "sorted(st)", "list(g)", "list(map(abs, xs))", "xs + [{int}]",
-        "[q for q, r in zip(xs, tup)]", "list(itertools.chain(xs, tup))", "[[q, r][1] for q, r in enumerate(xs)]",
-        "list(itertools.accumulate(xs))", "list(filter(None, xs))",
-    ),
-    "call": (
-        "helper0({int}, x)", "helper1({int}, y)", "helper0({int}, {tensor})", "helper1(t=x, a={int})",
-    ),
-    "error": (
-        "Custom({int})", "ValueError({str})", "KeyError({str})", "StopIteration({int})", "IndexError()",
-    ),
-}  # fmt: skip
-SIMPLE = (
-    "n = {int}", "m += {int}", "n, m = m, {int}", "x = {tensor}", "y = {tensor}", "xs.append({int})", "xs = {list}",
-    "d[{str}] = {int}", "d.pop({str}, 0)", "d = {{q: q * 2 for q in {list}}}", "d.update(z={int})", "st.add({int})",
-    "st = {{q % 3 for q in {list}}}", "s = {str}", "s += {str}", "box.value = {int}", "box = Box({int})",
-    "box = Child({int})", "box.double = {int}", "box.bump({int})", "box.bump(twice=True).bump()", "box += {int}",
-    "box = Box.of(*{list})", "p = Point({int}, b={int})", "p.seen.append({int})",
-    "p = dataclasses.replace(p, a={int})", "tup = ({int}, *xs)", "n, *xs = {list}", "xs[:1] = [{int}]",
-    "xs[1:2] = {list}", "xs.extend({list})", "xs.sort()", "xs.insert(0, {int})", "n = xs.pop() if xs else 0",
-    "del xs[{int}:3]", "fs.append(lambda q, k={int}: q * k + n)", "fs.append(box)",
-    "fs.append(functools.partial(scaled, by=n))", "LOG.append({int})", "TABLE[{str}] = {int}", "Box.limit = {int}",
-    "box.extra = {int}", "vars(box).pop('extra', None)", "x += {int}", "x.add_({int})", "y.mul_(2)",
-    "print({int}, s)", "pyframe.graph_break()", "g = gen0({int}, x)", "g = (q + n for q in xs)", "n += next(g, 2)",
-    "xs.extend(g)", "g = itertools.chain(gen0({int}, x), [n])", "n += {call}[0]", "x = {call}[1]", "COUNT += {int}",
-    "d.pop({str}, None)", "d.setdefault({str}, {int})", "n = int(x.sum())", "assert {bool}, n", "raise {error}",
-    "raise {error} from Custom({int})", "return n, x", "xs, tup = list(tup), tuple(xs)", "d = dict(d, **{{s: n}})",
-    "m = (lambda: n + m)()", "n = [q for q in [n, m] if q][-1]", "print(f'{{x.sum():.1f}}')", "bump()",
-    "d = {{**d, 'w': {int}}}", "st |= {{ {int} }}", "s, n = f'{{s}}{{n}}'[-4:], {int}", "xs *= 2; del xs[6:]",
-)  # fmt: skip
-IN_LOOP = ("break", "continue")
-IN_GENERATOR = ("yield {int}", "n = (yield {int}) or n", "yield from {list}", "yield n", "return {int}")
-COMPOUND: tuple[tuple[str, ...], ...] = (
-    ("if {bool}:",), ("if {bool}:", "else:"), ("if {bool}:", "elif {bool}:", "else:"), ("for i in {list}[:3]:",),
-    ("for i, (n, q) in enumerate(zip({list}[:3], xs)):",), ("for i in gen0({int}, x):", "else:"),
-    ("for q in list(d):",),
-    ("try:", "except Custom as error:"), ("try:", "except (KeyError, IndexError) as error:", "finally:"),
-    ("try:", "except Custom as error:", "except Exception:", "else:"), ("try:", "finally:"),
-    ("with box:",), ("with Box({int}, True) as b, managed({int}) as n:",), ("with managed({int}) as m:",),
-    ("with contextlib.suppress(KeyError, ValueError):",), ("with torch.no_grad():",),
-    ("match {int} % 3:\n    case 0:", "    case 1 | 2 if {bool}:", "    case _:"),
-    ("match tup:\n    case (q, r):", "    case [n, *rest]:", "    case _:"),
-    ("match box:\n    case Child(value=v):", "    case Box(value=v) if v > {int}:", "    case _:"),
-)  # fmt: skip
+from pyframe.metrics import counters  # noqa: E402
+
+LIMIT_EAGER, LIMIT_CAPTURED = 1.0, 120.0  # seconds of CPU time that a program may take
+LIMIT_MEMORY = 8 << 30
+BATCH = 250  # programs in one process
+NO_PROGRAM = "no program"
 
 
 @dataclass
@@ -227,7 +70,7 @@ class Node:
     def render(self, depth: int) -> Iterator[str]:
         for header, block in self.parts:
             lines = header.split("\n")
-            inner = depth + 1 + (lines[-1].startswith("    "))
+            inner = depth + 1 + lines[-1].startswith("    case")
             yield from ("    " * depth + line for line in lines)
             if block is not None:
                 yield from (line for node in block for line in node.render(inner))
@@ -240,14 +83,14 @@ class Writer:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.simple, self.compound = SIMPLE, COMPOUND
+        self.names = 0
 
     def program(self) -> dict[str, list[Node]]:
         """Function name -> its statements."""
         return {
-            "helper1": self.block(1, 2, (), ("helper", "{call}")),
-            "gen0": self.block(2, 4, IN_GENERATOR, ("helper", "{call}", "gen0")),
-            "helper0": self.block(1, 3, (), ("helper0", "{call}")),
+            "helper1": self.block(1, 2, (), ("helper", "<call>")),
+            "gen0": self.block(2, 4, IN_GENERATOR, ("helper", "<call>", "gen0")),
+            "helper0": self.block(1, 3, (), ("helper0", "<call>")),
             "program": self.block(3, 7, (), ()),
         }
 
@@ -255,11 +98,10 @@ class Writer:
         def fill(match: re.Match[str]) -> str:
             rules = [rule for rule in RULES[match[1]] if not any(word in rule for word in without)]
             if depth > 2:
-                rules = [rule for rule in rules if "{" not in rule or match[1] == "error"] or rules
+                rules = [rule for rule in rules if not HOLE.search(rule) or match[1] == "error"] or rules
             return self.expand(self.rng.choice(rules), depth + 1, without)
 
-        pattern = "|".join(RULES)
-        return re.sub(r"(?<!\{)\{(" + pattern + r")\}", fill, text).replace("{{", "{").replace("}}", "}")
+        return HOLE.sub(fill, text)
 
     def block(
         self, low: int, high: int, extra: tuple[str, ...], without: tuple[str, ...], depth: int = 0
@@ -268,38 +110,37 @@ class Writer:
 
     def statement(self, extra: tuple[str, ...], without: tuple[str, ...], depth: int) -> Node:
         if depth < 3 and self.rng.random() < 0.35:
-            headers = self.rng.choice([c for c in self.compound if not any(w in h for w in without for h in c)])
+            headers = self.rng.choice([c for c in COMPOUND if not any(w in h for w in without for h in c)])
             parts: list[tuple[str, list[Node] | None]] = []
+            self.names += 1
+            name = f"w{self.names}"
             for header in headers:
-                allowed = tuple(e for e in extra if header != "finally:" or e not in IN_LOOP)
-                if header.startswith("for") and not set(IN_LOOP) <= set(extra):
+                allowed = () if header.startswith("def") else extra
+                if re.search("^(for|while) ", header, re.M) and not set(IN_LOOP) <= set(extra):
                     allowed += IN_LOOP
                 block = self.block(1, 3 - (depth > 1), allowed, without, depth + 1)
-                parts.append((self.expand(header, 0, without), block))
+                parts.append((self.expand(header, 0, without).replace("w@", name), block))
             return Node(parts)
-        pool = [t for t in self.simple if not any(word in t for word in without)]
+        pool = [t for t in SIMPLE if not any(word in t for word in without)]
         if extra and self.rng.random() < 0.3:
             return Node([(self.expand(self.rng.choice(extra), 0, without), None)])
         text = self.rng.choice(pool)
-        if "yield {int}" in extra:
+        if "yield <int>" in extra:
             text = text.replace("return n, x", "return n")
         return Node([(self.expand(text, 0, without), None)])
 
 
 def render(functions: dict[str, list[Node]]) -> str:
-    lines = [PRELUDE]
+    lines = []
     for name, nodes in functions.items():
-        lines.append(f"def {name}(a, t):")
-        lines += ["    " + line for line in SETUP]
-        if name == "program":
-            lines += ["    def bump():", "        nonlocal n, m", "        n += 1; m -= 1; xs.append(m)"]
-        else:
-            lines.append("    bump = lambda: xs.append(n)")
+        main = name == "program"
+        lines.append(f"def {name}(a, t, u, k=2, *, flag=False):" if main else f"def {name}(a, t):")
+        lines += ["    " + line for line in (*SETUP, *(SETUP_OF_PROGRAM if main else SETUP_OF_HELPERS))]
         lines += [line for node in nodes for line in node.render(1)]
         if name == "gen0":
             lines.append("    yield n")
-        elif name == "program":
-            result = "n, m, x, y, s, xs, d, sorted(st, key=str), tup, box, p, list(g)[:5], len(fs), COUNT"
+        elif main:
+            result = "n, m, x, y, s, xs, d, sorted(st, key=str), tup, box, p, list(g)[:5], len(fs), COUNT, u, k"
             lines.append(f"    return {result}")
         else:
             lines.append("    return n, x")
@@ -307,12 +148,19 @@ def render(functions: dict[str, list[Node]]) -> str:
     return "\n".join(lines)
 
 
-def load(text: str, name: str) -> dict[str, Any]:
-    module = sys.modules["fuzzed"] = types.ModuleType("fuzzed")
+@functools.cache
+def compiled(text: str, name: str) -> types.CodeType:
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
-        exec(compile(text, name, "exec"), vars(module))
+        return compile(text, name, "exec")
+
+
+def load(text: str) -> dict[str, Any]:
+    """The names of a module with the program in it."""
+    module = sys.modules["fuzzed"] = types.ModuleType("fuzzed")
+    for part, name in ((PRELUDE, "<prelude>"), (text, "<fuzzed>")):
+        exec(compiled(part, name), vars(module))
     return vars(module)
 
 
@@ -322,55 +170,93 @@ def described(value: Any, depth: int = 0) -> Any:
         return ("tensor", value.dtype, tuple(value.shape), [round(v, 4) if v == v else "nan" for v in _numbers(value)])
     if isinstance(value, BaseException):
         chain = (value.__cause__, value.__context__, value.__suppress_context__) if depth < 6 else ()
-        return (type(value).__name__, described(list(value.args)), *(described(c, depth + 1) for c in chain))
+        notes, group = getattr(value, "__notes__", None), getattr(value, "exceptions", None)
+        parts = described([list(value.args), notes, group], depth + 1)
+        return (type(value).__name__, parts, _line(value), *(described(c, depth + 1) for c in chain))
     if isinstance(value, list | tuple):
         return (type(value).__name__, [described(item, depth + 1) for item in value])
     if isinstance(value, dict):
-        return ("dict", [(described(k), described(v, depth + 1)) for k, v in value.items()])
-    if type(value).__name__ in ("Box", "Child", "Point"):
-        return (type(value).__name__, described(vars(value), depth + 1))
-    return (type(value).__name__, value) if not callable(value) else getattr(value, "__name__", "callable")
+        return (type(value).__name__, [(described(k), described(v, depth + 1)) for k, v in value.items()])
+    if isinstance(value, types.ModuleType | type):
+        return value.__qualname__
+    if type(value).__module__ == "fuzzed" and hasattr(value, "__dict__") and depth < 6:
+        return (type(value).__qualname__, described(vars(value), depth + 1))
+    if callable(value):
+        return getattr(value, "__qualname__", "callable")
+    return (type(value).__name__, value if type(value).__eq__ is not object.__eq__ else None)
+
+
+def _line(error: BaseException) -> list[int | None]:
+    """Where in the program an exception was raised.  (Frames further out show a line for each continuation.)"""
+    frames = traceback.walk_tb(error.__traceback__)
+    return [line for frame, line in frames if frame.f_code.co_filename == "<fuzzed>"][-1:]
 
 
 def _numbers(value: torch.Tensor) -> list[float]:
     return value.detach().double().reshape(-1).tolist()
 
 
-ARGUMENTS = ((1, torch.float32), (1, torch.float32), (4, torch.float32), (-2, torch.float64))
-
-
 def behaviour(text: str, captured: bool) -> list[Any]:
     """What each of several calls of the program does."""
-    names = load(text, "<fuzzed>")
+    names = load(text)
+    torch.set_grad_enabled(True)
     fn = pyframe.compile(names["program"], backend="eager") if captured else names["program"]
     told = []
-    for number, dtype in ARGUMENTS:
-        t = torch.arange(4, dtype=dtype)
+    for change, arguments, tensor in CALLS:
+        exec(change, names)
+        t = eval(tensor, names)
+        arguments = eval(f"(lambda *args, **kwargs: (args, kwargs))({arguments})", names, {"t": t})
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             try:
-                result = ("returned", described(fn(number, t)))
+                result = ("returned", described(fn(*arguments[0], **arguments[1])))
             except Exception as error:  # noqa: BLE001  compared, not hidden
                 result = ("raised", described(error))
-        box, log = names["Box"], described(names["LOG"])
-        state = (names["COUNT"], described(names["TABLE"]), box.made, box.limit)
-        told.append((result, printed.getvalue(), log, state, described(t), torch.is_grad_enabled(), sys.exc_info()[0]))
+        box, net, log = names["Box"], names["NET"], described(names["LOG"])
+        state = (names["COUNT"], names.get("EXTRA"), names["TABLE"], box.made, box.limit, vars(box).get("kind"))
+        state += (vars(names["Child"]).get("extra"), net.scale, net.calls, net.training, net.seen, net.weight)
+        state += (names["collect"].__defaults__, names["collect"].__kwdefaults__)
+        told.append((result, printed.getvalue(), log, described(state), described([t, arguments]),
+                     torch.is_grad_enabled(), sys.exc_info()[0]))  # fmt: skip
+    torch.set_grad_enabled(True)
     return told
 
 
-PARTS = ("result", "output", "LOG", "state", "argument", "grad mode", "exception being handled")
+PARTS = ("result", "output", "LOG", "state", "arguments", "grad mode", "exception being handled")
+
+
+class OutOfTime(BaseException):
+    """A program took longer than its limit."""
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    def ring(*_: Any) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGVTALRM, ring)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def difference(text: str) -> str | None:
-    """How the captured program differs from the program; None if it does not, or is no program."""
-    try:
-        compile(text, "<fuzzed>", "exec")
-    except SyntaxError:
-        return None
+    """How the captured program differs from the program; None if it does not, or "no program" if it does not end."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = behaviour(text, captured=False)
-        got = behaviour(text, captured=True)
+        try:
+            with limited(LIMIT_EAGER):
+                expected = behaviour(text, captured=False)
+        except (SyntaxError, OutOfTime, MemoryError):
+            return NO_PROGRAM
+        try:
+            with limited(LIMIT_CAPTURED):
+                got = behaviour(text, captured=True)
+        except OutOfTime:
+            return f"time: captured, it ran for more than {LIMIT_CAPTURED:g} s"
     for call, (left, right) in enumerate(zip(expected, got, strict=True)):
         for part, a, b in zip(PARTS, left, right, strict=True):
             if a != b:
@@ -428,25 +314,33 @@ def _smaller(functions: dict[str, list[Node]]) -> Iterator[tuple[list[Node], int
 def report(seed: int, found: str) -> str:
     functions = shrink(Writer(seed).program())
     text = render(functions)
-    own = text[len(PRELUDE) :]
-    return f"==== seed {seed}\n{own}\n{difference(text) or found}\n"
+    return f"==== seed {seed}\n{text}\n{difference(text) or found}\n"
 
 
-def work(seeds: range, progress: str, folder: str | None) -> int:
-    """Runs seeds in this process; `progress` names the file that says which one runs."""
-    failed = 0
+def work(seeds: range, progress: Path, folder: str | None) -> None:
+    """Runs seeds in this process; the file `progress` says which one runs, and what came of those before."""
     faulthandler.enable()
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (LIMIT_MEMORY if hard < 0 else min(hard, LIMIT_MEMORY), hard))
+    tally = collections.Counter[str]()
     for seed in seeds:
-        Path(progress).write_text(str(seed))
+        progress.write_text(json.dumps({"seed": seed, "tally": tally}))
         found = difference(render(Writer(seed).program()))
-        if found is not None:
-            failed += 1
+        tally["programs"] += 1
+        if found == NO_PROGRAM:
+            tally["no program"] += 1
+        else:
+            tally["calls"] += len(CALLS)
+            tally["graphs"] += counters["graphs"]
+            tally["breaks"] += sum(counters["graph_breaks"].values())
+        if found not in (None, NO_PROGRAM):
+            tally["differing"] += 1
             told = report(seed, found)
             print(told, flush=True)
             if folder:
                 Path(folder, f"frames_{seed}.txt").write_text(told)
         pyframe.reset()
-    return failed
+    progress.write_text(json.dumps({"seed": seeds.stop, "tally": tally}))
 
 
 def main() -> int:
@@ -455,7 +349,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, help="print the program of this seed, and how it differs")
     parser.add_argument("--keep", help="folder to write the failing programs to")
-    parser.add_argument("--progress", help=argparse.SUPPRESS)
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/fuzz_frames.{json,txt}")
+    parser.add_argument("--progress", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.show is not None:
         text = render(Writer(given.show).program())
@@ -463,29 +358,47 @@ def main() -> int:
         print(difference(text))
         return 0
     if given.progress:
-        return 1 if work(range(given.seed, given.seed + given.count), given.progress, given.keep) else 0
-    return supervise(given)
+        work(range(given.seed, given.seed + given.count), given.progress, given.keep)
+        return 0
+    tally = supervise(given)
+    if given.save:
+        save(given, tally)
+    print(", ".join(f"{name}: {count}" for name, count in tally.items()))
+    return int(tally["differing"] > 0)
 
 
-def supervise(given: Any) -> int:
+def supervise(given: Any) -> collections.Counter[str]:
     """Runs the seeds in other processes, so that a crash of the interpreter is one failure among others."""
-    seed, end, failed = given.seed, given.seed + given.count, False
+    seed, end = given.seed, given.seed + given.count
+    tally = collections.Counter(dict.fromkeys(("programs", "no program", "calls", "graphs", "breaks", "differing"), 0))
     with tempfile.TemporaryDirectory() as folder:
-        progress = Path(folder) / "seed"
+        progress = Path(folder) / "progress"
         while seed < end:
-            count = min(250, end - seed)
+            count = min(BATCH, end - seed)
             command = [sys.executable, __file__, "--seed", str(seed), "--count", str(count)]
             command += ["--progress", str(progress)]
             done = subprocess.run([*command, *(["--keep", given.keep] if given.keep else [])], check=False)
-            failed = failed or done.returncode != 0
-            if done.returncode in (0, 1):
-                seed += count
-            else:
-                at = int(progress.read_text())
-                print(f"==== seed {at}: the interpreter ended with status {done.returncode}", flush=True)
-                seed = at + 1
-    print("programs differ" if failed else f"{given.count} programs agree")
-    return int(failed)
+            reached = json.loads(progress.read_text())
+            tally.update(reached["tally"])
+            seed = reached["seed"]
+            if done.returncode:
+                print(f"==== seed {seed}: the interpreter ended with status {done.returncode}", flush=True)
+                tally.update(programs=1, differing=1)
+                seed += 1
+    return tally
+
+
+def save(given: Any, tally: collections.Counter[str]) -> None:
+    path = ROOT / "benchmarks" / "results" / "fuzz_frames"
+    facts = {
+        "command": f"python tools/fuzz_frames.py --count {given.count} --seed {given.seed} --save",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **tally,
+    }
+    path.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n")
+    path.with_suffix(".txt").write_text("".join(f"{name:11} {value}\n" for name, value in facts.items()))
 
 
 if __name__ == "__main__":

@@ -229,13 +229,16 @@ class Frame:
 
     def unwind(self, raised: Raised) -> None:
         """Go to the handler of the exception, or let it leave the frame."""
-        if raised.fresh and isinstance(raised.exc, ExceptionVar):
-            raised.exc.put_context(self.tx.handled())
+        if raised.fresh:
+            self.tx.raised.append(raised.exc)
+            if isinstance(raised.exc, ExceptionVar):
+                raised.exc.put_context(self.tx, self.tx.handled())
         raised.fresh = False
         region = self.flow.region[self.at]
         if region is None:
             raise raised
-        anew = self.instr.op == "RERAISE" and raised.exc.source is None  # raised by the program, at an earlier step
+        earlier = raised.exc.source is None or any(exc is raised.exc for exc in self.tx.raised)
+        anew = self.instr.op == "RERAISE" and earlier  # raised by the program, at an earlier step
         if self.is_root and not anew and len(self.handled_for_real()) == len(self.handling):
             self.tx.raise_step = self.tx.steps
         del self.stack[region.depth :]

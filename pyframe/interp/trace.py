@@ -141,6 +141,7 @@ class Trace:
         self.entered: dict[int, Arrival] = {}  # the loops that the trace came to, by their heads
         self.steps = 0
         self.raise_step = 0
+        self.raised: list[Var] = []  # what the program has raised, in this order
         self.inlined_in_step = False
         self.compile_graph: Callable[[Any], Any] = lambda gm: gm
 
@@ -334,7 +335,7 @@ class Trace:
 
     def raise_from(self, exc_type: type[BaseException], cause: Var, *args: Any) -> NoReturn:
         exc = ExceptionVar(exc_type, [make(arg) for arg in args])
-        exc.put_context(cause)
+        exc.put_context(self, cause)
         exc.store(self, "__cause__", cause)
         raise Raised(exc, fresh=False)
 

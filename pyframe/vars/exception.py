@@ -55,7 +55,7 @@ class ExceptionVar(InstanceVar):
         """What a C descriptor of the class gives; None for other names."""
         if name == "args":
             return TupleVar(self.args)
-        if self.value is not MISSING and name in (*_LINKS, "__suppress_context__", "value", "code"):
+        if self.value is not MISSING and name not in self.links and name in (*_LINKS, "__suppress_context__", "value", "code"):
             if hasattr(self.value, name):
                 return tx.wrap(getattr(self.value, name), AttrSource(self.source, name) if self.source else None)
         if name == "__suppress_context__":
@@ -164,10 +164,12 @@ class ExceptionVar(InstanceVar):
         return self._own_str(tx) if method is None else tx.call(method, [], {})
 
     # ---- being raised ----
-    def put_context(self, handled: Var | None) -> None:
+    def put_context(self, tx: Tracer, handled: Var | None) -> None:
         """Raised while `handled` is being handled."""
-        if handled is None or handled is self or self.value is not MISSING:
+        if handled is None or handled is self:
             return
+        if self.value is not MISSING:
+            tx.effects.add("CALL", None, (raised_while, [self, handled], {}), tx.user_line())
         link: Var | None = handled
         while isinstance(link, ExceptionVar):
             after = link.links.get("__context__")
@@ -216,6 +218,19 @@ class TracebackVar(Var):
 
     def truth(self, tx: Tracer) -> bool:
         return True
+
+
+def raised_while(error: BaseException, handled: BaseException) -> None:
+    """What C does to an exception that is raised while another one is handled."""
+    link, seen = handled, {id(handled)}
+    while (after := link.__context__) is not None and id(after) not in seen:
+        if after is error:
+            link.__context__ = None
+            break
+        seen.add(id(after))
+        link = after
+    if error is not handled:
+        error.__context__ = handled
 
 
 def _base(cls: type) -> type:

@@ -89,6 +89,9 @@ def identical(tx: Tracer, left: Var, right: Var) -> bool:
             return bool(a == b)
         return a is b
     if left.is_constant() != right.is_constant():
+        known, other = (left, right) if left.is_constant() else (right, left)
+        if type(known.constant()) in (bool, int) and other.python_type() is known.python_type():
+            return compare(tx, "==", other, known).truth(tx)  # of a bool or small int, known at run time only
         return False
     if left.source is not None and right.source is not None:
         if left.source == right.source:

@@ -32,6 +32,7 @@ SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
 _WHY = "which is computed of tensors, drawn at random or marked as unbacked"
 _UNARY = {"-": "neg", "+": "pos", "~": "~"}
 _DIVIDES = ("/", "//", "%")
+_OF_BOOLS = ("and", "or", "not")  # of a SymBool, torch has these only
 _METHODS = {"__abs__": "abs", "__float__": "float", "__floor__": "floor", "__ceil__": "ceil"}
 _INT_METHODS = {"__int__": "int", "__trunc__": "int"}
 
@@ -148,9 +149,14 @@ def assume(tx: Tracer, tree: Tree) -> None:
 def apply(tx: Tracer, op: str, *args: Var) -> Var:
     """An operator of `core.expr` over numbers, one of them a NumberVar at least."""
     numbers = [arg for arg in args if isinstance(arg, NumberVar)]
+    if op not in _OF_BOOLS and any(isinstance(number.sym, torch.SymBool) for number in numbers):
+        args = tuple(_number_of_bool(arg) for arg in args)
+        numbers = [arg for arg in args if isinstance(arg, NumberVar)]
     try:
         if op in _DIVIDES and not args[1].truth(tx):
             raise ZeroDivisionError
+        if not numbers:
+            return make(OPS[op](*(arg.constant() for arg in args)))
         if all(number.sym is not None for number in numbers):
             values = [arg.sym if isinstance(arg, NumberVar) else arg.constant() for arg in args]
             return make(SYMBOLIC_OPS[op](*values))
@@ -160,6 +166,10 @@ def apply(tx: Tracer, op: str, *args: Var) -> Var:
     except (ArithmeticError, NotImplementedError, TypeError, ValueError):  # as the program would have it, with values
         return fold(tx, OPS[op], *(arg.constant() for arg in args))
     return NumberVar(tx, Expr(op, tuple(map(tree_of, args))), None, example)
+
+
+def _number_of_bool(var: Var) -> Var:
+    return var.known() if isinstance(var, NumberVar) and isinstance(var.sym, torch.SymBool) else var
 
 
 def _stays_real(tx: Tracer, op: str, args: Sequence[Var]) -> bool:
