@@ -16,7 +16,7 @@ import types
 
 import torch
 
-import pyframe
+import pyframe  # noqa: F401  programs break the graph with it
 
 LOG = []
 COUNT = 0
@@ -204,7 +204,7 @@ class Net(torch.nn.Module):
 NET = Net()
 
 
-def collect(item, into=[], *, seen={}):
+def collect(item, into=[], *, seen={}):  # noqa: B006  changed on purpose
     into.append(item)
     seen[item] = seen.get(item, 0) + 1
     return len(into) - 2 * seen[item]
