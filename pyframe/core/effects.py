@@ -40,6 +40,7 @@ class EffectLog:
     def __init__(self) -> None:
         self._log: list[Effect] = []
         self.changes = 0  # of any object, also of those that the program made itself
+        self.moves = 0  # of iterators
 
     def change(self, kind: str, target: Any, detail: Any, line: Callable[[], UserLine]) -> None:
         """`target` changed: an effect where the object existed before."""

@@ -143,6 +143,7 @@ class Trace:
         self.raise_step = 0
         self.raised: list[Var] = []  # what the program has raised, in this order
         self.inlined_in_step = False
+        self.done_before_step = (0, 0)
         self.compile_graph: Callable[[Any], Any] = lambda gm: gm
 
     # ---- the Tracer protocol ----
@@ -415,10 +416,17 @@ class Trace:
         if raised is not None:  # what is handled has to be raised for real
             self.speculation[raised] = note
             return Restart()
-        if self.steps in self.speculation or not (len(self.frames) > 1 or self.inlined_in_step):
+        if self.steps in self.speculation or not self._began_step():
             return brk
         self.speculation[self.steps] = note
         return Restart()
+
+    def _began_step(self) -> bool:
+        """Whether the instruction of the root frame that is being traced has done something already."""
+        return len(self.frames) > 1 or self.inlined_in_step or self._done() != self.done_before_step
+
+    def _done(self) -> tuple[int, int]:
+        return self.effects.changes, self.effects.moves
 
     # ---- the root frame ----
     def run(self) -> TraceResult:
@@ -497,6 +505,7 @@ class Trace:
             stack = list(root.stack)
             self.steps += 1
             self.inlined_in_step = False
+            self.done_before_step = self._done()
             self._enter_loop(root)
             try:
                 self._stop_at_long_loop(root)

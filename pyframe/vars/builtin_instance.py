@@ -163,6 +163,8 @@ def _python() -> None: ...
 
 
 def _exact(base: Var) -> Var:
+    if isinstance(base, SetVar):
+        return SetVar(base.items, None, base.cls)
     return TupleVar(base.items) if isinstance(base, TupleVar) else ConstVar(base.constant())
 
 

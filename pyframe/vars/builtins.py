@@ -332,7 +332,10 @@ def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @model(dataclasses.fields)
 def _dataclass_fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     cls = args[0].constant() if isinstance(args[0], ClassVar) else args[0].python_type()
-    found = dataclasses.fields(cls)
+    try:
+        found = dataclasses.fields(cls)
+    except TypeError as error:
+        tx.raise_(TypeError, *error.args)
     return TupleVar([tx.wrap(f, tx.const_source(f, f"fields({cls.__name__})")) for f in found])
 
 

@@ -39,6 +39,8 @@ def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(frozenset)
 def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if args and isinstance(args[0], SetVar) and args[0].cls is frozenset:
+        return args[0]
     return SetVar([key_of(tx, item) for item in _items(tx, args)], None, frozenset)
 
 

@@ -20,11 +20,15 @@ from .namespace import NamespaceVar
 # Exceptions whose constructors in C do more than keep their arguments.
 _SPECIAL_ERRORS = (OSError, ImportError, UnicodeError, SyntaxError)
 _HEAP_TYPE = 0x200
+_NOT_CALLED = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
+_IMMUTABLE = 1 << 8
 
 
 def construct(tx: Tracer, cls_var: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     """`type.__call__(cls, *args, **kwargs)`."""
     cls = cls_var.constant()
+    if cls.__flags__ & _NOT_CALLED:
+        return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
     new = guarded_lookup(tx, cls, "__new__")
     if isinstance(new, staticmethod | types.FunctionType):
         obj = tx.call(class_function(tx, cls, "__new__", new), [cls_var, *args], kwargs)
@@ -108,7 +112,7 @@ def _plain_object(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[st
             object.__new__(cls)
         except TypeError as error:
             tx.raise_(TypeError, *error.args)
-    if cls is not object and not cls.__flags__ & _HEAP_TYPE:
+    if cls is not object and (not cls.__flags__ & _HEAP_TYPE or cls.__flags__ & _IMMUTABLE):
         return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
     return InstanceVar.fresh(cls)
 

@@ -314,6 +314,8 @@ class InstanceVar(Var):
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """The method `name` that the class inherits from object, past its overrides."""
         none: Var = ConstVar(None)
+        if name in _COMPARE_OF.values() and not self._compares_as_object(name):
+            return self.unsupported(tx, f"method {name!r}")
         match name:
             case "__init__":
                 if args or kwargs:
@@ -346,6 +348,12 @@ class InstanceVar(Var):
                 return reduced(tx, self)
             case _:
                 return self.unsupported(tx, f"method {name!r}")
+
+    def _compares_as_object(self, name: str) -> bool:
+        """Whether no type written in C between the class and object has a comparison of its own."""
+        own = (base.__dict__.get(name) for base in self.cls.__mro__)
+        in_c = (each for each in own if isinstance(each, types.WrapperDescriptorType))
+        return next(in_c) is object.__dict__[name]
 
     def refuse_arguments(self, tx: Tracer) -> None:
         """`object.__init__` with arguments: right only where `__new__` alone is overridden."""

@@ -36,6 +36,7 @@ class IteratorVar(Var):
 
     def next_(self, tx: Tracer) -> Var | None:
         tx.spend(1)
+        tx.effects.moves += not self.done
         item = None if self.done else self.step(tx)
         self.done = item is None
         return item
@@ -154,11 +155,18 @@ class SizedIteratorVar(IteratorVar):
     __slots__ = ("container", "items", "live", "owner", "position", "size", "tx", "what")
 
     def __init__(
-        self, tx: Tracer, owner: Var, container: Var, items: list[Var], what: str, live: Iterator[Var] | None = None
+        self,
+        tx: Tracer,
+        owner: Var,
+        container: Var,
+        items: list[Var],
+        what: str,
+        kind: type,
+        live: Iterator[Var] | None = None,
     ) -> None:
         self.tx, self.owner, self.container, self.position, self.items = tx, owner, container, 0, items
         self.what, self.live, self.size = what, live, len(items)
-        super().__init__(self._advance)
+        super().__init__(self._advance, kind)
 
     def _advance(self, tx: Tracer) -> Var | None:
         if self.container.length(tx).constant() != self.size:

@@ -61,6 +61,10 @@ class ClassVar(HeldVar):
             return class_function(tx, cls, name, found)
         if found is MISSING and isinstance(of_meta, types.WrapperDescriptorType | types.MethodDescriptorType):
             return BoundMethodVar(BuiltinVar(of_meta), self)
+        read = lookup(type(of_meta), "__get__") if found is MISSING else None
+        if isinstance(read, types.FunctionType) and not isinstance(cls, enum.EnumMeta):
+            descriptor = tx.wrap(of_meta, ConstSource.of(of_meta, f"{type(cls).__name__}.{name}"))
+            return tx.call(constant_function(tx, read), [descriptor, self, make(type(cls))], {})
         get = lookup(type(found), "__get__")
         if isinstance(get, types.FunctionType) and not isinstance(cls, enum.EnumMeta):
             descriptor = tx.wrap(found, ConstSource.of(found, f"{cls.__name__}.{name}"))

@@ -58,7 +58,8 @@ def guarded_lookup(tx: Tracer, cls: type, name: str) -> Any:
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.{name}, which the program has changed")
     source = class_source(cls, name)
     if raw is MISSING:
-        if hasattr(cls, name):  # of the metaclass
+        kind = type(cls)
+        if lookup(kind, name) is not MISSING or lookup(kind, "__getattr__") is not MISSING:  # of the metaclass
             tx.guard(ConstSource.of(cls, cls.__name__), "PREDICATE", (_Finds(name, raw), (), f"has no {name!r}"))
         else:
             tx.guard(ConstSource.of(cls, cls.__name__), "NO_ATTR", name)

@@ -358,7 +358,10 @@ def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if not isinstance(cls, MadeClassVar):
         return cls.unsupported(tx, "dataclass()")
     process = dataclasses._process_class  # type: ignore[attr-defined]
-    made_new = process(cls.value, *(flag.constant() for flag in flags))
+    try:
+        made_new = process(cls.value, *(flag.constant() for flag in flags))
+    except (TypeError, ValueError) as error:
+        return tx.raise_(type(error), *error.args)
     if made_new is cls.value:
         cls.steps.append((process, tuple(flags)))
         return cls

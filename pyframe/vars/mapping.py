@@ -166,17 +166,20 @@ class DictVar(Var):
         if self.cls is ordered and other.cls is ordered and list(self.items) != list(other.items):
             return ConstVar(op == "!=")
         same = len(self.items) == len(other.items)
-        before = tx.effects.changes
+        sizes = len(self.items), len(other.items)
         for key, value in list(self.items.items()) if same else ():
             found = other.items.get(key)
             same = found is not None and slots.equal(tx, value, found)
-            if tx.effects.changes != before:
+            if (len(self.items), len(other.items)) != sizes:
                 self.unsupported(tx, "a comparison that changes something")
             if not same:
                 break
         return ConstVar(same == (op == "=="))
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op == "|=" and not reflected and self.cls is dict:
+            self.update(tx, other)
+            return self
         if not isinstance(other, DictVar) or reflected:
             return None
         if op == "|":
@@ -340,7 +343,8 @@ class DictViewVar(Var):
         held, live = self.mapping.items, None
         if type(self.mapping) is DictVar and self.mapping.cls is not collections.OrderedDict:
             live = (self._item(key, value) for key, value in held.items())
-        return SizedIteratorVar(tx, self, self.mapping, self.unpack(tx), "dictionary", live)
+        kind = type(iter(getattr(self.mapping.cls(), self.part)()))
+        return SizedIteratorVar(tx, self, self.mapping, self.unpack(tx), "dictionary", kind, live)
 
     def _item(self, key: Any, value: Var) -> Var:
         if self.part == "items":

@@ -103,7 +103,7 @@ class SetVar(Var):
         return key_of(tx, item) in self.items
 
     def iterate(self, tx: Tracer) -> Var:
-        return SizedIteratorVar(tx, self, self, [var_of(key) for key in self.order(tx)], "Set")
+        return SizedIteratorVar(tx, self, self, [var_of(key) for key in self.order(tx)], "Set", type(iter(set())))
 
     def _keys(self, tx: Tracer, other: Var) -> set[Any]:
         if isinstance(other, SetVar):
@@ -121,7 +121,7 @@ class SetVar(Var):
             self.items = dict.fromkeys(result)
             self.changed(tx)
             return self
-        return SetVar(result, None, self.cls)
+        return SetVar(result, None, set if isinstance(other, DictViewVar) else self.cls)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if not isinstance(other, SetVar):
@@ -132,6 +132,8 @@ class SetVar(Var):
         if name in ("add", "discard", "remove"):
             return self._change_one(tx, name, args[0])
         if name in ("copy", "clear", "pop"):
+            if name == "copy" and self.cls is frozenset:
+                return self
             if name == "copy":
                 return SetVar(self.items, None, self.cls)
             if name == "pop":

@@ -158,7 +158,7 @@ def apply(tx: Tracer, op: str, *args: Var) -> Var:
         if not numbers:
             return make(OPS[op](*(arg.constant() for arg in args)))
         if all(number.sym is not None for number in numbers):
-            values = [arg.sym if isinstance(arg, NumberVar) else arg.constant() for arg in args]
+            values = [arg.sym if isinstance(arg, NumberVar) else _number(arg.constant()) for arg in args]
             return make(SYMBOLIC_OPS[op](*values))
         example = OPS[op](*(arg.example if isinstance(arg, NumberVar) else arg.constant() for arg in args))
         if type(example) not in NUMBERS or not _stays_real(tx, op, args):
@@ -170,6 +170,11 @@ def apply(tx: Tracer, op: str, *args: Var) -> Var:
 
 def _number_of_bool(var: Var) -> Var:
     return var.known() if isinstance(var, NumberVar) and isinstance(var.sym, torch.SymBool) else var
+
+
+def _number(value: Any) -> Any:
+    """A bool as the number that it is: sympy compares no truth with a number."""
+    return int(value) if type(value) is bool else value
 
 
 def _stays_real(tx: Tracer, op: str, args: Sequence[Var]) -> bool:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
+import itertools
+import typing
 from typing import Any
 
 import pytest
@@ -154,6 +159,98 @@ def a_key_that_comes_back_while_iterating(_):
         del table[0]
         table[0] = 0
     return key
+
+
+@case(0)
+def a_break_after_an_iterator_moved(_):
+    return list(map(functools.lru_cache(abs), [1, -2, 1]))
+
+
+@case(0)
+def copies_of_iterators_of_c(_):
+    letters = itertools.chain("ab", "cd")
+    first = list(copy.deepcopy(letters))
+    next(letters)
+    return first, list(copy.copy(letters)), list(copy.copy(iter([1, 2])))
+
+
+@case(0)
+def comparisons_written_in_c(_):
+    key = functools.cmp_to_key(lambda x, y: x - y)
+    return key(3) == key(3), key(3) != key(3), key(3) < key(1)
+
+
+class Meta(type):
+    @functools.cached_property
+    def kept(cls):
+        return True
+
+
+class OfMeta(metaclass=Meta):
+    pass
+
+
+@case(0)
+def a_descriptor_of_the_metaclass_raises(_):
+    return OfMeta.kept
+
+
+@case(0)
+def types_that_make_no_instances(_):
+    try:
+        type(iter({}.keys()))()
+    except TypeError as error:
+        return str(error)
+
+
+class Frozen(frozenset):
+    pass
+
+
+@case(0)
+def frozensets_of_objects(_):
+    key, plain = Refusing(), frozenset([1, 2])
+    return key in Frozen([key]), frozenset(plain) is plain, plain.copy() is plain, {1: 2}.keys() & plain, plain | {}.keys()
+
+
+@case(0)
+def operators_of_dict_by_name(_):
+    table = {0: 0}
+    return table.__or__(()), table.__ior__([(1, 1)]), table.__ior__("")
+
+
+@case(0)
+def a_dataclass_that_is_refused(_):
+    try:
+
+        @dataclasses.dataclass
+        class Record:
+            x: typing.ClassVar[int] = dataclasses.field(default_factory=int)
+
+    except TypeError as error:
+        return str(error)
+
+
+@case(0)
+def fields_of_no_dataclass(_):
+    try:
+        return dataclasses.fields(object)
+    except TypeError as error:
+        return str(error)
+
+
+def compared(number):
+    return number == True, number != False, number > True  # noqa: E712
+
+
+@case((3, 4, 5))
+def numbers_that_vary_compared_with_bools(numbers):
+    return [compared(number) for number in numbers], [compared(number) for number in reversed(numbers)]
+
+
+@case(bytearray(b"ab"), b"ab")
+def bytes_compared_with_a_bytearray(mutable, constant):
+    return mutable == constant, constant == mutable, constant != mutable, mutable <= constant, constant < mutable
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
