@@ -27,7 +27,8 @@ def reduced(tx: Tracer, obj: Any) -> Var:
     """`obj.__reduce_ex__(4)` of an InstanceVar whose class keeps object's."""
     if isinstance(lookup(obj.cls, "__reduce__"), types.FunctionType):
         return obj.call_method(tx, "__reduce__", [], {})
-    if getattr(obj, "kind", None) is None and lookup(obj.cls, "__reduce__") is not object.__reduce__:
+    in_attributes = getattr(obj, "kind", None) is not None or issubclass(obj.cls, types.SimpleNamespace)
+    if not in_attributes and lookup(obj.cls, "__reduce__") is not object.__reduce__:
         return obj.unsupported(tx, "__reduce__(), written in C,")  # type: ignore[no-any-return]
     lists, dicts = obj.contents(tx)
     return TupleVar([*_made_by(tx, obj), _state(tx, obj), lists or _NONE, dicts or _NONE])
