@@ -25,7 +25,7 @@ from pyframe.bytecode import (
     verify,
 )
 from pyframe.bytecode.flow import build_flow, last_loads, reachable
-from pyframe.bytecode.isa import FLAG_CLOSURE, LANDING_OF, NO_POSITION
+from pyframe.bytecode.isa import FLAG_CLOSURE, LANDING_OF, NO_POSITION, NULL_BEFORE_CALLABLE
 
 from .resume import (
     CO_NESTED,
@@ -213,6 +213,12 @@ class Assembler:
         """Call with `n` arguments that `load_args` pushes, the last `len(kwnames)` of them by keyword."""
         self.append(*call_sequence(load_callable, load_args, n, kwnames))
 
+    def push_null_for_call(self) -> None:
+        """The NULL that a call wants next to the callable on top of the stack."""
+        self.emit("PUSH_NULL")
+        if NULL_BEFORE_CALLABLE:
+            self.emit("SWAP", 2)
+
     def call_graph(self, *more: str) -> None:
         """Run the entry's graph, once; pushes its outputs.  The new code gets an argument after all others for it,
         which has the graph's inputs; `more`: locals that are inputs after those."""
@@ -260,6 +266,8 @@ class Assembler:
         `leaves`: labels to go to behind instructions of the copy, named by their ordinals; `instead`: what runs in
         place of the instruction.
 
+        LOAD_METHOD is run as LOAD_ATTR: one result, not two.
+
         FOR_ITER and SEND come with their END_FOR or END_SEND: at `jump_label` the iterator (or receiver) is gone,
         and the resume function continues behind the original's END_FOR.
         """
@@ -267,6 +275,8 @@ class Assembler:
         instrs = cc.real_instrs()
         index = at if isinstance(at, int) else next(i for i, item in enumerate(instrs) if item is at)
         instr = instrs[index].copy()
+        if instr.op == "LOAD_METHOD":  # a pair with an unknown place for its NULL
+            instr.op = "LOAD_ATTR"
         row = OPS[instr.op]
         if row.jump:
             if jump_label is None:

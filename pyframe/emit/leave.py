@@ -11,6 +11,7 @@ from typing import Any
 from .. import _C
 from ..bytecode import OPS, CanonicalCode, Instr, Label, call_sequence
 from ..bytecode.flow import live_locals, reachable, stack_depths
+from ..bytecode.isa import NULL_BEFORE_CALLABLE
 from ..core.source import AttrSource, LocalSource, SeqItemSource
 from ..errors import SkipFrame, Unsupported
 from ..vars.base import Var
@@ -35,7 +36,7 @@ from .resume import (
 )
 
 # Their results may hold a NULL that cannot be passed on to a resume function.
-_NULL_RESULTS = ("LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
+_NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
 _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
 _NUMBERS = (int, float)
 _MOST_ARGUMENTS = 3  # of an exception that are not taken as constants
@@ -206,7 +207,7 @@ class Leave:
         asm.label(begin)
         for temp in stack:
             asm.load_fast(temp)
-        self._continue(asm, at, (), depth, names, places, (*handled, exc))
+        self._continue(asm, at, (), (False,) * depth, names, places, (*handled, exc))
         asm.label(end)
         asm.label(failed)  # the exception may not stay the current one, whatever failed
         asm.load_fast(before)
@@ -248,35 +249,40 @@ class Leave:
             asm.label(tail)
             if end.brk.kind == "exception-in-traced-code" and (self.tx.options.fullgraph or self.tx.error_on_break):
                 asm.call([Instr("LOAD_CONST", functools.partial(_no_error, str(end.brk)))], [], 0)
-            self._continue(asm, end.at + 1, kept, row.pushes(instr.arg))
+            pushed = (False,) * row.pushes(instr.arg)
+            if instr.op == "LOAD_METHOD":  # embedded as LOAD_ATTR, whose result is called without a self
+                asm.push_null_for_call()
+                pushed = (NULL_BEFORE_CALLABLE, not NULL_BEFORE_CALLABLE)
+            self._continue(asm, end.at + 1, kept, pushed)
         if taken is not None:
             assert row.jump_pushes is not None
             asm.label(taken)
             target = root.flow.place[instr.arg]
             if instr.op == "FOR_ITER":
-                self._continue(asm, target + 1, kept, 0)
+                self._continue(asm, target + 1, kept)
             else:
-                self._continue(asm, target, kept, row.jump_pushes(instr.arg))
+                self._continue(asm, target, kept, (False,) * row.jump_pushes(instr.arg))
 
     def _continue(
         self,
         asm: Assembler,
         at: int,
         kept: Sequence[Var],
-        pushed: int,
+        pushed: Sequence[bool] = (),
         live: Sequence[str] | None = None,
         maybe: Mapping[str, str] | None = None,
         handled: Sequence[str] | None = None,
     ) -> None:
-        """Return what the rest of the frame returns.  On the stack: `kept` and `pushed` new slots.  `live`: the locals
-        that may be live (default: those at the break); `maybe`: locals in other places than their own; `handled`: at
-        the start of a handler, whose exception is on top, the places of those being handled (default: at the break)."""
+        """Return what the rest of the frame returns.  On the stack: `kept` and new slots, `pushed` says which of them
+        hold NULL.  `live`: the locals that may be live (default: those at the break); `maybe`: locals in other
+        places than their own; `handled`: at the start of a handler, whose exception is on top, the places of those
+        being handled (default: at the break)."""
         maybe = maybe or {}
         starts = handled is not None
         handled = self.handled if handled is None else handled
         alive = live_locals(self.root.cc, at) | self._bound_anew(at)
         names = tuple(name for name in ((*self.live, *self.passed) if live is None else live) if name in alive)
-        nulls = (*(is_null(var) for var in kept), *[False] * pushed)
+        nulls = (*(is_null(var) for var in kept), *pushed)
         key = ResumeKey(self.root.code, at, nulls, names, self.first, tuple(n for n in maybe if n in names))
         key = dataclasses.replace(key, handled=len(handled))
         code = self._made(key)
@@ -430,7 +436,7 @@ class Leave:
             asm.label(taken)
             self._forget(asm, maybe)
             target = self.root.flow.place[self.root.flow.instrs[cut.head].arg]
-            self._continue(asm, target + 1, self.end.stack[:-1], 0, live, maybe)
+            self._continue(asm, target + 1, self.end.stack[:-1], (), live, maybe)
 
     def _forget(self, asm: Assembler, names: Iterable[str]) -> None:
         """Let go of locals that may be unbound, and will be stored before they are read."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from ..bytecode.isa import NULL_BEFORE_CALLABLE
 from ..core import source as src
 from ..errors import InternalError
 from ..vars.base import Var
@@ -67,9 +66,7 @@ class Codegen:
 
     def call_top(self, *loads: Load, names: tuple[str, ...] = ()) -> None:
         """Call the object on top of the stack with arguments; the last `len(names)` by keyword."""
-        self.emit("PUSH_NULL")
-        if NULL_BEFORE_CALLABLE:
-            self.emit("SWAP", 2)
+        self.asm.push_null_for_call()
         for load in loads:
             load()
         if names:

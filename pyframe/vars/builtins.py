@@ -8,6 +8,7 @@ import functools
 import inspect
 import sys
 import types
+import typing
 from typing import Any
 
 from ..core.tracer import Tracer
@@ -20,7 +21,9 @@ from .identity import IdVar
 from .instance import MISSING, InstanceVar, lookup
 from .iterator import GeneratorVar
 from .klass import ClassVar, SuperVar
+from .mapping import DictVar
 from .models import Args, Kwargs, is_callable, known, model
+from .namedtuple import NamedTupleVar
 from .polyfills import builtins as polyfills
 from .sequence import ListVar, TupleVar, sorted_items
 from .text import format_of, hash_of, repr_of, str_of
@@ -350,6 +353,30 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         found = found.replace(parameters=list(found.parameters.values())[1:])
     tx.keep_alive.append(found)
     return tx.wrap(found, tx.const_source(found, "signature"))
+
+
+@model(inspect.getfullargspec)
+def _getfullargspec(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    target = args[0].fn.constant() if isinstance(args[0], BoundMethodVar) else args[0].constant()
+    if not isinstance(target, types.FunctionType):
+        return args[0].unsupported(tx, "getfullargspec()")
+    found = inspect.getfullargspec(types.MethodType(target, 0) if isinstance(args[0], BoundMethodVar) else target)
+    tx.keep_alive.append(found)
+    fresh = (list, dict)
+    parts = [make(each) if type(each) in fresh else tx.wrap(each, tx.const_source(each, "spec")) for each in found]
+    return NamedTupleVar(type(found), parts)
+
+
+@model(typing.get_type_hints)
+def _get_type_hints(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    target = args[0].fn.constant() if isinstance(args[0], BoundMethodVar) else args[0].constant()
+    if not isinstance(target, types.FunctionType | type):
+        return args[0].unsupported(tx, "get_type_hints()")
+    try:
+        found = typing.get_type_hints(target, **{key: value.constant() for key, value in kwargs.items()})
+    except NameError as error:
+        tx.raise_(NameError, *error.args)
+    return DictVar({name: tx.wrap(hint, tx.const_source(hint, f"the type of {name}")) for name, hint in found.items()})
 
 
 # The files that fill the table by being imported.

@@ -199,7 +199,8 @@ class FunctionVar(Var):
         if self.code is _DISPATCH and self.fn is not None and len(args) == 1 and not kwargs:
             return self._dispatched(tx, args[0])
         if self.code in _GUARDS_RECURSION:
-            return tx.call(self.getattr_(tx, "__wrapped__"), args, kwargs)
+            cells = dict(zip(self.code.co_freevars, self.cells(tx)))
+            return tx.call(cells["user_function"].content, args, kwargs)
         if self.code.co_name in _TAGGING and self.globals.get("__name__") == "torch._dynamo.mutation_guard":
             return tx.call(self.cells(tx)[0].content, args, kwargs)
         if (closure := CLOSURES.get(self.code)) is not None:

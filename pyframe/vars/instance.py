@@ -49,6 +49,7 @@ _LACKING = {
 }
 # A frame of one of these that is running already cannot be traced.
 _SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_READS_AS_EVER = ("__getattribute__", "__reduce_ex__")
 _OF_CONTEXT = ("method '__enter__'", "method '__exit__'")
 _UNARY_OF = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
@@ -316,6 +317,9 @@ class InstanceVar(Var):
         none: Var = ConstVar(None)
         if name in _COMPARE_OF.values() and not self._compares_as_object(name):
             return self.unsupported(tx, f"method {name!r}")
+        owner = getattr(lookup(self.cls, name), "__objclass__", object)
+        if owner is not object and name not in _READS_AS_EVER:  # of a class in C between this one and object
+            return self.unsupported(tx, f"method {name!r}")
         match name:
             case "__init__":
                 if args or kwargs:
@@ -417,7 +421,10 @@ class InstanceVar(Var):
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         base = _METHOD_OF[op.removesuffix("=")]
         prefix = "i" if op.endswith("=") else "r" if reflected else ""
-        return self._result(tx, self.special(tx, f"__{prefix}{base}__"), other)
+        name = f"__{prefix}{base}__"
+        if isinstance(lookup(self.cls, name), types.WrapperDescriptorType) and not hasattr(self, "base"):
+            return self.unsupported(tx, op)
+        return self._result(tx, self.special(tx, name), other)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         name = _COMPARE_OF[op]

@@ -159,6 +159,8 @@ class ClassVar(HeldVar):
         meta_call = guarded_lookup(tx, type(cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
             return tx.call(class_function(tx, type(cls), "__call__", meta_call), [self, *args], kwargs)
+        if isinstance(meta_call, type):  # no descriptor: called as it is, as TypedDict has it
+            return tx.call(tx.wrap(meta_call, class_source(type(cls), "__call__")), args, kwargs)
         return construct(tx, self, args, kwargs)
 
     # ---- what a metaclass written in Python gives ----

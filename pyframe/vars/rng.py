@@ -89,6 +89,9 @@ class StateVar(Var):
     def python_type(self) -> type:
         return tuple
 
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        return self.unsupported(tx, op)
+
 
 class RngVar(HeldVar):
     """A generator; `value` is one to try draws with where the traced program makes it."""

@@ -52,6 +52,7 @@ from .nparray import wrap_numpy
 from .numpyfn import NUMPY_FUNCTIONS, NUMPY_NUMBERS, wrap_function
 from .numpyfn import wrap_number as wrap_numpy_number
 from .opaque import OpaqueVar
+from .pure import PATTERNS, wrap_pattern
 from .pymodule import PyModuleVar
 from .ranges import RangeVar
 from .rng import is_rng, wrap_rng
@@ -439,6 +440,7 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (slice, _slice),
     (collections.deque, _deque),
     (types.MappingProxyType, _proxy),
+    (PATTERNS, wrap_pattern),
     ((property, staticmethod, classmethod), _descriptor),
 ]
 

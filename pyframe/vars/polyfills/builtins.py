@@ -12,6 +12,7 @@ import itertools
 import math
 import operator
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -445,6 +446,22 @@ def prod(iterable: Iterable[Any], /, *, start: Any = 1) -> Any:
     return start
 
 
+def pattern_sub(pattern: Any, repl: Any, string: Any, count: int = 0) -> Any:
+    """`Pattern.sub` with a function for the replacement."""
+    parts, at, done = [], 0, 0
+    for match in pattern.finditer(string):
+        if count and done >= count:
+            break
+        parts += [string[at : match.start()], repl(match)]
+        at = match.end()
+        done += 1
+    return string[:0].join([*parts, string[at:]])
+
+
+def re_sub(pattern: Any, repl: Any, string: Any, count: int = 0, flags: int = 0) -> Any:
+    return pattern_sub(re.compile(pattern, flags), repl, string, count)
+
+
 def _pure_heapq() -> dict[Any, Any]:
     """The versions in Python that heapq itself keeps beside those in C."""
     import importlib.util
@@ -462,7 +479,7 @@ def _pure_heapq() -> dict[Any, Any]:
             del sys.modules["_heapq"]
         else:
             sys.modules["_heapq"] = kept
-    names = ("heapify", "heappush", "heappop", "heapreplace")
+    names = ("heapify", "heappush", "heappop", "heapreplace", "heappushpop")
     return {getattr(heapq, name): getattr(pure, name) for name in names}
 
 
