@@ -377,7 +377,7 @@ class Leave:
                     asm.emit("PUSH_NULL")
                 else:
                     asm.load_fast(temp)
-            self._continue(asm, at, kept, depth - len(kept), names, places)
+            self._continue(asm, at, kept, (False,) * (depth - len(kept)), names, places)
 
     def _loop(self, asm: Assembler, head: int) -> None:
         """Run the loop at `head` here, its body as a function; on the stack: the slots at the break."""
