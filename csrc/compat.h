@@ -26,6 +26,19 @@ void cp_frame_clear_locals(cp_frame *frame, Py_ssize_t count);
 /* Release a frame that will not be evaluated. Called exactly once by a hook that did not pass the frame on. */
 void cp_frame_discard(PyThreadState *tstate, cp_frame *frame);
 
+/* Raise the number of nested calls that C code may make (3.12 and 3.13 count them): without a hook, calls from Python to
+ * Python are none of them. */
+static inline void
+cp_lend_c_recursion(PyThreadState *tstate, int count)
+{
+#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
+    tstate->c_recursion_remaining += count;
+#else
+    (void)tstate;
+    (void)count;
+#endif
+}
+
 /* Whether somebody watches what the thread runs: a trace or profile function, or (from 3.12) a tool of sys.monitoring,
  * which may watch single code objects. */
 bool cp_is_watched(PyThreadState *tstate);

@@ -211,6 +211,9 @@ def set_eager(flag: bool) -> bool:
 def bind_torch() -> dict[str, Any]:
     """Look up torch's C functions, importing torch if need be. RuntimeError where it has neither route."""
 
+def runs_its_code(function: FunctionType) -> bool:
+    """Whether a call of the function runs its code: C code may have set another function to be called instead."""
+
 def tensor_payload(tensor: Any) -> TensorPayload:
     """The TENSOR payload that `tensor` satisfies. It must be a strided, non-fake tensor."""
 

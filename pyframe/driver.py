@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import functools
 import sys
@@ -47,6 +48,9 @@ from .vars import unknown
 from .vars.dynamic import Seen
 
 MAX_RESTARTS = 200
+_BUILTINS_NOW = vars(builtins)
+_BUILTINS = frozenset(_BUILTINS_NOW) - {"_"}  # "_" comes and goes where lines are typed
+_TYPE, _STR = type, str
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
 _COMPILING = threading.RLock()  # one thread captures at a time, the others wait: torch's tracing is not made for more
 
@@ -79,6 +83,12 @@ def _transformed() -> bool:
         or torch._C._is_tracing()
         or torch.autograd.forward_ad._current_level >= 0
     )
+
+
+def _builtins_missing() -> bool:
+    """Whether the program has deleted builtins, which the capture itself needs.  They are not looked up: the program
+    may have put keys there that compare by its own code."""
+    return not _BUILTINS <= {key for key in _BUILTINS_NOW if _TYPE(key) is _STR}
 
 
 class FrameCompiler:
@@ -127,7 +137,7 @@ class FrameCompiler:
         entries = [e for e in state.entries if e.owner is self.owner]
         if not entries:
             self.seen.pop(code, None)
-        if not self._allowed(func, locals_, entries):
+        if not self._allowed(func, locals_, entries) or _builtins_missing():
             return None
         if entries and not self._may_recompile(func, locals_, entries):
             return None

@@ -6,9 +6,11 @@ bool hook_stands_aside = true;
 
 static cp_eval_function previous_eval; /* what was installed before us */
 static Py_ssize_t active_threads;      /* threads with a callback */
+static Py_ssize_t n_suspended;         /* deep frames that run without the hook */
 static PyObject *thread_key;           /* key of the ThreadHook in a thread's dict */
 
 static _Thread_local ThreadHook *current;        /* borrowed from the thread's dict */
+static _Thread_local int nesting;                /* frames of this thread that run through us, one inside the other */
 static _Thread_local cp_frame *being_passed_on;  /* breaks a ring of hooks that chain to each other */
 
 static PyObject *evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag);
@@ -366,7 +368,7 @@ evaluate_hooked(ThreadHook *hook, cp_frame *frame, PyCodeObject *code, PyObject 
 }
 
 static PyObject *
-evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
+evaluate_frame(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
     enum { SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE };
     ThreadHook *hook = current;
@@ -389,6 +391,35 @@ evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
         return pass_on(tstate, frame, throwflag);
     }
     cp_frame_discard(tstate, frame);
+    return result;
+}
+
+/* Under a hook, each call from Python to Python takes part of the C stack, which recursion would use up. So frames that
+ * are nested deep run without it, in any thread meanwhile. */
+static PyObject *
+evaluate_without_hook(PyThreadState *tstate, cp_frame *frame, int throwflag)
+{
+    n_suspended++;
+    uninstall();
+    PyObject *result = pass_on(tstate, frame, throwflag);
+    if (--n_suspended == 0 && active_threads > 0) {
+        install();
+    }
+    return result;
+}
+
+static PyObject *
+evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
+{
+    enum { MOST_NESTED = 500 };
+    if (nesting >= MOST_NESTED) {
+        return evaluate_without_hook(tstate, frame, throwflag);
+    }
+    nesting++;
+    cp_lend_c_recursion(tstate, 1);
+    PyObject *result = evaluate_frame(tstate, frame, throwflag);
+    cp_lend_c_recursion(tstate, -1);
+    nesting--;
     return result;
 }
 

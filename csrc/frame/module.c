@@ -36,6 +36,34 @@ equal_constants(PyObject *Py_UNUSED(module), PyObject *args)
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
+/* The function that calls every Python function of which nobody has changed that. */
+static vectorcallfunc
+plain_vectorcall(void)
+{
+    static vectorcallfunc found = NULL;
+    if (found == NULL) {
+        PyObject *globals = PyDict_New(), *code = (PyObject *)PyCode_NewEmpty("pyframe", "plain", 1);
+        PyObject *function = globals == NULL || code == NULL ? NULL : PyFunction_New(code, globals);
+        if (function != NULL) {
+            found = ((PyFunctionObject *)function)->vectorcall;
+        }
+        Py_XDECREF(function);
+        Py_XDECREF(code);
+        Py_XDECREF(globals);
+    }
+    return found;
+}
+
+static PyObject *
+runs_its_code(PyObject *Py_UNUSED(module), PyObject *function)
+{
+    if (!PyFunction_Check(function)) {
+        return PyErr_Format(PyExc_TypeError, "expected a function, got %.200s", Py_TYPE(function)->tp_name);
+    }
+    vectorcallfunc plain = plain_vectorcall();
+    return plain == NULL ? NULL : PyBool_FromLong(((PyFunctionObject *)function)->vectorcall == plain);
+}
+
 static PyObject *
 tensor_payload(PyObject *Py_UNUSED(module), PyObject *tensor)
 {
@@ -126,6 +154,7 @@ static PyMethodDef methods[] = {
     {"bind_torch", bind_torch, METH_NOARGS, "bind_torch() -> dict of what was found; call after importing torch"},
     {"tensor_payload", tensor_payload, METH_O, "tensor_payload(tensor) -> the TENSOR payload that it satisfies"},
     {"tensor_route", tensor_route, METH_O, "tensor_route('handle' or 'dlpack'): how metadata is read"},
+    {"runs_its_code", runs_its_code, METH_O, "runs_its_code(function): no C function was set to be called in its place"},
     {"dtype_code", dtype_code, METH_O, "dtype_code(dtype) -> c10::ScalarType's number"},
     {"data_pointer", data_pointer, METH_O, "data_pointer(tensor) -> address of its first element"},
     {"empty_strided", empty_strided, METH_VARARGS,

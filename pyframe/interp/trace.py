@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from torch import nn
 
+from .. import _C
 from ..core import guard_explain
 from ..core.breaks import describe
 from ..core.effects import EffectLog
@@ -281,6 +282,8 @@ class Trace:
             self.graph_break("inline-depth", fn.describe())
         if fn.code.co_flags & CO_ASYNC:
             self.graph_break("generator-frame", fn.describe())
+        if fn.fn is not None and not _C.runs_its_code(fn.fn):
+            self.graph_break("unknown-c-function", f"what is called in the place of {fn.name}()")
         if fn.source is not None and not isinstance(fn.source, ConstSource):
             self.guard(FuncPartSource(fn.source, "__code__"), "ID", fn.code)
         if self.long.functions and fn.code in self.long.functions:

@@ -18,8 +18,11 @@ class PyModuleVar(HeldVar):
     def constant(self) -> Any:
         return self.value
 
+    def name(self) -> str:
+        return str(vars(self.value).get("__name__", "without a name"))
+
     def describe(self) -> str:
-        return f"module {self.value.__name__}"
+        return f"module {self.name()}"
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         try:
@@ -27,7 +30,7 @@ class PyModuleVar(HeldVar):
         except AttributeError as error:
             tx.raise_(AttributeError, *error.args)
         # read through the module object itself: it is that object whichever way the program reached it
-        return tx.wrap(found, AttrSource(ConstSource.of(self.value, self.value.__name__), name))
+        return tx.wrap(found, AttrSource(ConstSource.of(self.value, self.name()), name))
 
     def truth(self, tx: Tracer) -> bool:
         return True

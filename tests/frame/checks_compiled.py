@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import importlib
 import inspect
 import itertools
 import pickle
@@ -400,6 +401,17 @@ def check_direct_hit_makes_no_frame() -> None:
     sys.setprofile(None)
     C.set_stands_aside(True)
     assert calls == []
+
+
+def check_functions_that_run_other_code_are_told() -> None:
+    assert C.runs_its_code(spread_two)
+    raises(TypeError, C.runs_its_code, len)
+    testing = importlib.import_module("_testcapi")
+    if hasattr(testing, "function_setvectorcall"):
+        other = types.FunctionType(spread_two.__code__, globals())
+        testing.function_setvectorcall(other)
+        assert other(1, 2) == "overridden"
+        assert not C.runs_its_code(other)
 
 
 def check_compiled_function_stands_aside_for_profilers() -> None:

@@ -207,11 +207,12 @@ def check_recursion_goes_through_the_hook() -> None:
 
 def check_recursive_replacement() -> None:
     scope: dict[str, Any] = {}
-    exec("def f(n):\n    return -1\ndef g(n):\n    return 0 if n == 0 else 1 + f(n - 1)\n", scope)
+    body = "(n):\n    return 0 if n == 0 else f(n - 1) + "
+    exec(f"def f{body}1\ndef g{body}2\n", scope)
     with callback_set(Recorder({scope["f"]: scope["g"]})):
-        assert scope["f"](200) == 200
+        assert scope["f"](200) == 400
         raises(RecursionError, scope["f"], 10**6)
-        assert scope["f"](200) == 200
+        assert scope["f"](200) == 400
 
 
 def check_deep_recursion_is_flat() -> None:
@@ -462,6 +463,26 @@ def check_tracing_and_profiling_stay_balanced() -> None:
                 returns = [name for event, name in events if event == "return" and name in ("caller", inner)]
                 assert calls == ["caller", inner] and returns == [inner, "caller"], events
     C.set_stands_aside(True)
+
+
+def check_deep_recursion_runs_as_without_the_hook() -> None:
+    def depth(n: int) -> int:
+        return 0 if n == 0 else 1 + depth(n - 1)
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(60_000)
+    with callback_set(Recorder({add: swap})):
+        assert depth(50_000) == 50_000
+        assert C.is_hook_installed() and add(1, 2) == ("replaced", 2, 1)
+        sys.setrecursionlimit(limit)
+        try:
+            depth(2000)
+        except RecursionError:
+            pass
+        else:
+            raise AssertionError("the recursion limit holds")
+        assert C.is_hook_installed() and add(1, 2) == ("replaced", 2, 1)
+    assert not C.is_hook_installed()
 
 
 def check_hook_stands_aside_for_monitoring_tools() -> None:

@@ -1,0 +1,52 @@
+"""Programs in odd surroundings: builtins that are gone, modules without a name."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from typing import Any
+
+import pytest
+import torch
+
+import pyframe
+
+
+def test_builtins_that_the_program_deletes() -> None:
+    def without_iter(x: torch.Tensor) -> Any:
+        kept = builtins.iter
+        del builtins.__dict__["iter"]
+        try:
+            pyframe.graph_break()
+            return later(x)
+        finally:
+            builtins.__dict__["iter"] = kept
+
+    def later(x: torch.Tensor) -> Any:
+        try:
+            return iter([x])
+        except NameError as error:
+            return str(error), x + 1
+
+    counter = pyframe.testing.CompileCounter()
+    compiled = pyframe.compile(without_iter, backend=counter)
+    for _ in range(2):
+        words, y = compiled(torch.ones(2))
+        assert "iter" in words and y.tolist() == [2, 2]
+    assert list(iter([1])) == [1]
+
+
+def test_a_module_without_a_name() -> None:
+    module = types.ModuleType("nameless")
+    module.size = 3  # type: ignore[attr-defined]
+    del module.__name__
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + module.size  # type: ignore[attr-defined]
+
+    def called(x: torch.Tensor) -> Any:
+        return module(x + 1)  # type: ignore[operator]
+
+    assert pyframe.compile(f, backend="eager", fullgraph=True)(torch.ones(1)).item() == 4
+    with pytest.raises(TypeError, match="'module' object is not callable"):
+        pyframe.compile(called, backend="eager")(torch.ones(1))
