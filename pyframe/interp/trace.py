@@ -22,6 +22,7 @@ from ..core.source import (
     DictItemSource,
     FuncPartSource,
     GlobalsSource,
+    InstanceDictSource,
     LocalSource,
     SeqItemSource,
     Source,
@@ -40,8 +41,9 @@ from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised, as_exception
 from ..vars.function import CellVar, FunctionVar
+from ..vars.instance import MISSING, InstanceVar
 from ..vars.iterator import Call, GeneratorVar, NotRebuilt
-from ..vars.mapping import ObjectKey, key_of
+from ..vars.mapping import DictVar, ObjectKey, key_of
 from ..vars.opaque import OpaqueVar
 from ..vars.watchers import mentions_watchers
 from . import limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
@@ -476,6 +478,24 @@ class Trace:
         for same_type in sources.values():
             if len(same_type) > 1:
                 self.guard(None, "DISTINCT", tuple(dict.fromkeys(same_type)))
+        if len(self.effects):
+            self._tell_fields_apart()
+
+    def _tell_fields_apart(self) -> None:
+        """A dict that the program changes may not be the `__dict__` of an object that it also knows by its attributes,
+        nor the other way round: nothing is taken to be known of such a dict."""
+        owners = [var for var in self.memo.values() if isinstance(var, InstanceVar) and var.attrs]
+        changed = {id(effect.target) for effect in self.effects}
+        for owner in owners:
+            fields = getattr(owner.value, "__dict__", None) if owner.value is not MISSING else None
+            held = self.memo.get(id(fields))
+            if isinstance(held, DictVar) and not changed.isdisjoint((id(owner), id(held))):
+                self.opaque[id(fields)] = fields
+                raise Restart()
+        written = [e.target.source for e in self.effects if e.kind == "DICT" and e.target.python_type() is dict]
+        sources = [InstanceDictSource(o.source) for o in owners if o.source is not None and o.cls.__dictoffset__]
+        if written and sources:
+            self.guard(None, "DISTINCT", tuple(dict.fromkeys([*written, *sources])))
 
     def _root(self) -> Frame:
         func = self.func

@@ -54,6 +54,17 @@ _OF_CONTEXT = ("method '__enter__'", "method '__exit__'")
 _UNARY_OF = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
 
+_METHODS_IN_C = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    functools._lru_cache_wrapper,
+)  # fmt: skip
+
+
+def _is_property(raw: Any, method: str) -> bool:
+    """Whether an attribute of a class is a property, as far as `method` is concerned."""
+    return isinstance(raw, property) and lookup(type(raw), method) is property.__dict__[method]
+
+
 class InstanceVar(Var):
     """An object of a class written in Python.  `value` is the object when it existed before the frame; `attrs`
     holds what was read or written (None: deleted)."""
@@ -142,7 +153,7 @@ class InstanceVar(Var):
 
     def _bound(self, tx: Tracer, name: str, raw: Any) -> Var:
         """What the attribute `raw` of the class is, read through this object."""
-        if type(raw) is property:
+        if _is_property(raw, "__get__"):
             if raw.fget is None:
                 tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no getter")
             return tx.call(constant_function(tx, raw.fget), [self], {})
@@ -165,6 +176,8 @@ class InstanceVar(Var):
             descriptor = tx.wrap(raw, ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
             return tx.call(constant_function(tx, get), [descriptor, self, make(self.cls)], {})
         if get is not MISSING and not isinstance(raw, type):
+            if not isinstance(raw, _METHODS_IN_C):
+                return self.unsupported(tx, f"attribute {name!r}, a descriptor written in C,")
             cached = isinstance(raw, functools._lru_cache_wrapper)
             owner = make(self.cls) if isinstance(raw, types.ClassMethodDescriptorType) else self
             return BoundMethodVar(tx.wrap(raw, class_source(self.cls, name)) if cached else BuiltinVar(raw), owner)
@@ -250,7 +263,7 @@ class InstanceVar(Var):
         """Set or delete through a data descriptor of the class."""
         raw = guarded_lookup(tx, self.cls, name)
         args = [self] + ([value] if value is not None else [])
-        if type(raw) is property:
+        if _is_property(raw, "__set__"):
             fn = raw.fset if value is not None else raw.fdel
             if fn is None:
                 what = "setter" if value is not None else "deleter"

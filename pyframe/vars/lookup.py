@@ -99,7 +99,8 @@ def class_function(tx: Tracer, cls: type, name: str, raw: Any) -> Var:
     source = class_source(cls, name)
     if isinstance(raw, classmethod):
         bound = isinstance(raw.__func__, types.FunctionType)
-        if isinstance(lookup(type(raw.__func__), "__get__"), types.FunctionType | staticmethod | classmethod):
+        own = lookup(type(raw.__func__), "__get__")
+        if isinstance(own, types.FunctionType | staticmethod | classmethod) or isinstance(raw.__func__, property):
             return tx.graph_break("unsupported-object", f"{cls.__qualname__}.{name}, a classmethod of a descriptor,")
         return tx.wrap(raw.__func__, AttrSource(source, "__func__") if bound else None)
     return tx.wrap(raw.__func__ if isinstance(raw, staticmethod) else raw, source)

@@ -253,11 +253,65 @@ def bytes_compared_with_a_bytearray(mutable, constant):
     return mutable == constant, constant == mutable, constant != mutable, mutable <= constant, constant < mutable
 
 
+class Fields:
+    count = 0
+
+    def bump(self, table):
+        self.count += 1
+        table["other"] = self.count
+        return self.count, table["count"]
+
+
+@case(Fields(), {"count": 5})
+def a_dict_that_is_the_fields_of_an_object(plain, table):
+    each = Fields()
+    return plain.bump(table), plain.bump(dict(table)), each.bump(vars(each)), bumped(each, vars(each)), vars(each)
+
+
+def bumped(each, table):
+    return each.bump(table)
+
+
+class ByInstance:
+    def __init__(self):
+        self.asked = []
+
+    def __mro_entries__(self, bases):
+        self.asked.append(len(bases))
+        return ()
+
+
+@case(ByInstance())
+def bases_that_are_no_classes(base):
+    class Derived(base):
+        pass
+
+    return Derived.__bases__, base.asked
+
+
+class Derived(property):
+    pass
+
+
+class WithProperties:
+    @classmethod
+    @property
+    def of_class(cls):
+        return cls.__name__
+
+    derived = Derived(lambda self: 5)
+
+
+@case(WithProperties())
+def properties_of_classes_and_derived_ones(each):
+    return each.derived, each.of_class, WithProperties.of_class
+
+
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("row", case, ids=Table.name)
 def test_does_the_same(row: Any) -> None:
     fn, args = row
-    expected = outcome(fn, args)
+    expected = outcome(fn, copy.deepcopy(args))
     with trace_everything(recompile_limit=2):
-        got = outcome(fn, args)
+        got = outcome(fn, copy.deepcopy(args))
     assert same(expected, got)
