@@ -96,9 +96,10 @@ def _resolved(tx: Any, bases: Sequence[Var]) -> tuple[list[Var], bool]:
         if not tx.has_attribute(base, "__mro_entries__"):
             found.append(base)
             continue
-        if base.python_type().__module__ != "typing":  # code of the program
+        replaced_by = tx.existing(base).__mro_entries__
+        if getattr(replaced_by, "__module__", "") not in ("typing", "types"):  # code of the program
             base.unsupported(tx, "__mro_entries__()")
-        entries = tx.existing(base).__mro_entries__(tuple(tx.existing(each) for each in bases))
+        entries = replaced_by(tuple(tx.existing(each) for each in bases))
         found += [tx.wrap(entry, tx.const_source(entry, entry.__name__)) for entry in entries]
     return found, len(found) != len(bases) or any(a is not b for a, b in zip(found, bases, strict=False))
 
