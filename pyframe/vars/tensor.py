@@ -56,7 +56,7 @@ MOST_ITEMS = 64  # of a tensor that .tolist() reads one by one
 # Methods that change what kind of tensor the object is; left to the real interpreter.
 METADATA_MUTATION = {
     "resize_", "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
-    "set_", "requires_grad_", "backward", "register_hook", "retain_grad", "detach_",
+    "set_", "backward", "register_hook", "retain_grad",
     "share_memory_", "pin_memory", "apply_", "map_", "register_post_accumulate_grad_hook", "untyped_storage", "storage",
 }  # fmt: skip
 
@@ -65,6 +65,8 @@ _SCALARS = (int, float, complex, *NUMPY_NUMBERS)
 
 # Methods that have a model of their own: `model(tx, tensor, args, kwargs)`.
 METHODS: dict[str, Callable[[Tracer, Any, Sequence[Var], Mapping[str, Var]], Var]] = {}
+# Attributes that can be set: `model(tx, tensor, value)`.
+SETTERS: dict[str, Callable[[Tracer, Any, Var], None]] = {}
 
 
 def _is(key: Var, *values: Any) -> bool:
@@ -80,13 +82,14 @@ def _moves_view(key: Var) -> bool:
 class TensorVar(Var):
     """`fake` carries dtype, device, sizes and strides; `cls` is the Python class (Tensor or Parameter)."""
 
-    __slots__ = ("cls", "fake", "node")
+    __slots__ = ("cls", "fake", "grad", "node")
 
     def __init__(
         self, node: fx.Node, fake: torch.Tensor, source: Source | None = None, cls: type | None = None
     ) -> None:
         super().__init__(source)
         self.node, self.fake = node, fake
+        self.grad: Var | None = None  # where the program has set it
         self.cls = torch.Tensor if cls is None or not issubclass(cls, torch.nn.Parameter) else cls
 
     def python_type(self) -> type:
@@ -110,6 +113,8 @@ class TensorVar(Var):
         if name == "__class__":
             return make(self.cls)
         original = tx.graph.originals.get(self.source)
+        if name == "grad" and self.grad is not None:
+            return self.grad
         if name in ("grad", "grad_fn", "_version"):
             if name == "grad" and original is not None and self.fake.is_leaf:
                 return tx.wrap(original.grad, AttrSource(self.source, name))
@@ -128,9 +133,9 @@ class TensorVar(Var):
         return self.unsupported(tx, f"attribute {name!r}")
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        if name == "data" and value is self:  # as `module.to(dtype)` does where nothing is to be done
-            return
-        self.unsupported(tx, f"setting attribute {name!r}")
+        if name not in SETTERS or value is None:
+            self.unsupported(tx, f"setting attribute {name!r}")
+        SETTERS[name](tx, self, value)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name == "__deepcopy__":

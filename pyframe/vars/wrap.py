@@ -58,6 +58,7 @@ from .ranges import RangeVar
 from .rng import is_rng, wrap_rng
 from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
+from .tensor_state import MODELS as STATE_MODELS
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
 from .transforms import MODELS as TRANSFORM_MODELS
 from .typeform import TYPE_FORMS, wrap_type_form
@@ -67,6 +68,7 @@ from .weak import WeakRefVar
 
 for _models in (
     CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS, DERIVATIVE_MODELS, CONTROL_FLOW_MODELS, WATCHER_MODELS,
+    STATE_MODELS,
 ):  # fmt: skip
     BUILTINS.update(_models)
 BUILTINS[torch.Size] = make_size
