@@ -6,15 +6,17 @@ leaves every mode as it found it; a mode that the program leaves switched is an 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..core.effects import Effect
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
-from .const import ConstVar, maker
+from .const import ConstVar, make, maker
 from .function import Handler
 
 SET_GRAD = torch._C._set_grad_enabled
@@ -166,6 +168,45 @@ class InferenceModeVar(ContextVar):
         cg.call_top(lambda: cg.load_const(self.mode))
 
 
+def _enter_attention(backends: Sequence[int], set_priority: bool) -> Any:
+    chosen = sdpa_kernel([SDPBackend(number) for number in backends], set_priority)
+    chosen.__enter__()
+    return chosen
+
+
+def _exit_attention(chosen: Any) -> None:
+    chosen.__exit__(None, None, None)
+
+
+for _switch_attention in (_enter_attention, _exit_attention):
+    _switch_attention.in_order = True  # type: ignore[attr-defined]  # what is between is compiled by itself
+
+
+class AttentionVar(ContextVar):
+    """`sdpa_kernel(backends, set_priority)`; `values` are these two, backends as ints."""
+
+    __slots__ = ("mode", "values")
+
+    def __init__(self, backends: Sequence[Any], set_priority: bool) -> None:
+        super().__init__(contextlib._GeneratorContextManager)
+        self.values = tuple(map(int, backends)), set_priority
+        self.mode: Any = None
+
+    def enter(self, tx: Tracer) -> Var:
+        self.mode = tx.graph.enter_mode(_enter_attention, _exit_attention, self.values)
+        return make({})
+
+    def exit(self, tx: Tracer) -> Var:
+        tx.graph.exit_mode(self.mode)
+        self.mode = None
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(sdpa_kernel)
+        backends, set_priority = self.values
+        cg.call_top(lambda: cg.load_const([SDPBackend(n) for n in backends]), lambda: cg.load_const(set_priority))
+
+
 @maker(torch.device)
 class DeviceVar(ConstVar):
     """A `torch.device`.  As a context it is where tensors are made that name no device: their nodes then name it."""
@@ -232,6 +273,19 @@ def _autocast(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return AutocastVar(torch.autocast, (made.device, made.fast_dtype, made._enabled, made._cache_enabled))
 
 
+def _attention(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    named = dict(zip(("backends", "set_priority"), args, strict=False)) | kwargs
+    try:
+        chosen = named["backends"].plain()
+        set_priority = named["set_priority"].plain() if "set_priority" in named else False
+    except NotConstant as unknown:
+        return tx.graph_break("unsupported-context-manager", f"sdpa_kernel of {unknown}")
+    backends = list(dict.fromkeys(chosen)) if isinstance(chosen, list) else [chosen]
+    if not all(isinstance(backend, SDPBackend) for backend in backends):
+        tx.graph_break("exception-in-traced-code", "sdpa_kernel of something that is no SDPBackend")
+    return AttentionVar(backends, set_priority)
+
+
 def _record_function(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     values, named = _constants(tx, torch.profiler.record_function, args, kwargs)
     return RecordFunctionVar((*values, *named.values()))
@@ -243,6 +297,7 @@ MODELS: dict[Any, Handler] = {
     torch.enable_grad: _enable_grad,
     torch.set_grad_enabled: _set_grad_enabled,
     torch.inference_mode: _inference_mode,
+    sdpa_kernel: _attention,
     torch.autocast: _autocast,
     torch.amp.autocast: _autocast,
 }

@@ -33,7 +33,7 @@ FOLD = {
     torch.compiler.is_exporting, torch.backends.mha.get_fastpath_enabled,
 }  # fmt: skip
 # Classes whose instances are constants.
-CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device)
+CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device, torch.nn.attention.SDPBackend)
 CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_type, torch._check_is_size}
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling}
 TAKES_FUNCTIONS = {torch.cond, torch.while_loop}  # their models are in `control_flow`

@@ -80,7 +80,7 @@ IDENTITY_TYPES = (
 
 # Keys that are constants: known by value, or by identity.
 KNOWN_KEYS = (
-    *EQUAL_TYPES, type(None), enum.Enum, torch.dtype, torch.device, type, types.FunctionType, types.ModuleType,
+    *EQUAL_TYPES, type(None), enum.Enum, torch.dtype, *CONSTANT_CLASSES, type, types.FunctionType, types.ModuleType,
     types.BuiltinFunctionType, *TYPE_FORMS,
 )  # fmt: skip
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 import pyframe
@@ -104,3 +106,28 @@ def test_around(backend: str) -> None:
             torch.testing.assert_close(fast(X), fn(X))
         torch.testing.assert_close(fast(X), fn(X))
     assert counters["graphs"] >= 2  # with and without a default device, and what runs inside the modes
+
+
+def attention(x: Any) -> Any:
+    q = x.reshape(1, 1, 2, 3)
+    with sdpa_kernel(SDPBackend.MATH):
+        y = scaled_dot_product_attention(q, q, q)
+        seen = torch.backends.cuda.flash_sdp_enabled()
+    with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION], set_priority=True):
+        y = y + scaled_dot_product_attention(q, q, q)
+    return y, seen, torch.backends.cuda.flash_sdp_enabled(), {SDPBackend.MATH: 1}[SDPBackend(0)]
+
+
+def attention_and_break(x: Any) -> Any:
+    q = x.reshape(1, 1, 2, 3)
+    with sdpa_kernel(SDPBackend.MATH) as given:
+        y = scaled_dot_product_attention(q, q, q)
+        print(torch.backends.cuda.flash_sdp_enabled(), given)
+        return scaled_dot_product_attention(y, q, q)
+
+
+@pytest.mark.parametrize(("fn", "graphs"), [(attention, 1), (attention_and_break, 2)])
+def test_kernels_of_attention(fn: Any, graphs: int) -> None:
+    check(fn, X, graphs=graphs)
+    assert torch.backends.cuda.flash_sdp_enabled()
+    torch.testing.assert_close(pyframe.compile(fn)(X), fn(X))
