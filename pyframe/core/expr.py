@@ -55,6 +55,8 @@ OPS: dict[str, Callable[..., Any]] = {
     "and": _and, "or": _or, "min": min, "max": max,
     "neg": operator.neg, "pos": operator.pos, "not": operator.not_, "abs": abs,
     "int": int, "float": float, "bool": bool, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
+    "exp": math.exp, "log": math.log, "log2": math.log2, "log10": math.log10, "sin": math.sin, "cos": math.cos,
+    "tan": math.tan, "tanh": math.tanh, "atan": math.atan, "erf": math.erf,
 }  # fmt: skip
 # What a RELATION program has; of integers it gives integers.
 _IN_PROGRAM = frozenset("+ - * // % min max == != < <= > >= and or neg not abs".split())

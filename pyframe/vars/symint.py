@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, f
 from ..core.expr import OPS, Expr, Holds, Number, Tree, sources
 from ..core.source import Source, is_drawn
 from ..core.tracer import Tracer
+from . import slots
 from .base import Var
 from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
 from .function import BUILTINS, Handler
@@ -230,6 +231,34 @@ def _of_math(function: Callable[..., Any], op: str) -> Handler:
     return run
 
 
+# Where a function of floats is sure to give one: what its argument has to be compared to.
+_DOMAINS: dict[str, tuple[tuple[str, float], ...]] = {
+    "exp": (("<=", 700.0),), "log": ((">", 0.0),), "log2": ((">", 0.0),), "log10": ((">", 0.0),),
+    "sin": (("<", math.inf), (">", -math.inf)), "cos": (("<", math.inf), (">", -math.inf)),
+    "tan": (("<", math.inf), (">", -math.inf)), "tanh": (), "atan": (), "erf": (),
+}  # fmt: skip
+
+
+def _of_floats(op: str) -> Handler:
+    """A function of math whose result is a float that varies with its argument."""
+    function = OPS[op]
+
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        arg = args[0]
+        base = args[1].value if len(args) == 2 and isinstance(args[1], ConstVar) else None
+        if isinstance(arg, NumberVar) and type(base) in (int, float) and base > 0 and base != 1:  # as math.log has it
+            return slots.binary(tx, "/", run(tx, args[:1], {}), ConstVar(math.log(base)))
+        if len(args) > 1 or not isinstance(arg, NumberVar) or arg.is_constant() or is_unbacked(arg):
+            return fold(tx, function, *(each.constant() for each in args))
+        if not all(apply(tx, how, arg, ConstVar(bound)).truth(tx) for how, bound in _DOMAINS[op]):
+            return fold(tx, function, arg.constant())
+        return NumberVar(tx, Expr(op, (arg.tree,)), None, function(arg.example))
+
+    return run
+
+
+for _op in _DOMAINS:
+    BUILTINS[OPS[_op]] = _of_floats(_op)
 for _function, _op in ((math.sqrt, "sqrt"), (math.floor, "floor"), (math.ceil, "ceil"), (math.trunc, "int")):
     BUILTINS[_function] = _of_math(_function, _op)
 
