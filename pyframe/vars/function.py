@@ -388,7 +388,10 @@ class BuiltinVar(HeldVar):
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name in ("__name__", "__qualname__", "__module__", "__doc__"):
-            return ConstVar(getattr(self.value, name))
+            try:
+                return ConstVar(getattr(self.value, name))
+            except AttributeError as error:  # as of method descriptors, which have no __module__
+                tx.raise_(AttributeError, *error.args)
         return super().getattr_(tx, name)
 
     def truth(self, tx: Tracer) -> bool:

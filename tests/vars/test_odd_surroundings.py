@@ -1,4 +1,4 @@
-"""Programs in odd surroundings: builtins that are gone, modules without a name."""
+"""Programs in odd surroundings: builtins that are gone, modules without a name, functions without a module."""
 
 from __future__ import annotations
 
@@ -50,3 +50,16 @@ def test_a_module_without_a_name() -> None:
     assert pyframe.compile(f, backend="eager", fullgraph=True)(torch.ones(1)).item() == 4
     with pytest.raises(TypeError, match="'module' object is not callable"):
         pyframe.compile(called, backend="eager")(torch.ones(1))
+
+
+def test_a_function_without_a_module() -> None:
+    def f(x: torch.Tensor) -> Any:
+        try:
+            found = str.upper.__module__
+        except AttributeError as error:
+            found = str(error)
+        return x + 1, found, getattr(str.lower, "__module__", 3), hasattr(len, "__module__")
+
+    expected = f(torch.ones(1))
+    found = pyframe.compile(f, backend="eager", fullgraph=True)(torch.ones(1))
+    assert found[1:] == expected[1:] and found[0].item() == 2
