@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 
 from ..core.source import ConstSource
-from ..vars.base import Var
+from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, MethodVar
 from ..vars.function import FunctionVar
 from ..vars.instance import InstanceVar
@@ -18,8 +19,10 @@ from .frame import NULL, Frame, op
 @op("LOAD_METHOD")
 def load_method(frame: Frame, name: str) -> None:
     obj = frame.pop()
-    # Containers and tensors resolve a method at its call, everything else when it is loaded.
+    # Containers and tensors resolve a method that their class has at its call, everything else when it is loaded.
     lazy = not isinstance(obj, InstanceVar) and type(obj).call_method is not Var.call_method
+    with contextlib.suppress(NotConstant):
+        lazy = lazy and hasattr(obj.python_type(), name)
     bound = MethodVar(obj, name) if lazy else frame.tx.getattr(obj, name)
     frame.push_callable(bound)
 

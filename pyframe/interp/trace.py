@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -95,6 +96,10 @@ class GlobalsVar(Var):
         self.written: dict[str, Var] = {}
 
 
+def _nothing_handled(_: Any) -> bool:
+    return sys.exc_info()[1] is None
+
+
 class Trace:
     """Traces `func` called with the fast locals `locals_`.
 
@@ -144,6 +149,7 @@ class Trace:
         self.entered: dict[int, Arrival] = {}  # the loops that the trace came to, by their heads
         self.steps = 0
         self.raise_step = 0
+        self.handled_outside = sys.exc_info()[1] is not None
         self.raised: list[Var] = []  # what the program has raised, in this order
         self.inlined_in_step = False
         self.done_before_step = (0, 0)
@@ -351,6 +357,14 @@ class Trace:
     def handled(self) -> Var | None:
         """The exception being handled, innermost."""
         return next((frame.handled() for frame in reversed(self.frames) if frame.handling), None)
+
+    def none_outside(self) -> None:
+        """Guard that no caller is handling an exception; where one is, the trace breaks."""
+        if self.known is not None and self.known.handled:
+            return
+        if self.handled_outside:
+            self.graph_break("exception-in-traced-code", "it depends on the exception that a caller is handling")
+        self.guard(ConstSource.of(sys, "sys"), "PREDICATE", (_nothing_handled, (), "no exception is being handled"))
 
     def has_attribute(self, obj: Var, name: str) -> bool:
         try:

@@ -211,6 +211,7 @@ for _function in (bin, hex, oct, chr):
 def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     handled = tx.handled()
     if handled is None:
+        tx.none_outside()
         return TupleVar([ConstVar(None)] * 3)
     return TupleVar([make(handled.python_type()), handled, TracebackVar()])
 

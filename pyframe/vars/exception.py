@@ -63,6 +63,8 @@ class ExceptionVar(InstanceVar):
         if name == "__traceback__":
             return self.links.get(name) or TracebackVar()
         if name in _LINKS:
+            if name == "__context__" and name not in self.links:
+                tx.none_outside()  # when it was raised, a caller may have been handling another one
             return self.links.get(name, ConstVar(None))
         kept = {"value": StopIteration, "code": SystemExit}.get(name)
         if kept is not None and issubclass(self.cls, kept):

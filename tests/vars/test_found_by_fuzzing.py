@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 import traceback
@@ -98,12 +99,67 @@ def the_line_of_an_argument_raised_in_a_handler(error):
             caught = None
 
 
-def behaviour(fn: Any, args: Any) -> Any:
+# ---- methods that are not there ----
+LOG: list[object] = []
+
+
+class Logged:
+    def __enter__(self):
+        LOG.append("enter")
+
+    def __exit__(self, *exc):
+        LOG.append((repr(exc[1]), repr(sys.exc_info()[1])))
+
+
+@case(X)
+def effects_before_a_method_that_is_not_there(x):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Logged())
+        LOG.append(2)
+        (1).append(2)
+
+
+@case([])
+def arguments_of_a_method_that_is_not_there(xs):
+    return xs.push(LOG.append(3))
+
+
+# ---- frames called while an exception is handled ----
+def told_of_the_exception(x):
+    return x + 1, repr(sys.exc_info()[1])
+
+
+def raises_it_again(x):
     try:
-        return described(fn(*args))
+        x = x + 1
+        raise
+    except RuntimeError:
+        return x, "nothing"
+    except KeyError:
+        return x, "again"
+
+
+def comes_from_it(x):
+    try:
+        raise ValueError
+    except ValueError as error:
+        return x + 1, repr(error.__context__)
+
+
+def called_while_handling(fn, x):
+    try:
+        raise KeyError(1)
+    except KeyError:
+        return fn(x)
+
+
+def behaviour(fn: Any, args: Any) -> Any:
+    LOG.clear()
+    try:
+        return described([fn(*args), LOG])
     except Exception as error:  # noqa: BLE001  compared, not hidden
         lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
-        return described(error), lines[-1]
+        return described([error, LOG]), lines[-1]
 
 
 @pytest.mark.parametrize("row", case, ids=Table.name)
@@ -111,3 +167,12 @@ def test_does_the_same(row: Any) -> None:
     fn, args = row
     captured = pyframe.compile(fn, backend="eager")
     assert behaviour(fn, copy.deepcopy(args)) == behaviour(captured, copy.deepcopy(args))
+
+
+@pytest.mark.parametrize("order", [(False, True), (True, False)])
+@pytest.mark.parametrize("fn", [told_of_the_exception, raises_it_again, comes_from_it])
+def test_what_a_caller_is_handling(fn: Any, order: tuple[bool, bool]) -> None:
+    captured = pyframe.compile(fn, backend="eager")
+    for handling in order:
+        told = [called_while_handling(f, X) if handling else f(X) for f in (fn, captured)]
+        assert described(told[0]) == described(told[1])
