@@ -38,8 +38,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-
-import pyframe  # noqa: E402
 from fuzz_grammar import (  # noqa: E402
     CALLS,
     COMPOUND,
@@ -53,6 +51,8 @@ from fuzz_grammar import (  # noqa: E402
     SETUP_OF_PROGRAM,
     SIMPLE,
 )
+
+import pyframe  # noqa: E402
 from pyframe.metrics import counters  # noqa: E402
 
 LIMIT_EAGER, LIMIT_CAPTURED = 1.0, 120.0  # seconds of CPU time that a program may take

@@ -1,5 +1,7 @@
 """What every random program of fuzz_frames.py starts with."""
 
+# ruff: noqa: F401 the programs use what is imported
+
 import bisect
 import collections
 import contextlib
@@ -16,7 +18,7 @@ import types
 
 import torch
 
-import pyframe  # noqa: F401  programs break the graph with it
+import pyframe
 
 LOG = []
 COUNT = 0

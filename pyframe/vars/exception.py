@@ -55,7 +55,8 @@ class ExceptionVar(InstanceVar):
         """What a C descriptor of the class gives; None for other names."""
         if name == "args":
             return TupleVar(self.args)
-        if self.value is not MISSING and name not in self.links and name in (*_LINKS, "__suppress_context__", "value", "code"):
+        real = self.value is not MISSING and name not in self.links
+        if real and name in (*_LINKS, "__suppress_context__", "value", "code"):
             if hasattr(self.value, name):
                 return tx.wrap(getattr(self.value, name), AttrSource(self.source, name) if self.source else None)
         if name == "__suppress_context__":

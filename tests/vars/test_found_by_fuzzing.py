@@ -62,7 +62,7 @@ def raising_a_group_in_a_handler(x):
             raise KeyError(1)
         finally:
             [].pop()
-    except IndexError as caught:
+    except IndexError:
         raise ExceptionGroup("g", [ValueError(1)])
 
 
@@ -96,7 +96,7 @@ def the_line_of_an_argument_raised_in_a_handler(error):
         try:
             raise error
         finally:
-            caught = None
+            del caught
 
 
 # ---- methods that are not there ----
