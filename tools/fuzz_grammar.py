@@ -123,7 +123,7 @@ SIMPLE = (
     "fs.append(functools.partial(scaled, by=n))", "LOG.append(<int>)", "TABLE[<str>] = <int>", "Box.limit = <int>",
     "box.extra = <int>", "vars(box).pop('extra', None)", "x += <int>", "x.add_(<int>)", "y.mul_(2)",
     "print(<int>, s)", "pyframe.graph_break()", "g = gen0(<int>, x)", "g = (q + n for q in xs)", "n += next(g, 2)",
-    "xs.extend(g)", "g = itertools.chain(gen0(<int>, x), [n])", "n += <call>[0]", "x = <call>[1]", "COUNT += <int>",
+    "xs.extend(list(g))", "g = itertools.chain(gen0(<int>, x), [n])", "n += <call>[0]", "x = <call>[1]", "COUNT += <int>",
     "d.pop(<str>, None)", "d.setdefault(<str>, <int>)", "n = int(x.sum())", "assert <bool>, n", "raise <error>",
     "raise <error> from Custom(<int>)", "return n, x", "xs, tup = list(tup), tuple(xs)", "d = dict(d, **{s: n})",
     "m = (lambda: n + m)()", "n = [q for q in [n, m] if q][-1]", "print(f'{x.sum():.1f}')", "bump()",

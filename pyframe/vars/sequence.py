@@ -256,7 +256,13 @@ class ListVar(SequenceVar):
         self.items.append(item)
 
     def _extend(self, tx: Tracer, items: Var) -> None:
-        self.items.extend(self.and_items(tx, items.unpack(tx)))
+        if type(items).unpack is not Var.unpack:
+            self.items.extend(self.and_items(tx, items.unpack(tx)))
+            return
+        self.changed(tx)
+        iterator = items.iterate(tx)
+        while (item := iterator.next_(tx)) is not None:  # which may look at what has been added so far
+            self.items.append(item)
 
     def _insert(self, tx: Tracer, at: Var, item: Var) -> None:
         self.items.insert(slots.index(tx, at), item)

@@ -95,6 +95,22 @@ class Number:
 
 
 @case()
+def lists_extended_by_what_looks_at_them(x):
+    def falls():
+        yield len(c)
+        raise ValueError
+
+    a, b, c = [], [7], []
+    a.extend(len(a) for _ in range(3))
+    b += map(lambda i: i + sum(b), range(3))
+    try:
+        c.extend(falls())
+    except ValueError:
+        c.append(-1)
+    return x + len(a), a, b, c
+
+
+@case()
 def lengths(x):
     return len(x), len("abc"), len({"a": 1}), len({1, 2}), len(range(0, 10, 3)), len(Bag(1, 2)), len(x.shape), len(b"ab"), len({}.items()), x + 1
 
