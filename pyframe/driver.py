@@ -288,7 +288,7 @@ class FrameCompiler:
         seen = self.seen.setdefault(func.__code__, Seen())
         seen.concrete = False
         for _ in range(MAX_RESTARTS):
-            graph = GraphBuilder(fake_mode(), seen)
+            graph = GraphBuilder(fake_mode, seen)
             trace = Trace(func, locals_, self.options, graph, speculation, captures, opaque, self.long)
             graph.tx = trace
             trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)

@@ -14,10 +14,10 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 from torch.utils._device import DeviceContext, _device_constructors
 
 from .. import config
+from ..core import symbolic
 from ..core.expr import Number, Tree, sources
 from ..core.guard import Guard, UserLine
 from ..core.source import MadeSource, ModuleAttrSource, Source, is_drawn
@@ -51,8 +51,8 @@ class GraphBuilder:
     `seen`: sizes and numbers of earlier captures.  `numbers`: what varies in this one, by source: SymInts, and the
     values of floats.  `promised`: sizes that the user marked as dynamic."""
 
-    def __init__(self, fake_mode: FakeTensorMode, seen: Seen | None = None) -> None:
-        self.fake_mode = fake_mode
+    def __init__(self, make_mode: Callable[[], FakeTensorMode], seen: Seen | None = None) -> None:
+        self._make_mode = make_mode
         self.seen = Seen() if seen is None else seen
         self.numbers: dict[Source, Any] = {}
         self.promised: set[Source] = set()
@@ -80,8 +80,13 @@ class GraphBuilder:
         """The number of nodes so far."""
         return sum(len(graph.nodes) for graph in (self.graph, *self._outer))
 
-    def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
-        """The finished graph: gives the tuple of `outputs` (TensorVars) and leaves grad mode as it found it."""
+    @functools.cached_property
+    def fake_mode(self) -> FakeTensorMode:
+        return self._make_mode()
+
+    def finish(self, outputs: Sequence[Any]) -> fx.GraphModule | None:
+        """The finished graph: gives the tuple of `outputs` (TensorVars) and leaves grad mode as it found it.  None
+        where there is nothing to run."""
         while self._modes:
             self.exit_mode(self._modes[-1])
         if torch.is_grad_enabled() != self._grad_at_entry:
@@ -90,6 +95,8 @@ class GraphBuilder:
         if any(var.node.graph is not self.graph for var in outputs):
             raise SkipFrame("a tensor of inside a transformed function is used outside of it")
         self._drawn_last()
+        if not outputs and not any(node.op.startswith("call") for node in self.graph.nodes):
+            return None
         self.graph.output(tuple(var.node for var in outputs))
         self.graph.lint()
         return self._module(self.graph)
@@ -440,7 +447,7 @@ class GraphBuilder:
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             if _NO_FAKE in str(error):
                 tx.graph_break("unsupported-torch-op", f"{label} has no fake implementation")
-            if isinstance(error, GuardOnDataDependentSymNode):
+            if isinstance(error, symbolic.data_dependent()):
                 tx.graph_break("data-dependent-branch", f"{label}: depends on {error.cond}")
             self._try_concrete()
             tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
@@ -627,7 +634,7 @@ def _holds(value: int, tensor: torch.Tensor) -> bool:
 
 def _has_unbacked_size(value: Any) -> bool:
     sizes = value.shape if isinstance(value, torch.Tensor) else ()
-    return any(isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size)) for size in sizes)
+    return any(isinstance(size, torch.SymInt) and symbolic.is_unbacked(size) for size in sizes)
 
 
 def _about(guard: Guard, source: Source) -> bool:

@@ -32,10 +32,16 @@ UNBOUND = Unbound.UNBOUND
 
 
 @per_code
+def decoded(code: types.CodeType) -> tuple[CanonicalCode, FlowGraph]:
+    """A code to be read, not changed."""
+    cc = canonicalize(code)
+    return cc, build_flow(cc)
+
+
+@per_code
 def loops_of(code: types.CodeType) -> dict[int, frozenset[int]]:
     """The loops of a code: the ordinal of each head, and the ordinals that lie on a cycle through it."""
-    cc = canonicalize(code)
-    flow = build_flow(cc)
+    cc, flow = decoded(code)
     heads = {flow.place[i.arg] for at, i in enumerate(flow.instrs) if OPS[i.op].jump and flow.place[i.arg] <= at}
     loops = {head: _cycle(cc, flow, head) for head in sorted(heads)}
     return {head: members for head, members in loops.items() if members}
@@ -83,8 +89,7 @@ class LoopCut:
 
 def plan_cut(code: types.CodeType, head: int, bound: Sequence[str], nulls: Sequence[bool]) -> LoopCut:
     """The cut of the loop at `head` when the locals in `bound` are bound on entry."""
-    cc = canonicalize(code)
-    flow = build_flow(cc)
+    cc, flow = decoded(code)
     alive = live_locals(cc, head, flow)
     inside = [flow.instrs[index] for index in loops_of(code)[head]]
     assigned = {instr.arg for instr in inside if instr.op in _WRITES}

@@ -73,9 +73,7 @@ class OutputBuilder:
         wanted = list(dry.wanted.values())
         gm = tx.graph.finish(wanted)
         inputs = list(tx.graph.inputs)
-        compiled = None
-        if wanted or any(node.op.startswith("call") for node in gm.graph.nodes):
-            compiled = tx.compile_graph(gm)
+        compiled = None if gm is None else tx.compile_graph(gm)
         asm = self.assembler()
         cg = dry.real(asm)
         self.draw(cg)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from ..core.symbolic import surely_true
 from ..vars.base import Var
 from ..vars.const import ConstVar
 from ..vars.symint import NumberVar, apply
@@ -67,9 +67,9 @@ def _check(tx: Any, var: Var, required: bool, message: tuple[Any, ...]) -> bool:
         return number.truth(tx)
     assert isinstance(number, NumberVar)
     holds = number.sym if required else torch.sym_not(number.sym)
-    if statically_known_true(torch.sym_not(holds)):
+    if surely_true(torch.sym_not(holds)):
         return not required
-    if not statically_known_true(holds):
+    if not surely_true(holds):
         tx.graph.effect(asserted, number, required, *message)
         torch._check(holds)
     return required

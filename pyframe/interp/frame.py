@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..bytecode import CanonicalCode, Instr, canonicalize
-from ..bytecode.flow import FlowGraph, build_flow
+from ..bytecode import CanonicalCode, Instr
+from ..bytecode.flow import FlowGraph
 from ..bytecode.isa import NULL_BEFORE_CALLABLE
 from ..core.guard import UserLine
-from ..core.per_code import per_code
 from ..core.source import DictItemSource, GlobalSource, Source
+from ..emit.loops import decoded
 from ..emit.resume import plain_name
 from ..errors import InternalError
 from ..vars.base import NotConstant, Raised, Var
@@ -44,12 +44,6 @@ class UntouchedVar(Var):
     def __init__(self, value: Any, source: Source) -> None:
         super().__init__(source)
         self.value = value
-
-
-@per_code
-def decoded(code: types.CodeType) -> tuple[CanonicalCode, FlowGraph]:
-    cc = canonicalize(code)
-    return cc, build_flow(cc)
 
 
 @dataclass(slots=True)

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import fx
 from torch._higher_order_ops.scan import scan
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from .. import _C
+from ..core import symbolic
 from ..core.tracer import Tracer
 from .base import Var
 from .const import ConstVar
@@ -191,7 +191,7 @@ def _words(var: Var) -> str:
 def _is_contiguous(fake: torch.Tensor) -> bool:
     try:
         return fake.is_contiguous()
-    except GuardOnDataDependentSymNode:
+    except symbolic.data_dependent():
         return False
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 
+from ..core import symbolic
 from ..core.expr import OPS, Expr, Holds, Number, Tree, sources
 from ..core.source import Source, is_drawn
 from ..core.tracer import Tracer
@@ -77,7 +77,7 @@ class NumberVar(Var):
     def _settled(self, sym: Any, kind: type) -> Any:
         try:
             return kind(sym)
-        except GuardOnDataDependentSymNode:
+        except symbolic.data_dependent():
             return self.tx.graph_break("data-dependent-branch", f"the program needs to know {self.tree}, {_WHY}")
 
     def _guardable(self) -> None:
@@ -135,7 +135,7 @@ class NumberVar(Var):
 
 def is_unbacked(var: Var) -> bool:
     """Whether a number is known at run time only, so that no guard can ask for it."""
-    return isinstance(var, NumberVar) and var.sym is not None and bool(free_unbacked_symbols(var.sym))
+    return isinstance(var, NumberVar) and var.sym is not None and symbolic.is_unbacked(var.sym)
 
 
 def is_number(var: Var) -> bool:
@@ -213,7 +213,7 @@ def from_symbolic(value: Any) -> Var:
     if tree is None:  # of an operator that we cannot repeat: known from here on
         try:
             return ConstVar(_TYPES[type(value)](value))
-        except GuardOnDataDependentSymNode:
+        except symbolic.data_dependent():
             return shapes.tx.graph_break("data-dependent-branch", f"the program needs to know {node.expr}, {_WHY}")
     return NumberVar(shapes.tx, tree, value)
 
