@@ -128,7 +128,9 @@ class Trace:
         self.error_on_break = strictness.is_error()
         self.breaks_are_errors = options.fullgraph or self.error_on_break
         self.long = long or LongParts()
+        self.long_loops: Collection[int] = self.long.loops.get(func.__code__, ())
         self.budget = Budget(options.instruction_limit)
+        self.size_limit: int = options.size_limit
         self.guards = GuardSet()
         self.effects = EffectLog()
         self.class_writes: dict[type, Any] = {}  # see `vars.class_writes`
@@ -392,7 +394,7 @@ class Trace:
             limits.too_long(self)
 
     def limit_size(self, size: int, what: str) -> None:
-        if size > self.options.size_limit:
+        if size > self.size_limit:
             self.graph_break("size-limit", f"{what} of {size:,}")
 
     def enter_frame(self, frame: Frame) -> None:
@@ -543,9 +545,11 @@ class Trace:
             self.steps += 1
             self.inlined_in_step = False
             self.done_before_step = self._done()
-            self._enter_loop(root)
+            if root.pc in self.loops and root.pc not in self.entered:
+                self._enter_loop(root)
             try:
-                self._stop_at_long_loop(root)
+                if self.long_loops:
+                    self._stop_at_long_loop(root)
                 note = self.speculation.get(self.steps)
                 if note is not None:
                     root.at = root.pc
@@ -556,28 +560,20 @@ class Trace:
                 brk.__context__ = brk.__cause__ = None  # what led to it would hold this frame
                 brk.__traceback__ = None
                 loop = self._broken_loop(root, brk)
-                return End(None, brk, root.at, stack, loop, loop is not None and loop in self._long_loops(root))
+                return End(None, brk, root.at, stack, loop, loop in self.long_loops)
             if outcome is not None:
                 return End(outcome.value, None, root.at)
 
     def _enter_loop(self, root: Frame) -> None:
         """Note the step at which a loop starts: its GET_ITER, if that is right before the head."""
         head = root.pc
-        if head not in self.loops or head in self.entered:
-            return
         instrs = root.flow.instrs
         fresh = root.at == head - 1 and instrs[root.at].op == "GET_ITER" and instrs[head].op == "FOR_ITER"
         self.entered[head] = Arrival(self.steps - fresh, self.budget.spent, self.graph.size())
 
-    def _long_loops(self, root: Frame) -> Collection[int]:
-        """The heads of the loops of the root frame that run as they are."""
-        return self.long.loops.get(root.code, ()) if self.long.loops else ()
-
     def _stop_at_long_loop(self, root: Frame) -> None:
         """Break where a loop starts that runs as it is."""
-        heads = self._long_loops(root)
-        instrs = root.flow.instrs
-        if heads and (root.pc + (instrs[root.pc].op == "GET_ITER")) in heads:
+        if root.pc + (root.flow.instrs[root.pc].op == "GET_ITER") in self.long_loops:
             root.at = root.pc
             raise self._break(GraphBreak(limits.KIND, limits.LOOP, self.user_stack()))
 

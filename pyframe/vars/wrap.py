@@ -140,7 +140,7 @@ def _list(tx: Any, value: Any, source: Source | None) -> Var:
         return _object(tx, value, source)
     tx.guard(source, "TYPE", type(value))
     tx.guard(source, "LEN", len(value))
-    if len(value) > tx.options.size_limit:
+    if len(value) > tx.size_limit:
         return LongSequenceVar(value, source)
     items = [tx.wrap(item, SeqItemSource(source, i) if source else None) for i, item in enumerate(value)]
     if isinstance(value, torch.Size):
@@ -154,7 +154,7 @@ def _dict(tx: Any, value: Any, source: Source | None) -> Var:
     if type(value) not in (dict, collections.OrderedDict, collections.defaultdict):
         return _object(tx, value, source)
     tx.guard(source, "TYPE", type(value))
-    if len(value) > tx.options.size_limit:
+    if len(value) > tx.size_limit:
         return _long(tx, value, source)
     items = _items(tx, value, source)
     factory = None
@@ -203,7 +203,7 @@ def _plain_named_tuple(cls: type) -> bool:
 def _set(tx: Any, value: Any, source: Source | None) -> Var:
     if type(value) not in (set, frozenset):
         return _object(tx, value, source)
-    if len(value) > tx.options.size_limit:
+    if len(value) > tx.size_limit:
         return _long(tx, value, source)
     if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
         tx.guard(source, "TYPE", type(value))
@@ -289,7 +289,7 @@ def _equal(expected: Any, value: Any) -> bool:
 def _deque(tx: Any, value: Any, source: Source | None) -> Var:
     if type(value) is not collections.deque:
         return _object(tx, value, source)
-    if len(value) > tx.options.size_limit:
+    if len(value) > tx.size_limit:
         return _long(tx, value, source)
     tx.guard(source, "TYPE", type(value))
     tx.guard(source, "LEN", len(value))
