@@ -65,7 +65,7 @@ _SHARED = (type, types.FunctionType, types.ModuleType)
 
 def has_identity(value: Any) -> bool:
     """Whether two Vars of this one value would be taken for two objects; instances of subclasses of int are objects."""
-    return type(value) not in _PLAIN and not isinstance(value, _SHARED)
+    return type(value) not in _PLAIN and not issubclass(type(value), _SHARED)
 
 
 def type_of(var: Var) -> type | None:
@@ -215,8 +215,8 @@ class Trace:
         return guard_explain.read(var.source, CallContext(self.func, self.entry_locals))
 
     def wrap(self, value: Any, source: Source | None) -> Var:
-        if isinstance(value, Var):
-            return value
+        if issubclass(type(value), Var):  # isinstance() would run a `__class__` of the program's own
+            return value  # type: ignore[no-any-return]
         if self.stand_ins:
             stood = self.stand_ins.get(id(value))
             if stood is not None:

@@ -266,7 +266,10 @@ def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         return make(sorted({*dir(obj.cls), *fields}))
     if isinstance(obj, ClassVar):
         return obj.unsupported(tx, "dir()")
-    return make(dir(obj.python_type()))
+    kind = obj.python_type()
+    if kind.__dictoffset__ or kind is types.MethodType:  # it may have attributes of its own
+        return obj.unsupported(tx, "dir()")
+    return make(dir(kind))
 
 
 @model(callable)

@@ -32,6 +32,9 @@ class CellVar(Var):
     def python_type(self) -> type:
         return types.CellType
 
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        return self.unsupported(tx, f"the comparison {op}")  # type: ignore[no-any-return]
+
     def store(self, tx: Tracer, value: Var | None) -> None:
         self.content = value
         tx.effects.change("CELL", self, None, tx.user_line)

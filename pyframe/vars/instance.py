@@ -189,8 +189,8 @@ class InstanceVar(Var):
             return self.unsupported(tx, f"attribute {name!r}, computed in C,")
         try:
             found = raw.__get__(self.value)
-        except AttributeError as error:
-            tx.raise_(AttributeError, *error.args)
+        except (AttributeError, TypeError, ValueError) as error:
+            tx.raise_(type(error), *error.args)
         return tx.wrap(found, AttrSource(self.source, name) if self.source else None)
 
     def _slot(self, tx: Tracer, name: str, raw: Any) -> Var:

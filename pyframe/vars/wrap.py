@@ -43,6 +43,7 @@ from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, Partial
 from .instance import InstanceVar
 from .klass import ClassVar
 from .long import LongSequenceVar, LongVar
+from .lookup import lookup
 from .mapping import DictVar
 from .marks import wrap_marked
 from .namedtuple import NamedTupleVar
@@ -96,7 +97,15 @@ def wrap(tx: Any, value: Any, source: Source | None) -> Var:
     return _build(tx, value, source)
 
 
+@functools.lru_cache(maxsize=1024)
+def _hides_its_class(cls: type) -> bool:
+    """Whether `__class__` of an instance is an answer of the program's own, which isinstance() would ask for."""
+    return lookup(cls, "__class__") is not object.__dict__["__class__"]
+
+
 def _build(tx: Any, value: Any, source: Source | None) -> Var:
+    if _hides_its_class(type(value)):
+        return _object(tx, value, source)
     if isinstance(value, torch.Tensor):
         return _tensor(tx, value, source)
     if isinstance(value, IDENTITY_TYPES):
@@ -347,7 +356,7 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
 def _is_builtin(value: Any) -> bool:
     try:
         return value in BUILTINS
-    except TypeError:  # what it holds cannot be hashed
+    except (TypeError, ValueError):  # what it holds cannot be hashed; a writable memoryview
         return False
 
 
