@@ -27,8 +27,9 @@ from .core import guard_explain, guard_program
 from .core.files import our_file, skipped_file
 from .core.guard import Guard, TensorMeta
 from .emit.graph import GraphBuilder
+from .emit.known import only_views
 from .emit.output import TraceResult
-from .emit.resume import continuation, plain_name
+from .emit.resume import Continuation, continuation, plain_name
 from .errors import (
     BackendCompilerFailed,
     GraphBreak,
@@ -52,6 +53,7 @@ _BUILTINS_NOW = vars(builtins)
 _BUILTINS = frozenset(_BUILTINS_NOW) - {"_"}  # "_" comes and goes where lines are typed
 _TYPE, _STR = type, str
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
+_FEW = 2  # operators on single numbers that cost no more than the call of a graph, guards included
 _COMPILING = threading.RLock()  # one thread captures at a time, the others wait: torch's tracing is not made for more
 
 
@@ -104,7 +106,7 @@ class FrameCompiler:
         self.captures: list[Capture] | None = None
         self.keeps_empty = False  # whether frames without a graph and without effects are replaced too
         self.warns = True
-        self.limited: set[int] = set()
+        self.limited: dict[int, weakref.ref[types.CodeType]] = {}  # codes that reached the recompile limit
         self.seen: weakref.WeakKeyDictionary[types.CodeType, Seen] = weakref.WeakKeyDictionary()
         self.long = LongParts()
         self.skipped: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()  # vain captures
@@ -137,7 +139,7 @@ class FrameCompiler:
         entries = [e for e in state.entries if e.owner is self.owner]
         if not entries:
             self.seen.pop(code, None)
-        if not self._allowed(func, locals_, entries) or _builtins_missing():
+        if not self._allowed(func, locals_, entries) or _builtins_missing() or self._in_limited():
             return None
         if entries and not self._may_recompile(func, locals_, entries):
             return None
@@ -172,6 +174,14 @@ class FrameCompiler:
             frame = frame.f_back
         return False
 
+    def _in_limited(self) -> bool:
+        """Whether a function that reached the recompile limit runs as it is, and what it calls only with the captures
+        that there are: it would take as many captures again."""
+        frame = sys._getframe(1) if self.limited else None
+        while frame is not None and id(frame.f_code) not in self.limited:
+            frame = frame.f_back
+        return frame is not None
+
     def skips(self, func: types.FunctionType) -> bool:
         """Whether frames of this function are never captured on their own."""
         return func.__code__ not in self.always and skipped_file(_file_of(func))
@@ -205,8 +215,10 @@ class FrameCompiler:
                 f"{_place(func)} reached the recompile limit ({self.options.recompile_limit}). Last missed guard: "
                 f"{reason}. Pass the changing value as a tensor, or raise pyframe.config.recompile_limit."
             )
-        if self.warns and id(func.__code__) not in self.limited:
-            self.limited.add(id(func.__code__))
+        code = func.__code__
+        known = id(code) in self.limited
+        self.limited[id(code)] = weakref.ref(code, functools.partial(_forget, self.limited, id(code)))
+        if self.warns and not known:
             warnings.warn(
                 f"pyframe: {_place(func)} reached the recompile limit ({self.options.recompile_limit}); "
                 f"calls that fit no capture run eagerly. "
@@ -287,6 +299,8 @@ class FrameCompiler:
         opaque: dict[int, Any] = {}
         seen = self.seen.setdefault(func.__code__, Seen())
         seen.concrete = False
+        known = continuation(func.__code__)
+        seen.varied |= known.sizes if known is not None else set()
         for _ in range(MAX_RESTARTS):
             graph = GraphBuilder(fake_mode, seen)
             trace = Trace(func, locals_, self.options, graph, speculation, captures, opaque, self.long)
@@ -305,6 +319,8 @@ class FrameCompiler:
         raise InternalError(f"{func.__qualname__} did not settle after {MAX_RESTARTS} restarts")
 
     def _compile_graph(self, gm: torch.fx.GraphModule, graph: GraphBuilder) -> Any:
+        if graph.tx.func.__code__ not in self.always and _too_small(gm.graph, graph.tx.known):
+            return _as_tuple(gm.forward)
         counters["graphs"] += 1
         log("graph", gm.print_readable, False)
         where = _place(graph.tx.func)
@@ -399,6 +415,17 @@ def _weakly(value: Any) -> Callable[[], Any]:
     except TypeError:
         return lambda: value
     return lambda: guard_explain.GONE if ref() is None else ref()
+
+
+def _too_small(graph: torch.fx.Graph, known: Continuation | None) -> bool:
+    """Whether a piece that a break left over is not worth a graph: it makes views only, or a loop runs it once for each
+    iteration and it computes one or two single numbers, which costs no more than the call of a graph."""
+    if only_views(graph):
+        return True
+    if known is None or not known.loops:
+        return False
+    made = [node.meta.get("val") for node in graph.nodes if node.op in ("call_function", "call_method")]
+    return len(made) <= _FEW and all(isinstance(value, torch.Tensor) and value.dim() == 0 for value in made)
 
 
 def _as_tuple(compiled: Callable[..., Any]) -> Any:

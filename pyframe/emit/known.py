@@ -74,6 +74,20 @@ def _storage(node: fx.Node) -> set[int]:
     return {fake.untyped_storage()._cdata} if isinstance(fake, torch.Tensor) else set()
 
 
+def only_views(graph: fx.Graph) -> bool:
+    """Whether a graph does nothing but look at its inputs in other ways."""
+    return all(_is_view(node) for node in graph.nodes if node.op in ("call_function", "call_method"))
+
+
+def _is_view(node: fx.Node) -> bool:
+    if not isinstance(node.meta.get("val"), torch.Tensor):  # a tuple, whose parts are looked at
+        return bool(node.users) and all(user.target is operator.getitem for user in node.users)
+    viewed = node.all_input_nodes[0] if node.all_input_nodes else node
+    if node.target is operator.getitem and "val" not in viewed.meta:
+        viewed = viewed.all_input_nodes[0]
+    return not _changes(node) and viewed is not node and _storage(viewed) == _storage(node)
+
+
 def _changes(node: fx.Node) -> bool:
     """Whether an operation may change its arguments."""
     schema = getattr(node.target, "_schema", None)

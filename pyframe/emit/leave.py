@@ -8,6 +8,8 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from .. import _C
 from ..bytecode import OPS, CanonicalCode, Instr, Label, call_sequence
 from ..bytecode.flow import live_locals, reachable, stack_depths
@@ -15,8 +17,10 @@ from ..bytecode.isa import NULL_BEFORE_CALLABLE
 from ..core.source import AttrSource, LocalSource, SeqItemSource
 from ..errors import SkipFrame, Unsupported
 from ..vars.base import Var
+from ..vars.const import MethodVar
 from ..vars.exception import ExceptionVar
-from ..vars.unknown import VALUES, UnknownVar
+from ..vars.tensor import TensorVar
+from ..vars.unknown import CONTAINERS, VALUES, UnknownContainerVar, UnknownVar
 from .assemble import Assembler
 from .handlers import starts_of_handling
 from .loops import UNBINDS, UNBOUND, LoopCut, loops_of, plan_cut
@@ -37,6 +41,9 @@ from .resume import (
 
 # Their results may hold a NULL that cannot be passed on to a resume function.
 _NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
+_GROW = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
+_GROWING_CALLS = {("LOAD_METHOD", name) for name in ("append", "extend", "add")}
+_MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # of data, where they break: another text in each iteration
 _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
 _NUMBERS = (int, float)
 _MOST_ARGUMENTS = 3  # of an exception that are not taken as constants
@@ -290,6 +297,8 @@ class Leave:
             self._vary_like(code, stack_parameter(slot, names), var)
         if starts:
             self._vary_arguments(code, stack_parameter(len(nulls) - 1, names))
+        elif self.known is not None and self.known.loops and self.root.flow.instrs[self.end.at].op in _MAKE_TEXT:
+            self._vary(code, stack_parameter(len(nulls) - 1, names), (str,))
         temps = [asm.store_fast() for _ in nulls][::-1]
         stack = [temp for temp, null in zip(temps, nulls, strict=True) if not null]
         loads = self._loads(asm, [*stack, *handled], names, maybe)
@@ -321,10 +330,26 @@ class Leave:
 
     def _vary_like(self, code: Any, name: str, var: Var | None) -> None:
         """What is not known of `var` now is no constant in `code` either."""
-        if isinstance(var, UnknownVar):
+        if isinstance(var, UnknownVar | UnknownContainerVar):
             self._vary(code, name, (var.python_type(),))
+        elif isinstance(var, MethodVar) and isinstance(var.obj, UnknownContainerVar):
+            made = continuation(code)
+            assert made is not None
+            made.varying.setdefault(AttrSource(parameter_source(code, name), "__self__"), (var.obj.python_type(),))
+        elif isinstance(var, TensorVar):
+            self._vary_sizes(code, name, {dim for dim, n in enumerate(var.fake.shape) if isinstance(n, torch.SymInt)})
         elif isinstance(var, ExceptionVar) or isinstance(getattr(var, "value", None), BaseException):
             self._vary_arguments(code, name)
+        elif var is not None and var.source is not None and self.known is not None:  # passed on as it is
+            self._vary_sizes(code, name, {dim for source, dim in self.known.sizes if source == var.source})
+            if types := self.known.varying.get(var.source):
+                self._vary(code, name, types)
+
+    def _vary_sizes(self, code: Any, name: str, dims: set[int]) -> None:
+        """What varies of a tensor's sizes now varies in `code`."""
+        made = continuation(code)
+        assert made is not None
+        made.sizes.update((parameter_source(code, name), dim) for dim in dims)
 
     def _vary_arguments(self, code: Any, name: str) -> None:
         """The words of an exception, which may differ each time, are no constants."""
@@ -476,9 +501,29 @@ class Leave:
         for name in names:
             if name in cut.carried:
                 self._vary(code, name, _NUMBERS)
+        for slot in self._growing(cut):
+            self._vary(code, stack_parameter(slot, names), CONTAINERS)
+        for name in self._changed(cut).intersection(names):
+            self._vary(code, name, CONTAINERS)
         if items:
             self._vary(code, stack_parameter(len(cut.nulls), names), _ITEMS)
         return code, names
+
+    def _growing(self, cut: LoopCut) -> set[int]:
+        """The stack slots of containers that a comprehension adds to in each iteration."""
+        depths = stack_depths(self.root.cc, self.root.flow)
+        grown = set()
+        for index in loops_of(self.root.code)[cut.head]:
+            instr, depth = self.root.flow.instrs[index], depths[index]
+            if instr.op in _GROW and depth is not None:
+                grown.add(depth - OPS[instr.op].pops(instr.arg) - instr.arg)
+        return {slot for slot in grown if 0 <= slot < len(cut.nulls)}
+
+    def _changed(self, cut: LoopCut) -> set[str]:
+        """The locals of which the loop calls a method that makes containers grow."""
+        instrs = self.root.flow.instrs
+        pairs = ((instrs[at - 1], instrs[at]) for at in loops_of(self.root.code)[cut.head] if at)
+        return {load.arg for load, call in pairs if load.op == "LOAD_FAST" and (call.op, call.arg) in _GROWING_CALLS}
 
 
 __all__ = ["Leave", "is_null", "loops_of"]

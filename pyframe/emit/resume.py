@@ -61,11 +61,13 @@ class ResumeKey:
 
 class Continuation:
     """What is known of a resume function beyond its code.  `varying` holds sources whose values are not to be taken
-    as constants, with the types that this goes for; `loops` says that it runs once for each iteration of a loop;
-    `handled` is the number of exceptions being handled when it is called."""
+    as constants, with the types that this goes for; `sizes`, the dimensions of tensors that vary;
+    `loops` says that it runs once for each iteration of a loop; `handled` is the number of exceptions being handled
+    when it is called."""
 
     def __init__(self) -> None:
         self.varying: dict[Source, tuple[type, ...]] = {}
+        self.sizes: set[tuple[Source, int]] = set()
         self.loops = False
         self.handled = 0
 

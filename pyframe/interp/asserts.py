@@ -9,9 +9,8 @@ import torch
 from ..core.symbolic import surely_true
 from ..vars.base import Var
 from ..vars.const import ConstVar
-from ..vars.symint import NumberVar, apply
+from ..vars.symint import NumberVar, apply, is_unbacked
 from ..vars.tensor import TensorVar
-from ..vars.unbacked import is_unbacked
 from .frame import Frame
 
 _READABLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64)
