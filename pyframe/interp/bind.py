@@ -58,9 +58,8 @@ def _defaults(
     bound: dict[str, Var],
 ) -> None:
     values, named = fn.default_values(tx)
-    if values:
-        for name, value in zip(positional[-len(values) :], values, strict=True):
-            bound.setdefault(name, value)
+    for name, value in zip(reversed(positional), reversed(values), strict=False):  # there may be more than names
+        bound.setdefault(name, value)
     for name, value in named.items():
         bound.setdefault(name, value)
     for kind, names in (("positional", positional), ("keyword-only", keyword_only)):

@@ -194,6 +194,7 @@ class InstanceVar(Var):
         return tx.wrap(found, AttrSource(self.source, name) if self.source else None)
 
     def _slot(self, tx: Tracer, name: str, raw: Any) -> Var:
+        self._check_slot(tx, raw)
         if name not in self.attrs and self.value is not MISSING:
             try:
                 found = raw.__get__(self.value, self.cls)
@@ -205,6 +206,13 @@ class InstanceVar(Var):
         if var is None:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         return var
+
+    def _check_slot(self, tx: Tracer, raw: types.MemberDescriptorType) -> None:
+        """A slot serves the instances of its class alone, wherever it has been put."""
+        owner = raw.__objclass__
+        if not slots.derives(self.cls, owner):
+            what = f"descriptor {raw.__name__!r} for {owner.__name__!r} objects"
+            tx.raise_(TypeError, f"{what} doesn't apply to a {self.cls.__name__!r} object")
 
     def fields(self, tx: Tracer) -> dict[str, Var]:
         """What `__dict__` holds now."""
@@ -241,7 +249,9 @@ class InstanceVar(Var):
         if wins_over_fields(type(raw)) and not isinstance(raw, types.MemberDescriptorType):
             self._set_through(tx, name, value)
             return
-        if raw is MISSING or not isinstance(raw, types.MemberDescriptorType):
+        if isinstance(raw, types.MemberDescriptorType):
+            self._check_slot(tx, raw)
+        else:
             self._check_dict(tx, name, raw)
         if value is None:
             self._delete(tx, name, raw)

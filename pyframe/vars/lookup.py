@@ -12,6 +12,7 @@ from .base import Var
 from .function import FunctionVar
 
 MISSING = object()
+_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # whatever a metaclass says
 # What C keeps for a class: no program replaces these.
 _FIXED = (
     types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
@@ -21,9 +22,10 @@ _FIXED = (
 
 def lookup(cls: type, name: str) -> Any:
     """The raw attribute found along the MRO, or MISSING."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
+    for base in _mro(cls):
+        held = _table(base)
+        if name in held:
+            return held[name]
     return MISSING
 
 

@@ -357,6 +357,38 @@ def a_memoryview_that_can_be_written(view):
     return bytes(view)
 
 
+def three(a, b=1, c=2):
+    return a, b, c
+
+
+@case(0)
+def more_defaults_than_parameters(_):
+    three.__defaults__ = (7, 8, 9, 10)
+    try:
+        return three(), three(1)
+    finally:
+        three.__defaults__ = (1, 2)
+
+
+class Slotted:
+    __slots__ = ("slot",)
+
+
+class Borrowing:
+    slot = Slotted.slot
+
+
+@case(Borrowing())
+def a_slot_of_another_class(each):
+    def attempt(what):
+        try:
+            return what()
+        except TypeError as error:
+            return str(error)
+
+    return attempt(lambda: each.slot), attempt(lambda: setattr(each, "slot", 1))
+
+
 def fresh(args):
     """Copies of arguments; a view is copied with what it shows."""
     return tuple(memoryview(bytearray(arg)) if isinstance(arg, memoryview) else copy.deepcopy(arg) for arg in args)
