@@ -536,6 +536,8 @@ def fn(x, n, f):
 fast = pyframe.compile(fn)
 for n in (4, 5, 6):
     fast(torch.randn(n), n, 0.5)
+for n in (4, 5, 6):
+    fast(torch.randn(n, requires_grad=True), n, 0.5).sum().backward()
 loaded = [name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))]
 assert not loaded, loaded
 """
