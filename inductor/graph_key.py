@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -119,11 +120,18 @@ def _target(node: fx.Node) -> str:
         return str(target)
     module = getattr(target, "__module__", None) or getattr(getattr(target, "__self__", None), "__name__", None)
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
+    if name is not None and "<" in name and _named_by_module(target):  # F.max_pool2d, which another function made
+        name = target.__name__
     if node.op != "call_function" or not isinstance(module, str) or name is None or "<" in name:
         raise _NoKey
     if not module.startswith(("torch", "_operator", "operator", "math", "builtins")):
         raise _NoKey
     return f"{module}.{name}"
+
+
+def _named_by_module(target: Any) -> bool:
+    """Whether a function is what its module has under its name."""
+    return getattr(sys.modules.get(target.__module__), target.__name__, None) is target
 
 
 def _argument(value: Any, numbers: dict[fx.Node, int]) -> str:

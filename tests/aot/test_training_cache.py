@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 import inductor
+from inductor.graph_key import graph_key
 
 PROGRAM = """
 import sys, torch
@@ -71,6 +72,17 @@ def test_a_second_process_only_loads(tmp_path):
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path))
+
+
+def test_functions_that_another_made_have_a_name():
+    def key(fn):
+        return graph_key(fx.symbolic_trace(fn), [torch.empty(1, 1, 4, 4)], [])
+
+    assert key(lambda x: F.max_pool2d(x, 2)) == key(lambda x: F.max_pool2d(x, 2)) is not None
+    assert key(lambda x: F.max_pool2d(x, 2)) != key(lambda x: F.adaptive_max_pool2d(x, 2))
+    gm = fx.symbolic_trace(lambda x: x + 1)
+    next(node for node in gm.graph.nodes if node.op == "call_function").target = lambda x: x
+    assert graph_key(gm, [torch.empty(1)], []) is None
 
 
 def found(fn, *inputs, module=None):
