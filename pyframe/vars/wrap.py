@@ -91,7 +91,7 @@ def wrap(tx: Any, value: Any, source: Source | None) -> Var:
     metadata, functions by code, other objects by type, with what is read of them guarded as it is read."""
     if type(value) in (int, float) and (number := wrap_number(tx, value, source)) is not None:
         return number
-    if value is None or isinstance(value, EQUAL_TYPES) and type(value) in EQUAL_TYPES:
+    if value is None or type(value) in EQUAL_TYPES:
         tx.guard(source, "ID" if value is None else "EQUALS", value)
         return ConstVar(value, source)
     return _build(tx, value, source)

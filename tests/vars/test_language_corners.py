@@ -320,10 +320,23 @@ class Masked:
         return 3
 
 
+class Unasked:
+    @property
+    def __class__(self):
+        raise RuntimeError
+
+    def value(self):
+        return 4
+
+
 @case(Masked)
 def a_class_that_is_hidden(make):
     each, before = make(), Masked.asked
-    return each.value(), Masked.asked - before
+    return each.value(), Masked.asked - before, Unasked().value(), asks_nothing(Unasked())
+
+
+def asks_nothing(each):
+    return each.value()
 
 
 def cell(*value):
