@@ -53,19 +53,14 @@ MODULES = (
     "test_traceback", "test_tuple", "test_types", "test_typing", "test_unpack", "test_unpack_ex", "test_unary",
     "test_weakref", "test_with", "test_yield_from", "test_zipfile",
 )  # fmt: skip
-_LIFETIME = "when objects die: captures and the values of a trace keep them a while longer"
 _IDENTITY = "whether equal strings that are computed are one object, and tuples that an iterator in C uses again"
 _SIZES = "sys.getsizeof() of a container that the frame made anew"
 # Tests of what is promised not to be kept where frames go through the tracer, with the reason; "*" is any class.
 NOT_TRACED = {
-    "*.test_free_after_iterating": _LIFETIME,
-    "*.test_container_iterator": _LIFETIME,
-    "test.test_scope.ScopeTests.testCellLeak": _LIFETIME,
     "test.test_class.ClassTests.testSetattrWrapperNameIntern": _IDENTITY,
     "test.test_dict.DictTest.test_str_nonstr": _IDENTITY,
     "test.test_itertools.TestBasicOps.test_combinations_tuple_reuse": _IDENTITY,
     "test.test_dict.DictTest.test_splittable_popitem": _SIZES,
-    "test.test_generators.FinalizationTest": _LIFETIME,
 }
 
 

@@ -22,6 +22,7 @@ class Tracer(Protocol):
     effects: EffectLog
     steps: int  # of the root frame so far
     stand_ins: dict[int, tuple[Any, Var]]
+    let_go: list[Var]  # what deleted locals had
     class_writes: dict[type, Any]
 
     @property

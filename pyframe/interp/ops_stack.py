@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.source import LocalSource
 from ..vars import slots
 from ..vars.const import ConstVar, make
 from ..vars.function import CellVar
@@ -72,8 +73,11 @@ def store_fast(frame: Frame, name: str) -> None:
 
 @op("DELETE_FAST")
 def delete_fast(frame: Frame, name: str) -> None:
-    if frame.locals.pop(name, None) is None:
+    gone = frame.locals.pop(name, None)
+    if gone is None:
         frame.tx.raise_(UnboundLocalError, UNBOUND_LOCAL.format(name))
+    elif isinstance(gone.source, LocalSource):
+        frame.tx.let_go.append(gone)
 
 
 @op("MAKE_CELL")

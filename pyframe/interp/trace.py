@@ -143,6 +143,7 @@ class Trace:
         self.frames: list[Frame] = []
         self.cells: dict[int, CellVar] = {}
         self.generators: list[GeneratorVar] = []
+        self.let_go: list[Var] = []  # values that deleted locals had: those objects may be gone by now
         self.globals_written: dict[tuple[int, str], Var] = {}
         self.globals_vars: dict[int, GlobalsVar] = {}
         self.known = continuation(func.__code__)

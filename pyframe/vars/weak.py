@@ -20,7 +20,10 @@ class WeakRefVar(HeldVar):
         return True
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        return tx.wrap(self.value(), CallSource(self.source, follow, "deref") if self.source else None)
+        value = self.value()
+        if any(tx.existing(var) is value for var in tx.let_go):
+            tx.graph_break("unsupported-object", "a weak reference to an object that a deleted local had")
+        return tx.wrap(value, CallSource(self.source, follow, "deref") if self.source else None)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)

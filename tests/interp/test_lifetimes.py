@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -72,7 +73,7 @@ class Holder:
         observe("called")
         del first
         observe("first deleted")
-        second = None
+        second = None  # noqa: F841
         observe("second bound anew")
 
 
@@ -164,6 +165,29 @@ def value_of_an_expression() -> None:
     observe("cleared")
 
 
+def _closed(name: str) -> Any:
+    try:
+        yield name
+    finally:
+        log.append(f"{name} closed")
+
+
+def generator_bound_anew() -> None:
+    generator = _closed("generator")
+    log.append(next(generator))
+    generator = None
+    observe("bound anew")
+    assert generator is None
+
+
+def weak_reference() -> None:
+    x = Noisy()
+    ref = weakref.ref(x)
+    observe(str(ref() is x))
+    del x
+    observe(str(ref()))
+
+
 PROGRAMS = [
     local_deleted_in_a_handler,
     local_deleted_where_the_break_raises,
@@ -179,6 +203,8 @@ PROGRAMS = [
     argument_deleted,
     deleted_in_a_loop,
     value_of_an_expression,
+    weak_reference,
+    generator_bound_anew,
 ]
 
 
