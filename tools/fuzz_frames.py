@@ -57,7 +57,7 @@ from pyframe.metrics import counters  # noqa: E402
 
 LIMIT_EAGER, LIMIT_CAPTURED = 1.0, 120.0  # seconds of CPU time that a program may take
 LIMIT_MEMORY = 8 << 30
-BATCH = 250  # programs in one process
+BATCH = 50  # programs in one process
 NO_PROGRAM = "no program"
 
 
@@ -264,7 +264,7 @@ def difference(text: str) -> str | None:
     return None
 
 
-def shrink(functions: dict[str, list[Node]], tries: int = 600) -> dict[str, list[Node]]:
+def shrink(functions: dict[str, list[Node]], tries: int = 200) -> dict[str, list[Node]]:
     """The program with whatever can go taken out, while it still differs in the same part of the same call."""
 
     def kind(text: str) -> str | None:
@@ -349,7 +349,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, help="print the program of this seed, and how it differs")
     parser.add_argument("--keep", help="folder to write the failing programs to")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/fuzz_frames.{json,txt}")
+    parser.add_argument("--save", action="store_true", help="keep benchmarks/results/fuzz_frames.{json,txt} up to date")
     parser.add_argument("--progress", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.show is not None:
@@ -361,8 +361,6 @@ def main() -> int:
         work(range(given.seed, given.seed + given.count), given.progress, given.keep)
         return 0
     tally = supervise(given)
-    if given.save:
-        save(given, tally)
     print(", ".join(f"{name}: {count}" for name, count in tally.items()))
     return int(tally["differing"] > 0)
 
@@ -385,14 +383,18 @@ def supervise(given: Any) -> collections.Counter[str]:
                 print(f"==== seed {seed}: the interpreter ended with status {done.returncode}", flush=True)
                 tally.update(programs=1, differing=1)
                 seed += 1
+            if given.save:
+                save(given, seed, tally)
     return tally
 
 
-def save(given: Any, tally: collections.Counter[str]) -> None:
+def save(given: Any, end: int, tally: collections.Counter[str]) -> None:
+    """Writes what is known after the seeds before `end`."""
     path = ROOT / "benchmarks" / "results" / "fuzz_frames"
     facts = {
         "command": f"python tools/fuzz_frames.py --count {given.count} --seed {given.seed} --save",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "seeds": f"{given.seed} to {end - 1}",
         "python": platform.python_version(),
         "torch": torch.__version__,
         **tally,
