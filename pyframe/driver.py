@@ -50,7 +50,10 @@ from .vars.dynamic import Seen
 
 MAX_RESTARTS = 200
 _BUILTINS_NOW = vars(builtins)
-_BUILTINS = frozenset(_BUILTINS_NOW) - {"_"}  # "_" comes and goes where lines are typed
+# Those that the capture itself needs.
+_BUILTINS = {name: _BUILTINS_NOW[name] for name in dir(builtins) if name not in (
+    "_", "__import__", "breakpoint", "input", "open", "print",
+)}  # fmt: skip
 _TYPE, _STR = type, str
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
 _FEW = 2  # operators on single numbers that cost no more than the call of a graph, guards included
@@ -87,10 +90,14 @@ def _transformed() -> bool:
     )
 
 
-def _builtins_missing() -> bool:
-    """Whether the program has deleted builtins, which the capture itself needs.  They are not looked up: the program
-    may have put keys there that compare by its own code."""
-    return not _BUILTINS <= {key for key in _BUILTINS_NOW if _TYPE(key) is _STR}
+def _builtins_changed() -> bool:
+    """Whether the program has deleted or replaced builtins, which the capture itself needs.  They are not looked up in
+    their own dict: the program may have put keys there that compare by its own code."""
+    now = {key: value for key, value in _BUILTINS_NOW.items() if _TYPE(key) is _STR}
+    for name, value in _BUILTINS.items():  # noqa: SIM110  any() may be one of them
+        if now.get(name) is not value:
+            return True
+    return False
 
 
 class FrameCompiler:
@@ -139,7 +146,7 @@ class FrameCompiler:
         entries = [e for e in state.entries if e.owner is self.owner]
         if not entries:
             self.seen.pop(code, None)
-        if not self._allowed(func, locals_, entries) or _builtins_missing() or self._in_limited():
+        if not self._allowed(func, locals_, entries) or _builtins_changed() or self._in_limited():
             return None
         if entries and not self._may_recompile(func, locals_, entries):
             return None

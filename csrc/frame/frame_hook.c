@@ -367,14 +367,32 @@ evaluate_hooked(ThreadHook *hook, cp_frame *frame, PyCodeObject *code, PyObject 
     return verdict;
 }
 
+/* Under a hook, each call from Python to Python takes part of the C stack, which recursion would use up. So frames that
+ * are nested deep run without it, and in no other thread is one at work meanwhile. */
+static PyObject *
+evaluate_without_hook(PyThreadState *tstate, cp_frame *frame, int throwflag)
+{
+    n_suspended++;
+    uninstall();
+    PyObject *result = pass_on(tstate, frame, throwflag);
+    if (--n_suspended == 0 && active_threads > 0) {
+        install();
+    }
+    return result;
+}
+
 static PyObject *
 evaluate_frame(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
     enum { SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE };
     ThreadHook *hook = current;
-    handover_take(frame);
-    if (hook == NULL || hook->callback == NULL || hook->disabled || throwflag || being_passed_on == frame
-        || hook_is_watched(tstate)) {
+    if (hook == NULL || hook->callback == NULL || being_passed_on == frame) {
+        return pass_on(tstate, frame, throwflag);
+    }
+    if (hook_is_watched(tstate)) { /* coroutines have other events under a hook; other threads may need it */
+        return active_threads == 1 ? evaluate_without_hook(tstate, frame, throwflag) : pass_on(tstate, frame, throwflag);
+    }
+    if (hook->disabled || throwflag) {
         return pass_on(tstate, frame, throwflag);
     }
     PyCodeObject *code = cp_frame_code(frame);
@@ -394,24 +412,11 @@ evaluate_frame(PyThreadState *tstate, cp_frame *frame, int throwflag)
     return result;
 }
 
-/* Under a hook, each call from Python to Python takes part of the C stack, which recursion would use up. So frames that
- * are nested deep run without it, in any thread meanwhile. */
-static PyObject *
-evaluate_without_hook(PyThreadState *tstate, cp_frame *frame, int throwflag)
-{
-    n_suspended++;
-    uninstall();
-    PyObject *result = pass_on(tstate, frame, throwflag);
-    if (--n_suspended == 0 && active_threads > 0) {
-        install();
-    }
-    return result;
-}
-
 static PyObject *
 evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
     enum { MOST_NESTED = 500 };
+    handover_take(frame);
     if (nesting >= MOST_NESTED) {
         return evaluate_without_hook(tstate, frame, throwflag);
     }

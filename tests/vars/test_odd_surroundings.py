@@ -36,6 +36,24 @@ def test_builtins_that_the_program_deletes() -> None:
     assert list(iter([1])) == [1]
 
 
+def test_builtins_that_the_program_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def counted(of: Any, plain: Any = len) -> int:
+        lengths.append(plain(of))
+        return plain(of)
+
+    def f(xs: list[torch.Tensor]) -> Any:
+        return xs[0] + len(xs)
+
+    compiled = pyframe.compile(f, backend="eager")
+    monkeypatch.setattr(builtins, "len", counted)
+    result = compiled([torch.ones(1)] * 3)
+    seen = lengths[:]
+    monkeypatch.undo()
+    assert seen == [3] and result.item() == 4 == compiled([torch.ones(1)] * 3).item()
+
+
 def test_a_module_without_a_name() -> None:
     module = types.ModuleType("nameless")
     module.size = 3  # type: ignore[attr-defined]
