@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..core.source import AttrSource, ConstSource
 from ..core.tracer import Tracer
 from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, fold, make
@@ -29,8 +30,7 @@ FOLD = {
     torch.are_deterministic_algorithms_enabled, torch._C._get_tracing_state, torch._C._is_tracing,
     torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
     torch.overrides.has_torch_function_variadic, torch.jit.is_scripting, torch.jit.is_tracing,
-    torch.is_autocast_cache_enabled, torch.get_num_threads, torch.is_deterministic_algorithms_warn_only_enabled,
-    torch.compiler.is_exporting, torch.backends.mha.get_fastpath_enabled,
+    torch.get_num_threads, torch.is_deterministic_algorithms_warn_only_enabled, torch.compiler.is_exporting,
 }  # fmt: skip
 # Classes whose instances are constants.
 CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device, torch.nn.attention.SDPBackend)
@@ -54,6 +54,19 @@ BREAKS: dict[Callable[..., Any], str] = {
 _MODE_SETTERS = (
     "set_", "_set_", "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "use_deterministic",
 )  # fmt: skip
+
+
+class Setting:
+    """A setting of torch, read by a call: what guards ask for its value."""
+
+    __slots__ = ("args", "kwargs", "read")
+
+    def __init__(self, read: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.read, self.args, self.kwargs = read, args, kwargs
+
+    @property
+    def value(self) -> Any:
+        return self.read(*self.args, **self.kwargs)
 
 
 def is_torch_function(value: Any) -> bool:
@@ -130,7 +143,20 @@ class TorchFunctionVar(HeldVar):
                 return ConstVar(False) if "has_torch_function" in getattr(value, "__name__", "") else self.unsupported(
                     tx, "a call with values known only at run time"
                 )
-        return tx.graph.call(value, args, kwargs)
+        result = tx.graph.call(value, args, kwargs)
+        if isinstance(result, ConstVar) and result.value is not None:
+            self._guard_setting(tx, args, kwargs, result.value)
+        return result
+
+    def _guard_setting(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], found: Any) -> None:
+        """What a function gives that is told no tensor may change between calls: `torch._C._get_flash_sdp_enabled`."""
+        try:
+            given = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
+        except NotConstant:
+            return
+        asked = ConstSource.of(Setting(self.value, *given), f"{self.describe()}()")
+        source = AttrSource(asked, "value")
+        tx.guard(source, "EQUALS" if isinstance(found, int | float | str) else "ID", found)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)

@@ -218,8 +218,12 @@ def modes():
     def autocast(x):
         return torch.ones(3, 3) @ torch.ones(3, 3), torch.is_autocast_enabled("cpu")
 
+    def attention(x):
+        return x + torch.backends.cuda.flash_sdp_enabled()
+
     context = torch.autocast("cpu", torch.bfloat16)
     return [
+        (attention, lambda: torch.backends.cuda.enable_flash_sdp(False)),
         (lambda x: x * weight, lambda: torch.set_grad_enabled(False)),
         (made, lambda: torch.set_default_dtype(torch.float64)),
         (autocast, context.__enter__),
@@ -260,11 +264,12 @@ def untouched():
             if name not in ("__dict__", "__weakref__") and vars(cls).get(name) is not member:
                 setattr(cls, name, member)
     torch.set_grad_enabled(True)
+    torch.backends.cuda.enable_flash_sdp(True)
     torch.set_default_dtype(torch.float32)
     torch.set_autocast_enabled("cpu", False)
 
 
-COUNTS = {"globals_": 24, "functions": 8, "objects": 13, "modules": 22, "modes": 4}
+COUNTS = {"globals_": 24, "functions": 8, "objects": 13, "modules": 22, "modes": 5}
 
 
 @pytest.mark.parametrize("group, index", [(g, i) for g, n in COUNTS.items() for i in range(n)])
