@@ -87,8 +87,10 @@ class GuardProgram:
         """Operations that the next call runs: all of them, or those that memory words do not tell."""
     @property
     def n_registers(self) -> int: ...
-    def check(self, function: FunctionType, locals: tuple[Any, ...]) -> tuple[int, tuple[Any, ...]]:
-        """(-1, results) where everything holds, else (index of the failing operation, ())."""
+    def check(
+        self, function: FunctionType, locals: tuple[Any, ...], remember: bool = True
+    ) -> tuple[int, tuple[Any, ...]]:
+        """(-1, results) where everything holds, else (index of the failing operation, ()). remember: count as a call."""
 
 class DirectCall:
     """A compiled graph called straight from guard registers, with no Python frame.

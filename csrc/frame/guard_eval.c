@@ -14,6 +14,7 @@ const op_row op_rows[] = {
 #undef CHECK
 };
 enum { MOST_WAIT = 1024 }; /* full passes between two memos, where they do not last */
+enum { MOST_CHANGES = 3 }; /* of a root that memos may know */
 
 const char *
 guard_op_operands(op_code code)
@@ -134,19 +135,32 @@ learn_change(GuardProgram *program, Py_ssize_t word)
     return true;
 }
 
+/* Another object than the memo knows is at one of its roots, as where each call has a new argument, maybe at the address
+ * of the one before. True: the next memo will know better. */
+static bool
+learn_root(GuardProgram *program, Py_ssize_t differs)
+{
+    const guard_memo *memo = program->memo;
+    if (differs <= memo->n_words || memo->roots[differs - memo->n_words - 1].op < 0) {
+        return false;
+    }
+    program->roots[memo->roots[differs - memo->n_words - 1].op].changes++;
+    return true;
+}
+
 /* After a full pass: take it down, if memos last and the call started from what the one before did. */
 static void
 consider_memo(GuardProgram *program, const call_context *context, PyObject **registers)
 {
-    if (program->n_ops < LEAST_WORTH || ++program->passes < program->wait) {
+    if (context->passing || program->n_ops < LEAST_WORTH || ++program->passes < program->wait) {
         return;
     }
     char *eligible = PyMem_Malloc((size_t)program->n_ops);
     for (Py_ssize_t i = 0; eligible != NULL && i < program->n_ops; i++) {
         const guard_op *op = &program->ops[i];
         uintptr_t now = op->access != NULL ? (uintptr_t)registers[op->dst] : 0;
-        eligible[i] = program->last_roots[i] == now;
-        program->last_roots[i] = now;
+        eligible[i] = program->roots[i].last == now && program->roots[i].changes < MOST_CHANGES;
+        program->roots[i].last = now;
     }
     if (eligible != NULL && program->passes > program->wait) {
         guard_memo *memo = guard_memo_new(program, context, registers, eligible);
@@ -171,7 +185,8 @@ guard_run(GuardProgram *program, const call_context *context, register_file *reg
         if (differs == GUARD_PASS) {
             return run_with_memo(program->memo, context, registers);
         }
-        if (program->memo->hits > (uint64_t)program->wait || learn_change(program, differs)) {
+        if (program->memo->hits > (uint64_t)program->wait || learn_change(program, differs)
+            || learn_root(program, differs)) {
             program->wait = 1;
         }
         drop_memo(program);
@@ -323,7 +338,7 @@ GuardProgram_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     GuardProgram_clear(self);
     PyMem_Free(((GuardProgram *)self)->ops);
-    PyMem_Free(((GuardProgram *)self)->last_roots);
+    PyMem_Free(((GuardProgram *)self)->roots);
     PyObject_GC_Del(self);
 }
 
@@ -360,11 +375,11 @@ GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     GuardProgram *program = PyObject_GC_New(GuardProgram, type);
     char *written = PyMem_Calloc((size_t)n_registers + 1, 1);
     guard_op *ops = PyMem_Calloc((size_t)n + 1, sizeof(guard_op));
-    uintptr_t *last_roots = PyMem_Calloc((size_t)n + 1, sizeof *last_roots);
-    if (program == NULL || written == NULL || ops == NULL || last_roots == NULL) {
+    root_history *roots = PyMem_Calloc((size_t)n + 1, sizeof *roots);
+    if (program == NULL || written == NULL || ops == NULL || roots == NULL) {
         PyMem_Free(written);
         PyMem_Free(ops);
-        PyMem_Free(last_roots);
+        PyMem_Free(roots);
         Py_DECREF(items);
         if (program != NULL) {
             PyObject_GC_Del(program);
@@ -377,7 +392,7 @@ GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     program->n_results = n_results;
     program->cleared = false;
     program->memo = NULL;
-    program->last_roots = last_roots;
+    program->roots = roots;
     program->n_changing = 0;
     program->n_memos = 0;
     program->passes = 0;
@@ -407,10 +422,12 @@ static PyObject *
 GuardProgram_check(PyObject *self, PyObject *args)
 {
     PyObject *function, *locals;
-    if (!PyArg_ParseTuple(args, "O!O!:check", &PyFunction_Type, &function, &PyTuple_Type, &locals)) {
+    int remember = true;
+    if (!PyArg_ParseTuple(args, "O!O!|p:check", &PyFunction_Type, &function, &PyTuple_Type, &locals, &remember)) {
         return NULL;
     }
     call_context context = {
+        .passing = !remember,
         .function = (PyFunctionObject *)function,
         .locals = &PyTuple_GET_ITEM(locals, 0),
         .n_locals = PyTuple_GET_SIZE(locals),
@@ -456,8 +473,8 @@ GuardProgram_n_memos(PyObject *self, void *Py_UNUSED(closure))
 
 static PyMethodDef GuardProgram_methods[] = {
     {"check", GuardProgram_check, METH_VARARGS,
-     "check(function, locals) -> (index, registers): index of the failing operation with no registers, or -1 with "
-     "the results. The calling thread's frame hook is not switched off."},
+     "check(function, locals, remember=True) -> (index, registers): index of the failing operation with no registers, "
+     "or -1 with the results. The calling thread's frame hook is not switched off. remember: count it as a call."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -14,9 +14,15 @@ typedef struct {
     PyObject *const *locals;
     Py_ssize_t n_locals;
     cp_frame *frame; /* that of the call, which will not be evaluated; NULL where there is none */
+    bool passing;    /* not a call: what it starts from says nothing of the calls to come */
 } call_context;
 
 typedef struct guard_op guard_op;
+
+typedef struct {
+    uintptr_t last; /* address of what it gave in the last full pass; only ever compared */
+    int changes;    /* times that a memo was dropped because it gave another object */
+} root_history;
 typedef struct guard_memo guard_memo;
 
 typedef struct {
@@ -26,7 +32,7 @@ typedef struct {
     Py_ssize_t n_results; /* the first registers: those that are read after a pass */
     bool cleared;
     guard_memo *memo;      /* of a call that passed, or NULL */
-    uintptr_t *last_roots; /* address of what each root operation gave in the last full pass; only ever compared */
+    root_history *roots; /* of each operation that reads a root */
     uintptr_t changing[32]; /* addresses of the versions of dicts that changed; only ever compared */
     Py_ssize_t n_changing;
     uint64_t n_memos;

@@ -64,7 +64,7 @@ guard_memo_check(guard_memo *memo, const call_context *context)
         const memo_root *root = &memo->roots[i];
         if (guard_root_object(root->code, root->index, context) != root->object
             || (root->weak != NULL && cp_weakref_get(root->weak) != root->object)) {
-            return memo->n_words;
+            return memo->n_words + 1 + i;
         }
     }
     const memory_word *end = memo->words + memo->n_words;
@@ -128,9 +128,9 @@ sources_are_stable(const recorder *r, const guard_op *op, const char *operands)
 }
 
 static void
-add_root(recorder *r, op_code code, int64_t index, PyObject *object, PyObject *weak)
+add_root(recorder *r, op_code code, int64_t index, PyObject *object, PyObject *weak, Py_ssize_t op)
 {
-    r->memo->roots[r->memo->n_roots++] = (memo_root){code, index, object, Py_XNewRef(weak)};
+    r->memo->roots[r->memo->n_roots++] = (memo_root){code, index, object, Py_XNewRef(weak), op};
 }
 
 static bool
@@ -180,7 +180,7 @@ witness_own_dict(recorder *r, op_code code, PyObject **dict)
     if (!PyDict_CheckExact(*dict) || !witness_dict(&r->words, *dict)) {
         return false;
     }
-    add_root(r, code, 0, *dict, NULL);
+    add_root(r, code, 0, *dict, NULL, -1);
     return true;
 }
 
@@ -205,7 +205,7 @@ witness_object_root(recorder *r, const guard_op *op, PyObject *weak)
     if (object == NULL || weak == NULL || object != r->registers[op->dst]) {
         return false;
     }
-    add_root(r, op->code, op->integer, object, weak);
+    add_root(r, op->code, op->integer, object, weak, op - r->program->ops);
     return true;
 }
 

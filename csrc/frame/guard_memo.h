@@ -29,6 +29,7 @@ typedef struct {
     int64_t index;
     PyObject *object; /* borrowed */
     PyObject *weak;   /* weak reference to it; NULL for dicts, whose version tag tells */
+    Py_ssize_t op;    /* the operation that reads it; -1 for dicts */
 } memo_root;
 
 typedef struct {
@@ -71,8 +72,8 @@ guard_memo *guard_memo_new(GuardProgram *program, const call_context *context, P
                            const char *eligible);
 void guard_memo_release(guard_memo *memo);
 
-/* Does nothing of Python's: no object is made or let go. GUARD_PASS; or the index of the word that differs, or the number
- * of words where it is something else. */
+/* Does nothing of Python's: no object is made or let go. GUARD_PASS; or the index of the word that differs, the number of
+ * words + 1 + that of the root that does, or the number of words where it is something else. */
 Py_ssize_t guard_memo_check(guard_memo *memo, const call_context *context);
 
 /* The object of a root operation of this call (borrowed), or NULL. */

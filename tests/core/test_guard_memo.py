@@ -269,3 +269,17 @@ def test_globals_that_change_at_each_call_do_not_cost_the_memo() -> None:
     assert entry.guards.n_memos <= 3 and entry.guards.n_live < entry.guards.n_ops / 3
     names["net"] = nn.Tanh()
     assert compiled(torch.ones(4)).equal(torch.ones(4).tanh())
+
+
+def test_an_argument_that_is_new_in_each_call_is_soon_known_to_be() -> None:
+    """The allocator gives a new tensor the address of the one before."""
+    net = tree()
+    program = program_of(net=net)
+    compiled = pyframe.compile(program, backend="eager")
+    for _ in range(12):
+        compiled(torch.ones(4))
+    (entry,) = _C.entries(program)
+    taken = entry.guards.n_memos
+    for _ in range(12):
+        compiled(torch.ones(4))
+    assert entry.guards.n_memos == taken and entry.guards.n_live < entry.guards.n_ops / 3
