@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+WORKERS ?= 2
 
 .PHONY: demo test test-gpu lint bench bench-gpu build clean
 
@@ -20,8 +21,9 @@ build: $(if $(filter $(VENV)/%,$(PY)),$(STAMP))
 demo: build
 	$(PY) examples/quickstart.py
 
+# Two processes; their threads wait without spinning, as there are more of them than cores.
 test: build
-	$(PY) -m pytest
+	OMP_WAIT_POLICY=passive $(PY) -m pytest -n $(WORKERS)
 
 # On a machine with a GPU, in an environment that has torch for it: `make test-gpu PY=python3`.
 test-gpu: build

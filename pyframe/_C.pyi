@@ -90,7 +90,7 @@ class GuardProgram:
     def check(
         self, function: FunctionType, locals: tuple[Any, ...], remember: bool = True
     ) -> tuple[int, tuple[Any, ...]]:
-        """(-1, results) where everything holds, else (index of the failing operation, ()). remember: count as a call."""
+        """(-1, results) where everything holds, else (index of the failing operation, ()). remember: it is a call."""
 
 class DirectCall:
     """A compiled graph called straight from guard registers, with no Python frame.

@@ -152,7 +152,7 @@ class FrameCompiler:
             return None
         try:
             entry = self._capture(func, locals_, len(entries))
-            if entry.guards.check(func, locals_, False)[0] >= 0:  # what ran meanwhile, as finalizers do, changed what was read
+            if entry.guards.check(func, locals_, False)[0] >= 0:  # a finalizer, say, has changed what was read
                 entry = self._capture(func, locals_, len(entries))
             return entry
         except SkipFrame as skip:
