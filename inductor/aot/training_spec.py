@@ -128,8 +128,12 @@ def _rerunning(joint: JointGraph) -> Rerunning:
         if is_random(node.target) and hindrance is None:
             device = pytree.tree_leaves(node.meta["val"])[0].device
             devices[() if device.type == "cpu" else (device,)] = None
-    vals = [node.meta["val"] for node in _inputs(joint, len(gradients))]
-    temporary = [(i, vals[i].numel() * vals[i].element_size()) for i, stays in enumerate(joint.permanent) if not stays]
+    vals = [node.meta.get("val") for node in _inputs(joint, len(gradients))]  # numbers have none
+    temporary = [
+        (i, val.numel() * val.element_size())
+        for i, (val, stays) in enumerate(zip(vals, joint.permanent, strict=False))
+        if not stays and isinstance(val, torch.Tensor)
+    ]
     return Rerunning(hindrance, tuple(needed), tuple(temporary), tuple(devices))
 
 

@@ -33,6 +33,10 @@ class Tracer(Protocol):
     def options(self) -> Any:
         """The frozen ``options.Options`` in force."""
 
+    @property
+    def fails_alike(self) -> bool:
+        """Whether the graph can fail in place of the program, here."""
+
     def user_line(self) -> UserLine:
         """The user's line being traced: of the innermost frame that is not of a library."""
 

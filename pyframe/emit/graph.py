@@ -306,6 +306,10 @@ class GraphBuilder:
         lifted = self._lifted[-1].items()
         return any(isinstance(v, TensorVar) and v.fake._version != node.meta["version"] for node, v in lifted)
 
+    def entered(self, leave: Callable[[Any], None]) -> bool:
+        """Whether the program is inside a mode that `leave` leaves."""
+        return any(mode[2] is leave for mode in self._modes)
+
     @property
     def in_mode(self) -> bool:
         """Whether an exception raised by the graph would leave a mode switched, or is inside a nested graph."""

@@ -47,10 +47,9 @@ def _message(frame: Frame, at: int) -> tuple[Any, ...] | None:
 
 
 def _checkable(frame: Frame, var: Var) -> bool:
-    """Whether the graph can fail in place of the program: nothing handles the exception, no mode is to be left, and
-    nobody misses what the program did to objects before."""
+    """Whether the graph can fail in place of the program, and is able to read `var`."""
     tx = frame.tx
-    if any(each.flow.region[each.at] is not None for each in tx.frames) or len(tx.effects) or tx.graph.in_mode:
+    if not tx.fails_alike:
         return False
     if isinstance(var, TensorVar):
         one = isinstance(count := var.fake.numel(), int) and count == 1 and var.fake.dtype in _READABLE

@@ -126,7 +126,6 @@ class Trace:
         self.speculation = speculation
         self.captures = captures
         self.error_on_break = strictness.is_error()
-        self.breaks_are_errors = options.fullgraph or self.error_on_break
         self.long = long or LongParts()
         self.long_loops: Collection[int] = self.long.loops.get(func.__code__, ())
         self.budget = Budget(options.instruction_limit)
@@ -312,6 +311,17 @@ class Trace:
         if fn.code.co_flags & CO_GENERATOR:
             return self._generator(frame, (fn, args, kwargs))
         return frame.run().value
+
+    @property
+    def breaks_are_errors(self) -> bool:
+        return self.options.fullgraph or self.error_on_break
+
+    @property
+    def fails_alike(self) -> bool:
+        """Whether the graph can fail in place of the program: nothing handles the exception, no mode is to be left, and
+        nobody misses what the program did to objects before."""
+        handled = any(each.flow.region[each.at] is not None for each in self.frames)
+        return not (handled or len(self.effects) or self.graph.in_mode)
 
     def graph_break(self, kind: str, detail: str) -> NoReturn:
         raise self._break(GraphBreak(kind, detail + self._inside(), self.user_stack()))

@@ -26,6 +26,7 @@ from .models import Args, Kwargs, is_callable, known, model
 from .namedtuple import NamedTupleVar
 from .polyfills import builtins as polyfills
 from .sequence import ListVar, TupleVar, sorted_items
+from .tensor import TensorVar
 from .text import format_of, hash_of, repr_of, str_of
 
 
@@ -267,6 +268,8 @@ def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(obj, ClassVar):
         return obj.unsupported(tx, "dir()")
     kind = obj.python_type()
+    if isinstance(obj, TensorVar) and not obj.own_attributes(tx):
+        return make(dir(kind))
     if kind.__dictoffset__ or kind is types.MethodType:  # it may have attributes of its own
         return obj.unsupported(tx, "dir()")
     return make(dir(kind))

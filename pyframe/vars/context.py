@@ -174,11 +174,11 @@ def _enter_attention(backends: Sequence[int], set_priority: bool) -> Any:
     return chosen
 
 
-def _exit_attention(chosen: Any) -> None:
+def exit_attention(chosen: Any) -> None:
     chosen.__exit__(None, None, None)
 
 
-for _switch_attention in (_enter_attention, _exit_attention):
+for _switch_attention in (_enter_attention, exit_attention):
     _switch_attention.in_order = True  # type: ignore[attr-defined]  # what is between is compiled by itself
 
 
@@ -193,7 +193,7 @@ class AttentionVar(ContextVar):
         self.mode: Any = None
 
     def enter(self, tx: Tracer) -> Var:
-        self.mode = tx.graph.enter_mode(_enter_attention, _exit_attention, self.values)
+        self.mode = tx.graph.enter_mode(_enter_attention, exit_attention, self.values)
         return make({})
 
     def exit(self, tx: Tracer) -> Var:

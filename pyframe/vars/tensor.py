@@ -132,6 +132,15 @@ class TensorVar(Var):
             return MethodVar(self, name)
         return self.unsupported(tx, f"attribute {name!r}")
 
+    def own_attributes(self, tx: Tracer) -> dict[str, Any]:
+        """What the program has set on the tensor object before the frame; guarded if it is nothing."""
+        original = tx.graph.originals.get(self.source)
+        if original is None:
+            return {}
+        if not original.__dict__:
+            tx.guard(AttrSource(self.source, "__dict__"), "LEN", 0)
+        return original.__dict__  # type: ignore[no-any-return]
+
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         if name not in SETTERS or value is None:
             self.unsupported(tx, f"setting attribute {name!r}")
@@ -225,6 +234,8 @@ class TensorVar(Var):
             if _is(each, None):
                 view = tx.graph.call(torch.unsqueeze, [view, dim], {})
             elif is_number(each):
+                if is_unbacked(each) and not tx.fails_alike:
+                    tx.graph_break("tensor-to-python", "an index read from a tensor may be out of range")
                 view = tx.graph.call(torch.select, [view, dim, each], {})
                 continue
             elif isinstance(each, SliceVar):

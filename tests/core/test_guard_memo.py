@@ -231,10 +231,10 @@ def test_a_module_tree_changes(change: int, untouched: None) -> None:
     program = program_of(net=net)
     compiled = pyframe.compile(program, backend="eager")
     x = torch.arange(4.0)
-    for _ in range(4):
+    for _ in range(12):  # until it is learnt that the argument is new in each call
         assert outcome(compiled, x.clone()) == outcome(net, x)
     (entry,) = _C.entries(program)
-    assert entry.guards.n_memos == 1 and entry.guards.n_live < entry.guards.n_ops / 3
+    assert 0 < entry.guards.n_memos <= 4 and entry.guards.n_live < entry.guards.n_ops / 3
     CHANGES[change](net, net[1])
     for _ in range(3):
         assert outcome(compiled, x.clone()) == outcome(net, x)
