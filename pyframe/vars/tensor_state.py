@@ -16,6 +16,7 @@ from ..core.tracer import Tracer
 from .base import Var
 from .const import ConstVar
 from .function import Handler
+from .scaled import SCALED
 from .tensor import METHODS, SETTERS, TensorVar
 
 Change = Callable[..., Any]
@@ -103,6 +104,7 @@ def _parameter(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return made
 
 
+METHODS.update(SCALED)
 METHODS["requires_grad_"] = _requires_grad_
 METHODS["detach_"] = _detach_
 SETTERS.update(requires_grad=_set_requires_grad, grad=_set_grad, data=_set_data)

@@ -133,13 +133,18 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
     return _callable_or_object(tx, value, source)
 
 
+def _opaque(tx: Any, value: Any, source: Source | None) -> Var:
+    tx.guard(source, "TYPE", type(value))
+    return OpaqueVar(value, source)
+
+
 def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
     if type(value) not in (torch.Tensor, nn.Parameter, nn.Buffer):
-        return OpaqueVar(value, source)
+        return _opaque(tx, value, source)
     if source is None:
         source = ConstSource.of(value, "<tensor constant>")
     if value.layout != torch.strided or value.is_quantized:
-        return OpaqueVar(value, source)
+        return _opaque(tx, value, source)
     return wrap_tensor(tx, value, source)
 
 
@@ -215,8 +220,7 @@ def _set(tx: Any, value: Any, source: Source | None) -> Var:
     if len(value) > tx.size_limit:
         return _long(tx, value, source)
     if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
-        tx.guard(source, "TYPE", type(value))
-        return OpaqueVar(value, source)
+        return _opaque(tx, value, source)
     tx.guard(source, "TYPE", type(value))
     frozen = frozenset(value)
     tx.guard(source, "PREDICATE", (functools.partial(_same_set, frozen), (), f"=={set(frozen)!r}"))
@@ -310,7 +314,7 @@ def _deque(tx: Any, value: Any, source: Source | None) -> Var:
 def _proxy(tx: Any, value: types.MappingProxyType[Any, Any], source: Source | None) -> Var:
     """A read-only view; of a constant object it is as constant as that."""
     if not all(isinstance(k, EQUAL_TYPES) for k in value):
-        return OpaqueVar(value, source)
+        return _opaque(tx, value, source)
     if source is not None:
         tx.guard(source, "TYPE", types.MappingProxyType)
         tx.guard(source, "PREDICATE", (functools.partial(_same_keys, tuple(value)), (), f"keys {tuple(value)!r}"))
@@ -375,11 +379,11 @@ def _builtin_instance(tx: Any, value: Any, source: Source | None, kind: type) ->
         base = tx.wrap(held, inner)
         return BuiltinInstanceVar(value, source, type(value), kind, ConstVar(base.constant()))
     if isinstance(held, dict) and not all(isinstance(k, EQUAL_TYPES) for k in held):
-        return OpaqueVar(value, source)
+        return _opaque(tx, value, source)
     inner = CallSource(source, contents, kind.__name__) if source else None
     base = wrap(tx, held, inner)
     if isinstance(base, OpaqueVar):
-        return OpaqueVar(value, source)
+        return _opaque(tx, value, source)
     if isinstance(base, DictVar):
         base.cls = kind
     base.source = source
@@ -426,7 +430,7 @@ def _object(tx: Any, value: Any, source: Source | None) -> Var:
     if isinstance(value, types.SimpleNamespace):
         return NamespaceVar(value, source)
     if kind is not None or not _plain_layout(type(value)):
-        return OpaqueVar(value, source)
+        return _opaque(tx, value, source)
     return InstanceVar(value, source)
 
 

@@ -126,6 +126,27 @@ def attention_and_break(x: Any) -> Any:
         return scaled_dot_product_attention(y, q, q)
 
 
+class Special(torch.Tensor):
+    pass
+
+
+SPECIAL = torch.ones(3).as_subclass(Special)
+
+
+def mixed_in_loop(x: Any) -> Any:
+    plain = [a.as_subclass(torch.Tensor) if isinstance(a, Special) else a for a in (SPECIAL, 1, x, SPECIAL)]
+    found = []
+    for a in (SPECIAL, 1, x):
+        if isinstance(a, Special):
+            a = a.as_subclass(torch.Tensor)
+        found.append(a)
+    return plain, found
+
+
+def test_tensors_of_other_classes_are_told_apart() -> None:
+    check(mixed_in_loop, X)
+
+
 @pytest.mark.parametrize(("fn", "graphs"), [(attention, 1), (attention_and_break, 2)])
 def test_kernels_of_attention(fn: Any, graphs: int) -> None:
     check(fn, X, graphs=graphs)

@@ -128,3 +128,25 @@ def test_errors_are_those_of_eager() -> None:
         with pytest.raises(RuntimeError) as got:
             pyframe.compile(fn, backend="eager")(x)
         assert str(got.value) == str(want.value)
+
+
+def test_a_step_of_an_optimizer_is_one_graph() -> None:
+    def train(compiled: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+        def step(scale: float) -> None:
+            for p in model.parameters():
+                p.grad = torch.ones_like(p) * scale
+            optimizer.step()
+
+        run = pyframe.compile(step, backend="eager") if compiled else step
+        for i in range(4):
+            run(0.5 + i)
+        return [p.detach() for p in model.parameters()]
+
+    want = train(False)
+    pyframe.reset()
+    alike(train(True), want)
+    assert not counters["graph_breaks"], counters["graph_breaks"]
