@@ -70,7 +70,6 @@ class GraphBuilder:
         self._last_placeholder: fx.Node | None = None
         self._grad_at_entry = torch.is_grad_enabled()
         self._modes: list[Any] = []
-        self._devices: list[Any] = []  # those of the modes that are default devices
         self.only_constants = False  # numbers that vary break the graph
         self._outer: list[fx.Graph] = []  # around the graph of a transformed function, outermost first
         self._lifted: list[dict[fx.Node, Any]] = []  # of each nested graph: its inputs for values of outside
@@ -308,7 +307,11 @@ class GraphBuilder:
 
     def entered(self, leave: Callable[[Any], None]) -> bool:
         """Whether the program is inside a mode that `leave` leaves."""
-        return any(mode[2] is leave for mode in self._modes)
+        return self._entered(leave) is not None
+
+    def _entered(self, leave: Callable[[Any], None]) -> Any:
+        """The innermost mode that `leave` leaves; None if there is none."""
+        return next((mode for mode in reversed(self._modes) if mode[2] is leave), None)
 
     @property
     def in_mode(self) -> bool:
@@ -373,13 +376,13 @@ class GraphBuilder:
 
     def enter_device(self, device: torch.device) -> None:
         """Tensors are made on `device` from here on, in the graph by arguments of its nodes."""
-        self._devices.append((context := DeviceContext(device), None, _leave_device))
-        self._modes.append(self._devices[-1])
+        context = DeviceContext(device)
         context.__enter__()
+        self._modes.append((context, None, _leave_device))
 
     def exit_device(self) -> None:
         """Back to the device of before."""
-        self.exit_mode(self._devices.pop())
+        self.exit_mode(self._entered(_leave_device))
 
     def unwind(self) -> None:
         """Leave every mode that the trace entered (for a trace that is given up)."""
@@ -462,8 +465,9 @@ class GraphBuilder:
             tx.graph_break("data-dependent-shape", f"{label} takes {self._shapes.last_assumption()} to be true")
         if self._by_example:
             _forget_values(result)
-        if self._devices and target in _device_constructors() and node_kwargs.get("device") is None:
-            node_kwargs["device"] = self._devices[-1][0].device
+        default = self._entered(_leave_device)
+        if default is not None and target in _device_constructors() and node_kwargs.get("device") is None:
+            node_kwargs["device"] = default[0].device
         node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         tensors = list(_tensors((*args, *kwargs.values())))
         if isinstance(result, str) and tensors and target != "type":

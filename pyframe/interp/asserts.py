@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..core.in_order import in_order
 from ..core.symbolic import surely_true
 from ..vars.base import Var
 from ..vars.const import ConstVar
@@ -16,13 +17,11 @@ from .frame import Frame
 _READABLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64)
 
 
+@in_order
 def asserted(condition: bool, required: bool, *message: Any) -> None:
     """An assert as a node of the graph."""
     if bool(condition) is not required:
         raise AssertionError(*message)
-
-
-asserted.in_order = True  # type: ignore[attr-defined]  # what comes before it in the graph is done before it raises
 
 
 def outcome(frame: Frame, var: Var, label: Any, jumps: bool) -> bool:

@@ -7,13 +7,14 @@ leaves every mode as it found it; a mode that the program leaves switched is an 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..core.effects import Effect
+from ..core.in_order import in_order
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
 from .const import ConstVar, make, maker
@@ -94,10 +95,13 @@ def _switch(tx: Tracer, enabled: bool) -> None:
         tx.graph.effect(SET_GRAD, enabled)
 
 
-class AutocastVar(ContextVar):
-    """`torch.autocast(device_type, dtype, enabled, cache_enabled)`; `values` are these four."""
+class GraphModeVar(ContextVar):
+    """A mode that one node of the graph enters and another leaves; `values` are the arguments of `switches[0]`, which
+    enters it."""
 
     __slots__ = ("mode", "values")
+
+    switches: ClassVar[tuple[Callable[..., Any], Callable[[Any], None]]]
 
     def __init__(self, cls: type, values: tuple[Any, ...]) -> None:
         super().__init__(cls)
@@ -105,9 +109,7 @@ class AutocastVar(ContextVar):
         self.mode: Any = None
 
     def enter(self, tx: Tracer) -> Var:
-        device_type, _, enabled, _ = self.values
-        if enabled or torch.is_autocast_enabled(device_type):
-            self.mode = tx.graph.enter_mode(torch.amp._enter_autocast, torch.amp._exit_autocast, self.values)
+        self.mode = tx.graph.enter_mode(*self.switches, self.values)
         return ConstVar(None)
 
     def exit(self, tx: Tracer) -> Var:
@@ -119,6 +121,18 @@ class AutocastVar(ContextVar):
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.cls)
         cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
+
+
+class AutocastVar(GraphModeVar):
+    """`torch.autocast(device_type, dtype, enabled, cache_enabled)`; `values` are these four."""
+
+    __slots__ = ()
+
+    switches = (torch.amp._enter_autocast, torch.amp._exit_autocast)
+
+    def enter(self, tx: Tracer) -> Var:
+        device_type, _, enabled, _ = self.values
+        return super().enter(tx) if enabled or torch.is_autocast_enabled(device_type) else ConstVar(None)
 
 
 class RecordFunctionVar(ContextVar):
@@ -141,65 +155,37 @@ class RecordFunctionVar(ContextVar):
         cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
 
 
-class InferenceModeVar(ContextVar):
+class InferenceModeVar(GraphModeVar):
     """`torch.inference_mode(mode)`.  A tensor is an inference tensor by the mode in which it is made,
     so a backend has to compile what is inside apart from what is outside."""
 
-    __slots__ = ("entered", "mode")
+    __slots__ = ()
 
-    def __init__(self, mode: bool) -> None:
-        super().__init__(torch.inference_mode)
-        self.mode = mode
-        self.entered: Any = None
-
-    def enter(self, tx: Tracer) -> Var:
-        self.entered = tx.graph.enter_mode(
-            torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode, (self.mode,)
-        )
-        return ConstVar(None)
-
-    def exit(self, tx: Tracer) -> Var:
-        tx.graph.exit_mode(self.entered)
-        self.entered = None
-        return ConstVar(None)
-
-    def reconstruct(self, cg: Any) -> None:
-        cg.load_const(torch.inference_mode)
-        cg.call_top(lambda: cg.load_const(self.mode))
+    switches = (torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode)
 
 
-def _enter_attention(backends: Sequence[int], set_priority: bool) -> Any:
+@in_order
+def enter_attention(backends: Sequence[int], set_priority: bool) -> Any:
     chosen = sdpa_kernel([SDPBackend(number) for number in backends], set_priority)
     chosen.__enter__()
     return chosen
 
 
+@in_order
 def exit_attention(chosen: Any) -> None:
     chosen.__exit__(None, None, None)
 
 
-for _switch_attention in (_enter_attention, exit_attention):
-    _switch_attention.in_order = True  # type: ignore[attr-defined]  # what is between is compiled by itself
-
-
-class AttentionVar(ContextVar):
+class AttentionVar(GraphModeVar):
     """`sdpa_kernel(backends, set_priority)`; `values` are these two, backends as ints."""
 
-    __slots__ = ("mode", "values")
+    __slots__ = ()
 
-    def __init__(self, backends: Sequence[Any], set_priority: bool) -> None:
-        super().__init__(contextlib._GeneratorContextManager)
-        self.values = tuple(map(int, backends)), set_priority
-        self.mode: Any = None
+    switches = (enter_attention, exit_attention)
 
     def enter(self, tx: Tracer) -> Var:
-        self.mode = tx.graph.enter_mode(_enter_attention, exit_attention, self.values)
+        super().enter(tx)
         return make({})
-
-    def exit(self, tx: Tracer) -> Var:
-        tx.graph.exit_mode(self.mode)
-        self.mode = None
-        return ConstVar(None)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(sdpa_kernel)
@@ -261,7 +247,7 @@ def _inference_mode(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     mode = (*values, *named.values()) or (True,)
     if len(mode) != 1 or not isinstance(mode[0], bool):
         tx.graph_break("unsupported-context-manager", "torch.inference_mode of anything but one bool")
-    return InferenceModeVar(mode[0])
+    return InferenceModeVar(torch.inference_mode, (mode[0],))
 
 
 def _autocast(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -283,7 +269,7 @@ def _attention(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     backends = list(dict.fromkeys(chosen)) if isinstance(chosen, list) else [chosen]
     if not all(isinstance(backend, SDPBackend) for backend in backends):
         tx.graph_break("exception-in-traced-code", "sdpa_kernel of something that is no SDPBackend")
-    return AttentionVar(backends, set_priority)
+    return AttentionVar(contextlib._GeneratorContextManager, (tuple(map(int, backends)), set_priority))
 
 
 def _record_function(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:

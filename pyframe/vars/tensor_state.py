@@ -6,12 +6,13 @@ Each is a node of the graph that does the same to the real tensor, after what co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from ..core.in_order import in_order
 from ..core.tracer import Tracer
 from .base import Var
 from .const import ConstVar
@@ -19,38 +20,30 @@ from .function import Handler
 from .scaled import SCALED
 from .tensor import METHODS, SETTERS, TensorVar
 
-Change = Callable[..., Any]
 
-
-def _in_order(fn: Change) -> Change:
-    """Marks what a compiler has to leave as it is, between the parts that it compiles."""
-    fn.in_order = True  # type: ignore[attr-defined]
-    return fn
-
-
-@_in_order
+@in_order
 def requires_grad(tensor: torch.Tensor, mode: bool) -> torch.Tensor:
     return tensor.requires_grad_(mode)
 
 
-@_in_order
+@in_order
 def detach(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach_()
 
 
-@_in_order
+@in_order
 def set_grad(tensor: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     tensor.grad = grad
     return tensor
 
 
-@_in_order
+@in_order
 def set_data(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
     tensor.data = data
     return tensor
 
 
-@_in_order
+@in_order
 def parameter(data: torch.Tensor, mode: bool) -> torch.Tensor:
     return nn.Parameter(data, mode)
 

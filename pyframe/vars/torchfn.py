@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..core.source import AttrSource, ConstSource
+from ..core.source import CallSource, ConstSource
 from ..core.tracer import Tracer
 from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, fold, make
@@ -55,19 +57,6 @@ BREAKS: dict[Callable[..., Any], str] = {
 _MODE_SETTERS = (
     "set_", "_set_", "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "use_deterministic",
 )  # fmt: skip
-
-
-class Setting:
-    """A setting of torch, read by a call: what guards ask for its value."""
-
-    __slots__ = ("args", "kwargs", "read")
-
-    def __init__(self, read: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self.read, self.args, self.kwargs = read, args, kwargs
-
-    @property
-    def value(self) -> Any:
-        return self.read(*self.args, **self.kwargs)
 
 
 def is_torch_function(value: Any) -> bool:
@@ -151,14 +140,15 @@ class TorchFunctionVar(HeldVar):
 
     def _guard_setting(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], found: Any) -> None:
         """What a function gives that is told no tensor may change between calls: `torch._C._get_flash_sdp_enabled`."""
+        if tx.graph.entered(exit_attention) and "_sdp_" in self.describe():  # not that of the start
+            return
         try:
-            given = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
+            read = functools.partial(
+                self.value, *(a.constant() for a in args), **{k: v.constant() for k, v in kwargs.items()}
+            )
         except NotConstant:
             return
-        asked = ConstSource.of(Setting(self.value, *given), f"{self.describe()}()")
-        source = AttrSource(asked, "value")
-        if tx.graph.entered(exit_attention) and "_sdp_" in asked.label:  # not that of the start
-            return
+        source = CallSource(ConstSource.of(read, self.describe()), operator.call, "call")
         tx.guard(source, "EQUALS" if isinstance(found, int | float | str) else "ID", found)
 
     def reconstruct(self, cg: Any) -> None:
