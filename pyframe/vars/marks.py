@@ -39,6 +39,16 @@ def wrap_marked(value: types.FunctionType, source: Source | None) -> Var | None:
     return None
 
 
+def disabled_for_dynamo(value: types.FunctionType) -> types.FunctionType | None:
+    """The function of torch.optim behind a mark that the first torch.compile of the process put there.
+
+    The mark says that torch's own tracer cannot follow the function; it is not the user's, and we can."""
+    original = getattr(value, "_torchdynamo_orig_callable", None)
+    if isinstance(original, types.FunctionType) and original.__name__ == "_init_group":
+        return original if original.__module__.startswith("torch.optim.") else None
+    return None
+
+
 class ConstantResultVar(FunctionVar):
     """A function marked assume_constant_result: called while tracing, its result a constant of the capture."""
 

@@ -45,7 +45,7 @@ from .klass import ClassVar
 from .long import LongSequenceVar, LongVar
 from .lookup import lookup
 from .mapping import DictVar
-from .marks import wrap_marked
+from .marks import disabled_for_dynamo, wrap_marked
 from .namedtuple import NamedTupleVar
 from .namespace import NamespaceVar
 from .nnmodule import NNModuleVar
@@ -239,6 +239,10 @@ def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
     if model is not None:
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
+    original = disabled_for_dynamo(value)
+    if original is not None:
+        tx.guard(source, "ID", value)
+        return wrap(tx, original, source and AttrSource(source, "_torchdynamo_orig_callable"))
     marked = wrap_marked(value, source) or wrap_watcher(value)
     if marked is not None:
         tx.guard(source, "ID", value)

@@ -130,7 +130,11 @@ def test_errors_are_those_of_eager() -> None:
         assert str(got.value) == str(want.value)
 
 
-def test_a_step_of_an_optimizer_is_one_graph() -> None:
+@pytest.mark.parametrize("patched", [False, True], ids=["torch as imported", "after a torch.compile"])
+def test_a_step_of_an_optimizer_is_one_graph(patched: bool) -> None:
+    if patched:  # the first call of torch.compile marks the optimizers' helpers as disabled
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+
     def train(compiled: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = nn.Linear(3, 2)
