@@ -10,10 +10,8 @@ from typing import Any
 
 import torch
 
-import pyframe
-
-from .harness import interleaved, report
-from .programs import make_mlp, relative_error
+from .harness import compared, report
+from .programs import make_mlp
 
 
 def tiny(x: torch.Tensor) -> torch.Tensor:
@@ -21,16 +19,7 @@ def tiny(x: torch.Tensor) -> torch.Tensor:
 
 
 def row(name: str, fn: Callable[..., Any], args: tuple[Any, ...], calls: int) -> dict[str, Any]:
-    ours, theirs = pyframe.compile(fn), torch.compile(fn)
-    want = fn(*args)
-    error = relative_error(ours(*args), want)
-    for _ in range(20):
-        ours(*args), theirs(*args)
-    t = interleaved(
-        {"eager": lambda: fn(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)},
-        rounds=31,
-        calls=calls,
-    )
+    t, error = compared(fn, args, warm=20, rounds=31, calls=calls)
     return {
         "program": name,
         "eager us": t["eager"] * 1e6,

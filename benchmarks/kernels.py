@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 import pyframe
 
-from .harness import gpu_interleaved, host_interleaved, report
+from .harness import gpu_interleaved, host_interleaved, report, systems
 from .programs import relative_error
 
 ROWS, COLUMNS = 8192, 4096
@@ -125,11 +125,6 @@ def chain(count: int) -> Callable[[torch.Tensor], torch.Tensor]:
         return x
 
     return fn
-
-
-def systems(fn: Any, args: Sequence[Any], theirs: Any, ours: Any) -> dict[str, Callable[[], Any]]:
-    """What is timed side by side."""
-    return {"eager": lambda: fn(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)}
 
 
 def host_rows(rounds: int) -> list[dict[str, Any]]:

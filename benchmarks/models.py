@@ -20,23 +20,14 @@ import torch
 
 import pyframe
 
-from .harness import host_interleaved, interleaved, report
-from .programs import DEMO, mean_error, relative_error
+from .harness import compared, host_interleaved, interleaved, report, systems
+from .programs import DEMO, mean_error
 from .programs_gpu import GPU, on
 
 
 def row(name: str, make: Any, rounds: int) -> dict[str, Any]:
     fn, args = make()
-    ours, theirs = pyframe.compile(fn), torch.compile(fn)
-    want = fn(*args)
-    error = relative_error(ours(*args), want)
-    for _ in range(3):
-        ours(*args), theirs(*args)
-    t = interleaved(
-        {"eager": lambda: fn(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)},
-        rounds=rounds,
-        calls=3,
-    )
+    t, error = compared(fn, args, warm=3, rounds=rounds, calls=3)
     return {
         "model": name,
         "eager ms": t["eager"] * 1e3,
@@ -79,7 +70,7 @@ def gpu_row(name: str, make: Callable[[], Any], rounds: int, calls: int) -> dict
     for _ in range(5):
         ours(*args), theirs(*args)
     torch.cuda.synchronize()
-    fns = {"eager": lambda: model(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)}
+    fns = systems(model, args, theirs, ours)
     t = interleaved({key: with_idle_gpu(fn, calls) for key, fn in fns.items()}, rounds=rounds, calls=1)
     host = host_interleaved(fns, rounds=rounds, calls=1)
     mine, eager = mean_error(got, truth), mean_error(want, truth)

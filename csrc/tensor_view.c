@@ -238,8 +238,8 @@ tv_wrap_handle(void *handle)
     return tensor;
 }
 
-static PyObject *
-integer_tuple(const int64_t *values, int64_t n)
+PyObject *
+tv_dims_tuple(const int64_t *values, int64_t n)
 {
     PyObject *tuple = PyTuple_New(n);
     for (int64_t i = 0; tuple != NULL && i < n; i++) {
@@ -264,7 +264,7 @@ empty_by_python(int64_t ndim, const int64_t *sizes, const int64_t *strides, int3
     }
     char device[32];
     snprintf(device, sizeof device, device_index < 0 ? "%s" : "%s:%d", device_names[device_type], device_index);
-    PyObject *shape = integer_tuple(sizes, ndim), *steps = integer_tuple(strides, ndim);
+    PyObject *shape = tv_dims_tuple(sizes, ndim), *steps = tv_dims_tuple(strides, ndim);
     PyObject *type = tv_dtype_object(dtype);
     PyObject *result = NULL;
     if (shape != NULL && steps != NULL && type != NULL) {

@@ -51,6 +51,9 @@ PyObject *tv_wrap_handle(void *handle);
 PyObject *tv_empty_strided(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype,
                            int32_t device_type, int32_t device_index);
 
+/* Sizes or strides as a tuple of ints. NULL with an exception set. */
+PyObject *tv_dims_tuple(const int64_t *values, int64_t n);
+
 /* requires_grad: 1 or 0, or -1 with an exception set. */
 int tv_requires_grad(PyObject *tensor);
 

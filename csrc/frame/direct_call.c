@@ -220,22 +220,7 @@ build(const output_node *node, PyObject *outputs, PyObject *const *registers)
 PyObject *
 direct_call_run(DirectCall *direct, PyObject *const *registers)
 {
-    enum { FEW = 12 };
-    PyObject *few[FEW + 1] = {NULL}, **args = few; /* args[0] is room for a callee that prepends self */
-    if (direct->n_inputs > FEW) {
-        args = PyMem_Malloc((size_t)(direct->n_inputs + 1) * sizeof *args);
-        if (args == NULL) {
-            return PyErr_NoMemory();
-        }
-    }
-    for (Py_ssize_t i = 0; i < direct->n_inputs; i++) {
-        args[i + 1] = registers[direct->inputs[i]];
-    }
-    size_t nargsf = (size_t)direct->n_inputs | PY_VECTORCALL_ARGUMENTS_OFFSET;
-    PyObject *outputs = PyObject_Vectorcall(direct->callable, args + 1, nargsf, NULL);
-    if (args != few) {
-        PyMem_Free(args);
-    }
+    PyObject *outputs = call_with_registers(direct->callable, direct->inputs, direct->n_inputs, registers);
     if (outputs == NULL) {
         return NULL;
     }

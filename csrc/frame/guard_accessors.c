@@ -209,5 +209,5 @@ DEFINE(TENSOR_OFFSET)
 
 DEFINE(CALL)
 {
-    return guard_call(op, registers);
+    return call_with_registers(op->object, op->registers, op->n_registers, registers);
 }

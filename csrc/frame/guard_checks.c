@@ -329,31 +329,9 @@ DEFINE(GLOBAL_STATE)
     return global_state_matches(op->object);
 }
 
-PyObject *
-guard_call(const guard_op *op, PyObject **registers)
-{
-    enum { FEW = 8 };
-    PyObject *few[FEW + 1] = {NULL}, **args = few;
-    if (op->n_registers > FEW) {
-        args = PyMem_Malloc((size_t)(op->n_registers + 1) * sizeof *args);
-        if (args == NULL) {
-            return PyErr_NoMemory();
-        }
-    }
-    for (int32_t i = 0; i < op->n_registers; i++) {
-        args[i + 1] = registers[op->registers[i]];
-    }
-    size_t nargsf = (size_t)op->n_registers | PY_VECTORCALL_ARGUMENTS_OFFSET;
-    PyObject *result = PyObject_Vectorcall(op->object, args + 1, nargsf, NULL);
-    if (args != few) {
-        PyMem_Free(args);
-    }
-    return result;
-}
-
 DEFINE(PREDICATE)
 {
-    PyObject *result = guard_call(op, registers);
+    PyObject *result = call_with_registers(op->object, op->registers, op->n_registers, registers);
     if (result == NULL) {
         return -1;
     }

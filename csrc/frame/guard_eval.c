@@ -500,6 +500,24 @@ PyTypeObject GuardProgram_Type = {
 };
 
 PyObject *
+call_with_registers(PyObject *callable, const int32_t *which, Py_ssize_t n, PyObject *const *registers)
+{
+    enum { FEW = 12 };
+    PyObject *few[FEW + 1] = {NULL}, **args = few; /* args[0] is room for a callee that prepends self */
+    if (n > FEW && (args = PyMem_New(PyObject *, n + 1)) == NULL) {
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        args[i + 1] = registers[which[i]];
+    }
+    PyObject *result = PyObject_Vectorcall(callable, args + 1, (size_t)n | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    if (args != few) {
+        PyMem_Free(args);
+    }
+    return result;
+}
+
+PyObject *
 guard_op_table(void)
 {
     PyObject *table = PyTuple_New(N_OPS);

@@ -54,6 +54,9 @@ extern PyTypeObject GuardProgram_Type, VersionCell_Type;
 Py_ssize_t guard_run(GuardProgram *program, const call_context *context, register_file *registers);
 void registers_release(register_file *registers);
 
+/* Call `callable` with n registers, `which` of them. NULL with an exception set. */
+PyObject *call_with_registers(PyObject *callable, const int32_t *which, Py_ssize_t n, PyObject *const *registers);
+
 /* Same exact type and equal, as the EQUALS row says: 1, 0, or -1 with an exception set. */
 int const_equal(PyObject *a, PyObject *b);
 

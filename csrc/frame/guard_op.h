@@ -55,9 +55,6 @@ const char *guard_op_operands(op_code code);
 /* Where an address is, or would go, in an open-addressed set of them; `size` is a power of two. */
 PyObject **guard_address_place(PyObject **table, size_t size, PyObject *object);
 
-/* Call op->object with the registers of its 'R' operand. */
-PyObject *guard_call(const guard_op *op, PyObject **registers);
-
 #define ACCESSOR(name, operands, doc)                                                                                  \
     PyObject *access_##name(const guard_op *op, const call_context *context, PyObject **registers);
 #define CHECK(name, operands, doc)                                                                                     \

@@ -173,21 +173,6 @@ tensor_matches(PyObject *object, const tensor_expectation *e)
     return requires_grad < 0 ? -1 : requires_grad == (e->requires_grad != 0);
 }
 
-static PyObject *
-dims_tuple(const int64_t *values, int64_t n)
-{
-    PyObject *tuple = PyTuple_New(n);
-    for (int64_t i = 0; tuple != NULL && i < n; i++) {
-        PyObject *item = PyLong_FromLongLong(values[i]);
-        if (item == NULL) {
-            Py_CLEAR(tuple);
-            break;
-        }
-        PyTuple_SET_ITEM(tuple, i, item);
-    }
-    return tuple;
-}
-
 PyObject *
 tensor_payload_of(PyObject *tensor)
 {
@@ -205,7 +190,7 @@ tensor_payload_of(PyObject *tensor)
         return NULL;
     }
     return Py_BuildValue("(ONiiiNNNK)", (PyObject *)Py_TYPE(tensor), dtype, (int)view.device_type,
-                         (int)view.device_index, (int)view.ndim, dims_tuple(view.sizes, view.ndim),
-                         dims_tuple(view.strides, view.ndim), PyBool_FromLong(requires_grad),
+                         (int)view.device_index, (int)view.ndim, tv_dims_tuple(view.sizes, view.ndim),
+                         tv_dims_tuple(view.strides, view.ndim), PyBool_FromLong(requires_grad),
                          (unsigned long long)keys);
 }

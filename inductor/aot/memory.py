@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -112,13 +112,16 @@ def _copied(node: torch.fx.Node, state: InputState) -> torch.fx.Node:
         return call(node.graph, aten.permute.default, copy, back)
 
 
-def ancestors(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The nodes and all that they are computed from."""
+def ancestors(
+    nodes: Iterable[torch.fx.Node],
+    sources: Callable[[torch.fx.Node], Iterable[torch.fx.Node]] = operator.attrgetter("all_input_nodes"),
+) -> set[torch.fx.Node]:
+    """The nodes and all that they are computed from, where `sources` tells what one is computed from."""
     found: set[torch.fx.Node] = set()
     stack = list(nodes)
     while stack:
         node = stack.pop()
         if node not in found:
             found.add(node)
-            stack.extend(node.all_input_nodes)
+            stack.extend(sources(node))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +113,7 @@ _RUNNING = (3, 4)
 def _rerunning(joint: JointGraph) -> Rerunning:
     returned, _, gradients = output_of(joint.graph.graph).args[0]
     nodes = joint.graph.graph.nodes
-    reached = _deciding([*returned, *(x for x in gradients if x is not None)])
+    reached = ancestors([*returned, *(x for x in gradients if x is not None)], _deciding)
     needed = [i for i, x in enumerate(_inputs(joint, len(gradients))) if x in reached]
     hindrance = None
     if any(is_random(x.target) and x.kwargs.get("generator") is not None for x in nodes):
@@ -141,20 +140,8 @@ def _inputs(joint: JointGraph, count: int) -> list[torch.fx.Node]:
     return list(joint.graph.graph.find_nodes(op="placeholder"))[:count]
 
 
-def _deciding(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The nodes and all that decides on their values."""
-    found: set[torch.fx.Node] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack.extend(_sources(node))
-    return found
-
-
-def _sources(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """What a value is computed from."""
+def _deciding(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """What decides on a value: all that it is computed from but the running statistics that training only updates."""
     call = node.args[0] if node.target is operator.getitem else None
     if isinstance(call, torch.fx.Node) and call.target in _STATISTICS:
         flag, count = _STATISTICS[call.target]

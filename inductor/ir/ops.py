@@ -6,6 +6,7 @@ dtype rules: "same" (that of the first value), "second" (that of the second), "b
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 
@@ -57,6 +58,19 @@ _ROWS = [
 ]
 
 OPS: dict[str, OpSpec] = {row.name: row for row in _ROWS}
+
+
+
+def require_texts(language: str, *tables: Container[str]) -> None:
+    """Raises ImportError unless each op of plain values but `where` is in one of the tables, which give it a text."""
+    missing = [
+        name
+        for name, row in OPS.items()
+        if not row.structured and name != "where" and not any(name in table for table in tables)
+    ]
+    if missing:
+        raise ImportError(f"no {language} text for the loop-IR ops {missing}")
+
 
 # Kinds of `reduction`: arg* give the int64 position in the (flattened) reduction space, the first of equals.
 REDUCTION_KINDS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")

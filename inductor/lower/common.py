@@ -165,17 +165,21 @@ class Reduce:
 
 def drop(x: TensorValue, dims: Sequence[int]) -> TensorValue:
     """`x` without these dimensions of size 1."""
-    kept = [d for d in range(len(x.size)) if d not in dims]
+    return with_dims(x, [d for d in range(len(x.size)) if d not in dims])
+
+
+def with_dims(x: TensorValue, dims: Sequence[int]) -> TensorValue:
+    """These dimensions of `x`, in this order; the others are of size 1."""
 
     def reindex(index: tuple[Index, ...]) -> list[Index]:
         full: list[Index] = [0] * len(x.size)
-        for d, i in zip(kept, index):
+        for d, i in zip(dims, index):
             full[d] = i
         return full
 
     return view_of(
         x,
-        [x.size[d] for d in kept],
+        [x.size[d] for d in dims],
         reindex,
-        lambda at: at.with_view([at.size[d] for d in kept], [at.stride[d] for d in kept]),
+        lambda at: at.with_view([at.size[d] for d in dims], [at.stride[d] for d in dims]),
     )

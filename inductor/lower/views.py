@@ -13,7 +13,7 @@ from ..ir.handler import ops
 from ..ir.nodes import Lazy, Strided, TensorValue
 from ..ir.size import Size, quotient
 from ..ir.symbolic import Index
-from .common import drop, view_of
+from .common import drop, view_of, with_dims
 from .registry import Unlowered, lowering
 
 
@@ -72,21 +72,7 @@ def reshaped(x: TensorValue, new: tuple[int, ...]) -> TensorValue:
 def permuted(x: TensorValue, dims: Sequence[int]) -> TensorValue:
     """x with its dimensions in this order."""
     dims = [d % len(x.size) for d in dims]
-    if dims == sorted(dims):
-        return x
-
-    def reindex(index: tuple[Index, ...]) -> list[Index]:
-        out: list[Index] = [0] * len(dims)
-        for d, i in zip(dims, index):
-            out[d] = i
-        return out
-
-    return view_of(
-        x,
-        [x.size[d] for d in dims],
-        reindex,
-        lambda at: at.with_view([at.size[d] for d in dims], [at.stride[d] for d in dims]),
-    )
+    return x if dims == sorted(dims) else with_dims(x, dims)
 
 
 @lowering("permute")

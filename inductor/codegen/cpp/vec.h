@@ -388,17 +388,16 @@ INL bool hall(vm v) { bool r = true; LANES(k) r &= v.m[k] != 0; return r; }
 // `a` beats `b` in argmax: greater, or a NaN that `b` is not; ties keep the smaller position.
 template <class T> INL auto beats_max(T a, T b) { return gt(a, b) | (ne(a, a) & eq(b, b)); }
 template <class T> INL auto beats_min(T a, T b) { return lt(a, b) | (ne(a, a) & eq(b, b)); }
-template <class V, class I, class T> INL int64_t hargmax(V v, I at, T& best) {
+template <class V, class I, class T, class Beats> INL int64_t harg(V v, I at, T& best, Beats beats) {
   auto bv = v[0]; int64_t bi = at[0];
   for (int k = 1; k < W; ++k)
-    if (beats_max(v[k], bv) || (!beats_max(bv, v[k]) && at[k] < bi)) { bv = v[k]; bi = at[k]; }
+    if (beats(v[k], bv) || (!beats(bv, v[k]) && at[k] < bi)) { bv = v[k]; bi = at[k]; }
   best = bv;
   return bi;
 }
+template <class V, class I, class T> INL int64_t hargmax(V v, I at, T& best) {
+  return harg(v, at, best, [](auto a, auto b) { return beats_max(a, b); });
+}
 template <class V, class I, class T> INL int64_t hargmin(V v, I at, T& best) {
-  auto bv = v[0]; int64_t bi = at[0];
-  for (int k = 1; k < W; ++k)
-    if (beats_min(v[k], bv) || (!beats_min(bv, v[k]) && at[k] < bi)) { bv = v[k]; bi = at[k]; }
-  best = bv;
-  return bi;
+  return harg(v, at, best, [](auto a, auto b) { return beats_min(a, b); });
 }

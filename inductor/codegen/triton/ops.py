@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any
 
-from ...ir.ops import OPS
+from ...ir.ops import require_texts
 
 COMPUTE = {"f": "tl.float32", "d": "tl.float64", "i": "tl.int32", "l": "tl.int64", "m": "tl.int1"}
 # type of a pointer in a signature, and of an element in a kernel's text
@@ -60,12 +60,7 @@ LOGIC = {
     "logical_and": "{0} & {1}", "logical_or": "{0} | {1}",
     "logical_xor": "{0} ^ {1}", "logical_not": "~{0}",
 }
-_MISSING = {
-    name for name, row in OPS.items() if not row.structured and name != "where"
-    and name not in ARITHMETIC and name not in COMPARISON and name not in PREDICATE and name not in LOGIC
-}
-if _MISSING:
-    raise ImportError(f"no Triton text for the loop-IR ops {sorted(_MISSING)}")
+require_texts("Triton", ARITHMETIC, COMPARISON, PREDICATE, LOGIC)
 
 PRELUDE = (
     "nan_max nan_min arg_max arg_min later_max later_min first_max first_min product online_step online_groups "
