@@ -54,6 +54,9 @@ class Tracer(Protocol):
     def wrap(self, value: Any, source: Source | None) -> Var:
         """The Var of a Python object; the same object always gives the same Var within a trace."""
 
+    def traced(self, value: Any) -> Var | None:
+        """The Var of an object that the trace has met; else None."""
+
     def existing(self, var: Var) -> Any:
         """The object of a Var: a constant, or what is read from its source; else NotConstant."""
         ...

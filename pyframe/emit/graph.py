@@ -605,7 +605,7 @@ class GraphBuilder:
             return TensorVar(node, result, None, type(result))
         if isinstance(result, types.FunctionType | functools.partial):
             return HeldVar(node, result, 0)
-        if isinstance(result, (tuple, list)) and any(isinstance(r, torch.Tensor) for r in result):
+        if isinstance(result, (tuple, list)) and _holds_tensor(result):
             items = []
             for i, item in enumerate(result):
                 part = self._annotate(self.graph.call_function(operator.getitem, (node, i)))
@@ -617,6 +617,13 @@ class GraphBuilder:
             if type(result) is not tuple:  # torch.return_types.*: fields by name and by position
                 return NamedTupleVar(type(result), items)
             return TupleVar(items)
+        if isinstance(result, dict) and _holds_tensor(result):
+            found = _arranged(result, args)
+            if found is None:
+                assert self.tx is not None
+                self.tx.graph_break("unsupported-torch-op", f"{node.target} gives a dict of new tensors")
+            self.graph.erase_node(node)
+            return found
         made = len(self.numbers)
         if self._shapes is not None:
             self._note_new(node, result)
@@ -647,6 +654,26 @@ def _has_unbacked_size(value: Any) -> bool:
 
 def _about(guard: Guard, source: Source) -> bool:
     return guard.kind == "RELATION" and source in sources(guard.payload)
+
+
+def _holds_tensor(value: Any) -> bool:
+    if isinstance(value, tuple | list | dict):
+        return any(map(_holds_tensor, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, torch.Tensor)
+
+
+def _arranged(value: Any, args: Sequence[TensorVar]) -> Any:
+    """What a function gives that only puts its arguments in other containers; None where it made a tensor."""
+    if isinstance(value, torch.Tensor):
+        return next((arg for arg in args if arg.fake is value), None)
+    if not _holds_tensor(value):
+        return make(value)
+    parts = [_arranged(part, args) for part in (value.values() if isinstance(value, dict) else value)]
+    if any(part is None for part in parts):
+        return None
+    if isinstance(value, dict):
+        return DictVar(dict(zip(value, parts, strict=True)))
+    return ListVar(parts) if isinstance(value, list) else TupleVar(parts)
 
 
 def _forget_values(result: Any) -> None:

@@ -245,6 +245,9 @@ class Trace:
                 self.guard(source, "SAME", known.source)
         return known
 
+    def traced(self, value: Any) -> Var | None:
+        return self.memo.get(id(value))
+
     def quietly(self, ask: Callable[[], T]) -> T | None:
         notes, changes = dict(self.speculation), self.effects.changes
         try:

@@ -7,6 +7,9 @@ leaves every mode as it found it; a mode that the program leaves switched is an 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -15,10 +18,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..core.effects import Effect
 from ..core.in_order import in_order
+from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
-from .const import ConstVar, make, maker
-from .function import Handler
+from .const import ConstVar, MethodVar, make, maker
+from .function import FunctionVar, Handler
 
 SET_GRAD = torch._C._set_grad_enabled
 
@@ -26,11 +30,12 @@ SET_GRAD = torch._C._set_grad_enabled
 class ContextVar(Var):
     """A context manager the tracer models: `enter` and `exit` act on the trace."""
 
-    __slots__ = ("cls",)
+    __slots__ = ("by_name", "cls")
 
     def __init__(self, cls: type) -> None:
         super().__init__()
         self.cls = cls
+        self.by_name: list[Effect] = []  # of each `__enter__()` that the program called itself, if not left since
 
     def python_type(self) -> type:
         return self.cls
@@ -38,11 +43,54 @@ class ContextVar(Var):
     def describe(self) -> str:
         return f"torch.{self.cls.__name__}"
 
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return MethodVar(self, name) if name in _BY_NAME else super().getattr_(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "clone":
+            return self.clone()
+        if name == "__enter__":
+            entered = self.enter(tx)  # the real object, where the frame is left or broken before `__exit__()`
+            self.by_name.append(tx.effects.add("CALL", None, (_enter, [self], {}), tx.user_line()))
+            return entered
+        if name == "__exit__" and self.by_name:
+            tx.effects.cancel(self.by_name.pop())
+            return self.exit(tx)
+        return super().call_method(tx, name, args, kwargs)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """The function `args[0]`, decorated."""
+        fn = args[0] if len(args) == 1 and not kwargs else None
+        if not isinstance(fn, FunctionVar) or fn.code.co_flags & _GENERATORS:
+            return self.unsupported(tx, "as the decorator of something that is no plain function, a call")
+        return tx.inline(_decorated, [MethodVar(self, "clone"), fn], {})
+
+    def clone(self) -> ContextVar:
+        """What each call of a decorated function enters."""
+        raise NotImplementedError
+
     def enter(self, tx: Tracer) -> Var:
         raise NotImplementedError
 
     def exit(self, tx: Tracer) -> Var:
         raise NotImplementedError
+
+
+_BY_NAME = ("__enter__", "__exit__", "clone")
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def _enter(context: Any) -> None:
+    context.__enter__()
+
+
+def _decorated(clone: Callable[[], Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def decorate_context(*args: Any, **kwargs: Any) -> Any:
+        with clone():
+            return fn(*args, **kwargs)
+
+    return decorate_context
 
 
 class GradModeVar(ContextVar):
@@ -63,6 +111,17 @@ class GradModeVar(ContextVar):
             _switch(tx, self.enabled)
             self.unentered = tx.effects.add("CALL", None, (SET_GRAD, [ConstVar(self.enabled)], {}), tx.user_line())
         return self
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if self.unentered is not None:  # `@set_grad_enabled(mode)`, which has switched already
+            tx.effects.cancel(self.unentered)
+            self.unentered = None
+            assert self.previous is not None
+            _switch(tx, self.previous)
+        return super().call(tx, args, kwargs)
+
+    def clone(self) -> ContextVar:
+        return GradModeVar(self.enabled, self.cls, self.takes_mode)
 
     def enter(self, tx: Tracer) -> Var:
         if self.previous is None:
@@ -108,6 +167,9 @@ class GraphModeVar(ContextVar):
         self.values = values
         self.mode: Any = None
 
+    def clone(self) -> ContextVar:
+        return type(self)(self.cls, self.values)
+
     def enter(self, tx: Tracer) -> Var:
         self.mode = tx.graph.enter_mode(*self.switches, self.values)
         return ConstVar(None)
@@ -132,7 +194,9 @@ class AutocastVar(GraphModeVar):
 
     def enter(self, tx: Tracer) -> Var:
         device_type, _, enabled, _ = self.values
-        return super().enter(tx) if enabled or torch.is_autocast_enabled(device_type) else ConstVar(None)
+        if enabled or torch.is_autocast_enabled(device_type):
+            super().enter(tx)
+        return self
 
 
 class RecordFunctionVar(ContextVar):
@@ -143,6 +207,9 @@ class RecordFunctionVar(ContextVar):
     def __init__(self, values: tuple[Any, ...]) -> None:
         super().__init__(torch.profiler.record_function)
         self.values = values
+
+    def clone(self) -> ContextVar:
+        return RecordFunctionVar(self.values)
 
     def enter(self, tx: Tracer) -> Var:
         return self
@@ -222,16 +289,14 @@ def _constants(
         return tx.graph_break("unsupported-context-manager", f"torch.{cls.__name__} of {unknown}")
 
 
-def _no_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    if args or kwargs:
-        tx.graph_break("unsupported-context-manager", "torch.no_grad used as a decorator")
-    return GradModeVar(False, torch.no_grad)
+def _grad_mode(enabled: bool, cls: type) -> Handler:
+    """The model of `no_grad` or `enable_grad`, which also decorate without being called."""
 
+    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        context = GradModeVar(enabled, cls)
+        return context.call(tx, args, kwargs) if args or kwargs else context
 
-def _enable_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    if args or kwargs:
-        tx.graph_break("unsupported-context-manager", "torch.enable_grad used as a decorator")
-    return GradModeVar(True, torch.enable_grad)
+    return made
 
 
 def _set_grad_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -242,7 +307,15 @@ def _set_grad_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Va
     return GradModeVar(mode[0], torch.set_grad_enabled, takes_mode=True).made(tx)
 
 
+def _set_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`torch._C._set_grad_enabled(mode)`."""
+    _set_grad_enabled(tx, args, kwargs)
+    return ConstVar(None)
+
+
 def _inference_mode(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    if len(args) == 1 and isinstance(args[0], FunctionVar) and not kwargs:
+        return InferenceModeVar(torch.inference_mode, (True,)).call(tx, args, kwargs)
     values, named = _constants(tx, torch.inference_mode, args, kwargs)
     mode = (*values, *named.values()) or (True,)
     if len(mode) != 1 or not isinstance(mode[0], bool):
@@ -251,12 +324,28 @@ def _inference_mode(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _autocast(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    values, named = _constants(tx, torch.autocast, args, kwargs)
+    return _autocast_of(tx, torch.autocast, args, kwargs)
+
+
+def _autocast_of(tx: Tracer, cls: type[torch.autocast], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    values, named = _constants(tx, cls, args, kwargs)
     try:
-        made = torch.autocast(*values, **named)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = cls(*values, **named)
     except (RuntimeError, TypeError, ValueError) as error:
         tx.raise_(type(error), *error.args)
     return AutocastVar(torch.autocast, (made.device, made.fast_dtype, made._enabled, made._cache_enabled))
+
+
+def _old_autocast(cls: type[torch.autocast]) -> Handler:
+    """The model of `torch.cuda.amp.autocast` and its like, which are deprecated names."""
+
+    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        tx.call(tx.wrap(warnings.warn, None), [make(cls.__deprecated__), make(FutureWarning)], {})
+        return _autocast_of(tx, cls, args, kwargs)
+
+    return made
 
 
 def _attention(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -277,13 +366,44 @@ def _record_function(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var
     return RecordFunctionVar((*values, *named.values()))
 
 
+def _by_name(cls: type, name: str) -> Handler:
+    """`cls.__enter__(context)`, as `contextlib.ExitStack` calls it."""
+
+    def called(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        if args and isinstance(args[0], ContextVar):
+            return args[0].call_method(tx, name, args[1:], kwargs)
+        return tx.inline(getattr(cls, name), args, kwargs)
+
+    return called
+
+
+def wrap_autocast(tx: Tracer, value: torch.autocast, source: Source | None) -> Var:
+    """A `torch.autocast` that exists: a decorator of a function."""
+    values = (value.device, value.fast_dtype, value._enabled, value._cache_enabled)
+    if source is not None:
+        tx.guard(source, "TYPE", type(value))
+        for name, held in zip(("device", "fast_dtype", "_enabled", "_cache_enabled"), values, strict=True):
+            tx.guard(AttrSource(source, name), "ID" if isinstance(held, torch.dtype) else "EQUALS", held)
+    made = AutocastVar(type(value), values)
+    made.source = source
+    return made
+
+
 MODELS: dict[Any, Handler] = {
     torch.profiler.record_function: _record_function,
-    torch.no_grad: _no_grad,
-    torch.enable_grad: _enable_grad,
+    torch.no_grad: _grad_mode(False, torch.no_grad),
+    torch.enable_grad: _grad_mode(True, torch.enable_grad),
     torch.set_grad_enabled: _set_grad_enabled,
+    SET_GRAD: _set_grad,
     torch.inference_mode: _inference_mode,
     sdpa_kernel: _attention,
     torch.autocast: _autocast,
     torch.amp.autocast: _autocast,
+    torch.cpu.amp.autocast: _old_autocast(torch.cpu.amp.autocast),
+    torch.cuda.amp.autocast: _old_autocast(torch.cuda.amp.autocast),
 }
+for _cls in (
+    torch.no_grad, torch.inference_mode, torch.set_grad_enabled, torch.autocast, torch.profiler.record_function,
+):  # fmt: skip
+    for _name in ("__enter__", "__exit__"):
+        MODELS[getattr(_cls, _name)] = _by_name(_cls, _name)

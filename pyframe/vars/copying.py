@@ -1,4 +1,4 @@
-"""What `copy` is built on: `__reduce_ex__`, how to make an object again, and `__deepcopy__` of tensors."""
+"""What `copy` is built on: `__reduce_ex__`, and how to make an object again."""
 
 from __future__ import annotations
 
@@ -95,38 +95,6 @@ def _items(tx: Tracer, obj: DictVar) -> Var:
     return obj.call_method(tx, "items", [], {}).iterate(tx)
 
 
-def deepcopy_tensor(tx: Tracer, tensor: Any, memo: Var) -> Var:
-    """`tensor.__deepcopy__(memo)` of a leaf that records no gradients: a clone, the same for the same memo."""
-    fake = tensor.fake
-    original = tx.graph.originals.get(tensor.source)
-    if fake.is_leaf and (fake.requires_grad or original is not None and original.__dict__):
-        return tensor.unsupported(tx, "deepcopy() of a parameter, or of a tensor with attributes of its own,")
-    if fake.is_leaf and torch.empty_like(fake).stride() != fake.stride():
-        return tensor.unsupported(tx, "deepcopy() of a tensor whose elements overlap or leave gaps")
-    return tx.inline(_deepcopied, [tensor, memo], {})
-
-
-def _deepcopied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    if not tensor.is_leaf:
-        raise RuntimeError(_NOT_A_LEAF)
-    if id(tensor) in memo:
-        return memo[id(tensor)]  # type: ignore[no-any-return]
-    result = tensor.detach().clone()
-    memo[id(tensor)] = result
-    return result
-
-
-def _not_a_leaf() -> str:
-    """What torch says of a tensor that is not a leaf."""
-    try:
-        with torch.enable_grad():
-            torch.Tensor.__deepcopy__(torch.zeros((), requires_grad=True) + 1, {})
-    except RuntimeError as error:
-        return str(error)
-    raise AssertionError("deepcopy of a tensor that is not a leaf did not fail")
-
-
-_NOT_A_LEAF = _not_a_leaf()
 dunder.add("__copy__", lambda tx, obj: obj.call_method(tx, "copy", [], {}))
 dunder.add("__reduce_ex__", _reduce_builtin)
 dunder.add("__reduce__", _reduce_builtin)

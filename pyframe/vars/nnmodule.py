@@ -162,7 +162,7 @@ class NNModuleVar(InstanceVar):
         call_method = lookup(self.cls, "__call__")
         if call_method is not nn.Module.__dict__["__call__"]:
             return super().call(tx, args, kwargs)
-        if self.value is not MISSING and self._hooked(tx):
+        if self._hooked(tx):
             impl = FunctionVar(nn.Module._call_impl, None)
             return tx.call(impl, [self, *args], kwargs)
         return tx.call(self.getattr_(tx, "forward"), args, kwargs)
@@ -170,16 +170,19 @@ class NNModuleVar(InstanceVar):
     def _hooked(self, tx: Tracer) -> bool:
         """Whether any hook would run; guards the answer."""
         found = False
+        fields = {} if self.value is MISSING else self.value.__dict__
         for name in _HOOKS:
-            hooks = self.value.__dict__.get(name)
+            traced = self.attrs.get(name)
+            hooks = traced.items if isinstance(traced, DictVar) else fields.get(name)
             found = found or bool(hooks)
-            if self.source is not None and not hooks:
+            if self.source is not None and not hooks and not isinstance(traced, DictVar):
                 tx.guard(DictItemSource(InstanceDictSource(self.source), name), "LEN", 0)
         module = torch.nn.modules.module
         for name in _GLOBAL_HOOKS:
             hooks = getattr(module, name)
-            found = found or bool(hooks)
-            if not hooks:
+            traced = tx.traced(hooks)
+            found = found or bool(traced.items if isinstance(traced, DictVar) else hooks)
+            if not hooks and traced is None:
                 tx.guard(ConstSource.of(hooks, f"torch.nn.modules.module.{name}"), "LEN", 0)
         return found
 

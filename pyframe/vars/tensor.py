@@ -13,7 +13,6 @@ from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
 from .base import Var
 from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
-from .copying import deepcopy_tensor
 from .iterator import ItemsIteratorVar
 from .numpyfn import NUMPY_NUMBERS
 from .sequence import ListVar, SizeVar, SliceVar, TupleVar
@@ -37,7 +36,7 @@ TAKES_FLOATS: set[Any] = {
 # Attributes known from the fake tensor.
 METADATA = {
     "dtype", "device", "ndim", "is_cuda", "is_sparse", "is_quantized", "is_mps", "is_meta", "is_mkldnn", "is_nested",
-    "is_xpu", "is_cpu", "layout", "itemsize", "nbytes", "requires_grad", "is_leaf", "is_inference", "names",
+    "is_xpu", "is_cpu", "layout", "itemsize", "nbytes", "requires_grad", "is_leaf", "is_inference",
 }  # fmt: skip
 METADATA_METHODS = {
     "dim", "ndimension", "numel", "nelement", "is_contiguous", "is_floating_point", "is_complex", "is_signed",
@@ -120,6 +119,8 @@ class TensorVar(Var):
                 return tx.wrap(original.grad, AttrSource(self.source, name))
             if name == "grad_fn" and self.fake.is_leaf or name == "grad" and not self.fake.requires_grad:
                 return ConstVar(None)
+            if name == "grad" and self.fake.is_leaf and self.source is None:  # made here, and nothing ran backward
+                return ConstVar(None)
             self.unsupported(tx, f"attribute {name!r}")
         if original is not None and name in original.__dict__:
             return tx.wrap(original.__dict__[name], AttrSource(self.source, name))
@@ -147,8 +148,6 @@ class TensorVar(Var):
         SETTERS[name](tx, self, value)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if name == "__deepcopy__":
-            return deepcopy_tensor(tx, self, args[0])
         if name in TO_NUMBERS and (value := tx.graph.value_of(self)) is not None:
             return fold(tx, getattr(value, name), *(arg.constant() for arg in args))
         if name in MADE_NUMBERS and not args and tx.graph.makes_numbers:

@@ -39,13 +39,17 @@ FOLD = {
 CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device, torch.nn.attention.SDPBackend)
 CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_type, torch._check_is_size}
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling}
-TAKES_FUNCTIONS = {torch.cond, torch.while_loop}  # their models are in `control_flow`
+# Those with models in `control_flow` and `context`.
+MODELLED = {torch.cond, torch.while_loop, torch._C._set_grad_enabled}
 IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()  # allow_in_graph
 ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
 MAKES_SIZES = (torch.nonzero, torch.unique, torch.masked_select)
+# On fake tensors they give something else.
+MAKES_QUANTIZED = (torch.quantize_per_tensor, torch.quantize_per_channel, torch.quantize_per_tensor_dynamic)
 BREAKS: dict[Callable[..., Any], str] = {
     torch.compiler.graph_break if hasattr(torch.compiler, "graph_break") else torch.compiler.reset: "explicit-break",
     **dict.fromkeys(MAKES_SIZES, "data-dependent-shape"),
+    **dict.fromkeys(MAKES_QUANTIZED, "unsupported-torch-op"),
     torch.manual_seed: "unknown-c-function",
     torch.save: "builtin-side-effect",
     torch.load: "builtin-side-effect",
@@ -68,7 +72,7 @@ def is_torch_function(value: Any) -> bool:
         value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS or value in IN_GRAPH
     ):
         return True
-    if known and value in TAKES_FUNCTIONS:
+    if known and value in MODELLED:
         return False
     if isinstance(value, type) or not (known or isinstance(value, types.MethodType)):
         return False

@@ -32,7 +32,7 @@ from .builtin_instance import SCALARS, BuiltinInstanceVar, kind_of
 from .cached import CACHED, CachedFunctionVar
 from .const import ConstVar, MethodVar
 from .context import MODELS as CONTEXT_MODELS
-from .context import DeviceVar
+from .context import DeviceVar, wrap_autocast
 from .control_flow import MODELS as CONTROL_FLOW_MODELS
 from .deque import DequeVar
 from .derivatives import MODELS as DERIVATIVE_MODELS
@@ -40,6 +40,7 @@ from .descriptors import ProxyVar, wrap_descriptor
 from .dynamic import wrap_number, wrap_tensor
 from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
+from .hook_handles import MODELS as HOOK_MODELS
 from .instance import InstanceVar
 from .klass import ClassVar
 from .long import LongSequenceVar, LongVar
@@ -59,6 +60,7 @@ from .ranges import RangeVar
 from .rng import is_rng, wrap_rng
 from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
+from .tensor_copy import MODELS as COPY_MODELS
 from .tensor_state import MODELS as STATE_MODELS
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
 from .transforms import MODELS as TRANSFORM_MODELS
@@ -69,7 +71,7 @@ from .weak import WeakRefVar
 
 for _models in (
     CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS, DERIVATIVE_MODELS, CONTROL_FLOW_MODELS, WATCHER_MODELS,
-    STATE_MODELS,
+    STATE_MODELS, COPY_MODELS, HOOK_MODELS,
 ):  # fmt: skip
     BUILTINS.update(_models)
 BUILTINS[torch.Size] = make_size
@@ -127,6 +129,8 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
         return NNModuleVar(value, source)
     if is_rng(value):
         return wrap_rng(tx, value, source)
+    if type(value) is torch.autocast:
+        return wrap_autocast(tx, value, source)
     for types_, build in _BUILDERS:
         if isinstance(value, types_):
             return build(tx, value, source)
@@ -143,7 +147,8 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
         return _opaque(tx, value, source)
     if source is None:
         source = ConstSource.of(value, "<tensor constant>")
-    if value.layout != torch.strided or value.is_quantized:
+    base = value._base if value._is_view() else None
+    if any(t.layout != torch.strided or t.is_quantized or t.is_nested for t in (value, base) if t is not None):
         return _opaque(tx, value, source)
     return wrap_tensor(tx, value, source)
 
