@@ -15,11 +15,11 @@ import torch
 from torch import fx
 
 from .aot.higher_order import RUNNERS
+from .modes import AS_RECORDED, ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD, graph_module
 from .specialize import is_symbolic
 
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
-_INFERENCE = {torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode}
-_MODES = {torch._C._set_grad_enabled, torch.amp._enter_autocast, torch.amp._exit_autocast, *_INFERENCE}
+_MODES = {SET_GRAD, ENTER_AUTOCAST, EXIT_AUTOCAST, *AS_RECORDED}
 _READS = {"item", "tolist"}
 _SIZES = {"size", "numel", "stride", "dim", "storage_offset"}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -34,7 +34,7 @@ def must_be_cut(gm: fx.GraphModule) -> bool:
 def _cuts(node: fx.Node) -> bool:
     if node.op == "call_method" and node.target in _READS:
         return True
-    if node.op == "call_function" and (node.target in RUNNERS or node.target in _INFERENCE or _in_order(node)):
+    if node.op == "call_function" and (node.target in RUNNERS or node.target in AS_RECORDED or _in_order(node)):
         return True
     return node.op.startswith("call") and bool(_symbols(node) - _symbols(*node.all_input_nodes))
 
@@ -127,7 +127,7 @@ class _Cutter:
                 self._copy(node)
             else:
                 self.open[node] = None
-        return fx.GraphModule(self.root, self.graph)
+        return graph_module(self.root, self.graph)
 
     def _runs_outside(self, node: fx.Node) -> bool:
         """Whether a node is no part of a compiled piece."""
@@ -179,8 +179,8 @@ class _Cutter:
             if arg.op == "get_attr" and arg not in self.outside:
                 self.outside[arg] = self._attribute(arg)
         copied = self.outside[node] = self.graph.node_copy(node, self.outside.__getitem__)
-        if node.op == "call_function" and node.target in RUNNERS:
-            copied.target = RUNNERS[node.target]
+        if node.op == "call_function":
+            copied.target = RUNNERS.get(node.target) or AS_RECORDED.get(node.target, node.target)
 
     def _attribute(self, node: fx.Node) -> fx.Node:
         """A tensor, or a branch, which is a piece."""

@@ -16,6 +16,8 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.utils._device import DeviceContext, _device_constructors
 
+from inductor.modes import graph_module
+
 from .. import config
 from ..core import symbolic
 from ..core.expr import Number, Tree, sources
@@ -110,7 +112,7 @@ class GraphBuilder:
         self.example_inputs[:] = [example for _, _, example in ordered]
 
     def _module(self, graph: fx.Graph) -> fx.GraphModule:
-        return fx.GraphModule(self._modules.pop(graph, None) or torch.nn.Module(), graph)
+        return graph_module(self._modules.pop(graph, None) or torch.nn.Module(), graph)
 
     # ---- inputs ----
     def input(self, source: Source, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None) -> TensorVar:

@@ -16,15 +16,14 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from inductor.modes import ENTER_AUTOCAST, ENTER_INFERENCE, EXIT_AUTOCAST, EXIT_INFERENCE, SET_GRAD, recorded
+
 from ..core.effects import Effect
-from ..core.in_order import in_order
 from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
 from .const import ConstVar, MethodVar, make, maker
 from .function import FunctionVar, Handler
-
-SET_GRAD = torch._C._set_grad_enabled
 
 
 class ContextVar(Var):
@@ -190,7 +189,7 @@ class AutocastVar(GraphModeVar):
 
     __slots__ = ()
 
-    switches = (torch.amp._enter_autocast, torch.amp._exit_autocast)
+    switches = (ENTER_AUTOCAST, EXIT_AUTOCAST)
 
     def enter(self, tx: Tracer) -> Var:
         device_type, _, enabled, _ = self.values
@@ -228,19 +227,20 @@ class InferenceModeVar(GraphModeVar):
 
     __slots__ = ()
 
-    switches = (torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode)
+    switches = (ENTER_INFERENCE, EXIT_INFERENCE)
 
 
-@in_order
-def enter_attention(backends: Sequence[int], set_priority: bool) -> Any:
+def _enter_attention(backends: Sequence[int], set_priority: bool) -> Any:
     chosen = sdpa_kernel([SDPBackend(number) for number in backends], set_priority)
     chosen.__enter__()
     return chosen
 
 
-@in_order
-def exit_attention(chosen: Any) -> None:
+def _exit_attention(chosen: Any) -> None:
     chosen.__exit__(None, None, None)
+
+
+ENTER_ATTENTION, EXIT_ATTENTION = recorded(_enter_attention, _exit_attention)
 
 
 class AttentionVar(GraphModeVar):
@@ -248,7 +248,7 @@ class AttentionVar(GraphModeVar):
 
     __slots__ = ()
 
-    switches = (enter_attention, exit_attention)
+    switches = ENTER_ATTENTION, EXIT_ATTENTION
 
     def enter(self, tx: Tracer) -> Var:
         super().enter(tx)

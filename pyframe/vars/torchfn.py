@@ -15,7 +15,7 @@ from ..core.source import CallSource, ConstSource
 from ..core.tracer import Tracer
 from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, fold, make
-from .context import exit_attention
+from .context import EXIT_ATTENTION
 from .nparray import from_array
 from .sequence import SequenceVar, SizeVar
 from .tensor import TensorVar
@@ -144,7 +144,7 @@ class TorchFunctionVar(HeldVar):
 
     def _guard_setting(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], found: Any) -> None:
         """What a function gives that is told no tensor may change between calls: `torch._C._get_flash_sdp_enabled`."""
-        if tx.graph.entered(exit_attention) and "_sdp_" in self.describe():  # not that of the start
+        if tx.graph.entered(EXIT_ATTENTION) and "_sdp_" in self.describe():  # not that of the start
             return
         try:
             read = functools.partial(

@@ -1,0 +1,120 @@
+"""Modes that a graph enters and leaves as it runs. Where an operator raises between the two, they are left as they were
+found, as the `with` statements of the program would leave them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import fx
+
+ENTER_AUTOCAST, EXIT_AUTOCAST = torch.amp._enter_autocast, torch.amp._exit_autocast
+SET_GRAD = torch._C._set_grad_enabled
+Enter = TypeVar("Enter", bound=Callable[..., Any])
+
+
+class _Entered(threading.local):
+    """The modes of `recorded` functions that this thread is in, outermost first, each with what leaves it."""
+
+    def __init__(self) -> None:
+        self.modes: list[tuple[Any, Callable[[Any], None]]] = []
+
+
+_entered = _Entered()
+
+
+def recorded(enter: Enter, leave: Callable[[Any], None]) -> tuple[Enter, Callable[[Any], None]]:
+    """Functions for the nodes of a graph that do what `enter(*args) -> mode` and `leave(mode)` do, and that
+    `left_as_found` can undo. Backends that compile graphs in parts run them between the parts."""
+
+    def recording(*args: Any) -> Any:
+        mode = enter(*args)
+        _entered.modes.append((mode, leave))
+        return mode
+
+    def leaving(mode: Any) -> None:
+        _entered.modes.remove((mode, leave))
+        leave(mode)
+
+    for function, does in ((recording, enter), (leaving, leave)):
+        function.__name__ = function.__qualname__ = does.__name__  # as a graph shows them
+        function.in_order = function.switches_mode = True  # type: ignore[attr-defined]
+    return recording, leaving  # type: ignore[return-value]
+
+
+ENTER_INFERENCE, EXIT_INFERENCE = recorded(
+    torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode
+)
+# What graphs captured elsewhere call for the same.
+AS_RECORDED = {
+    torch.autograd.grad_mode._enter_inference_mode: ENTER_INFERENCE,
+    torch.autograd.grad_mode._exit_inference_mode: EXIT_INFERENCE,
+}
+
+
+def left_as_found(run: Callable[..., Any], autocast_devices: frozenset[str]) -> Callable[..., Any]:
+    """`run`; what it entered and did not leave when it raises is undone."""
+
+    @functools.wraps(run)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        depth, grad = len(_entered.modes), torch.is_grad_enabled()
+        casts = _Autocast(autocast_devices) if autocast_devices else None
+        try:
+            return run(*args, **kwargs)
+        except BaseException:
+            while len(_entered.modes) > depth:
+                mode, leave = _entered.modes.pop()
+                leave(mode)
+            SET_GRAD(grad)
+            if casts is not None:
+                casts.restore()
+            raise
+
+    return call
+
+
+class _Autocast:
+    """The state of autocast."""
+
+    def __init__(self, devices: frozenset[str]) -> None:
+        self.of = [(name, torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in devices]
+        self.cache, self.nesting = torch.is_autocast_cache_enabled(), _autocast_nesting()
+
+    def restore(self) -> None:
+        for device, enabled, dtype in self.of:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(self.cache)
+        for _ in range(_autocast_nesting() - self.nesting):
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()  # as leaving the outermost autocast does
+
+
+def _autocast_nesting() -> int:
+    nesting: int = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    return nesting - 1
+
+
+class ModeModule(fx.GraphModule):
+    """A graph that switches modes: where it raises, they are left as it found them."""
+
+    def recompile(self) -> Any:
+        code = super().recompile()
+        cls: Any = type(self)
+        devices = frozenset(node.args[0] for node in self.graph.nodes if node.target is ENTER_AUTOCAST)
+        cls.forward = left_as_found(cls.forward, devices)
+        return code
+
+
+def graph_module(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
+    """The GraphModule of a graph: where it switches modes, one that leaves them as it found them."""
+    switches = any(_switches_mode(node.target) for node in graph.nodes)
+    return (ModeModule if switches else fx.GraphModule)(root, graph)
+
+
+def _switches_mode(target: Any) -> bool:
+    return target in (SET_GRAD, ENTER_AUTOCAST) or getattr(target, "switches_mode", False)

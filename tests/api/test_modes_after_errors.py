@@ -1,0 +1,52 @@
+"""A graph that raises leaves the modes of the process as it found them."""
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import pyframe
+
+
+def modes():
+    nesting = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return (
+        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled(), nesting,
+        torch.backends.cuda.math_sdp_enabled(), torch.backends.cuda.flash_sdp_enabled(),
+    )  # fmt: skip
+
+
+def no_grad(x, i):
+    with torch.no_grad():
+        return x.sin().gather(0, i)
+
+
+def inference(x, i):
+    with torch.inference_mode():
+        return x.sin().gather(0, i)
+
+
+def autocast(x, i):
+    with torch.autocast("cpu", torch.float16, cache_enabled=False), torch.no_grad():
+        return (x @ x).gather(0, i)
+
+
+def attention(x, i):
+    with sdpa_kernel(SDPBackend.MATH), torch.inference_mode():
+        return x.sin().gather(0, i)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor", lambda gm, inputs: gm.forward])
+@pytest.mark.parametrize("fn", [no_grad, inference, autocast, attention])
+def test_left_as_found(fn, backend):
+    found = modes()
+    run = pyframe.compile(fn, backend=backend)
+    x, good, bad = torch.randn(3, 3), torch.zeros(3, 3, dtype=torch.long), torch.full((3, 3), 7)
+    torch.testing.assert_close(run(x, good), fn(x, good))
+    for _ in range(2):
+        with pytest.raises((RuntimeError, IndexError)):
+            run(x, bad)
+        assert modes() == found
+    torch.testing.assert_close(run(x, good), fn(x, good))
+    assert modes() == found
