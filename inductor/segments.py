@@ -1,5 +1,6 @@
 """Graphs with operators that cannot be compiled ahead: those whose results have sizes that depend on data, numbers read
-from tensors, branches and loops on tensors, inference mode entered and left.
+from tensors, branches and loops on tensors, inference mode entered and left, and what has to run in order: settings of
+the process, random numbers of a generator that the program holds, what reads or writes the state of one.
 
 Such a graph is cut at them. The pieces between are compiled, each at its first call, as are the branches and loop
 bodies; a small graph runs the pieces and, with ATen, what lies between.
@@ -35,6 +36,8 @@ def _cuts(node: fx.Node) -> bool:
     if node.op == "call_method" and node.target in _READS:
         return True
     if node.op == "call_function" and (node.target in RUNNERS or node.target in AS_RECORDED or _in_order(node)):
+        return True
+    if any(isinstance(value_of(arg), torch.Generator) for arg in node.all_input_nodes) and node.op != "output":
         return True
     return node.op.startswith("call") and bool(_symbols(node) - _symbols(*node.all_input_nodes))
 

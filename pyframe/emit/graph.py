@@ -29,6 +29,7 @@ from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
 from ..vars.derivatives import HeldVar
 from ..vars.dynamic import Seen, fake_of
+from ..vars.graph_object import GraphObjectVar
 from ..vars.mapping import DictVar
 from ..vars.namedtuple import NamedTupleVar
 from ..vars.numpyfn import NumpyNumberVar
@@ -72,6 +73,8 @@ class GraphBuilder:
         self._last_placeholder: fx.Node | None = None
         self._grad_at_entry = torch.is_grad_enabled()
         self._modes: list[Any] = []
+        self.restores: list[Callable[[], Any]] = []  # what puts settings back that the trace has switched
+        self.written: dict[str, Any] = {}  # the settings that the program wrote, see `vars.settings`
         self.only_constants = False  # numbers that vary break the graph
         self._outer: list[fx.Graph] = []  # around the graph of a transformed function, outermost first
         self._lifted: list[dict[fx.Node, Any]] = []  # of each nested graph: its inputs for values of outside
@@ -90,6 +93,7 @@ class GraphBuilder:
         where there is nothing to run."""
         while self._modes:
             self.exit_mode(self._modes[-1])
+        self._restore()
         if torch.is_grad_enabled() != self._grad_at_entry:
             torch._C._set_grad_enabled(self._grad_at_entry)
             self.effect(torch._C._set_grad_enabled, self._grad_at_entry)
@@ -360,7 +364,18 @@ class GraphBuilder:
 
     def effect(self, target: Callable[..., Any], *args: Any) -> None:
         """A node for its effect only (switching grad mode, a check)."""
-        self._annotate(self.graph.call_function(target, tuple(self._value(arg, fake=False) for arg in args)))
+        self.call_for_effect(target, args, {})
+
+    def call_for_effect(self, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> fx.Node:
+        """`target(*args, **kwargs)` as a node that is not run while tracing."""
+        values = tuple(self._value(arg, fake=False) for arg in args)
+        named = {name: self._value(value, fake=False) for name, value in kwargs.items()}
+        return self._annotate(self.graph.call_function(target, values, named))
+
+    def _restore(self) -> None:
+        """Put back the settings that the trace has switched."""
+        while self.restores:
+            self.restores.pop()()
 
     def enter_mode(self, enter: Callable[..., Any], leave: Callable[[Any], Any], args: tuple[Any, ...]) -> Any:
         """Enter a mode, here and in the graph; gives what `exit_mode` takes."""
@@ -391,6 +406,7 @@ class GraphBuilder:
         while self._modes:
             token, _, leave = self._modes.pop()
             leave(token)
+        self._restore()
         if torch.is_grad_enabled() != self._grad_at_entry:
             torch._C._set_grad_enabled(self._grad_at_entry)
 
@@ -400,6 +416,8 @@ class GraphBuilder:
         constant: torch.Tensor | None = getattr(var.fake, "constant", None)  # fake tensors keep that of one element
         if constant is not None:
             return constant
+        if self.written:  # operators would run under the settings of now
+            return None
         found, read = value_of(var.node, {node: self.originals[kept] for node, kept in self._kept.items() if reads})
         if found is not None and self.tx is not None:
             for kept in (self._kept[node] for node in read):
@@ -460,6 +478,7 @@ class GraphBuilder:
                 tx.graph_break("data-dependent-branch", f"{label}: depends on {error.cond}")
             self._try_concrete()
             tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
+        self._refuse_generator(label, result, (*args, *kwargs.values()))
         if self._shapes is not None:
             self._refuse_new(label, result)
         if self._shapes is not None and self._shapes.num_deferred_runtime_asserts > assumed:
@@ -508,6 +527,14 @@ class GraphBuilder:
         if self._shapes is not None or not allowed:
             return False
         return self.shapes is not None
+
+    def _refuse_generator(self, label: str, result: Any, args: Sequence[Any]) -> None:
+        """Break where an operator gets a generator of another device, which fake tensors do not look at."""
+        given = [arg.example for arg in args if isinstance(arg, GraphObjectVar)]
+        devices = {each.device.type for each in given if isinstance(each, torch.Generator)}
+        if devices and not (isinstance(result, torch.Tensor) and {result.device.type} <= devices | {"meta"}):
+            assert self.tx is not None
+            self.tx.graph_break("exception-in-traced-code", f"{label} with a generator on {devices}")
 
     def _refuse_new(self, label: str, result: Any) -> None:
         """Break where an operator made numbers that are not to be in the graph."""
@@ -563,6 +590,8 @@ class GraphBuilder:
             if value.node.graph is not self.graph:
                 return self.tx.graph_break("unsupported-object", "a function of outside, in a transformed function")
             return value.held if fake else value.node
+        if isinstance(value, GraphObjectVar):
+            return None if fake else self._object(value)  # generators: not all kernels of fake tensors take them
         if isinstance(value, NumberVar):
             if value.is_constant() or (value.sym is None and (self._outer or not self._takes_floats)):
                 return value.constant()
@@ -590,6 +619,16 @@ class GraphBuilder:
         except NotConstant:
             assert self.tx is not None
             return self.tx.graph_break("unsupported-object", f"{value.describe()} as an argument of a torch function")
+
+    def _object(self, value: GraphObjectVar) -> fx.Node:
+        """The node of an object that exists before the frame, or that another node makes."""
+        if self._outer:
+            assert self.tx is not None
+            return self.tx.graph_break("unsupported-object", f"{value.describe()} in a function that an operator takes")
+        if value.node is None:
+            assert value.source is not None
+            value.node = self._placeholder(value.source, value.example)
+        return value.node  # type: ignore[no-any-return]
 
     def _wrap(self, node: fx.Node, result: Any, args: Sequence[TensorVar]) -> Var:
         if isinstance(result, torch.Tensor):

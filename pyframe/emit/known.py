@@ -61,6 +61,8 @@ def _needed(node: fx.Node, given: Collection[fx.Node]) -> set[fx.Node] | None:
                 continue
             if each.op not in ("call_function", "call_method") and each not in given:
                 return None
+            if getattr(each.target, "in_order", False):  # its value depends on what ran before
+                return None
             needed.add(each)
             todo += each.all_input_nodes
         held = set().union(*map(_storage, needed))
@@ -80,6 +82,8 @@ def only_views(graph: fx.Graph) -> bool:
 
 
 def _is_view(node: fx.Node) -> bool:
+    if getattr(node.target, "in_order", False):
+        return False
     if not isinstance(node.meta.get("val"), torch.Tensor):  # a tuple, whose parts are looked at
         return bool(node.users) and all(user.target is operator.getitem for user in node.users)
     viewed = node.all_input_nodes[0] if node.all_input_nodes else node

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from .. import _C
 from ..core import guard_explain
 from ..core.guard_reference import CallContext
@@ -47,6 +49,14 @@ def disabled_for_dynamo(value: types.FunctionType) -> types.FunctionType | None:
     if isinstance(original, types.FunctionType) and original.__name__ == "_init_group":
         return original if original.__module__.startswith("torch.optim.") else None
     return None
+
+
+_MARKED = torch._disable_dynamo(lambda: None).__code__
+
+
+def behind_mark(value: types.FunctionType) -> types.FunctionType:
+    """What torch itself has marked as not to be traced: `torch.manual_seed`, once `torch._dynamo` is imported."""
+    return value.__wrapped__ if value.__code__ is _MARKED else value  # type: ignore[attr-defined, no-any-return]
 
 
 class ConstantResultVar(FunctionVar):

@@ -1,4 +1,4 @@
-"""Python modules: attribute reads."""
+"""Python modules: attribute reads, and writes through descriptors of a class of modules."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from ..core.source import AttrSource, ConstSource
 from ..core.tracer import Tracer
 from .base import HeldVar, Var
+from .lookup import MISSING, constant_function, guarded_lookup, lookup
 
 
 class PyModuleVar(HeldVar):
@@ -25,12 +26,35 @@ class PyModuleVar(HeldVar):
         return f"module {self.name()}"
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
+        if (through := self._descriptor(tx, name, "__get__")) is not None:
+            kind = type(self.value)
+            return tx.call(through[0], [through[1], self, tx.wrap(kind, ConstSource.of(kind, kind.__name__))], {})
         try:
             found = getattr(self.value, name)
         except AttributeError as error:
             tx.raise_(AttributeError, *error.args)
         # read through the module object itself: it is that object whichever way the program reached it
         return tx.wrap(found, AttrSource(ConstSource.of(self.value, self.name()), name))
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        through = None if value is None else self._descriptor(tx, name, "__set__")
+        if value is None or through is None:
+            super().setattr_(tx, name, value)
+            return
+        tx.call(through[0], [through[1], self, value], {})
+
+    def _descriptor(self, tx: Tracer, name: str, method: str) -> tuple[Var, Var] | None:
+        """That method, and the descriptor, of an attribute that the class of the module computes in Python:
+        `torch.backends.cudnn.enabled`."""
+        kind = type(self.value)
+        raw = MISSING if kind is types.ModuleType else lookup(kind, name)
+        if raw is MISSING or lookup(type(raw), "__set__") is MISSING:
+            return None
+        fn = lookup(type(raw), method)
+        if not isinstance(fn, types.FunctionType):
+            return None
+        guarded_lookup(tx, kind, name)
+        return constant_function(tx, fn), tx.wrap(raw, ConstSource.of(raw, f"{self.name()}.{name}"))
 
     def truth(self, tx: Tracer) -> bool:
         return True

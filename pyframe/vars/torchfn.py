@@ -13,6 +13,7 @@ import torch
 
 from ..core.source import CallSource, ConstSource
 from ..core.tracer import Tracer
+from . import settings
 from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, fold, make
 from .context import EXIT_ATTENTION
@@ -50,10 +51,8 @@ BREAKS: dict[Callable[..., Any], str] = {
     torch.compiler.graph_break if hasattr(torch.compiler, "graph_break") else torch.compiler.reset: "explicit-break",
     **dict.fromkeys(MAKES_SIZES, "data-dependent-shape"),
     **dict.fromkeys(MAKES_QUANTIZED, "unsupported-torch-op"),
-    torch.manual_seed: "unknown-c-function",
     torch.save: "builtin-side-effect",
     torch.load: "builtin-side-effect",
-    torch.set_default_dtype: "unknown-c-function",
 }
 
 
@@ -121,6 +120,10 @@ class TorchFunctionVar(HeldVar):
             tx.graph_break(BREAKS[value], f"{self.describe()} was called")
         if value is torch.lstm and torch.is_grad_enabled() and _any_requires_grad(args):
             tx.graph_break("unknown-c-function", "an LSTM that records gradients keeps what no graph can describe")
+        if value in settings.WRITES:
+            return settings.write(tx, value, args, kwargs)
+        if (written := settings.read(tx, value, args)) is not None:
+            return written
         if getattr(value, "__name__", "").startswith(_MODE_SETTERS):
             tx.graph_break("unsupported-context-manager", f"{self.describe()} switches a mode of the whole process")
         if value in ON_FAKE and args:

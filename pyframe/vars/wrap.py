@@ -46,7 +46,7 @@ from .klass import ClassVar
 from .long import LongSequenceVar, LongVar
 from .lookup import lookup
 from .mapping import DictVar
-from .marks import disabled_for_dynamo, wrap_marked
+from .marks import behind_mark, disabled_for_dynamo, wrap_marked
 from .namedtuple import NamedTupleVar
 from .namespace import NamespaceVar
 from .nnmodule import NNModuleVar
@@ -62,6 +62,8 @@ from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
 from .tensor_copy import MODELS as COPY_MODELS
 from .tensor_state import MODELS as STATE_MODELS
+from .torch_rng import MODELS as TORCH_RNG_MODELS
+from .torch_rng import wrap_generator
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
 from .transforms import MODELS as TRANSFORM_MODELS
 from .typeform import TYPE_FORMS, wrap_type_form
@@ -71,7 +73,7 @@ from .weak import WeakRefVar
 
 for _models in (
     CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS, DERIVATIVE_MODELS, CONTROL_FLOW_MODELS, WATCHER_MODELS,
-    STATE_MODELS, COPY_MODELS, HOOK_MODELS,
+    STATE_MODELS, COPY_MODELS, HOOK_MODELS, TORCH_RNG_MODELS,
 ):  # fmt: skip
     BUILTINS.update(_models)
 BUILTINS[torch.Size] = make_size
@@ -131,6 +133,8 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
         return wrap_rng(tx, value, source)
     if type(value) is torch.autocast:
         return wrap_autocast(tx, value, source)
+    if type(value) is torch.Generator:
+        return wrap_generator(tx, value, source)
     for types_, build in _BUILDERS:
         if isinstance(value, types_):
             return build(tx, value, source)
@@ -240,10 +244,10 @@ def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
     if is_torch_function(value):
         tx.guard(source, "ID", value)
         return TorchFunctionVar(value, source)
-    model = BUILTINS.get(value)
-    if model is not None:
+    modelled = behind_mark(value)
+    if modelled in BUILTINS:
         tx.guard(source, "ID", value)
-        return BuiltinVar(value, source)
+        return BuiltinVar(modelled, source)
     original = disabled_for_dynamo(value)
     if original is not None:
         tx.guard(source, "ID", value)
