@@ -244,7 +244,7 @@ def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
     if is_torch_function(value):
         tx.guard(source, "ID", value)
         return TorchFunctionVar(value, source)
-    modelled = behind_mark(value)
+    modelled = value if value in BUILTINS else behind_mark(value)
     if modelled in BUILTINS:
         tx.guard(source, "ID", value)
         return BuiltinVar(modelled, source)
