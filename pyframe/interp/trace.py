@@ -23,7 +23,6 @@ from ..core.source import (
     DictItemSource,
     FuncPartSource,
     GlobalsSource,
-    InstanceDictSource,
     LocalSource,
     SeqItemSource,
     Source,
@@ -41,6 +40,7 @@ from ..vars import wrap as wrapping
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised, as_exception
+from ..vars.fields import dict_source, has_dict
 from ..vars.function import CellVar, FunctionVar
 from ..vars.instance import MISSING, InstanceVar
 from ..vars.iterator import Call, GeneratorVar, NotRebuilt
@@ -523,7 +523,7 @@ class Trace:
                 self.opaque[id(fields)] = fields
                 raise Restart()
         written = [e.target.source for e in self.effects if e.kind == "DICT" and e.target.python_type() is dict]
-        sources = [InstanceDictSource(o.source) for o in owners if o.source is not None and o.cls.__dictoffset__]
+        sources = [dict_source(o.source, o.cls) for o in owners if o.source is not None and has_dict(o.cls)]
         if written and sources:
             self.guard(None, "DISTINCT", tuple(dict.fromkeys([*written, *sources])))
 

@@ -16,11 +16,12 @@ from . import builtins_containers, builtins_iterate, builtins_operator, lock, sl
 from .base import NotConstant, Var
 from .const import ConstVar, fold, make
 from .exception import Raised, TracebackVar
-from .function import BoundMethodVar, BuiltinVar, Handler, PartialVar
+from .function import BoundMethodVar, BuiltinVar, FunctionVar, Handler, PartialVar
 from .identity import IdVar
 from .instance import MISSING, InstanceVar, lookup
 from .iterator import GeneratorVar
 from .klass import ClassVar, SuperVar
+from .made_class import stand_in
 from .mapping import DictVar
 from .models import Args, Kwargs, is_callable, known, model
 from .namedtuple import NamedTupleVar
@@ -351,8 +352,9 @@ def _dataclass_fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(inspect.signature)
 def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    """Of a function known while tracing: its code is guarded, so is what the signature says."""
-    target = args[0].fn.constant() if isinstance(args[0], BoundMethodVar) else args[0].constant()
+    """Of a function: its code is guarded, so is what the signature says."""
+    function = args[0].fn if isinstance(args[0], BoundMethodVar) else args[0]
+    target = _known_function(tx, function)
     if not isinstance(target, types.FunctionType | types.BuiltinFunctionType | type):
         return args[0].unsupported(tx, "signature()")
     found = inspect.signature(target, **{key: value.constant() for key, value in kwargs.items()})
@@ -362,9 +364,24 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return tx.wrap(found, tx.const_source(found, "signature"))
 
 
+def _known_function(tx: Tracer, function: Var) -> Any:
+    """A function that existed, or a stand-in of one that the program made, with its defaults."""
+    if not isinstance(function, FunctionVar) or function.fn is not None:
+        return function.constant()
+    target = stand_in(tx, function)
+    positional, named = function.default_values(tx)
+    try:
+        target.__defaults__ = tuple(value.constant() for value in positional) or None
+        target.__kwdefaults__ = {name: value.constant() for name, value in named.items()} or None
+    except NotConstant:
+        return function.unsupported(tx, "signature() with defaults known only at run time")
+    return target
+
+
 @model(inspect.getfullargspec)
 def _getfullargspec(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    target = args[0].fn.constant() if isinstance(args[0], BoundMethodVar) else args[0].constant()
+    function = args[0].fn if isinstance(args[0], BoundMethodVar) else args[0]
+    target = _known_function(tx, function)
     if not isinstance(target, types.FunctionType):
         return args[0].unsupported(tx, "getfullargspec()")
     found = inspect.getfullargspec(types.MethodType(target, 0) if isinstance(args[0], BoundMethodVar) else target)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.source import InstanceDictSource
+from ..core.source import AttrSource, InstanceDictSource, Source
 from ..core.tracer import Tracer
 from .base import Var
 from .mapping import DictVar, key_of, pairs_of
+
+
+def dict_source(source: Source | None, cls: type) -> Source | None:
+    """Where the `__dict__` of an object of `cls` is: each thread has its own of a `threading.local`."""
+    if source is None:
+        return None
+    return AttrSource(source, "__dict__") if issubclass(cls, threading.local) else InstanceDictSource(source)
+
+
+def has_dict(cls: type) -> bool:
+    """Whether objects of `cls` can have any attribute."""
+    return cls.__dictoffset__ != 0 or issubclass(cls, threading.local)
 
 
 class FieldsVar(DictVar):
@@ -18,7 +31,7 @@ class FieldsVar(DictVar):
 
     def __init__(self, owner: Any, tx: Tracer) -> None:
         self.owner, self.tx = owner, tx
-        self.source = InstanceDictSource(owner.source) if owner.source is not None else None
+        self.source = dict_source(owner.source, owner.python_type())
         self.cls, self.factory = dict, None
 
     @property

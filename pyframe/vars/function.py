@@ -35,6 +35,11 @@ class CellVar(Var):
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         return self.unsupported(tx, f"the comparison {op}")  # type: ignore[no-any-return]
 
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name == "cell_contents":
+            return self.content or tx.raise_(ValueError, "Cell is empty")
+        return super().getattr_(tx, name)
+
     def store(self, tx: Tracer, value: Var | None) -> None:
         self.content = value
         tx.effects.change("CELL", self, None, tx.user_line)
@@ -213,6 +218,9 @@ class FunctionVar(Var):
     def _dispatched(self, tx: Tracer, cls: Var) -> Var:
         """The implementation that `functools.singledispatch` has for a class, guarded to stay that."""
         kind = cls.constant()
+        kept = [cell.content for cell in self.cells(tx) if isinstance(cell, CellVar)]
+        if any(effect.target is each for effect in tx.effects for each in kept):
+            self.unsupported(tx, "a call after the program registered an implementation")
         found = self.fn(kind)
         tx.guard(self.source, "PREDICATE", (_Dispatches(kind, found), (), f"the same for {kind.__name__}"))
         return tx.wrap(found, tx.const_source(found, f"dispatch({kind.__name__})"))

@@ -7,13 +7,13 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.source import AttrSource, ConstSource, DictItemSource, InstanceDictSource, Source
+from ..core.source import AttrSource, ConstSource, DictItemSource, Source
 from ..core.tracer import Tracer
 from . import slots
 from .base import Raised, Var
 from .const import ConstVar, make
 from .copying import reduced
-from .fields import FieldsVar
+from .fields import FieldsVar, dict_source, has_dict
 from .function import BoundMethodVar, BuiltinVar, FunctionVar
 from .iterator import IteratorVar
 from .lookup import (
@@ -99,12 +99,12 @@ class InstanceVar(Var):
         if self.value is MISSING:
             return None
         fields = getattr(self.value, "__dict__", {})
-        dict_source = InstanceDictSource(self.source) if self.source else None
+        place = dict_source(self.source, self.cls)
         if name not in fields:
             if hasattr(self.value, "__dict__"):
-                tx.guard(dict_source, "DICT_LACKS", name)
+                tx.guard(place, "DICT_LACKS", name)
             return None
-        var = tx.wrap(fields[name], DictItemSource(dict_source, name) if dict_source else None)
+        var = tx.wrap(fields[name], DictItemSource(place, name) if place else None)
         self.attrs[name] = var
         return var
 
@@ -124,9 +124,10 @@ class InstanceVar(Var):
         """`object.__getattribute__`, then `__getattr__` where the class has no `__getattribute__` of its own."""
         if name == "__class__" and lookup(self.cls, name) is object.__dict__[name]:
             return make(self.cls)
-        kept_in_c = types.GetSetDescriptorType | types.MemberDescriptorType
-        if name == "__dict__" and isinstance(lookup(self.cls, name), kept_in_c):
-            return FieldsVar(self, tx)
+        if name == "__dict__" and has_dict(self.cls):
+            raw = lookup(self.cls, name)
+            if raw is MISSING or isinstance(raw, types.GetSetDescriptorType | types.MemberDescriptorType):
+                return FieldsVar(self, tx)
         try:
             return self._found(tx, name)
         except Raised as raised:
@@ -218,7 +219,7 @@ class InstanceVar(Var):
         """What `__dict__` holds now."""
         names = dict.fromkeys(getattr(self.value, "__dict__", {}))
         if self.value is not MISSING and self.source is not None:
-            tx.guard(InstanceDictSource(self.source), "DICT_KEYS", tuple(names))
+            tx.guard(dict_source(self.source, self.cls), "DICT_KEYS", tuple(names))
         for name in self.dropped:
             names.pop(name, None)
         slotted = types.MemberDescriptorType
@@ -263,10 +264,11 @@ class InstanceVar(Var):
 
     def _check_dict(self, tx: Tracer, name: str, raw: Any) -> None:
         """Objects of classes with `__slots__` have no other attributes."""
-        has_dict = self.cls.__dictoffset__ != 0
-        if not has_dict and raw is MISSING:
+        if has_dict(self.cls):
+            return
+        if raw is MISSING:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
-        if not has_dict:
+        else:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object attribute {name!r} is read-only")
 
     def _set_through(self, tx: Tracer, name: str, value: Var | None) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -57,6 +59,8 @@ class IteratorVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if not hasattr(self.type, name):
             tx.raise_(AttributeError, f"{self.type.__name__!r} object has no attribute {name!r}")
+        if not callable(getattr(self.type, name)):
+            return self.unsupported(tx, f"attribute {name!r}")
         return make(self.type) if name == "__class__" else MethodVar(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
@@ -323,6 +327,26 @@ class GeneratorVar(IteratorVar):
         cg.load(fn)
         loads = [*args, *kwargs.values()]
         cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in loads), names=tuple(kwargs))
+
+    def state(self) -> str:
+        """As `inspect.getgeneratorstate` names it."""
+        if self.running:
+            return inspect.GEN_RUNNING
+        if self.done:
+            return inspect.GEN_CLOSED
+        return inspect.GEN_SUSPENDED if self.started else inspect.GEN_CREATED
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        match name:
+            case "gi_running":
+                return make(self.running)
+            case "gi_suspended":
+                return make(self.state() == inspect.GEN_SUSPENDED)
+            case "gi_frame" if self.done:
+                return make(None)
+            case "__name__" | "__qualname__" | "gi_code" if self.type is types.GeneratorType:
+                return self.origin[0].getattr_(tx, name.replace("gi_code", "__code__"))
+        return super().getattr_(tx, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name == "close":

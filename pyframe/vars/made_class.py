@@ -362,6 +362,11 @@ def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
         made_new = process(cls.value, *(flag.constant() for flag in flags))
     except (TypeError, ValueError) as error:
         return tx.raise_(type(error), *error.args)
+    for name, field in made_new.__dataclass_fields__.items():
+        of_field = tx.stand_ins.get(id(field), (None, None))[1]
+        if isinstance(of_field, InstanceVar):  # made by `field()`: it is told what it is of
+            told = {"name": name, "kw_only": field.kw_only, "type": field.type, "_field_type": field._field_type}
+            of_field.attrs.update({key: tx.wrap(value, None) for key, value in told.items()})
     if made_new is cls.value:
         cls.steps.append((process, tuple(flags)))
         return cls

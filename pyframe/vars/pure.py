@@ -1,16 +1,23 @@
 """Objects and functions of the standard library whose results depend on their arguments alone: patterns of `re`, times
-of `datetime`, `json` of plain values.  What they give for known values is known while tracing."""
+of `datetime`, `json` of plain values, `struct`, and numbers of `decimal` in the context of the capture.  What they give
+for known values is known while tracing."""
 
 from __future__ import annotations
 
 import _string  # type: ignore[import-not-found]
+import binascii
+import dataclasses
 import datetime
+import decimal
+import functools
 import json
 import re
+import struct
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..core.source import Source
+from ..core.source import ConstSource, Source
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
 from .const import BINARY, COMPARE, FOLDED, ConstVar, MethodVar, fold, make, maker
@@ -21,7 +28,27 @@ from .polyfills import builtins as polyfills
 PATTERNS = (re.Pattern, re.Match)
 _TIMES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 _OF_THE_SYSTEM = ("astimezone", "timestamp", "strftime", "ctime")  # its time zone, its language
-_KNOWN = (*FOLDED, bool, *PATTERNS, *_TIMES)
+_KNOWN = (*FOLDED, bool, *PATTERNS, *_TIMES, decimal.Decimal)
+
+
+def _context() -> str:
+    """What results of `decimal` depend on; the flags that operations set are left out."""
+    now = decimal.getcontext().copy()
+    now.clear_flags()
+    return repr(now)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SameContext:
+    expected: str
+
+    def __call__(self, _: Any) -> bool:
+        return _context() == self.expected
+
+
+def _guard_context(tx: Tracer) -> None:
+    same = _SameContext(_context())
+    tx.guard(ConstSource.of(decimal, "decimal"), "PREDICATE", (same, (), "the decimal context is the same"))
 
 
 def _value(arg: Var) -> Any:
@@ -77,12 +104,28 @@ class PureVar(ConstVar):
         return fold(tx, COMPARE[op], self.value, other.constant()) if known else None
 
 
-maker(*PATTERNS, *_TIMES)(PureVar)
+maker(*PATTERNS, *_TIMES, decimal.Decimal)(PureVar)
 
 
 def wrap_pattern(tx: Any, value: Any, source: Source | None) -> Var:
     tx.guard(source, "ID", value)
     return PureVar(value, source)
+
+
+def wrap_decimal(tx: Any, value: Any, source: Source | None) -> Var:
+    _guard_context(tx)
+    same = functools.partial(_same_decimal, value.as_tuple())
+    tx.guard(source, "PREDICATE", (same, (), f"== {value!r}"))
+    return PureVar(value, source)
+
+
+def _same_decimal(parts: Any, value: Any) -> bool:
+    return type(value) is decimal.Decimal and value.as_tuple() == parts
+
+
+def _decimal(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    _guard_context(tx)
+    return _call(tx, "Decimal", decimal.Decimal, args, kwargs)
 
 
 def _of(fn: Callable[..., Any]) -> Handler:
@@ -112,8 +155,13 @@ def _field_name(name: str) -> tuple[Any, list[Any]]:
 
 
 _FUNCTIONS = (re.match, re.search, re.fullmatch, re.split, re.findall, re.subn, re.compile, re.escape)
-for _fn in (*_FUNCTIONS, json.dumps, json.loads, *_TIMES):
+_BYTES = (
+    struct.pack, struct.unpack, struct.calcsize, zlib.crc32, zlib.adler32, binascii.hexlify, binascii.unhexlify,
+    binascii.a2b_base64, binascii.b2a_base64,
+)  # fmt: skip
+for _fn in (*_FUNCTIONS, json.dumps, json.loads, *_TIMES, *_BYTES):
     BUILTINS[_fn] = _of(_fn)
+BUILTINS[decimal.Decimal] = _decimal
 BUILTINS[re.sub] = _sub
 BUILTINS[re.finditer] = _listed(re.finditer)
 BUILTINS[_string.formatter_parser] = _listed(_string.formatter_parser)

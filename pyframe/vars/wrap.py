@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import decimal
 import enum
 import functools
 import types
@@ -54,7 +55,7 @@ from .nparray import wrap_numpy
 from .numpyfn import NUMPY_FUNCTIONS, NUMPY_NUMBERS, wrap_function
 from .numpyfn import wrap_number as wrap_numpy_number
 from .opaque import OpaqueVar
-from .pure import PATTERNS, wrap_pattern
+from .pure import PATTERNS, wrap_decimal, wrap_pattern
 from .pymodule import PyModuleVar
 from .ranges import RangeVar
 from .rng import is_rng, wrap_rng
@@ -108,6 +109,8 @@ def _hides_its_class(cls: type) -> bool:
 
 
 def _build(tx: Any, value: Any, source: Source | None) -> Var:
+    if type(value) in weakref.ProxyTypes:  # every question would go to what it leads to
+        return _opaque(tx, value, source)
     if _hides_its_class(type(value)):
         return _object(tx, value, source)
     if isinstance(value, torch.Tensor):
@@ -341,6 +344,10 @@ def _descriptor(tx: Any, value: Any, source: Source | None) -> Var:
     return (wrap_descriptor if exact else _object)(tx, value, source)
 
 
+def _decimal(tx: Any, value: Any, source: Source | None) -> Var:
+    return (wrap_decimal if type(value) is decimal.Decimal else _opaque)(tx, value, source)
+
+
 def _same_keys(expected: tuple[Any, ...], value: Any) -> bool:
     return tuple(value) == expected
 
@@ -469,6 +476,7 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (collections.deque, _deque),
     (types.MappingProxyType, _proxy),
     (PATTERNS, wrap_pattern),
+    (decimal.Decimal, _decimal),
     ((property, staticmethod, classmethod), _descriptor),
 ]
 

@@ -1,0 +1,271 @@
+"""Parts of the standard library that keep state of their own, and modes of torch entered by name: as in eager."""
+# ruff: noqa: B018, E501
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import decimal
+import functools
+import inspect
+import struct
+import threading
+import weakref
+import zlib
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import torch
+from language_support import Table, agree, same
+
+import pyframe
+from pyframe.metrics import counters
+
+case = Table()
+X = torch.arange(6.0).reshape(2, 3)
+LEAF = X.clone().requires_grad_()
+
+
+class Log:
+    def __init__(self, log, suppress=False):
+        self.log, self.suppress = log, suppress
+
+    def __enter__(self):
+        self.log.append("in")
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.log.append(kind and kind.__name__)
+        return self.suppress
+
+
+class Named:
+    """Something to refer to."""
+
+    def __init__(self, v=1):
+        self.v = v
+
+
+@case(LEAF)
+def modes_on_an_exit_stack(x):
+    log = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(Log(log))
+        stack.callback(log.append, "called")
+        y = x * 2
+    with contextlib.ExitStack() as stack:
+        for mode in (torch.autocast("cpu", dtype=torch.bfloat16), torch.profiler.record_function("a"), Log(log, True)):
+            stack.enter_context(mode)
+        z = x @ x.t()
+        raise ValueError("left")
+    return y.requires_grad, z.dtype, (x * 3).requires_grad, log
+
+
+@case(LEAF)
+def modes_entered_by_name(x):
+    mode = torch.no_grad()
+    mode.__enter__()
+    y = x * 2
+    mode.__exit__(None, None, None)
+    return y.requires_grad, (x * 2).requires_grad
+
+
+@case(LEAF)
+def modes_as_decorators(x):
+    @torch.no_grad()
+    def f(t):
+        return t * 2
+
+    @torch.no_grad
+    def g(t):
+        return t * 3
+
+    @torch.enable_grad()
+    def h(t):
+        return t * 4
+
+    with torch.no_grad():
+        z = h(x)
+    return f(x).requires_grad, g(x).requires_grad, z.requires_grad, f.__name__, (x * 2).requires_grad
+
+
+LOCAL = threading.local()
+LOCAL.v = 3
+
+
+class Depth(threading.local):
+    def __init__(self):
+        self.depth = 1
+
+
+DEPTH = Depth()
+
+
+@case()
+def thread_locals(x):
+    LOCAL.n = 1
+    LOCAL.n += 1
+    DEPTH.depth += 1
+    seen = DEPTH.depth, LOCAL.n, hasattr(LOCAL, "zz"), getattr(LOCAL, "q", None)
+    DEPTH.depth -= 1
+    del LOCAL.n
+    return x * LOCAL.v, seen, sorted(vars(LOCAL)), hasattr(LOCAL, "n")
+
+
+@case(X, Decimal("2.50"))
+def decimals(x, d):
+    e = Decimal("1.5") + d
+    errors = []
+    for wrong in (lambda: Decimal("abc"), lambda: d / 0, lambda: d + 1.5):
+        try:
+            wrong()
+        except (ArithmeticError, TypeError) as error:
+            errors.append(type(error).__name__)
+    return x * float(e), str(d), 1 + d, -d, abs(d), d**2, divmod(d, 2), round(d, 1), d == 2.5, 2 < d, f"{d:.3f}", d.sqrt(), int(d), max(d, Decimal(3)), {d: 1}[d], d.quantize(Decimal("1")), errors
+
+
+@case()
+def packed_bytes(x):
+    return x + struct.unpack("<I", struct.pack("<I", 7))[0], struct.calcsize("<If"), zlib.crc32(b"a")
+
+
+@case()
+def signatures_of_made_functions(x):
+    def f(a, b: int = 2, *c, d, **e) -> float:
+        return a
+
+    s = inspect.signature(f)
+    bound = s.bind(x, d=1)
+    bound.apply_defaults()
+    return bound.arguments["a"] + 1, str(s), list(s.parameters), s.parameters["b"].default, inspect.getfullargspec(f).args
+
+
+@case()
+def fields_made_by_hand(x):
+    @dataclasses.dataclass
+    class P:
+        a: Any
+        b: list = dataclasses.field(default_factory=list, repr=False)
+        c: int = dataclasses.field(default=3, compare=False)
+
+    return P(x).a + 1, [f.name for f in dataclasses.fields(P)], [f.type for f in dataclasses.fields(P(x))], repr(P(1))
+
+
+@case()
+def contents_of_cells(x):
+    n = 0
+
+    def inc():
+        nonlocal n
+        n += 1
+
+    inc()
+    return x + 1, inc.__closure__[0].cell_contents
+
+
+@case()
+def states_of_generators(x):
+    def g():
+        yield x
+        yield x + 1
+
+    made = g()
+    before = made.gi_running, made.gi_suspended, made.__name__
+    first = next(made)
+    return first, before, inspect.getgeneratorstate(made), list(made)[0], inspect.getgeneratorstate(made)
+
+
+@pytest.mark.parametrize("each", case, ids=case.name)
+def test_one_graph(each):
+    agree(*each)
+
+
+def run(fn, *calls):
+    """Each call is what eager does, in the order of the calls."""
+    pyframe.reset()
+    compiled = pyframe.compile(fn, backend="eager")
+    for args in calls:
+        assert same(fn(*args), compiled(*args))
+
+
+def test_a_mode_entered_by_name_outlives_a_break():
+    def f(x):
+        mode = torch.no_grad()
+        mode.__enter__()
+        y = x * 2
+        pyframe.graph_break()
+        z = x * 3
+        mode.__exit__(None, None, None)
+        return y.requires_grad, z.requires_grad, (x * 2).requires_grad
+
+    def g(x):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            y = x * 2
+            pyframe.graph_break()
+            z = x * 3
+        return y.requires_grad, z.requires_grad, (x * 2).requires_grad
+
+    def left_open(x):
+        torch.no_grad().__enter__()
+        return x * 2
+
+    run(f, (LEAF,), (LEAF,))
+    run(g, (LEAF,), (LEAF,))
+    for fn in (left_open, pyframe.compile(left_open, backend="eager")):
+        try:
+            assert not fn(LEAF).requires_grad and not torch.is_grad_enabled()
+        finally:
+            torch.set_grad_enabled(True)
+
+
+def test_each_thread_has_its_own_attributes():
+    def f(x):
+        return x * getattr(LOCAL, "v", 0)
+
+    pyframe.reset()
+    compiled = pyframe.compile(f, backend="eager")
+    found = [compiled(X)]
+    thread = threading.Thread(target=lambda: found.append(compiled(X)))
+    thread.start()
+    thread.join()
+    assert torch.equal(found[0], X * 3) and torch.equal(found[1], X * 0)
+
+
+def test_decimals_are_of_their_context():
+    def f(x, d):
+        return x + 1, d / 3, str(d)
+
+    before = decimal.getcontext().prec
+    pyframe.reset()
+    compiled = pyframe.compile(f, backend="eager")
+    try:
+        for prec, d in ((28, "1"), (5, "1"), (5, "1.0"), (28, "1")):
+            decimal.getcontext().prec = prec
+            assert compiled(X, Decimal(d))[1:] == f(X, Decimal(d))[1:]
+    finally:
+        decimal.getcontext().prec = before
+
+
+def test_an_implementation_that_is_registered_in_between():
+    def f(x):
+        @functools.singledispatch
+        def show(arg):
+            return "any"
+
+        show.register(int, lambda arg: "int")
+        return x + 1, show(1), show("a"), show.dispatch(int)(2)
+
+    run(f, (X,), (X * 2,))
+
+
+def test_proxies_are_asked_for_real():
+    named = Named(4)
+
+    def f(x):
+        return x * weakref.proxy(named).v
+
+    run(f, (X,), (X * 2,))
+    assert counters["graphs"]
