@@ -209,7 +209,8 @@ class FrameCompiler:
 
     # ---- recompiling ----
     def _may_recompile(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
-        reason = self._why_missed(func, locals_, entries[0])
+        with torch._C.DisableTorchFunctionSubclass():
+            reason = self._why_missed(func, locals_, entries[0])
         log("recompiles", f"{_place(func)}: {reason}")
         if self.skipped.get(func.__code__, 0) >= self.options.recompile_limit and not self.options.fullgraph:
             return False
@@ -262,11 +263,13 @@ class FrameCompiler:
         start = time.perf_counter()
         state = _C.GlobalState.capture()
         self.backend_seconds = 0.0
-        result, trace = self._trace(func, locals_, captures)
-        try:
-            entry = self._finish(func, result, trace, state)
-        finally:
-            trace.dismantle()
+        overrides = torch._C._get_torch_function_state()
+        with torch._C.DisableTorchFunctionSubclass():
+            result, trace = self._trace(func, locals_, captures, overrides)
+            try:
+                entry = self._finish(func, result, trace, state)
+            finally:
+                trace.dismantle()
         if self.captures is not None:
             total = time.perf_counter() - start
             seconds = {"capture": total - self.backend_seconds, "backend": self.backend_seconds}
@@ -300,7 +303,7 @@ class FrameCompiler:
         return False
 
     def _trace(
-        self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int
+        self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int, overrides: Any
     ) -> tuple[TraceResult, Trace]:
         speculation: dict[int, Any] = {}
         opaque: dict[int, Any] = {}
@@ -312,6 +315,7 @@ class FrameCompiler:
             graph = GraphBuilder(fake_mode, seen)
             trace = Trace(func, locals_, self.options, graph, speculation, captures, opaque, self.long)
             graph.tx = trace
+            trace.overrides.state = overrides
             trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)
             result = None
             try:
@@ -327,13 +331,14 @@ class FrameCompiler:
 
     def _compile_graph(self, gm: torch.fx.GraphModule, graph: GraphBuilder) -> Any:
         if graph.tx.func.__code__ not in self.always and _too_small(gm.graph, graph.tx.known):
-            return _as_tuple(gm.forward)
+            return _as_tuple(_unseen(gm.forward) if graph.takes_subclasses() else gm.forward)
         counters["graphs"] += 1
         log("graph", gm.print_readable, False)
         where = _place(graph.tx.func)
         start = time.perf_counter()
         try:
-            compiled = self.backend(gm, graph.example_inputs)
+            with torch._C._EnableTorchFunction():
+                compiled = self.backend(gm, graph.example_inputs)
         except PyframeError:
             raise
         except Exception as error:
@@ -346,7 +351,7 @@ class FrameCompiler:
             raise BackendCompilerFailed(
                 f"backend {self.backend_name!r} returned {compiled!r} for a graph of {where}, which is not callable"
             )
-        return _as_tuple(compiled)
+        return _as_tuple(_unseen(compiled) if graph.takes_subclasses() else compiled)
 
     def _entry(self, result: TraceResult, trace: Trace, state: _C.GlobalState) -> _C.Entry:
         for guard in trace.graph.relations():
@@ -433,6 +438,16 @@ def _too_small(graph: torch.fx.Graph, known: Continuation | None) -> bool:
         return False
     made = [node.meta.get("val") for node in graph.nodes if node.op in ("call_function", "call_method")]
     return len(made) <= _FEW and all(isinstance(value, torch.Tensor) and value.dim() == 0 for value in made)
+
+
+def _unseen(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The graph, of which the classes of its inputs see nothing: what they make of its operators was traced."""
+
+    def call(*inputs: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return compiled(*inputs)
+
+    return call
 
 
 def _as_tuple(compiled: Callable[..., Any]) -> Any:

@@ -26,6 +26,10 @@ class Tracer(Protocol):
     class_writes: dict[type, Any]
 
     @property
+    def overrides(self) -> Any:
+        """The `vars.overrides.Overrides` of this trace."""
+
+    @property
     def graph(self) -> Any:
         """The ``emit.graph.GraphBuilder`` of this trace."""
 

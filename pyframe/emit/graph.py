@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
 from inductor.modes import graph_module
@@ -134,6 +135,11 @@ class GraphBuilder:
         if self._is_kept(source, tensor):
             self._kept[node] = source
         return TensorVar(node, fake, source, type(tensor))
+
+    def takes_subclasses(self) -> bool:
+        """Whether an input is of a class that may override what the graph does with it."""
+        given = (self.originals.get(source) for source in self.inputs)
+        return any(tensor is not None and type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in given)
 
     def _placeholder(self, source: Source, example: Any) -> fx.Node:
         with self._after_placeholders():
@@ -396,6 +402,13 @@ class GraphBuilder:
         context = DeviceContext(device)
         context.__enter__()
         self._modes.append((context, None, _leave_device))
+
+    @property
+    def has_device(self) -> bool:
+        """Whether there is a default device, by the program or around it."""
+        return self._entered(_leave_device) is not None or any(
+            isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack()
+        )
 
     def exit_device(self) -> None:
         """Back to the device of before."""

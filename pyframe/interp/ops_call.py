@@ -13,6 +13,7 @@ from ..vars.function import FunctionVar
 from ..vars.instance import InstanceVar
 from ..vars.mapping import DictVar, pairs_of
 from ..vars.sequence import ListVar, TupleVar
+from ..vars.torchfn import TorchFunctionVar
 from .frame import NULL, Frame, op
 
 
@@ -61,6 +62,9 @@ def call_function_ex(frame: Frame, flags: int) -> None:
         named = dict(pairs)
     args = frame.pop().unpack(frame.tx)
     callee, args = _callee(*frame.popn(2), args)
+    if flags & 1 and not named and isinstance(callee, TorchFunctionVar):
+        frame.push(callee.call_keywords(frame.tx, args, {}))
+        return
     frame.push(frame.tx.call(callee, args, named))
 
 

@@ -46,6 +46,7 @@ from ..vars.instance import MISSING, InstanceVar
 from ..vars.iterator import Call, GeneratorVar, NotRebuilt
 from ..vars.mapping import DictVar, ObjectKey, key_of
 from ..vars.opaque import OpaqueVar
+from ..vars.overrides import Overrides
 from ..vars.watchers import mentions_watchers
 from . import limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
 from .bind import bind
@@ -130,6 +131,7 @@ class Trace:
         self.long_loops: Collection[int] = self.long.loops.get(func.__code__, ())
         self.budget = Budget(options.instruction_limit)
         self.size_limit: int = options.size_limit
+        self.overrides = Overrides(self)
         self.guards = GuardSet()
         self.effects = EffectLog()
         self.class_writes: dict[type, Any] = {}  # see `vars.class_writes`

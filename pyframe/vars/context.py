@@ -21,9 +21,10 @@ from inductor.modes import ENTER_AUTOCAST, ENTER_INFERENCE, EXIT_AUTOCAST, EXIT_
 from ..core.effects import Effect
 from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
+from . import slots
 from .base import NotConstant, Var
 from .const import ConstVar, MethodVar, make, maker
-from .function import FunctionVar, Handler
+from .function import BuiltinVar, FunctionVar, Handler
 
 
 class ContextVar(Var):
@@ -106,6 +107,8 @@ class GradModeVar(ContextVar):
     def made(self, tx: Tracer) -> GradModeVar:
         """Switch now; unless entered as a context, the switch outlives the frame."""
         self.previous = torch.is_grad_enabled()
+        if tx.overrides.moded:
+            tx.graph_break("unsupported-context-manager", f"{self.describe()} inside a mode of __torch_function__")
         if self.previous != self.enabled:
             _switch(tx, self.enabled)
             self.unentered = tx.effects.add("CALL", None, (SET_GRAD, [ConstVar(self.enabled)], {}), tx.user_line())
@@ -125,6 +128,8 @@ class GradModeVar(ContextVar):
     def enter(self, tx: Tracer) -> Var:
         if self.previous is None:
             self.previous = torch.is_grad_enabled()
+        elif tx.overrides.moded:
+            tx.graph_break("unsupported-context-manager", f"{self.describe()}, entered after it was made in a mode")
         if self.unentered is not None:
             tx.effects.cancel(self.unentered)
             self.unentered = None
@@ -147,7 +152,22 @@ class GradModeVar(ContextVar):
             cg.call_top()
 
 
+class GradSwitchVar(BuiltinVar):
+    """`torch._C._set_grad_enabled`, as modes of `__torch_function__` are told of it by the contexts that call it."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if len(args) != 1 or kwargs or not isinstance(slots.constant_or(args[0], None), bool):
+            return self.unsupported(tx, "a call with these arguments")
+        _switch(tx, args[0].constant())
+        return ConstVar(None)
+
+
 def _switch(tx: Tracer, enabled: bool) -> None:
+    if tx.overrides.moded:
+        tx.overrides.ask(GradSwitchVar(SET_GRAD), [], [ConstVar(enabled)], {})
+        return
     if torch.is_grad_enabled() != enabled:
         SET_GRAD(enabled)
         tx.graph.effect(SET_GRAD, enabled)
@@ -267,6 +287,8 @@ class DeviceVar(ConstVar):
     __slots__ = ()
 
     def enter(self, tx: Tracer) -> Var:
+        if tx.overrides.modes:
+            tx.graph_break("unsupported-context-manager", f"{self.value!r} inside a mode of __torch_function__")
         tx.graph.enter_device(self.value)
         return ConstVar(None)
 

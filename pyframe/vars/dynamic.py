@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..core.expr import Expr, Number
 from ..core.guard import TensorMeta
@@ -138,7 +137,7 @@ def _known(values: Sequence[Any]) -> tuple[int | None, ...]:
 
 
 def _dynamic_dims(tx: Any, value: torch.Tensor, source: Source) -> dict[int, Mark]:
-    if isinstance(value, nn.Parameter) or isinstance(source, ConstSource) or not _can_vary(value):
+    if type(value) is not torch.Tensor or isinstance(source, ConstSource) or not _can_vary(value):
         return {}
     sizes = tuple(value.shape)
     dims: set[int] = set()

@@ -386,6 +386,14 @@ _PURE_CLASSES = {int, float, str, bytes}
 _PURE = {str.maketrans, bytes.maketrans}
 
 
+# Functions of torch with a model, of which no `__torch_function__` is told.
+NOT_OVERRIDDEN: set[Any] = set()
+
+
+def _of_torch(function: Any) -> bool:
+    return (getattr(function, "__module__", None) or "").startswith("torch") and function not in NOT_OVERRIDDEN
+
+
 class BuiltinVar(HeldVar):
     """A function written in C: a model from BUILTINS, else folded when pure, else a break."""
 
@@ -414,6 +422,8 @@ class BuiltinVar(HeldVar):
         except TypeError:  # a method of an unhashable object
             handler = None
         arity.check(tx, self.value, args, kwargs)
+        if handler is not None and _of_torch(self.value) and tx.overrides.concern(args, kwargs):
+            return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
         if handler is not None:
             return handler(tx, list(args), dict(kwargs))
         name = getattr(self.value, "__name__", "?")

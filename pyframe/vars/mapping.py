@@ -7,6 +7,8 @@ import types
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from ..core.source import Source
 from ..core.tracer import Tracer
 from . import dunder, slots
@@ -55,6 +57,9 @@ def check_keys(keys: Collection[Any]) -> None:
                 raise NotRebuilt("a key that the program's own code hashes", key.step, "unsupported-object")
 
 
+_BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
+
+
 def key_of(tx: Tracer, var: Var) -> Any:
     """The key under which `var` is stored; raises TypeError in the traced program if it is unhashable."""
     try:
@@ -64,7 +69,7 @@ def key_of(tx: Tracer, var: Var) -> Any:
             keys = tuple(key_of(tx, item) for item in var.items)
             steps = [key.step for key in keys if isinstance(key, ObjectKey) and key.step is not None]
             return ObjectKey(var, tx, hash(keys), max(steps, default=None))
-        if hasattr(var, "attrs") and var.python_type().__hash__ is not object.__hash__:
+        if hasattr(var, "attrs") and var.python_type().__hash__ not in _BY_IDENTITY:
             return ObjectKey(var, tx, slots.index(tx, hash_of(tx, var)), tx.steps)
         if slots.has_type(var, int, float, complex, str, bytes, frozenset, types.MethodType):
             var.unsupported(tx, "use as a key")

@@ -7,10 +7,11 @@ from typing import Any
 
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
-from .const import ConstVar
+from .const import BINARY, ConstVar
 
 _NUMBERS = (int, float, complex)
 _is_subclass = type.__dict__["__subclasscheck__"]
+_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # whatever a metaclass says
 _SWAPPED = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
 
 
@@ -32,7 +33,7 @@ def binary(tx: Tracer, op: str, left: Var, right: Var) -> Var:
     for attempt in ops:
         result = None
         reflects = not attempt.endswith("=") and (not _same_type(left, right))
-        first = reflects and _overrides(left, right)
+        first = reflects and _overrides(left, right) and _has_own(left, right, attempt)
         if first:
             result = right.binary(tx, attempt, left, True)
         if result is None:
@@ -77,6 +78,14 @@ def _overrides(left: Var, right: Var) -> bool:
         return False
     kind, base = right.python_type(), left.python_type()
     return kind is not base and derives(kind, base)
+
+
+def _has_own(left: Var, right: Var, op: str) -> bool:
+    """Whether the class of the right operand does not have the reflected method from that of the left one."""
+    name = f"__r{BINARY[op].__name__.rstrip('_')}__"
+    raw = [next((held[name] for held in map(_table, _mro(side.python_type())) if name in held), None)
+           for side in (left, right)]  # fmt: skip
+    return raw[0] is not raw[1]
 
 
 def identical(tx: Tracer, left: Var, right: Var) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import fx
 
 from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
+from . import dunder
 from .base import Var
 from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
 from .iterator import ItemsIteratorVar
@@ -59,6 +61,7 @@ METADATA_MUTATION = {
     "share_memory_", "pin_memory", "apply_", "map_", "register_post_accumulate_grad_hook", "untyped_storage", "storage",
 }  # fmt: skip
 
+_UNARY_METHODS = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
 _SCALARS = (int, float, complex, *NUMPY_NUMBERS)
 
@@ -79,9 +82,11 @@ def _moves_view(key: Var) -> bool:
 
 
 class TensorVar(Var):
-    """`fake` carries dtype, device, sizes and strides; `cls` is the Python class (Tensor or Parameter)."""
+    """`fake` carries dtype, device, sizes and strides; `cls` is the Python class (Tensor or Parameter).  `owner`: the
+    Var of an object of another class, which this is the tensor of.  What others may see or override
+    (`tx.overrides.concern`) goes through them first."""
 
-    __slots__ = ("cls", "fake", "grad", "node")
+    __slots__ = ("cls", "fake", "grad", "node", "owner")
 
     def __init__(
         self, node: fx.Node, fake: torch.Tensor, source: Source | None = None, cls: type | None = None
@@ -89,6 +94,7 @@ class TensorVar(Var):
         super().__init__(source)
         self.node, self.fake = node, fake
         self.grad: Var | None = None  # where the program has set it
+        self.owner: Var | None = None
         self.cls = torch.Tensor if cls is None or not issubclass(cls, torch.nn.Parameter) else cls
 
     def python_type(self) -> type:
@@ -99,6 +105,9 @@ class TensorVar(Var):
 
     # ---- attributes and methods ----
     def getattr_(self, tx: Tracer, name: str) -> Var:
+        if tx.overrides.moded and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
+            if name not in ("__class__", "__dict__"):
+                return tx.overrides.get_attribute(self, name)  # type: ignore[no-any-return]
         if name == "shape":
             return SizeVar([make(size) for size in self.fake.shape])
         if name in ("is_leaf", "grad_fn") and self.source is not None and self.fake.requires_grad:
@@ -143,11 +152,20 @@ class TensorVar(Var):
         return original.__dict__  # type: ignore[no-any-return]
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if tx.overrides.moded and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
+            tx.overrides.set_attribute(self, name, value)
+            return
         if name not in SETTERS or value is None:
             self.unsupported(tx, f"setting attribute {name!r}")
         SETTERS[name](tx, self, value)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if tx.overrides.concern([self, *args], kwargs):
+            return tx.overrides.method(name, [self, *args], kwargs)  # type: ignore[no-any-return]
+        return self.method(tx, name, args, kwargs)
+
+    def method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """`self.name(*args, **kwargs)`, which nobody overrides."""
         if name in TO_NUMBERS and (value := tx.graph.value_of(self)) is not None:
             return fold(tx, getattr(value, name), *(arg.constant() for arg in args))
         if name in MADE_NUMBERS and not args and tx.graph.makes_numbers:
@@ -194,9 +212,13 @@ class TensorVar(Var):
 
     # ---- slots ----
     def unary(self, tx: Tracer, op: str) -> Var:
+        if tx.overrides.moded:
+            return tx.overrides.method(_UNARY_METHODS[op], [self], {})  # type: ignore[no-any-return]
         return tx.graph.call(UNARY[op], [self], {})
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if tx.overrides.concern([self, other]):
+            return tx.overrides.operator(dunder.name_of(op, reflected), [self, other])  # type: ignore[no-any-return]
         if not _operand(other):
             return None
         if op in INPLACE:
@@ -204,9 +226,13 @@ class TensorVar(Var):
         return tx.graph.call(BINARY[op], [other, self] if reflected else [self, other], {})
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if tx.overrides.concern([self, other]):
+            return tx.overrides.operator(dunder.comparison(op), [self, other])  # type: ignore[no-any-return]
         return tx.graph.call(COMPARE[op], [self, other], {}) if _operand(other) else None
 
     def truth(self, tx: Tracer) -> bool:
+        if tx.overrides.moded:
+            return bool(tx.overrides.method("__bool__", [self], {}).truth(tx))
         if isinstance(count := self.fake.numel(), int) and count != 1:
             tx.graph_break("exception-in-traced-code", "the truth of a tensor that does not have exactly one element")
         value = tx.graph.value_of(self, reads=True)
@@ -215,11 +241,15 @@ class TensorVar(Var):
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
 
     def length(self, tx: Tracer) -> Var:
+        if tx.overrides.moded:
+            return tx.overrides.method("__len__", [self], {})  # type: ignore[no-any-return]
         if self.fake.dim() == 0:
             tx.raise_(TypeError, "len() of a 0-d tensor")
         return make(self.fake.shape[0])
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
+        if tx.overrides.concern([self, key]):
+            return tx.overrides.method("__getitem__", [self, key], {})  # type: ignore[no-any-return]
         keys = key.items if isinstance(key, TupleVar) else [key]
         if any(map(is_unbacked, keys)) and all(map(_moves_view, keys)):
             return self._viewed(tx, keys)
@@ -246,12 +276,19 @@ class TensorVar(Var):
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
         if value is None:
             tx.raise_(TypeError, "cannot delete tensor elements")
+        if tx.overrides.concern([self, key, value]):
+            tx.overrides.method("__setitem__", [self, key, value], {})
+            return
         tx.graph.call(operator.setitem, [self, key, value], {})
 
     def contains(self, tx: Tracer, item: Var) -> bool:
+        if tx.overrides.concern([self, item]):
+            return bool(tx.overrides.method("__contains__", [self, item], {}).truth(tx))
         return bool(tx.graph_break("data-dependent-branch", f"`in` on {self.describe()}"))
 
     def unpack(self, tx: Tracer) -> list[Var]:
+        if tx.overrides.moded:
+            return tx.overrides.method("__iter__", [self], {}).unpack(tx)  # type: ignore[no-any-return]
         if self.fake.dim() == 0:
             tx.raise_(TypeError, "iteration over a 0-d tensor")
         parts = tx.graph.call_method("unbind", [self], {})

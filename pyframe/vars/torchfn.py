@@ -17,7 +17,9 @@ from . import settings
 from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, fold, make
 from .context import EXIT_ATTENTION
+from .function import BUILTINS
 from .nparray import from_array
+from .overrides import OPERATORS, leaves_of
 from .sequence import SequenceVar, SizeVar
 from .tensor import TensorVar
 from .unbacked import check
@@ -32,8 +34,7 @@ FOLD = {
     torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.promote_types, torch.can_cast,
     torch.broadcast_shapes, torch.device, torch.cuda.is_available, torch.get_default_device, torch.get_autocast_dtype,
     torch.are_deterministic_algorithms_enabled, torch._C._get_tracing_state, torch._C._is_tracing,
-    torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
-    torch.overrides.has_torch_function_variadic, torch.jit.is_scripting, torch.jit.is_tracing,
+    torch.jit.is_scripting, torch.jit.is_tracing,
     torch.get_num_threads, torch.is_deterministic_algorithms_warn_only_enabled, torch.compiler.is_exporting,
 }  # fmt: skip
 # Classes whose instances are constants.
@@ -42,6 +43,7 @@ CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_typ
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling}
 # Those with models in `control_flow` and `context`.
 MODELLED = {torch.cond, torch.while_loop, torch._C._set_grad_enabled}
+_OVERRIDABLE = (torch._C._nn, torch._C._linalg, torch._C._fft, torch._C._special)
 IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()  # allow_in_graph
 ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
 MAKES_SIZES = (torch.nonzero, torch.unique, torch.masked_select)
@@ -51,6 +53,7 @@ BREAKS: dict[Callable[..., Any], str] = {
     torch.compiler.graph_break if hasattr(torch.compiler, "graph_break") else torch.compiler.reset: "explicit-break",
     **dict.fromkeys(MAKES_SIZES, "data-dependent-shape"),
     **dict.fromkeys(MAKES_QUANTIZED, "unsupported-torch-op"),
+    torch._C._skip_one_hop_torch_function: "unsupported-object",
     torch.save: "builtin-side-effect",
     torch.load: "builtin-side-effect",
 }
@@ -64,7 +67,7 @@ _MODE_SETTERS = (
 
 def is_torch_function(value: Any) -> bool:
     """Whether a callable becomes a graph node (or has a model here) rather than being traced through."""
-    if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+    if isinstance(value, OPERATORS):
         return True
     known = isinstance(value, types.FunctionType | types.BuiltinFunctionType | type)  # others may hash by user code
     if known and (
@@ -82,6 +85,14 @@ def is_torch_function(value: Any) -> bool:
     return module in GRAPH_MODULES and isinstance(
         value, types.FunctionType | types.BuiltinFunctionType | types.BuiltinMethodType
     )
+
+
+def _is_overridable(value: Any) -> bool:
+    """Whether overrides are asked before a function of torch written in C runs."""
+    if isinstance(value, OPERATORS):
+        return True
+    name = getattr(value, "__name__", "")
+    return getattr(value, "__self__", None) in _OVERRIDABLE or getattr(torch._C._VariableFunctions, name, None) is value
 
 
 def _any_requires_grad(args: Sequence[Var]) -> bool:
@@ -108,6 +119,34 @@ class TorchFunctionVar(HeldVar):
             return tx.raise_(AttributeError, *error.args)
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return self.call_keywords(tx, args, kwargs, bool(kwargs))
+
+    def call_keywords(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], told: bool = True) -> Var:
+        """`self(*args, **kwargs)`: a function in C is given the keywords even where there are none, and so are those
+        that override it (`told`)."""
+        if (model := BUILTINS.get(self.value)) is not None:
+            return model(tx, list(args), dict(kwargs))
+        if not tx.overrides.concern(args, kwargs):
+            return self._run(tx, args, kwargs)
+
+        def run(args: list[Var], kwargs: dict[str, Var]) -> Var:
+            return self._run(tx, args, kwargs)
+
+        value = self.value
+        if value in FOLD or value in COMPILING or value in CHECKS or value in BREAKS and value not in MAKES_SIZES:
+            seen = _is_overridable(value)
+        elif isinstance(value, types.FunctionType):
+            if value in IN_GRAPH:
+                tx.graph_break("unsupported-object", f"{self.describe()}, allowed in the graph, might be overridden")
+            if value not in ON_FAKE and tx.overrides.seen(leaves_of((*args, *kwargs.values()))):
+                return tx.inline(value, args, kwargs)
+            seen = False
+        else:
+            seen = _is_overridable(value)
+        return tx.overrides.call(self, args, kwargs, run, told) if seen else tx.overrides.plainly(run, args, kwargs)
+
+    def _run(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """A call that nobody overrides."""
         value = self.value
         shared = from_array(value, args, kwargs)
         if shared is not None:
@@ -131,15 +170,13 @@ class TorchFunctionVar(HeldVar):
                 return ConstVar(isinstance(args[0], TensorVar))
             if value is not torch.is_nonzero:
                 return make(value(args[0].fake))
-        if value in FOLD or value in (torch.overrides.has_torch_function_variadic,):
+        if value in FOLD:
             if any(isinstance(a, TensorVar) for a in args):
                 return ConstVar(False)
             try:
                 return make(value(*[a.constant() for a in args], **{k: v.constant() for k, v in kwargs.items()}))
             except NotConstant:
-                return ConstVar(False) if "has_torch_function" in getattr(value, "__name__", "") else self.unsupported(
-                    tx, "a call with values known only at run time"
-                )
+                return self.unsupported(tx, "a call with values known only at run time")
         result = tx.graph.call(value, args, kwargs)
         if isinstance(result, ConstVar) and result.value is not None:
             self._guard_setting(tx, args, kwargs, result.value)
@@ -177,6 +214,8 @@ def make_constant(cls: type) -> Callable[[Tracer, list[Var], dict[str, Var]], Va
             values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
         except NotConstant as unknown:
             return tx.graph_break("unsupported-object", f"torch.{cls.__name__} of {unknown}")
+        if cls is torch.device and tx.overrides.moded:
+            return tx.overrides.ask(make(cls), [], args, kwargs)  # type: ignore[no-any-return]
         return fold(tx, cls, *values, **named)
 
     return made

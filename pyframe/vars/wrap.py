@@ -55,6 +55,8 @@ from .nparray import wrap_numpy
 from .numpyfn import NUMPY_FUNCTIONS, NUMPY_NUMBERS, wrap_function
 from .numpyfn import wrap_number as wrap_numpy_number
 from .opaque import OpaqueVar
+from .override_models import MODELS as OVERRIDE_MODELS
+from .overrides import DescriptorVar
 from .pure import PATTERNS, wrap_decimal, wrap_pattern
 from .pymodule import PyModuleVar
 from .ranges import RangeVar
@@ -63,6 +65,7 @@ from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
 from .tensor_copy import MODELS as COPY_MODELS
 from .tensor_state import MODELS as STATE_MODELS
+from .tensor_subclass import is_traced, of_input
 from .torch_rng import MODELS as TORCH_RNG_MODELS
 from .torch_rng import wrap_generator
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
@@ -74,7 +77,7 @@ from .weak import WeakRefVar
 
 for _models in (
     CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS, DERIVATIVE_MODELS, CONTROL_FLOW_MODELS, WATCHER_MODELS,
-    STATE_MODELS, COPY_MODELS, HOOK_MODELS, TORCH_RNG_MODELS,
+    STATE_MODELS, COPY_MODELS, HOOK_MODELS, TORCH_RNG_MODELS, OVERRIDE_MODELS,
 ):  # fmt: skip
     BUILTINS.update(_models)
 BUILTINS[torch.Size] = make_size
@@ -87,7 +90,8 @@ IDENTITY_TYPES = (
 # Keys that are constants: known by value, or by identity.
 KNOWN_KEYS = (
     *EQUAL_TYPES, type(None), enum.Enum, torch.dtype, *CONSTANT_CLASSES, type, types.FunctionType, types.ModuleType,
-    types.BuiltinFunctionType, *TYPE_FORMS,
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+    types.GetSetDescriptorType, *TYPE_FORMS,
 )  # fmt: skip
 
 
@@ -150,14 +154,16 @@ def _opaque(tx: Any, value: Any, source: Source | None) -> Var:
 
 
 def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
-    if type(value) not in (torch.Tensor, nn.Parameter, nn.Buffer):
+    plain = type(value) in (torch.Tensor, nn.Parameter, nn.Buffer)
+    if not plain and not is_traced(type(value)):
         return _opaque(tx, value, source)
     if source is None:
         source = ConstSource.of(value, "<tensor constant>")
     base = value._base if value._is_view() else None
     if any(t.layout != torch.strided or t.is_quantized or t.is_nested for t in (value, base) if t is not None):
         return _opaque(tx, value, source)
-    return wrap_tensor(tx, value, source)
+    tensor = wrap_tensor(tx, value, source)
+    return tensor if plain else of_input(tensor, value, source)
 
 
 def _list(tx: Any, value: Any, source: Source | None) -> Var:
@@ -362,6 +368,9 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
     if is_torch_function(value):
         tx.guard(source, "ID", value)
         return TorchFunctionVar(value, source)
+    if isinstance(value, types.GetSetDescriptorType) and value.__objclass__ is torch._C.TensorBase:
+        tx.guard(source, "ID", value)
+        return DescriptorVar(value, source)
     owner = value.__self__ if isinstance(value, types.BuiltinMethodType) else None
     if owner is not None and not isinstance(owner, types.ModuleType | type):
         # `items.append`: a new object at each attribute read, so known by what it is bound to
