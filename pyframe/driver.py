@@ -190,8 +190,10 @@ class FrameCompiler:
         return frame is not None
 
     def skips(self, func: types.FunctionType) -> bool:
-        """Whether frames of this function are never captured on their own."""
-        return func.__code__ not in self.always and skipped_file(_file_of(func))
+        """Whether frames of this function are never captured on their own: those of files that are left out, and
+        overrides of torch's functions, which are told of another function in each call."""
+        overrides = func.__code__.co_name == "__torch_function__"
+        return func.__code__ not in self.always and (overrides or skipped_file(_file_of(func)))
 
     def _allowed(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
         """Whether the stance lets this call be captured.  What a whole graph is left to by an exception is not."""
