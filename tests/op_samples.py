@@ -115,6 +115,14 @@ CASES = {
     "max_pool_odd": (lambda a: (F.max_pool2d(a, (2, 3), 2, ceil_mode=True), F.max_pool2d(a[0], 2, 1, 0, 2)), f32(1, 2, 7, 8)),
     "avg_pool": (lambda a: (F.avg_pool2d(a, 3, 2, 1), F.avg_pool2d(a + 1, 2, divisor_override=3)), f32(2, 3, 7, 6)),
     "global_pool": (lambda a: (F.adaptive_avg_pool2d(a, 1), a.mean((2, 3))), f32(2, 3, 5, 4)),
+    "sign_of_odd_numbers": (lambda a: (a.sign(), 1 / a.sign()), torch.tensor([float("nan"), -0.0, 0.0, -2.0, 3.0] * 2)),
+    "numbers_that_wrap": (
+        lambda a: (a > -3, a.clamp(-3, 3), a.clamp_max(-5), a // -1, a.fmod(-3), torch.where(a > 0, a, -1) > 1,
+                   torch.full_like(a, -1) // 2, torch.add(a, a, alpha=-1) > 3),
+        torch.tensor([0, 1, 5, 200, 255] * 4, dtype=torch.uint8)),
+    "copy_of_columns": (lambda a: aten.copy(a.t()[1], a.t()[0]) + 1, f32(4, 5)),
+    "copy_converts": (lambda a: aten.copy(a.long(), a[:1]) + 1, f32(4, 5) * 9),
+    "empty_reshaped": (lambda a, b: ((a + 1).flatten(1).softmax(-1), (b + 1).reshape(4, 0).sum(1)), f32(0, 4, 5), f32(4, 0, 5)),
     "empty": (lambda a: (a + 1, a.sum(0), a.sum()), f32(0, 3)),
     "zero_dim": (lambda a: (a + 1, a.sum(), a.reshape(1, 1) * 2), f32(())),
 }

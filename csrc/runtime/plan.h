@@ -62,6 +62,7 @@ typedef struct step {
     double beta, alpha;
     Py_ssize_t n_bufs, n_outs, n_ints;
     int32_t *bufs, *outs;
+    shape *results;    /* EXTERN: what each of `outs` must be like, ndim -1 where that does not matter; or NULL */
     int64_t *ints;
 } step;
 

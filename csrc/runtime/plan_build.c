@@ -199,6 +199,32 @@ plan_traverse_operand(const operand *op, visitproc visit, void *arg)
     return 0;
 }
 
+/* What the results of an operator must be like; () where that does not matter. */
+static int
+fill_results(step *out, PyObject *results)
+{
+    if (results == NULL || PyTuple_GET_SIZE(results) == 0) {
+        return results == NULL ? -1 : 0;
+    }
+    if (PyTuple_GET_SIZE(results) != out->n_outs) {
+        PyErr_SetString(PyExc_ValueError, "plan: as many results as outs are needed");
+        return -1;
+    }
+    out->results = zeroed(out->n_outs, sizeof *out->results);
+    for (Py_ssize_t i = 0; out->results != NULL && i < out->n_outs; i++) {
+        PyObject *result = tuple_at(results, i);
+        if (result == NULL) {
+            return -1;
+        }
+        if (PyTuple_GET_SIZE(result) == 0) {
+            out->results[i].ndim = -1;
+        } else if (fill_shape(&out->results[i], result, 0) < 0) {
+            return -1;
+        }
+    }
+    return out->results == NULL ? -1 : 0;
+}
+
 static int
 fill_extern(const plan_object *plan, step *out, PyObject *tuple)
 {
@@ -216,7 +242,7 @@ fill_extern(const plan_object *plan, step *out, PyObject *tuple)
         PyErr_SetString(PyExc_ValueError, "plan: more keywords than operands");
         return -1;
     }
-    return 0;
+    return fill_results(out, tuple_at(tuple, 5));
 }
 
 static int
@@ -451,6 +477,10 @@ plan_clear(plan_object *plan)
         Py_CLEAR(s->keywords);
         clear_operand(&s->operands);
         PyMem_Free(s->shape.dims);
+        for (Py_ssize_t k = 0; s->results != NULL && k < s->n_outs; k++) {
+            PyMem_Free(s->results[k].dims);
+        }
+        PyMem_Free(s->results);
         PyMem_Free(s->bufs);
         PyMem_Free(s->outs);
         PyMem_Free(s->ints);

@@ -215,6 +215,50 @@ call_extern(run *r, const step *s)
     return result;
 }
 
+/* A copy with the strides that what reads it expects. A new reference. */
+static PyObject *
+restrided(PyObject *tensor, const shape *expected, const tensor_view *view)
+{
+    PyObject *copy = tv_empty_strided(expected->ndim, expected->dims, expected->dims + expected->ndim, view->dtype,
+                                      view->device_type, view->device_index);
+    PyObject *done = copy == NULL ? NULL : PyObject_CallMethod(copy, "copy_", "O", tensor);
+    Py_XDECREF(copy);
+    return done;
+}
+
+/* Takes over the reference to a result of an operator. What fake tensors say of strides is not always true. */
+static int
+set_result(run *r, const step *s, Py_ssize_t i, PyObject *tensor)
+{
+    const shape *expected = s->results == NULL || s->results[i].ndim < 0 ? NULL : &s->results[i];
+    tensor_view view;
+    if (expected == NULL) {
+        return set_tensor(r, s->outs[i], tensor);
+    }
+    if (tv_read(tensor, &view) < 0) {
+        Py_DECREF(tensor);
+        return -1;
+    }
+    int same = view.ndim == expected->ndim && view.dtype == expected->dtype, strides = 1;
+    for (int64_t d = 0; d < expected->ndim && same; d++) {
+        same = view.sizes[d] == expected->dims[d];
+        strides = strides && (view.sizes[d] == 1 || view.strides[d] == expected->dims[view.ndim + d]);
+    }
+    if (!same) {
+        PyErr_Format(PyExc_RuntimeError, "plan: %R returned a tensor of another size or dtype than its fake tensors "
+                     "promised", s->callee);
+        Py_DECREF(tensor);
+        return -1;
+    }
+    if (!strides && expected->numel > 0) {
+        Py_SETREF(tensor, restrided(tensor, expected, &view));
+        return set_tensor(r, s->outs[i], tensor);
+    }
+    Py_XSETREF(r->buffers[s->outs[i]].tensor, tensor);
+    r->buffers[s->outs[i]].data = view.data;
+    return 0;
+}
+
 static int
 run_extern(run *r, const step *s)
 {
@@ -225,7 +269,7 @@ run_extern(run *r, const step *s)
     }
     if (s->n_outs == 1 && !PyTuple_Check(result) && !PyList_Check(result)) {
         if (s->outs[0] >= 0) {
-            return set_tensor(r, s->outs[0], result);
+            return set_result(r, s, 0, result);
         }
     } else if (s->n_outs > 0) {
         PyObject *items = PySequence_Fast(result, "plan: an operator returned something else than its results");
@@ -233,7 +277,7 @@ run_extern(run *r, const step *s)
         for (Py_ssize_t i = 0; i < s->n_outs && !failed; i++) {
             PyObject *item = PySequence_Fast_GET_ITEM(items, i);
             if (s->outs[i] >= 0 && item != Py_None) { /* a result that was not asked for: nobody reads it */
-                failed = set_tensor(r, s->outs[i], Py_NewRef(item)) < 0;
+                failed = set_result(r, s, i, Py_NewRef(item)) < 0;
             }
         }
         if (failed && !PyErr_Occurred()) {

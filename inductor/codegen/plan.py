@@ -23,6 +23,7 @@ from ..runtime.plan_spec import (
     KernelCall,
     OutputRef,
     PlanSpec,
+    ResultSpec,
     Slot,
     Step,
     dtype_of,
@@ -221,7 +222,15 @@ class _Planner:
         if call.makes:
             self.steps.append(Extern(INTO_MEMORY[str(kernel.target)], args, kwargs, outs, ("out",)))
         else:
-            self.steps.append(Extern(str(kernel.target), args, kwargs, outs))
+            results = tuple(map(self._result, kernel.outputs))
+            self.steps.append(Extern(str(kernel.target), args, kwargs, outs, results=results))
+
+    @staticmethod
+    def _result(out: Buffer | None) -> ResultSpec | None:
+        # numbers in tensors are looked at by operators alone, and some are on the CPU whatever fake tensors say
+        if out is None or not out.layout.size:
+            return None
+        return ResultSpec(dtype_text(out.dtype), out.layout.size, out.layout.stride)
 
     @staticmethod
     def _ints(call: _Call) -> tuple[Any, ...]:

@@ -27,10 +27,27 @@ def used_results(node: fx.Node) -> set[Any]:
     return {user.args[1] for user in node.users if user.users}
 
 
+def wrapped(x: Any, dtype: torch.dtype) -> Any:
+    """An int as a tensor of an integer dtype would hold it: -3 is 253 as uint8."""
+    if type(x) is not int or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return x
+    limits = torch.iinfo(dtype)
+    return (x - limits.min) % (1 << limits.bits) + limits.min
+
+
+def overflows(x: Any, dtype: torch.dtype) -> bool:
+    """Whether operators that convert numbers with a check refuse this one: 300 as uint8, but not -3."""
+    if type(x) is not int or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return False
+    limits = torch.iinfo(dtype)
+    return x > limits.max or x < (limits.min or -limits.max)
+
+
 def operand(x: Any, dtype: torch.dtype, rank: int) -> InnerFn:
     """The element of `x`, a tensor broadcast to `rank` dimensions or a Python number, as `dtype`."""
     if not is_value(x):
-        return lambda index: ops.constant(x, dtype)
+        number = wrapped(x, dtype)
+        return lambda index: ops.constant(number, dtype)
     sizes = tuple(x.size)
 
     def load(index: tuple[Index, ...]) -> Any:

@@ -12,7 +12,7 @@ from ..ir.nodes import Lazy, TensorValue, compute_dtype
 from ..ir.real import Real
 from ..ir.size import Size
 from ..ir.symbolic import Index
-from .common import pointwise
+from .common import overflows, pointwise, wrapped
 from .registry import Unlowered, lowering
 
 
@@ -27,10 +27,11 @@ def _indexed(graph: Any, fn: Callable[[tuple[Index, ...]], Any]) -> Lazy:
 
 
 def _filled(graph: Any, value: Any) -> Lazy:
-    if not isinstance(value, int | float | Size | Real):
+    if not isinstance(value, int | float | Size | Real) or overflows(value, graph.val.dtype):
         raise Unlowered
     dtype = compute_dtype(graph.val.dtype)
-    return _indexed(graph, lambda index: ops.constant(value, dtype))
+    number = wrapped(value, dtype)
+    return _indexed(graph, lambda index: ops.constant(number, dtype))
 
 
 @lowering("full", "full_like", "new_full")

@@ -12,7 +12,7 @@ from ..ir.handler import ops
 from ..ir.nodes import Lazy, TensorValue, compute_dtype
 from ..ir.real import Real
 from ..ir.size import Size
-from .common import is_value, pointwise
+from .common import is_value, overflows, pointwise, wrapped
 from .registry import Unlowered, lowering
 
 # operators that are one op of the loop IR; `work` is a rough price in additions
@@ -118,29 +118,31 @@ def _compare(graph: Any, name: str, a: Any, b: Any) -> TensorValue:
 _register_tables()
 
 
-def _scaled(value: Any, alpha: Any) -> Callable[[Any, torch.dtype], Any]:
-    return lambda x, dtype: x if alpha == 1 else ops.mul(x, ops.constant(alpha, dtype))
+def _scaled(graph: Any, alpha: Any) -> Callable[[Any, torch.dtype], Any]:
+    if overflows(alpha, graph.val.dtype):
+        raise Unlowered  # ATen says why
+    return lambda x, dtype: x if alpha == 1 else ops.mul(x, ops.constant(wrapped(alpha, dtype), dtype))
 
 
 @lowering("add")
 def add(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
     """a + alpha * b"""
     name, dtype = _bool_form(graph, "add"), compute_dtype(graph.val.dtype)
-    scale = _scaled(b, alpha)
+    scale = _scaled(graph, alpha)
     return elementwise(graph, lambda x, y: getattr(ops, name)(x, scale(y, dtype)), a, b)
 
 
 @lowering("sub")
 def sub(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
     """a - alpha * b"""
-    dtype, scale = compute_dtype(graph.val.dtype), _scaled(b, alpha)
+    dtype, scale = compute_dtype(graph.val.dtype), _scaled(graph, alpha)
     return elementwise(graph, lambda x, y: ops.sub(x, scale(y, dtype)), a, b)
 
 
 @lowering("rsub")
 def rsub(graph: Any, a: Any, b: Any, alpha: Any = 1) -> TensorValue:
     """b - alpha * a"""
-    dtype, scale = compute_dtype(graph.val.dtype), _scaled(a, alpha)
+    dtype, scale = compute_dtype(graph.val.dtype), _scaled(graph, alpha)
     return elementwise(graph, lambda x, y: ops.sub(y, scale(x, dtype)), a, b)
 
 
@@ -257,6 +259,8 @@ def where(graph: Any, mask: Any, a: Any = None, b: Any = None) -> TensorValue:
 @lowering("masked_fill")
 def masked_fill(graph: Any, x: TensorValue, mask: TensorValue, value: Any) -> TensorValue:
     """value where mask, else x"""
+    if overflows(value, graph.val.dtype):
+        raise Unlowered  # ATen says why
     dtype = compute_dtype(graph.val.dtype)
     return pointwise(ops.where, (mask, value, x), dtype, graph.val, compute_of=(torch.bool, dtype, dtype))
 
@@ -265,6 +269,8 @@ def masked_fill(graph: Any, x: TensorValue, mask: TensorValue, value: Any) -> Te
 def clamp(graph: Any, x: TensorValue, min: Any = None, max: Any = None) -> TensorValue:
     """x limited to min .. max"""
     bounds = [b for b in (min, max) if b is not None]
+    if any(overflows(b, graph.val.dtype) for b in bounds):
+        raise Unlowered  # ATen says why
 
     def fn(v: Any, *given: Any) -> Any:
         rest = list(given)
@@ -299,6 +305,14 @@ def to_copy(graph: Any, x: TensorValue, **kwargs: Any) -> TensorValue:
 def clone(graph: Any, x: TensorValue, *, memory_format: Any = None) -> TensorValue:
     """A copy of x"""
     return elementwise(graph, lambda v: v, x, work=0)
+
+
+@lowering("copy")
+def copy(graph: Any, x: TensorValue, source: TensorValue, non_blocking: bool = False) -> TensorValue:
+    """`source` in x's size and dtype"""
+    if source.device != x.device or source.dtype.is_complex != x.dtype.is_complex:
+        raise Unlowered
+    return elementwise(graph, lambda v: v, source, work=0)
 
 
 class _In:

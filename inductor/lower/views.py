@@ -55,8 +55,11 @@ def reshaped(x: TensorValue, new: tuple[int, ...]) -> TensorValue:
     if old == new:
         return x
     old_strides, new_strides = contiguous_strides(old), contiguous_strides(new)
+    empty = any(n == 0 for n in old)  # has no element to find
 
     def reindex(index: tuple[Index, ...]) -> list[Index]:
+        if empty:
+            return [0] * len(old)
         flat: Index = 0
         for i, s in zip(index, new_strides):
             flat = flat + i * s

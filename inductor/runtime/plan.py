@@ -23,6 +23,7 @@ from .plan_spec import (
     Launch,
     OutputRef,
     PlanSpec,
+    ResultSpec,
     Slot,
     Status,
     Step,
@@ -212,7 +213,14 @@ def _encode_extern(step: Extern, products: bool) -> tuple[Any, ...]:
     operands = (_LIST, tuple(_operand(arg) for arg in (*step.args, *(value for _, value in named))))
     # the builtin behind the overload: no Python frame between two steps
     call = overload(step.target)._op
-    return (EXTERN, call, operands, tuple(name for name, _ in named), () if step.out else tuple(step.outs))
+    outs, results = ((), ()) if step.out else (tuple(step.outs), tuple(map(_encode_result, step.results)))
+    return (EXTERN, call, operands, tuple(name for name, _ in named), outs, results)
+
+
+def _encode_result(result: ResultSpec | None) -> tuple[Any, ...]:
+    if result is None or result.dtype not in _DTYPE_CODES:
+        return ()
+    return _shape(result.dtype, result.size, result.stride)
 
 
 _BUF, _VALUE, _LIST = range(3)

@@ -92,6 +92,15 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class ResultSpec:
+    """The result of an Extern as what reads it expects it."""
+
+    dtype: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class BufRef:
     """Stands for buffer `buf` among the arguments of an Extern; also inside lists and tuples."""
 
@@ -104,7 +113,9 @@ class Extern:
 
     Without `out` the results become new buffers `outs`. With `out` ("aten.addmm.out"'s overload name is in `target`)
     the results are written into the existing buffers `outs`, passed as keyword arguments `out` names in order.
-    An out of -1 is a result that nobody reads. `kwargs` is a tuple of pairs.
+    An out of -1 is a result that nobody reads. `kwargs` is a tuple of pairs. `results` says for each of `outs` what it
+    must be like, or None where that does not matter: a result with other strides is copied, one of another size or
+    dtype is a RuntimeError. Empty: nothing is checked.
     """
 
     target: str
@@ -112,6 +123,7 @@ class Extern:
     kwargs: tuple[tuple[str, Any], ...]
     outs: tuple[int, ...]
     out: tuple[str, ...] = ()
+    results: tuple[ResultSpec | None, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from inductor.runtime.plan_spec import (
     KernelCall,
     OutputRef,
     PlanSpec,
+    ResultSpec,
     Slot,
     View,
 )
@@ -86,6 +87,28 @@ def test_arena_slots_meet_externs_and_views(kernels, python):
         torch.testing.assert_close(b, (a @ t)[2:])
         torch.testing.assert_close((values, indices), tuple(b.topk(2)))
         assert three == 3
+
+
+@BOTH
+def test_results_of_operators_have_the_strides_that_were_promised(kernels, python):
+    x = torch.randn(3, 4)
+    for expected in (ResultSpec("float32", (3, 4), (1, 3)), ResultSpec("float32", (3, 4), (4, 1))):
+        step = Extern("aten.sin.default", (BufRef(0),), (), (1,), results=(expected,))
+        (out,) = make_plan(spec_of([x], [step], [OutputRef("buf", 1)]), kernels, python=python)(x)
+        assert out.stride() == expected.stride and torch.equal(out, x.sin())
+    both = (None, ResultSpec("int64", (3, 2), (1, 3)))
+    step = Extern("aten.topk.default", (BufRef(0), 2), (), (1, 2), results=both)
+    values, at = make_plan(spec_of([x], [step], [OutputRef("buf", 1), OutputRef("buf", 2)]), kernels, python=python)(x)
+    assert (values.stride(), at.stride()) == ((2, 1), (1, 3)) and torch.equal(at, x.topk(2)[1])
+
+
+@BOTH
+def test_result_of_another_size_or_dtype_than_promised_is_an_error(kernels, python):
+    x = torch.randn(3, 4)
+    for wrong in (ResultSpec("float32", (4, 3), (3, 1)), ResultSpec("float64", (3, 4), (4, 1))):
+        step = Extern("aten.sin.default", (BufRef(0),), (), (1,), results=(wrong,))
+        with pytest.raises(RuntimeError, match="another size or dtype"):
+            make_plan(spec_of([x], [step], [OutputRef("buf", 1)]), kernels, python=python)(x)
 
 
 @BOTH

@@ -357,7 +357,7 @@ template <class T> INL T sigmoid_(T x) { return 1 / (1 + exp_(-x)); }
 template <class T> INL T relu_(T x) { return max_(x, T{}); }
 template <class T> INL auto isnan_(T x) { return ne(x, x); }
 template <class T> INL auto isinf_(T x) { return eq(abs_(x), T{} + __builtin_inff()); }
-template <class T> INL T sign_(T x) { return sel(gt(x, T{}), T{} + 1, sel(lt(x, T{}), T{} - 1, x)); }
+template <class T> INL T sign_(T x) { return sel(gt(x, T{}), T{} + 1, sel(lt(x, T{}), T{} - 1, T{})); }
 // Integer division: C truncates; floor and Python's modulus are built on it. Lane by lane: no vector divide exists.
 #define IDIV(V, T) \
   INL V truncdiv(V a, V b) { V r; LANES(k) r[k] = b[k] ? (b[k] == -1 ? (T)(0 - a[k]) : a[k] / b[k]) : 0; return r; }

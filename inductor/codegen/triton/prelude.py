@@ -126,8 +126,8 @@ def online_close(top, total):
 
 @triton.jit
 def sign(x):
-    """-1, 0 or 1; zeros keep their sign and NaN stays."""
-    return tl.where(x > 0, 1, tl.where(x < 0, -1, x))
+    """-1, 0 or 1; 0 of NaN too."""
+    return tl.where(x > 0, 1, tl.where(x < 0, -1, 0)).to(x.dtype)
 
 
 @triton.jit
