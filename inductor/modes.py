@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -55,13 +55,20 @@ AS_RECORDED = {
 }
 
 
-def left_as_found(run: Callable[..., Any], autocast_devices: frozenset[str]) -> Callable[..., Any]:
+# How a setting of the process is read, and written with what was read.
+Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
+
+
+def left_as_found(
+    run: Callable[..., Any], autocast_devices: frozenset[str], settings: Sequence[Setting]
+) -> Callable[..., Any]:
     """`run`; what it entered and did not leave when it raises is undone."""
 
     @functools.wraps(run)
     def call(*args: Any, **kwargs: Any) -> Any:
         depth, grad = len(_entered.modes), torch.is_grad_enabled()
         casts = _Autocast(autocast_devices) if autocast_devices else None
+        found = [(write, read()) for read, write in settings]
         try:
             return run(*args, **kwargs)
         except BaseException:
@@ -71,6 +78,8 @@ def left_as_found(run: Callable[..., Any], autocast_devices: frozenset[str]) -> 
             SET_GRAD(grad)
             if casts is not None:
                 casts.restore()
+            for write, value in reversed(found):
+                write(value)
             raise
 
     return call
@@ -100,20 +109,25 @@ def _autocast_nesting() -> int:
 
 
 class ModeModule(fx.GraphModule):
-    """A graph that switches modes: where it raises, they are left as it found them."""
+    """A graph that switches modes: where it raises, they are left as it found them, and so are `settings`."""
+
+    settings: Sequence[Setting] = ()
 
     def recompile(self) -> Any:
         code = super().recompile()
         cls: Any = type(self)
         devices = frozenset(node.args[0] for node in self.graph.nodes if node.target is ENTER_AUTOCAST)
-        cls.forward = left_as_found(cls.forward, devices)
+        cls.forward = left_as_found(cls.forward, devices, self.settings)
         return code
 
 
-def graph_module(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
-    """The GraphModule of a graph: where it switches modes, one that leaves them as it found them."""
-    switches = any(_switches_mode(node.target) for node in graph.nodes)
-    return (ModeModule if switches else fx.GraphModule)(root, graph)
+def graph_module(root: torch.nn.Module, graph: fx.Graph, settings: Sequence[Setting] = ()) -> fx.GraphModule:
+    """The GraphModule of a graph: where it switches modes, one that leaves them as it found them.
+
+    `settings`: those that the graph writes and that have at its end the value of its start."""
+    if not settings and not any(_switches_mode(node.target) for node in graph.nodes):
+        return fx.GraphModule(root, graph)
+    return type("ModeModule", (ModeModule,), {"settings": settings})(root, graph)
 
 
 def _switches_mode(target: Any) -> bool:

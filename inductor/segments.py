@@ -130,7 +130,7 @@ class _Cutter:
                 self._copy(node)
             else:
                 self.open[node] = None
-        return graph_module(self.root, self.graph)
+        return graph_module(self.root, self.graph, getattr(self.gm, "settings", ()))
 
     def _runs_outside(self, node: fx.Node) -> bool:
         """Whether a node is no part of a compiled piece."""

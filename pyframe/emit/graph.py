@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
-from inductor.modes import graph_module
+from inductor.modes import Setting, graph_module
 
 from .. import config
 from ..core import symbolic
@@ -35,6 +35,7 @@ from ..vars.mapping import DictVar
 from ..vars.namedtuple import NamedTupleVar
 from ..vars.numpyfn import NumpyNumberVar
 from ..vars.sequence import ListVar, SliceVar, TupleVar
+from ..vars.settings import as_found
 from ..vars.symint import SYMBOLIC_OPS, NumberVar
 from ..vars.tensor import TAKES_FLOATS, TensorVar
 from .known import value_of
@@ -76,6 +77,7 @@ class GraphBuilder:
         self._modes: list[Any] = []
         self.restores: list[Callable[[], Any]] = []  # what puts settings back that the trace has switched
         self.written: dict[str, Any] = {}  # the settings that the program wrote, see `vars.settings`
+        self.switched: dict[Any, Any] = {}  # each of them, with its first arguments, and what it was
         self.only_constants = False  # numbers that vary break the graph
         self._outer: list[fx.Graph] = []  # around the graph of a transformed function, outermost first
         self._lifted: list[dict[fx.Node, Any]] = []  # of each nested graph: its inputs for values of outside
@@ -94,6 +96,7 @@ class GraphBuilder:
         where there is nothing to run."""
         while self._modes:
             self.exit_mode(self._modes[-1])
+        put_back = as_found(self)
         self._restore()
         if torch.is_grad_enabled() != self._grad_at_entry:
             torch._C._set_grad_enabled(self._grad_at_entry)
@@ -105,7 +108,7 @@ class GraphBuilder:
             return None
         self.graph.output(tuple(var.node for var in outputs))
         self.graph.lint()
-        return self._module(self.graph)
+        return self._module(self.graph, put_back)
 
     def _drawn_last(self) -> None:
         """Inputs that are drawn come after those that exist before the frame."""
@@ -116,8 +119,8 @@ class GraphBuilder:
         self.inputs[:] = [source for _, source, _ in ordered]
         self.example_inputs[:] = [example for _, _, example in ordered]
 
-    def _module(self, graph: fx.Graph) -> fx.GraphModule:
-        return graph_module(self._modules.pop(graph, None) or torch.nn.Module(), graph)
+    def _module(self, graph: fx.Graph, settings: Sequence[Setting] = ()) -> fx.GraphModule:
+        return graph_module(self._modules.pop(graph, None) or torch.nn.Module(), graph, settings)
 
     # ---- inputs ----
     def input(self, source: Source, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None) -> TensorVar:

@@ -69,6 +69,7 @@ def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -
         tx.graph_break("unsupported-context-manager", f"{label} in a function that an operator takes")
     if setting.apply is None and args and isinstance(args[-1], ReadVar) and args[-1].setting is setting:
         graph.written[setting.group] = (setting, ())
+        graph.switched.setdefault((setting, tuple(arg.constant() for arg in args[:-1])), None)
         graph.call_for_effect(setting.node, args, kwargs)
         return ConstVar(None)
     try:
@@ -79,6 +80,7 @@ def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -
         given = (*values, *named.values())
         if not given or not any(type(given[-1]) is type(each) and given[-1] == each for each in setting.accepts):
             tx.graph_break("unsupported-context-manager", f"{label} of something that it may refuse")
+        graph.switched.setdefault((setting, tuple(values[:-1])), None)
     else:
         state = (setting.state or setting.read)()
         try:
@@ -86,9 +88,22 @@ def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -
         except (RuntimeError, TypeError, ValueError) as error:
             tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
         graph.restores.append(functools.partial(setting.apply, state))
+        graph.switched.setdefault((setting, ()), state)
     graph.written[setting.group] = (setting, values)
     graph.call_for_effect(setting.node, args, kwargs)
     return ConstVar(None)
+
+
+def as_found(graph: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """Of the settings that the program wrote, those that it has put back: how each is read and written."""
+    found = []
+    for (setting, of), state in graph.switched.items():
+        current = functools.partial(setting.state or setting.read, *of)
+        write = functools.partial(setting.apply or setting.node, *of)
+        last = graph.written[setting.group][1]
+        if last == () if setting.apply is None else current() == state:
+            found.append((current, write))
+    return found
 
 
 def read(tx: Tracer, fn: Any, args: Sequence[Var]) -> Var | None:

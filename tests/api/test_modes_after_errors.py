@@ -13,6 +13,7 @@ def modes():
     return (
         torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled(), nesting,
+        torch.backends.mkldnn.enabled, torch.get_float32_matmul_precision(), torch.get_default_dtype(),
         torch.backends.cuda.math_sdp_enabled(), torch.backends.cuda.flash_sdp_enabled(),
     )  # fmt: skip
 
@@ -37,8 +38,18 @@ def attention(x, i):
         return x.sin().gather(0, i)
 
 
+def flags(x, i):
+    with torch.backends.mkldnn.flags(enabled=False):
+        return x.sin().gather(0, i)
+
+
+def left_written(x, i):
+    torch.set_default_dtype(torch.float64)
+    return x.sin().gather(0, i) + torch.ones(3, 3)
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor", lambda gm, inputs: gm.forward])
-@pytest.mark.parametrize("fn", [no_grad, inference, autocast, attention])
+@pytest.mark.parametrize("fn", [no_grad, inference, autocast, attention, flags])
 def test_left_as_found(fn, backend):
     found = modes()
     run = pyframe.compile(fn, backend=backend)
@@ -50,3 +61,14 @@ def test_left_as_found(fn, backend):
         assert modes() == found
     torch.testing.assert_close(run(x, good), fn(x, good))
     assert modes() == found
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_setting_written_for_good_stays(backend):
+    x, bad = torch.randn(3, 3), torch.full((3, 3), 7)
+    try:
+        with pytest.raises((RuntimeError, IndexError)):
+            pyframe.compile(left_written, backend=backend)(x, bad)
+        assert torch.get_default_dtype() is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
