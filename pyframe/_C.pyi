@@ -213,6 +213,9 @@ def set_eager(flag: bool) -> bool:
 def bind_torch() -> dict[str, Any]:
     """Look up torch's C functions, importing torch if need be. RuntimeError where it has neither route."""
 
+def has_items(dict: dict[Any, Any], items: dict[str, Any]) -> bool:
+    """Whether the dict has these items, by identity of the values; runs no code of keys."""
+
 def runs_its_code(function: FunctionType) -> bool:
     """Whether a call of the function runs its code: C code may have set another function to be called instead."""
 

@@ -54,7 +54,6 @@ _BUILTINS_NOW = vars(builtins)
 _BUILTINS = {name: _BUILTINS_NOW[name] for name in dir(builtins) if name not in (
     "_", "__import__", "breakpoint", "input", "open", "print",
 )}  # fmt: skip
-_TYPE, _STR = type, str
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
 _FEW = 2  # operators on single numbers that cost no more than the call of a graph, guards included
 _COMPILING = threading.RLock()  # one thread captures at a time, the others wait: torch's tracing is not made for more
@@ -90,16 +89,6 @@ def _transformed() -> bool:
     )
 
 
-def _builtins_changed() -> bool:
-    """Whether the program has deleted or replaced builtins, which the capture itself needs.  They are not looked up in
-    their own dict: the program may have put keys there that compare by its own code."""
-    now = {key: value for key, value in _BUILTINS_NOW.items() if _TYPE(key) is _STR}
-    for name, value in _BUILTINS.items():  # noqa: SIM110  any() may be one of them
-        if now.get(name) is not value:
-            return True
-    return False
-
-
 class FrameCompiler:
     """The hook's callback of one `compile()`: captures frames with one backend and one set of options."""
 
@@ -122,6 +111,8 @@ class FrameCompiler:
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         if self.skips(func):
             return _C.SKIP
+        if self._runs_as_it_is(func.__code__, state):
+            return None
         if _transformed() or self._importing(func):
             return None
         waits = not _COMPILING.acquire(blocking=False)
@@ -146,7 +137,8 @@ class FrameCompiler:
         entries = [e for e in state.entries if e.owner is self.owner]
         if not entries:
             self.seen.pop(code, None)
-        if not self._allowed(func, locals_, entries) or _builtins_changed() or self._in_limited():
+        # the capture itself needs the builtins, which the program may have deleted or replaced
+        if not self._allowed(func, locals_, entries) or not _C.has_items(_BUILTINS_NOW, _BUILTINS):
             return None
         if entries and not self._may_recompile(func, locals_, entries):
             return None
@@ -181,13 +173,26 @@ class FrameCompiler:
             frame = frame.f_back
         return False
 
-    def _in_limited(self) -> bool:
-        """Whether a function that reached the recompile limit runs as it is, and what it calls only with the captures
-        that there are: it would take as many captures again."""
-        frame = sys._getframe(1) if self.limited else None
+    def _runs_as_it_is(self, code: types.CodeType, state: _C.CodeState) -> bool:
+        """Whether this is a function that reached the recompile limit, or is called by one that runs as it is: what it
+        calls has only the captures that there are, since it would take as many captures again."""
+        if not self.limited or self._misses_are_errors():
+            return False
+        if id(code) in self.limited and len(state.entries) >= self.options.recompile_limit:
+            return sum(entry.owner is self.owner for entry in state.entries) >= self.options.recompile_limit
+        frame: types.FrameType | None = sys._getframe(2)
         while frame is not None and id(frame.f_code) not in self.limited:
             frame = frame.f_back
         return frame is not None
+
+    def _misses_are_errors(self) -> bool:
+        """Whether a call that fits no capture, or that many of them, may be an error."""
+        return (
+            self.options.fullgraph
+            or config.error_on_recompile
+            or config.fail_on_recompile_limit_hit
+            or stance.current() == "fail_on_recompile"
+        )
 
     def skips(self, func: types.FunctionType) -> bool:
         """Whether frames of this function are never captured on their own: those of files that are left out, and

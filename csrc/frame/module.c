@@ -64,6 +64,25 @@ runs_its_code(PyObject *Py_UNUSED(module), PyObject *function)
     return plain == NULL ? NULL : PyBool_FromLong(((PyFunctionObject *)function)->vectorcall == plain);
 }
 
+/* Looks up exact strings among exact strings only: runs no code of the program. */
+static PyObject *
+has_items(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *dict, *items, *key, *value;
+    if (!PyArg_ParseTuple(args, "O!O!:has_items", &PyDict_Type, &dict, &PyDict_Type, &items)) {
+        return NULL;
+    }
+    Py_ssize_t position = 0, found = 0;
+    while (PyDict_Next(dict, &position, &key, &value)) {
+        PyObject *wanted = PyUnicode_CheckExact(key) ? PyDict_GetItemWithError(items, key) : NULL;
+        if (wanted == NULL && PyErr_Occurred()) {
+            return NULL;
+        }
+        found += wanted == value;
+    }
+    return PyBool_FromLong(found == PyDict_GET_SIZE(items));
+}
+
 static PyObject *
 tensor_payload(PyObject *Py_UNUSED(module), PyObject *tensor)
 {
@@ -155,6 +174,8 @@ static PyMethodDef methods[] = {
     {"tensor_payload", tensor_payload, METH_O, "tensor_payload(tensor) -> the TENSOR payload that it satisfies"},
     {"tensor_route", tensor_route, METH_O, "tensor_route('handle' or 'dlpack'): how metadata is read"},
     {"runs_its_code", runs_its_code, METH_O, "runs_its_code(function): no C function was set to be called in its place"},
+    {"has_items", has_items, METH_VARARGS,
+     "has_items(dict, items): the dict has these items, whose keys are strings, by identity of the values"},
     {"dtype_code", dtype_code, METH_O, "dtype_code(dtype) -> c10::ScalarType's number"},
     {"data_pointer", data_pointer, METH_O, "data_pointer(tensor) -> address of its first element"},
     {"empty_strided", empty_strided, METH_VARARGS,

@@ -426,6 +426,17 @@ class GraphBuilder:
         if torch.is_grad_enabled() != self._grad_at_entry:
             torch._C._set_grad_enabled(self._grad_at_entry)
 
+    def dismantle(self) -> None:
+        """Let go of everything, when the capture is done.  The nodes of a graph are a ring, which would be garbage
+        where the graph was not wanted."""
+        for graph in (self.graph, *self._outer):
+            if graph.owning_module is None:
+                for node in (*graph.nodes, graph._root):
+                    node._update_args_kwargs((), {})
+                    node._prev = node._next = None
+                vars(graph).clear()
+        vars(self).clear()
+
     def value_of(self, var: TensorVar, reads: bool = False) -> torch.Tensor | None:
         """The value of a tensor that depends on constants alone; `reads`: or on numbers that modules keep as tensors,
         which are guarded then."""

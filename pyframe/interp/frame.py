@@ -145,7 +145,8 @@ class Frame:
         try:
             return handler(self, instr.arg)
         except Raised as raised:
-            self.unwind(raised)
+            if not self.unwind(raised):
+                raise
             return None
         except NotConstant as value:
             return self.tx.graph_break("unsupported-object", f"{instr.op} of {value}, known only at run time")
@@ -175,7 +176,8 @@ class Frame:
         except Raised as raised:
             if waiting is not None and issubclass(raised.exc.python_type(), StopIteration) and raised.exc is not exc:
                 return self._sent(self.tx.getattr(raised.exc, "value"))
-            self.unwind(raised)
+            if not self.unwind(raised):
+                raise
             return None
         if item is not None:
             return Outcome(item, yielded=True)
@@ -221,16 +223,17 @@ class Frame:
             at = self.flow.place[instrs[at + 2].arg]
         return instrs[at].op == "RERAISE"
 
-    def unwind(self, raised: Raised) -> None:
-        """Go to the handler of the exception, or let it leave the frame."""
+    def unwind(self, raised: Raised) -> bool:
+        """Go to the handler of the exception; False where it leaves the frame."""
         if raised.fresh:
             self.tx.raised.append(raised.exc)
             if isinstance(raised.exc, ExceptionVar):
+                raised.exc.raised_at(self.tx.steps)
                 raised.exc.put_context(self.tx, self.tx.handled())
         raised.fresh = False
         region = self.flow.region[self.at]
         if region is None:
-            raise raised
+            return False
         earlier = raised.exc.source is None or any(exc is raised.exc for exc in self.tx.raised)
         anew = self.instr.op == "RERAISE" and earlier  # raised by the program, at an earlier step
         if self.is_root and not anew and len(self.handled_for_real()) == len(self.handling):
@@ -240,6 +243,7 @@ class Frame:
             self.push(ConstVar(self.at))
         self.push(raised.exc)
         self.jump(region.handler)
+        return True
 
     def handled(self) -> Var | None:
         """The exception that this frame is handling, innermost."""

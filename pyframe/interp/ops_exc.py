@@ -54,7 +54,7 @@ def before_with(frame: Frame, arg: None) -> None:
 @op("WITH_EXCEPT_START")
 def with_except_start(frame: Frame, arg: None) -> None:
     exc, leave = frame.stack[-1], frame.stack[-4]
-    frame.push(frame.tx.call(leave, [make(exc.python_type()), exc, TracebackVar()], {}))
+    frame.push(frame.tx.call(leave, [make(exc.python_type()), exc, TracebackVar(exc)], {}))
 
 
 @op("RAISE_VARARGS")

@@ -85,6 +85,7 @@ def make_cell(frame: Frame, name: str) -> None:
     content = frame.local(name)
     frame.locals.pop(name, None)
     frame.cells[name] = CellVar(content, None, name if frame.is_root else None)
+    frame.tx.new_cells.append(frame.cells[name])
 
 
 @op("LOAD_CLOSURE")

@@ -142,7 +142,8 @@ class Trace:
         self.stand_ins: dict[int, tuple[Any, Var]] = {}  # objects made while tracing, see `vars.made_class`
         self.wrapping: set[int] = set()  # objects whose Var is being made
         self.frames: list[Frame] = []
-        self.cells: dict[int, CellVar] = {}
+        self.cells: dict[int, CellVar] = {}  # of existing cells, by id
+        self.new_cells: list[CellVar] = []
         self.generators: list[GeneratorVar] = []
         self.let_go: list[Var] = []  # values that deleted locals had: those objects may be gone by now
         self.globals_written: dict[tuple[int, str], Var] = {}
@@ -474,6 +475,7 @@ class Trace:
         self._guard_aliases()
         try:
             self._check_generators()
+            self._check_raised()
             return OutputBuilder(self, root, end).build()
         except NotRebuilt as lost:
             if self.options.fullgraph:
@@ -490,7 +492,9 @@ class Trace:
         would keep the program's objects until garbage is collected."""
         for generator in self.generators:
             generator.forget()
-        vars(self.graph).clear()
+        for cell in (*self.new_cells, *self.cells.values()):
+            cell.content = None
+        self.graph.dismantle()
         vars(self).clear()
 
     def _check_generators(self) -> None:
@@ -498,6 +502,12 @@ class Trace:
         for generator in self.generators:
             if generator.started and not generator.done and generator.in_try():
                 raise NotRebuilt("a generator that is left inside a try block", generator.made_at)
+
+    def _check_raised(self) -> None:
+        """An exception that existed before gets a traceback by being raised."""
+        for exc in self.raised:
+            if isinstance(exc, ExceptionVar) and exc.source is not None:
+                exc.needs_traceback()
 
     def _guard_aliases(self) -> None:
         """An object that the program changed must not be one that it also read from somewhere else."""
@@ -619,12 +629,13 @@ class Trace:
         try:
             return root.step()
         except Raised as raised:
-            brk = GraphBreak(RAISES, raised.exc.describe(), self.user_stack())
+            what = raised.exc.describe()
             if root.instr.op == "RERAISE" and self.raise_step:
                 # The exception itself is to be made for real, with its traceback: go back to where it was raised.
-                self.speculation[self.raise_step] = Note(brk.kind, brk.detail, ())
+                self.speculation[self.raise_step] = Note(RAISES, what, ())
                 raise Restart() from raised
-            raise self._break(brk) from raised
+            # a local variable that has it would be in a ring with its traceback
+            raise self._break(GraphBreak(RAISES, what, self.user_stack())) from raised
 
 
 __all__ = ["ConstVar", "Trace", "TraceResult"]

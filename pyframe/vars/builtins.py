@@ -215,7 +215,7 @@ def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if handled is None:
         tx.none_outside()
         return TupleVar([ConstVar(None)] * 3)
-    return TupleVar([make(handled.python_type()), handled, TracebackVar()])
+    return TupleVar([make(handled.python_type()), handled, TracebackVar(handled)])
 
 
 @model(hash)

@@ -98,7 +98,7 @@ class DequeIteratorVar(ItemsIteratorVar):
         super().__init__(items, owner)
         self.changes = owner.changes
 
-    def _advance(self, tx: Tracer) -> Var | None:
+    def advance(self, tx: Tracer) -> Var | None:
         if isinstance(self.owner, DequeVar) and self.owner.changes != self.changes:
             self.unsupported(tx, "going on after a change of the deque")
-        return super()._advance(tx)
+        return super().advance(tx)

@@ -12,6 +12,7 @@ from . import slots
 from .base import NotConstant, Raised, Var
 from .const import ConstVar, fold, make
 from .instance import MISSING, InstanceVar, lookup
+from .iterator import NotRebuilt
 from .mapping import DictVar, pairs_of
 from .sequence import ListVar, TupleVar
 from .text import Late, repr_of, str_of
@@ -20,9 +21,10 @@ _LINKS = ("__cause__", "__context__")
 
 
 class ExceptionVar(InstanceVar):
-    """An exception: class, arguments, attributes; what else is kept in C is in `links`."""
+    """An exception: class, arguments, attributes; what else is kept in C is in `links`.  `step`: the root step at which
+    it was raised first, 0 if it was not."""
 
-    __slots__ = ("args", "links", "origin")
+    __slots__ = ("args", "links", "origin", "step")
 
     def __init__(
         self,
@@ -33,6 +35,7 @@ class ExceptionVar(InstanceVar):
     ) -> None:
         super().__init__(value, source, cls)
         self.args = list(args)
+        self.step = 0
         self.links: dict[str, Var] = {}
         self.origin: tuple[type, list[Var], dict[str, Var]] | None = None  # the call that made it, see `keep`
 
@@ -62,7 +65,7 @@ class ExceptionVar(InstanceVar):
         if name == "__suppress_context__":
             return self.links.get(name, ConstVar(False))
         if name == "__traceback__":
-            return self.links.get(name) or TracebackVar()
+            return self._traceback(tx)
         if name in _LINKS:
             if name == "__context__" and name not in self.links:
                 tx.none_outside()  # when it was raised, a caller may have been handling another one
@@ -76,6 +79,13 @@ class ExceptionVar(InstanceVar):
             if name != "__dict__":
                 return self.links.get(name) or self.unsupported(tx, f"attribute {name!r}")
         return None
+
+    def _traceback(self, tx: Tracer) -> Var:
+        if "__traceback__" in self.links or self.step:
+            return self.links.get("__traceback__") or TracebackVar(self)
+        if self.value is MISSING or self.value.__traceback__ is None:
+            return tx.wrap(None, AttrSource(self.source, "__traceback__") if self.source is not None else None)
+        return TracebackVar(self, self.source and AttrSource(self.source, "__traceback__"))
 
     def _found(self, tx: Tracer, name: str) -> Var:
         return self.getattr_c(tx, name) or super()._found(tx, name)
@@ -103,6 +113,7 @@ class ExceptionVar(InstanceVar):
                     initialize = lookup(_base(self.cls), "__init__")
                     tx.effects.add("CALL", None, (initialize, [self, *args], {}), tx.user_line())
             case "with_traceback":
+                self.store(tx, "__traceback__", args[0])
                 return self
             case "add_note":
                 notes = self.attrs.get("__notes__")
@@ -167,6 +178,10 @@ class ExceptionVar(InstanceVar):
         return self._own_str(tx) if method is None else tx.call(method, [], {})
 
     # ---- being raised ----
+    def raised_at(self, step: int) -> None:
+        self.step = self.step or step
+        self.links.pop("__traceback__", None)
+
     def put_context(self, tx: Tracer, handled: Var | None) -> None:
         """Raised while `handled` is being handled."""
         if handled is None or handled is self:
@@ -201,9 +216,15 @@ class ExceptionVar(InstanceVar):
             cg.call_top(lambda: cg.asm.load_fast(temp), *loads)
             cg.emit("POP_TOP")
 
+    def needs_traceback(self) -> None:
+        """NotRebuilt where it was raised while tracing: the real one gets a traceback."""
+        if self.step and "__traceback__" not in self.links:
+            raise NotRebuilt("an exception that was raised, and is kept", self.step, "exception-in-traced-code")
+
     def reconstruct(self, cg: Any) -> None:
+        self.needs_traceback()
         self._rebuild(cg)
-        for name in (*_LINKS, "__suppress_context__"):
+        for name in (*_LINKS, "__suppress_context__", "__traceback__"):
             if name in self.links:
                 cg.set_attr_of_top(name, self.links[name])
         for name, value in self.attrs.items():
@@ -212,15 +233,25 @@ class ExceptionVar(InstanceVar):
 
 
 class TracebackVar(Var):
-    """A traceback: it is there, and nothing is known of it."""
+    """The traceback of `owner`: it is there, and nothing is known of it."""
 
-    __slots__ = ()
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Var, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.owner = owner
 
     def python_type(self) -> type:
         return types.TracebackType
 
     def truth(self, tx: Tracer) -> bool:
         return True
+
+    def reconstruct(self, cg: Any) -> None:
+        if isinstance(self.owner, ExceptionVar) and self.owner.step:
+            raise NotRebuilt("the traceback of an exception", self.owner.step, "exception-in-traced-code")
+        cg.load(self.owner)
+        cg.emit("LOAD_ATTR", "__traceback__")
 
 
 def raised_while(error: BaseException, handled: BaseException) -> None:

@@ -543,10 +543,10 @@ class ByIndexVar(IteratorVar):
     __slots__ = ("owner", "position")
 
     def __init__(self, owner: Var) -> None:
-        super().__init__(self._advance, type(iter(_Sequence())))
+        super().__init__(type(iter(_Sequence())))
         self.owner, self.position = owner, 0
 
-    def _advance(self, tx: Tracer) -> Var | None:
+    def advance(self, tx: Tracer) -> Var | None:
         try:
             item = self.owner.getitem(tx, ConstVar(self.position))
         except Raised as raised:

@@ -20,15 +20,18 @@ _LIST_ITERATOR: type = type(iter([]))
 
 
 class IteratorVar(Var):
-    """An iterator that the tracer runs: `step(tx)` gives the next Var or None."""
+    """An iterator that the tracer runs."""
 
-    __slots__ = ("done", "step", "type")
+    __slots__ = ("done", "type")
 
-    def __init__(self, step: Step, type_: type = _LIST_ITERATOR) -> None:
+    def __init__(self, type_: type = _LIST_ITERATOR) -> None:
         super().__init__()
-        self.step = step
         self.done = False
         self.type = type_
+
+    def advance(self, tx: Tracer) -> Var | None:
+        """The next item; None at the end."""
+        raise NotImplementedError
 
     def python_type(self) -> type:
         return self.type
@@ -39,7 +42,7 @@ class IteratorVar(Var):
     def next_(self, tx: Tracer) -> Var | None:
         tx.spend(1)
         tx.effects.moves += not self.done
-        item = None if self.done else self.step(tx)
+        item = None if self.done else self.advance(tx)
         self.done = item is None
         return item
 
@@ -77,9 +80,9 @@ class ItemsIteratorVar(IteratorVar):
     def __init__(self, items: list[Var], owner: Var | None = None) -> None:
         self.items, self.owner = items, owner
         self.position = 0
-        super().__init__(self._advance)
+        super().__init__()
 
-    def _advance(self, tx: Tracer) -> Var | None:
+    def advance(self, tx: Tracer) -> Var | None:
         if self.position >= len(self.items):
             return None
         self.position += 1
@@ -104,7 +107,7 @@ class KnownIteratorVar(ItemsIteratorVar):
         self.value = value
         self.type = type(iter(value))
 
-    def _advance(self, tx: Tracer) -> Var | None:
+    def advance(self, tx: Tracer) -> Var | None:
         try:
             item = self.value[self.position]
         except IndexError:
@@ -129,9 +132,9 @@ class ReversedVar(IteratorVar):
     def __init__(self, items: Sequence[Var], owner: Var) -> None:
         self.items, self.owner = items, owner
         self.position = len(items) - 1
-        super().__init__(self._advance, type(reversed([])) if isinstance(items, list) else reversed)
+        super().__init__(type(reversed([])) if isinstance(items, list) else reversed)
 
-    def _advance(self, tx: Tracer) -> Var | None:
+    def advance(self, tx: Tracer) -> Var | None:
         if not 0 <= self.position < len(self.items):
             return None
         self.position -= 1
@@ -170,9 +173,9 @@ class SizedIteratorVar(IteratorVar):
     ) -> None:
         self.tx, self.owner, self.container, self.position, self.items = tx, owner, container, 0, items
         self.what, self.live, self.size = what, live, len(items)
-        super().__init__(self._advance, kind)
+        super().__init__(kind)
 
-    def _advance(self, tx: Tracer) -> Var | None:
+    def advance(self, tx: Tracer) -> Var | None:
         if self.container.length(tx).constant() != self.size:
             tx.raise_(RuntimeError, f"{self.what} changed size during iteration")
         if self.live is not None:
@@ -201,15 +204,18 @@ class SizedIteratorVar(IteratorVar):
 
 class LazyVar(IteratorVar):
     """`kind(*parts, **named)` for zip, map, filter or enumerate: all of its state is in its parts, which are iterators
-    (and a function, and the count of enumerate)."""
+    (and a function, and the count of enumerate).  `step(tx)` gives the next item, or None."""
 
-    __slots__ = ("kind", "named", "parts")
+    __slots__ = ("kind", "named", "parts", "step")
 
     def __init__(
         self, kind: type, step: Step, parts: list[Var], named: Mapping[str, Var] | None = None, rebuild: Any = None
     ) -> None:
-        super().__init__(step, kind)
-        self.kind, self.parts, self.named = rebuild or kind, parts, dict(named or {})
+        super().__init__(kind)
+        self.kind, self.parts, self.named, self.step = rebuild or kind, parts, dict(named or {}), step
+
+    def advance(self, tx: Tracer) -> Var | None:
+        return self.step(tx)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.kind)
@@ -256,7 +262,7 @@ class GeneratorVar(IteratorVar):
     __slots__ = ("in_try", "made_at", "origin", "returned", "run", "running", "started")
 
     def __init__(self, run: Resume, in_try: Callable[[], bool], origin: Call, made_at: int, type_: type) -> None:
-        super().__init__(lambda tx: self._resume(tx, make(None), None), type_)
+        super().__init__(type_)
         self.started = self.running = False
         self.run, self.in_try, self.origin, self.made_at = run, in_try, origin, made_at
         self.returned: Var | None = None
@@ -264,7 +270,10 @@ class GeneratorVar(IteratorVar):
     def forget(self) -> None:
         """Let go of the body, which refers to this; it is not run any more."""
         self.done = True
-        del self.run, self.in_try, self.step, self.origin
+        del self.run, self.in_try, self.origin
+
+    def advance(self, tx: Tracer) -> Var | None:
+        return self._resume(tx, make(None), None)
 
     def _resume(self, tx: Tracer, sent: Var, thrown: Var | None) -> Var | None:
         if self.done:

@@ -71,7 +71,7 @@ class LongIteratorVar(ItemsIteratorVar):
         super().__init__([], owner)
         self.type = type(iter(owner.value))
 
-    def _advance(self, tx: Tracer) -> Var | None:
+    def advance(self, tx: Tracer) -> Var | None:
         if self.position >= len(self.owner.value):
             return None
         self.position += 1
