@@ -228,7 +228,7 @@ class Frame:
         if raised.fresh:
             self.tx.raised.append(raised.exc)
             if isinstance(raised.exc, ExceptionVar):
-                raised.exc.raised_at(self.tx.steps)
+                raised.exc.raised_at(self.tx.real_step())
                 raised.exc.put_context(self.tx, self.tx.handled())
         raised.fresh = False
         region = self.flow.region[self.at]

@@ -448,16 +448,18 @@ class Trace:
             return Unsupported(describe(brk.kind, brk.detail, brk.stack))
         if any(mentions_watchers(frame.code) for frame in self.frames):
             return SkipFrame(f"a graph break where a debugger, profiler or trace function may be started ({brk})")
-        root = self.frames[0]
         note = Note(brk.kind, brk.detail, brk.stack)
-        raised = next((step for _, step in root.handling if step), None)
-        if raised is not None:  # what is handled has to be raised for real
-            self.speculation[raised] = note
+        if self.real_step() != self.steps:
+            self.speculation[self.real_step()] = note
             return Restart()
         if self.steps in self.speculation or not self._began_step():
             return brk
         self.speculation[self.steps] = note
         return Restart()
+
+    def real_step(self) -> int:
+        """The step to break at for this one to be made for real: what is handled has to be raised for real first."""
+        return next((step for _, step in self.frames[0].handling if step), self.steps)
 
     def _began_step(self) -> bool:
         """Whether the instruction of the root frame that is being traced has done something already."""
