@@ -96,13 +96,14 @@ def _decorated(clone: Callable[[], Any], fn: Callable[..., Any]) -> Callable[...
 class GradModeVar(ContextVar):
     """`no_grad()`, `enable_grad()`, and `set_grad_enabled(mode)`, which switches as soon as it is made."""
 
-    __slots__ = ("enabled", "previous", "takes_mode", "unentered")
+    __slots__ = ("enabled", "previous", "switched_before", "takes_mode", "unentered")
 
     def __init__(self, enabled: bool, cls: type, takes_mode: bool = False) -> None:
         super().__init__(cls)
         self.enabled, self.takes_mode = enabled, takes_mode
         self.previous: bool | None = None
         self.unentered: Effect | None = None
+        self.switched_before = False  # whether it is entered after switches that are effects
 
     def made(self, tx: Tracer) -> GradModeVar:
         """Switch now; unless entered as a context, the switch outlives the frame."""
@@ -134,17 +135,24 @@ class GradModeVar(ContextVar):
             tx.effects.cancel(self.unentered)
             self.unentered = None
         _switch(tx, self.enabled)
+        self.switched_before = _is_switched(tx)
+        if self.switched_before:
+            tx.effects.add("CALL", None, (SET_GRAD, [ConstVar(self.enabled)], {}), tx.user_line())
         return ConstVar(None)
 
     def exit(self, tx: Tracer) -> Var:
         assert self.previous is not None
         _switch(tx, self.previous)
-        if any(effect.kind == "CALL" and effect.detail[0] is SET_GRAD for effect in tx.effects):
+        if _is_switched(tx):
             tx.effects.add("CALL", None, (SET_GRAD, [ConstVar(self.previous)], {}), tx.user_line())
         self.previous = None
         return ConstVar(None)
 
     def reconstruct(self, cg: Any) -> None:
+        if self.switched_before:  # the effects come after the values: what this finds, and restores, is set apart
+            cg.load_const(SET_GRAD)
+            cg.call_top(lambda: cg.load_const(self.previous))
+            cg.emit("POP_TOP")
         cg.load_const(self.cls)
         if self.takes_mode:
             cg.call_top(lambda: cg.load_const(self.enabled))
@@ -162,6 +170,11 @@ class GradSwitchVar(BuiltinVar):
             return self.unsupported(tx, "a call with these arguments")
         _switch(tx, args[0].constant())
         return ConstVar(None)
+
+
+def _is_switched(tx: Tracer) -> bool:
+    """Whether the program has switched for good: an effect."""
+    return any(effect.kind == "CALL" and effect.detail[0] is SET_GRAD for effect in tx.effects)
 
 
 def _switch(tx: Tracer, enabled: bool) -> None:
