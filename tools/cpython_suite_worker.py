@@ -156,6 +156,8 @@ def run(module: Any, result: Outcomes, names: Sequence[str]) -> None:
 def main(mode: str, name: str, out: str, seconds: str, *names: str) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
     counter = [0]
+    if mode == "torch":  # plain CPython with torch imported
+        importlib.import_module("torch")
     if mode == "rebuild":
         counter = rebuild_everything()
     if mode == "trace":

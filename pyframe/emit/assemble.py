@@ -347,7 +347,8 @@ class Assembler:
         prologue: list[Instr | Label] = [Instr("MAKE_CELL", cell) for cell in cells]
         if original.freevars:
             prologue.append(Instr("COPY_FREE_VARS", len(original.freevars)))
-        start = Position(original.firstlineno)
+        begin = (each.pos for each in original.instrs if isinstance(each, Instr) and each.op == "RESUME")
+        start = next(begin, Position(original.firstlineno))
         prologue.append(Instr("RESUME", 0, start))
         mentioned = local_names((*self._instrs, *self._tail))
         params = self.params if self._graph is None else (*self.params, self._graph)

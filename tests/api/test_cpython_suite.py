@@ -17,7 +17,7 @@ SECONDS = 120
 
 @pytest.mark.parametrize("module", ["test_unary", "test_raise"])
 def test_traced_module(module: str) -> None:
-    plain = cpython_suite.run(sys.executable, "plain", module, SECONDS)
+    plain = cpython_suite.run(sys.executable, "torch", module, SECONDS)
     ours = cpython_suite.run(sys.executable, "trace", module, SECONDS)
     row = cpython_suite.compare(plain, ours, "trace")
     assert row["verdict"] == "same", row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -108,3 +109,14 @@ def test_traceback_of_what_is_kept(program: Callable[..., Any]) -> None:
     OLD.__traceback__ = None
     error, *rest = pyframe.compile(program, backend="eager")(x)
     assert (lines(error), rest[1:]) == expected
+
+
+def shows_itself(x: Any) -> Any:
+    return sys._getframe().f_code, x + 1
+
+
+def test_replaced_frames_start_where_the_program_says() -> None:
+    """A traceback of a frame at its first instruction shows the range of it."""
+    code, _ = pyframe.compile(shows_itself, backend="eager")(torch.ones(2))
+    assert code is not shows_itself.__code__
+    assert next(code.co_positions()) == next(shows_itself.__code__.co_positions())
