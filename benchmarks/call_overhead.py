@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from .harness import compared, report
+from .harness import report
+from .models import compared
 from .programs import make_mlp
 
 

@@ -15,10 +15,6 @@ from typing import Any
 
 import torch
 
-import pyframe
-
-from .programs import relative_error
-
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -38,19 +34,6 @@ def interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int, calls: i
 def systems(fn: Any, args: Sequence[Any], theirs: Any, ours: Any) -> dict[str, Callable[[], Any]]:
     """What is timed side by side."""
     return {"eager": lambda: fn(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)}
-
-
-def compared(
-    fn: Callable[..., Any], args: Sequence[Any], warm: int, rounds: int, calls: int
-) -> tuple[dict[str, float], float]:
-    """Median seconds per call of `fn` run by eager, torch.compile and pyframe, after `warm` calls of the compiled ones,
-    and the relative error of pyframe's result against eager's."""
-    ours, theirs = pyframe.compile(fn), torch.compile(fn)
-    want = fn(*args)
-    error = relative_error(ours(*args), want)
-    for _ in range(warm):
-        ours(*args), theirs(*args)
-    return interleaved(systems(fn, args, theirs, ours), rounds=rounds, calls=calls), error
 
 
 def gpu_interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:

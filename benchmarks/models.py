@@ -20,9 +20,22 @@ import torch
 
 import pyframe
 
-from .harness import compared, host_interleaved, interleaved, report, systems
-from .programs import DEMO, mean_error
+from .harness import host_interleaved, interleaved, report, systems
+from .programs import DEMO, mean_error, relative_error
 from .programs_gpu import GPU, on
+
+
+def compared(
+    fn: Callable[..., Any], args: Sequence[Any], warm: int, rounds: int, calls: int
+) -> tuple[dict[str, float], float]:
+    """Median seconds per call of `fn` run by eager, torch.compile and pyframe, after `warm` calls of the compiled ones,
+    and the relative error of pyframe's result against eager's."""
+    ours, theirs = pyframe.compile(fn), torch.compile(fn)
+    want = fn(*args)
+    error = relative_error(ours(*args), want)
+    for _ in range(warm):
+        ours(*args), theirs(*args)
+    return interleaved(systems(fn, args, theirs, ours), rounds=rounds, calls=calls), error
 
 
 def row(name: str, make: Any, rounds: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ class Plan:
         n_buffers: int,
         form: int,
         mutated: tuple[int, ...],
+        aligned: tuple[int, ...],
         fallback: Any,
         written: Any,
         device: tuple[int, int],

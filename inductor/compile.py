@@ -22,13 +22,13 @@ from .aot.autograd import Captured, wrap
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
 from .aot.joint import to_joint
-from .aot.memory import output_of
 from .aot.partition import partition
 from .aot.random import seeded
 from .aot.refusal import RunOtherwise
 from .aot.standins import light_torch
 from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec, describe
+from .arguments import results_of
 from .codegen import Source, codegen
 from .errors import CompileError, Unsupported
 from .graph_key import graph_key, training_key
@@ -231,6 +231,12 @@ def _kernels(artifact: Artifact) -> list[Any]:
 # ---- graphs of many sizes
 
 
+def _program(artifact: Artifact | TrainingArtifact) -> Program:
+    """For which sizes an artifact that was generated for many is right."""
+    assert artifact.program is not None
+    return artifact.program
+
+
 def _compile_sizes(
     gm: fx.GraphModule, varying: Mapping[Any, str], hints: Mapping[str, int], constants: Mapping[Any, int],
     examples: Sequence[Any], inputs: Sequence[Any], options: CompileOptions,
@@ -266,7 +272,7 @@ def _compile_sizes(
     else:
         _show_code(artifact)
     addresses = _build(artifact, report)
-    return Template(artifact.program, lambda values: _plan(gm, artifact, spec_at(artifact.spec, values), addresses))
+    return Template(_program(artifact), lambda values: _plan(gm, artifact, spec_at(artifact.spec, values), addresses))
 
 
 # ---- training
@@ -293,7 +299,7 @@ def _train_sizes(
         specs = (spec_at(half.spec, values) for half in (artifact.forward, artifact.backward))
         return wrap(captured, training_spec_at(artifact.spec, values), *map(_half_plan, specs, kernels))
 
-    return Template(artifact.program, make)
+    return Template(_program(artifact), make)
 
 
 def _training_artifact(
@@ -318,7 +324,7 @@ def _generate_training(
     gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, sized: Sized | None
 ) -> TrainingArtifact:
     with light_torch, report.phase("joint"):
-        joint = to_joint(gm, inputs, training_decompositions(), sized and sized.fakes)
+        joint = to_joint(gm, inputs, training_decompositions(), sized.fakes if sized else None)
     with light_torch, report.phase("passes"):
         seeded(joint.graph)
         run_joint_passes(joint.graph)
@@ -345,7 +351,7 @@ def _generate_half(
         shared = separate_results(half)
         if sized is not None:
             sized.settle(half)
-    _, structure = pytree.tree_flatten([0] * len(output_of(half.graph).args[0]))
+    _, structure = pytree.tree_flatten([0] * len(results_of(half.graph)))
     return _generate_aten(half, shared, structure, report, release, training=True)
 
 

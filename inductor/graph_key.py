@@ -120,8 +120,8 @@ def _target(node: fx.Node) -> str:
         return str(target)
     module = getattr(target, "__module__", None) or getattr(getattr(target, "__self__", None), "__name__", None)
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
-    if name is not None and "<" in name and _named_by_module(target):  # F.max_pool2d, which another function made
-        name = target.__name__
+    if callable(target) and name is not None and "<" in name and _named_by_module(target):
+        name = target.__name__  # F.max_pool2d, which another function made
     if node.op != "call_function" or not isinstance(module, str) or name is None or "<" in name:
         raise _NoKey
     if not module.startswith(("torch", "_operator", "operator", "math", "builtins")):

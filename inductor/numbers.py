@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import fx
@@ -94,7 +94,9 @@ class Numbers:
             args, kwargs = node.args, node.kwargs
             for used in node.all_input_nodes:
                 if used in floats:
-                    place, operand = _OPERANDS[_name(node)](node, used)
+                    found = _OPERANDS[_name(node)](node, used)
+                    assert found is not None, f"{node.format_node()} was found to take a tensor for {used}"
+                    place, operand = found
                     scalar = graph.call_method("to", (floats[used], _dtype(operand)))
                     if place == "scale":  # a factor of an operand
                         args, kwargs = _scaled(graph, node, operand, scalar, env)
@@ -180,7 +182,7 @@ def _fake(node: fx.Node) -> torch.Tensor:
     return node.meta["val"]
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: Any) -> TypeGuard[fx.Node]:
     return isinstance(value, fx.Node) and isinstance(value.meta.get("val"), torch.Tensor)
 
 

@@ -72,9 +72,13 @@ def value_of(node: fx.Node) -> Any:
 class Piece(torch.nn.Module):
     """A graph compiled when it is first called, and again for inputs that differ in what no symbol describes."""
 
+    gm: fx.GraphModule
+    compile_graph: Compile
+
     def __init__(self, gm: fx.GraphModule, compile_graph: Compile) -> None:
         super().__init__()
-        self.__dict__.update(gm=gm, compile_graph=compile_graph, calls={})
+        self.calls: dict[Any, Callable[..., Any]] = {}
+        self.__dict__.update(gm=gm, compile_graph=compile_graph)  # the graph is not to be a submodule
         self.values = [value_of(node) for node in gm.graph.find_nodes(op="placeholder")]
         self.symbolic = is_symbolic(self.values)
 

@@ -37,7 +37,7 @@ class Sizes:
             (n.node.expr, (i, kind, d))
             for kind in ("shape", "stride")
             for i, x in enumerate(examples) if isinstance(x, torch.Tensor)
-            for d, n in enumerate(x.shape if kind == "shape" else x.stride()) if isinstance(n, torch.SymInt)
+            for d, n in enumerate(_dims(x, kind)) if isinstance(n, torch.SymInt)
         ]  # fmt: skip
         for expr, place in said:
             if expr.is_Symbol:
@@ -55,6 +55,10 @@ class Sizes:
 def key_of(example: Any) -> Any:
     """What stands for a number: the expression of a SymInt, or what `Numbers.example` gives."""
     return example.node.expr if isinstance(example, torch.SymInt) else example
+
+
+def _dims(x: torch.Tensor, kind: str) -> Sequence[int | torch.SymInt]:
+    return tuple(x.shape) if kind == "shape" else x.stride()
 
 
 def _at(args: Sequence[Any], i: int, kind: str, d: int) -> int:

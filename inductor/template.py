@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .aot.training_spec import TrainingSpec
@@ -46,5 +46,5 @@ def spec_at(spec: PlanSpec, values: Mapping[str, int]) -> PlanSpec:
 
 def training_spec_at(spec: TrainingSpec, values: Mapping[str, int]) -> TrainingSpec:
     """The same for what is known of a forward and its backward."""
-    settled_spec = settled(replace(spec, structure=None), values)
-    return replace(settled_spec, structure=spec.structure)
+    parts = {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "structure"}
+    return TrainingSpec(**settled(parts, values), structure=spec.structure)

@@ -245,11 +245,12 @@ class FrameCompiler:
 
     @staticmethod
     def _why_missed(func: types.FunctionType, locals_: tuple[Any, ...], entry: _C.Entry) -> str:
-        described: list[str] | None = entry.tag
+        described: list[str | Callable[..., str]] | None = entry.tag
         index = entry.last_failed
         if described is None or not 0 <= index < len(described):
             return "unknown guard"
-        return described[index](func, locals_) if callable(described[index]) else described[index]
+        why = described[index]
+        return why if isinstance(why, str) else why(func, locals_)
 
     @staticmethod
     def _generalize(func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> None:
@@ -323,7 +324,7 @@ class FrameCompiler:
             trace = Trace(func, locals_, self.options, graph, speculation, captures, opaque, self.long)
             graph.tx = trace
             trace.overrides.state = overrides
-            trace.compile_graph = lambda gm, graph=graph: self._compile_graph(gm, graph)
+            trace.compile_graph = functools.partial(self._compile_graph, graph)
             result = None
             try:
                 result = trace.run()
@@ -336,12 +337,14 @@ class FrameCompiler:
                     trace.dismantle()
         raise InternalError(f"{func.__qualname__} did not settle after {MAX_RESTARTS} restarts")
 
-    def _compile_graph(self, gm: torch.fx.GraphModule, graph: GraphBuilder) -> Any:
-        if graph.tx.func.__code__ not in self.always and _too_small(gm.graph, graph.tx.known):
+    def _compile_graph(self, graph: GraphBuilder, gm: torch.fx.GraphModule) -> Any:
+        trace = graph.tx
+        assert isinstance(trace, Trace)
+        if trace.func.__code__ not in self.always and _too_small(gm.graph, trace.known):
             return _as_tuple(_unseen(gm.forward) if graph.takes_subclasses() else gm.forward)
         counters["graphs"] += 1
         log("graph", gm.print_readable, False)
-        where = _place(graph.tx.func)
+        where = _place(trace.func)
         start = time.perf_counter()
         try:
             with torch._C._EnableTorchFunction():
@@ -394,7 +397,9 @@ def _forget(asked: dict[int, Any], at: int, _: Any) -> None:
 def _release(owner: object, asked: dict[int, weakref.ref[types.CodeType]]) -> None:
     """Drop the entries of a compiler that is gone, on code that lives on."""
     for code in [ref() for ref in list(asked.values())]:
-        for entry in _C.entries(code) if code is not None else ():
+        if code is None:
+            continue
+        for entry in _C.entries(code):
             if entry.owner is owner:
                 _C.evict(code, entry)
 

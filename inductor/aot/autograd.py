@@ -65,7 +65,7 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
     if spec.tangents:
         # less than Function.apply: no wrappers of function transforms come this far
         function = _make_function(spec, forward, backward, Rerun(gm, captured.names, spec, captured.count))
-        apply = super(torch.autograd.Function, function).apply
+        apply = super(torch.autograd.Function, function).apply  # type: ignore[misc]  # not in torch's stubs
     else:
         apply = _no_gradient(spec, forward)
     assigned = spec.assigned
@@ -167,7 +167,8 @@ def _no_gradient(spec: TrainingSpec, forward: Compiled) -> Callable[..., Any]:
 
 def _pick(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     if len(indices) == 1:
-        return lambda values, only=indices[0]: (values[only],)
+        only = indices[0]
+        return lambda values: (values[only],)
     return operator.itemgetter(*indices) if indices else lambda values: ()
 
 
@@ -188,10 +189,10 @@ def _make_function(
             for k in views:  # autograd would refuse writes to a view that a custom function returns
                 made[k] = made[k].detach()
             ctx.save_for_backward(*inputs(primals), *returned(made), *made[count:])
-            made = tuple(made[:count])
-            ctx.mark_non_differentiable(*made[differentiable:])
+            returned_ones = tuple(made[:count])
+            ctx.mark_non_differentiable(*returned_ones[differentiable:])
             ctx.set_materialize_grads(False)
-            return made
+            return returned_ones
 
         @staticmethod
         def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:

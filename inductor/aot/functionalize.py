@@ -37,7 +37,7 @@ class _Alias:
     index: int
     size: tuple[int, ...] | None = None
     stride: tuple[int, ...] = ()
-    offset: int = 0
+    offset: int | torch.SymInt = 0
 
 
 @dataclass(frozen=True)

@@ -190,17 +190,17 @@ class _LinedRun(GraphRun):
 
     def __init__(self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor], primals: Sequence[Any]) -> None:
         super().__init__(gm, state)
-        self.seen: set[Any] = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)} | {None}
+        self.seen: set[Any] = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
-        line = n.meta.get("stack_trace")
+        line: str | None = n.meta.get("stack_trace")
         stack = [x.grad_fn for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)] if line else []
         while stack:
             step = stack.pop()
-            if step not in self.seen:
+            if step is not None and line is not None and step not in self.seen:
                 self.seen.add(step)
-                step.register_prehook(lambda _: torch.fx.traceback.set_stack_trace([line]))
+                step.register_prehook(lambda _, line=line: torch.fx.traceback.set_stack_trace([line]))
                 stack.extend(source for source, _ in step.next_functions)
         return result
 

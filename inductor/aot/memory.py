@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..arguments import joint_results, node_at, output_of
 from .calls import call
 from .functionalize import NotFunctional
 from .results import InputState, dense
@@ -28,8 +29,7 @@ def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
     if node.op != "call_function":
         return None
     if node.target is operator.getitem or node.target is aten._unsafe_view.default:
-        source = node.args[0]
-        assert isinstance(source, torch.fx.Node)
+        source = node_at(node)
         return source if node.target is not operator.getitem or viewed(source) is not None else None
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
@@ -53,16 +53,16 @@ def tidy(gm: torch.fx.GraphModule, states: Sequence[InputState], writes: Sequenc
     """Turns the fourth list of outputs, tangents, into inputs; gives returned tensors memory of their own, laid out as
     `states` says, and keeps written values apart from the inputs that are written. Notes in `meta["backward"]` which
     nodes autograd's backward made."""
-    output = output_of(gm.graph)
     later = False
+    tangents = joint_results(gm.graph).tangents
     for node in list(gm.graph.nodes):
-        later = later or node in output.args[0][3]
+        later = later or node in tangents
         node.meta["backward"] = later
         if node.op == "call_function" and node.target in _SAME:
-            node.replace_all_uses_with(node.args[0])
+            node.replace_all_uses_with(node_at(node))
             gm.graph.erase_node(node)
-    _to_inputs(gm.graph, output.args[0][3])
-    returned, written, gradients, _ = output.args[0]
+    _to_inputs(gm.graph, joint_results(gm.graph).tangents)
+    returned, written, gradients, _ = joint_results(gm.graph)
     root = roots(gm.graph)
     inputs = gm.graph.find_nodes(op="placeholder")
     clobbered = {inputs[i] for i in writes}
@@ -76,14 +76,9 @@ def tidy(gm: torch.fx.GraphModule, states: Sequence[InputState], writes: Sequenc
         foreign = root[node].op != "call_function" or root[node] in taken
         taken.add(root[node])
         fresh.append(_copied(node, state) if foreign or not _laid_out(node.meta["val"], state.stride) else node)
-    output.args = ([fresh, written, gradients],)
+    output_of(gm.graph).args = ([fresh, written, gradients],)
     gm.graph.eliminate_dead_code()
     gm.recompile()
-
-
-def output_of(graph: torch.fx.Graph) -> torch.fx.Node:
-    """The node that ends a graph."""
-    return next(iter(graph.find_nodes(op="output")))
 
 
 def _to_inputs(graph: torch.fx.Graph, nodes: Sequence[torch.fx.Node]) -> None:

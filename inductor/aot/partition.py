@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import torch
 import torch.fx
 
+from ..arguments import joint_results, node_at, output_of
 from .calls import call, copied
 from .functionalize import NotFunctional
 from .joint import JointGraph
 from .maxflow import INFINITE, Network
-from .memory import ancestors, is_random, output_of, roots, viewed
+from .memory import ancestors, is_random, roots, viewed
 from .random import RANDOM_BITS
 from .results import dense
 
@@ -97,7 +98,7 @@ class _Plan:
         self.position = {x: i for i, x in enumerate(self.inputs)}
         self.overwritten = {self.inputs[i] for i in (*joint.writes, *(i for i, _ in joint.assigned))}
         self.copies: set[Node] = set()
-        self.returned, self.written, gradients = output_of(self.graph).args[0]
+        self.returned, self.written, gradients, _ = joint_results(self.graph)
         self.gradients = [x for x in gradients if x is not None]
         needed = ancestors(self.gradients)
         self.root = roots(self.graph)
@@ -116,14 +117,14 @@ class _Plan:
         """The returned view `node` is what will be saved: whatever else uses its memory does so through it."""
         root = self.root[node]
         chain = [node]
-        while chain[-1] is not root:
-            chain.append(viewed(chain[-1]))
+        while (base := viewed(chain[-1])) is not None:
+            chain.append(base)
         own = node.meta["val"]
         if own.numel() != root.meta["val"].numel() or not dense(own.shape, own.stride()):
             with self.graph.inserting_after(node):
                 copy = call(self.graph, aten.clone.default, node)
             self.returned = [copy if i == k else x for i, x in enumerate(self.returned)]
-            output_of(self.graph).args = ([self.returned, *output_of(self.graph).args[0][1:]],)
+            output_of(self.graph).args = ([self.returned, *joint_results(self.graph)[1:3]],)
             return
         last = root
         for view in reversed(chain[:-1]):
@@ -218,7 +219,7 @@ def recomputable(node: Node) -> bool:
     if node.op != "call_function" or is_random(node.target):
         return False
     if node.target is operator.getitem:
-        return recomputable(node.args[0])
+        return recomputable(node_at(node))
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     return (

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..arguments import getitem_key
 from ..ir import philox
 from ..ir.nodes import dense_order
 from .calls import call
@@ -89,7 +90,7 @@ def _replace(node: Node, result: Node | tuple[Node, ...]) -> None:
     else:
         for user in list(node.users):
             assert user.target is operator.getitem
-            user.replace_all_uses_with(result[user.args[1]])
+            user.replace_all_uses_with(result[getitem_key(user)])
             node.graph.erase_node(user)
     node.graph.erase_node(node)
 

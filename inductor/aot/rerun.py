@@ -58,7 +58,7 @@ class Rerun:
             values = pytree.tree_leaves(GraphRun(self.gm, state).run(*primals[: self.count]))
         outputs = []
         for origin, tangent in zip(self.origins, tangents):
-            if tangent is not None:
+            if tangent is not None and origin is not None:
                 index, is_base = origin
                 outputs.append((values[index]._base if is_base else values[index], tangent))
         wanted = [i for i, needs in enumerate(ctx.needs_input_grad) if needs]
@@ -76,8 +76,9 @@ class Rerun:
 
     def _primals(self, held: Sequence[Any], versions: Sequence[int]) -> list[torch.Tensor]:
         hindrance = self.hindrance
-        primals = [x() if isinstance(x, weakref.ref) else x for x in held]
-        if any(x is None for x in primals):
+        alive = [x() if isinstance(x, weakref.ref) else x for x in held]
+        primals: list[torch.Tensor] = [x for x in alive if x is not None]
+        if len(primals) < len(alive):
             hindrance = hindrance or "one of its inputs is gone"
         if hindrance is None and any(primals[i]._version != v for i, v in zip(self.watched, versions)):
             hindrance = "one of its inputs has been written to since"

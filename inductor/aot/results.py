@@ -42,7 +42,7 @@ class View:
     base: Made | Input
     size: tuple[int, ...]
     stride: tuple[int, ...]
-    offset: int
+    offset: int | torch.SymInt
     grad: bool
     tracked: bool
 
@@ -121,7 +121,7 @@ def _writes(primals: Sequence[Any], before: Sequence[InputState | None]) -> tupl
         now = InputState.of(x)
         if (now.size, now.stride) != (old.size, old.stride) or torch._functionalize_was_storage_changed(x):
             raise NotFunctional("the metadata of an input is changed in place")
-        data = torch._functionalize_has_data_mutation(x)
+        data = torch._functionalize_has_data_mutation(x)  # type: ignore[attr-defined]  # not in torch's stubs
         if now == old:
             if data:
                 written.append(i)
@@ -174,7 +174,7 @@ def _result(value: torch.Tensor, base: torch.Tensor, source: Made | Input) -> Re
     return View(source, tuple(value.shape), value.stride(), offset, tracked, value._is_view())
 
 
-def _span(x: torch.Tensor) -> tuple[int, int]:
+def _span(x: torch.Tensor) -> tuple[int | torch.SymInt, int | torch.SymInt]:
     """The first and the last element, counted from the start of the storage."""
     first = x.storage_offset()
     return first, first + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))

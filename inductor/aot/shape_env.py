@@ -14,8 +14,10 @@ from .standins import light_torch
 class Named(Source):
     """An origin of a symbol as ShapeEnv wants it: something with a name."""
 
+    _text: str
+
     def __init__(self, name: str) -> None:
-        object.__setattr__(self, "_text", name)
+        object.__setattr__(self, "_text", name)  # the class is a frozen dataclass
 
     def __hash__(self) -> int:
         return hash(self._text)

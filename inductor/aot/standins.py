@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 from typing import Any, ClassVar
@@ -151,7 +152,7 @@ def _load(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-class _Finder:
+class _Finder(MetaPathFinder):
     """Sees every import of the real packages: one that begins ends the stand-ins' use.
 
     A submodule of a stand-in that has no stand-in is the real package's.
@@ -170,7 +171,7 @@ class _Finder:
         return None
 
 
-class _Loaded:
+class _Loaded(Loader):
     """Gives the import system a module that is loaded already."""
 
     def __init__(self, module: ModuleType) -> None:
@@ -224,4 +225,4 @@ class _LightTorch:
 
 light_torch = _LightTorch()
 # For good, and before any use: another thread's import must not go unseen between its search and its first line.
-sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+sys.meta_path.insert(0, _Finder())

@@ -40,7 +40,9 @@ class Symbols:
         with light_torch:
             symbol = self.shapes.create_symbol(value, Named(name), DimDynamic.DYNAMIC)
         self._of[symbol] = self.sizes.symbol(name, value, least)
-        return self.shapes.create_symintnode(symbol, hint=value)
+        number = self.shapes.create_symintnode(symbol, hint=value)
+        assert isinstance(number, torch.SymInt)
+        return number
 
     def all(
         self, names: Mapping[Any, str], values: Mapping[str, int], least: int, twins: Mapping[str, str]

@@ -17,7 +17,7 @@ _MEAN = 1  # of the reductions that ATen counts
 
 def training_decompositions() -> dict[Any, Callable[..., Any]]:
     """What is rewritten as simpler operators before a joint graph is partitioned."""
-    own = {
+    own: dict[Any, Callable[..., Any]] = {
         aten._log_softmax.default: log_softmax,
         aten.nll_loss_backward.default: nll_loss_backward,
         aten._native_batch_norm_legit_functional.default: batch_norm,

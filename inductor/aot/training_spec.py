@@ -10,8 +10,9 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
+from ..arguments import getitem_key, joint_results, results_of
 from .joint import JointGraph
-from .memory import ancestors, is_random, output_of, viewed
+from .memory import ancestors, is_random, viewed
 from .partition import Halves, Saved
 from .random import draws_in_kernels
 from .results import Result
@@ -76,14 +77,14 @@ class TrainingSpec:
 def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
     """The part of a joint graph and its partition that is needed at run time."""
     graph = joint.graph.graph
-    found = output_of(graph).args[0][2]
+    found = joint_results(graph).gradients
     tangents = graph.find_nodes(op="placeholder")[len(found) :]
     gradients = []
     for place, node in enumerate(found):
         if node is not None:
             sources = ancestors([node])
             gradients.append(Gradient(place, tuple(k for k, x in enumerate(tangents) if x in sources)))
-    returned = output_of(halves.forward.graph).args[0][: len(joint.origins)]
+    returned = results_of(halves.forward.graph)[: len(joint.origins)]
     return TrainingSpec(
         len(found),
         joint.results,
@@ -91,7 +92,7 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         joint.writes,
         joint.assigned,
         joint.origins,
-        tuple(k for k, node in enumerate(returned) if viewed(node) is not None),
+        tuple(k for k, node in enumerate(returned) if node is not None and viewed(node) is not None),
         tuple(Layout(tuple(x.shape), x.stride(), x.dtype, x.device) for x in joint.tangents),
         tuple(gradients),
         halves.saved,
@@ -111,7 +112,7 @@ _RUNNING = (3, 4)
 
 
 def _rerunning(joint: JointGraph) -> Rerunning:
-    returned, _, gradients = output_of(joint.graph.graph).args[0]
+    returned, _, gradients, _ = joint_results(joint.graph.graph)
     nodes = joint.graph.graph.nodes
     reached = ancestors([*returned, *(x for x in gradients if x is not None)], _deciding)
     needed = [i for i, x in enumerate(_inputs(joint, len(gradients))) if x in reached]
@@ -145,6 +146,6 @@ def _deciding(node: torch.fx.Node) -> list[torch.fx.Node]:
     call = node.args[0] if node.target is operator.getitem else None
     if isinstance(call, torch.fx.Node) and call.target in _STATISTICS:
         flag, count = _STATISTICS[call.target]
-        if node.args[1] < count and (flag is None or call.args[flag] is True):
+        if getitem_key(node) < count and (flag is None or call.args[flag] is True):
             return [x for i, x in enumerate(call.args) if i not in _RUNNING and isinstance(x, torch.fx.Node)]
     return node.all_input_nodes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -90,6 +90,11 @@ class _Call:
     symbols: Sequence[str] = ()  # sizes that the kernel is told
 
 
+def _unsettled(size: AnySize) -> int:
+    """A number of a spec; where it is a Size still, `inductor.template` puts an int in its place."""
+    return cast(int, size)
+
+
 class _Planner:
     def __init__(
         self, groups: Sequence[Group | ExternKernel], graph: GraphIR, device: torch.device,
@@ -129,8 +134,8 @@ class _Planner:
         first, last = _lifetimes(calls)
         self.in_kernels = {b for c in calls if isinstance(c.what, int) for b in c.touches}
         slots = sorted(b for b in {b for c in calls for b in c.makes} - self.escapes if not self._lives_apart(b))
-        ranges = [Range(b, self._nbytes(b), first[b], last[b]) for b in slots]
-        varying = any(isinstance(r.nbytes, Size) for r in ranges)
+        varying = any(isinstance(self._nbytes(b), Size) for b in slots)
+        ranges = [Range(b, _unsettled(self._nbytes(b)), first[b], last[b]) for b in slots]
         offsets, nbytes = (dict.fromkeys(slots, 0), 0) if varying else plan_arena(ranges)
         if any(STATUS in c.touches for c in calls):
             self.steps.append(spec.Status(self.number(STATUS)))
@@ -145,7 +150,7 @@ class _Planner:
             self._emit(call)
             self._free([b for b in dict.fromkeys(call.touches) if last[b] == at and b not in offsets])
         outputs = tuple(self._output(o) for o in self.graph.outputs)
-        kept = tuple(replace(r, name=self.number(r.name)) for r in ranges) if varying else ()
+        kept = tuple(Range(self.number(r.name), r.nbytes, r.first, r.last) for r in ranges) if varying else ()
         mutated = {self.numbers[n.mutates] for n in self.graph.buffers if getattr(n, "mutates", None)}
         return self.source, PlanSpec(
             tuple(map(self._input, self.graph.inputs)), tuple(b.value for b in self.graph.constants),
@@ -175,7 +180,7 @@ class _Planner:
         names = {s.name: f"%scratch{len(self.layouts)}_{s.name}" for s in made.scratch}
         for scratch in made.scratch:
             name, dtype = names[scratch.name], dtype_of(scratch.dtype)
-            self.layouts[name] = Layout.contiguous(self.device, dtype, (scratch.size,))
+            self.layouts[name] = Layout.contiguous(self.device, dtype, (_unsettled(scratch.size),))
             self.dtypes[name] = scratch.dtype
         calls = []
         for launch in made.launches:
@@ -183,7 +188,7 @@ class _Planner:
             kernel = source.kernels[launch.kernel]
             makes = [*self._made(bufs, group.stored), *(b for b in bufs if b in names.values())]
             self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}
-            calls.append(_Call(launch.kernel, bufs, makes, kernel.grid, kernel.sizes))
+            calls.append(_Call(launch.kernel, bufs, makes, tuple(map(_unsettled, kernel.grid)), kernel.sizes))
         return calls
 
     def _device_facts(self, calls: list[_Call]) -> dict[str, Any]:
@@ -207,9 +212,9 @@ class _Planner:
         if call.what is None:
             return
         if isinstance(call.what, int) and self.device.type != "cpu":
-            grid = (*call.grid, 1, 1)[:3]
+            x, y, z = (*call.grid, 1, 1)[:3]
             bufs = tuple(self.number(b) for b in call.touches)
-            self.steps.append(spec.Launch(call.what, bufs, grid, self._ints(call)))
+            self.steps.append(spec.Launch(call.what, bufs, (x, y, z), self._ints(call)))
             return
         if isinstance(call.what, int):
             bufs = tuple(self.number(b) for b in call.touches)

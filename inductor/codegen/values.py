@@ -13,7 +13,7 @@ import torch
 
 from ..errors import Unsupported
 from ..ir.body import Op, Ref
-from ..ir.size import same
+from ..ir.size import AnySize, same
 from ..schedule.index import Affine, Index, add, read, scale, variable
 from ..schedule.node import Group, Member, Node
 
@@ -173,7 +173,8 @@ class _Member:
         self.out.known[buf] = value
 
     def _reduction(self, kind: str, value: Val, dtype: torch.dtype) -> Val:
-        position, stride = Affine(), 1
+        position = Affine()
+        stride: AnySize = 1
         for var, size in reversed(self.node.inner):
             position = add(position, scale(self.env.get(var, variable(var)), stride))
             stride *= size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from . import philox
 from .body import LoopBody, Op, Ref, SubBody
 from .buffer import Buffer, ComputedBuffer, ExternKernel, Layout, View
 from .nodes import GraphIR, Strided
+from .size import AnySize
 from .symbolic import Index, evaluate
 
 _NAMED: dict[str, Callable[..., torch.Tensor]] = {
@@ -35,17 +37,23 @@ _REDUCE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+def _known(sizes: Sequence[AnySize]) -> tuple[int, ...]:
+    """Sizes as ints; Unsupported for one that is not known."""
+    return tuple(map(operator.index, sizes))
+
+
 class _Run:
     """One body over all its points. Values have one dimension a loop variable, of its size or 1."""
 
     def __init__(self, body: LoopBody, memory: Mapping[str, torch.Tensor]) -> None:
         self.body, self.memory = body, memory
-        self.sizes = body.iter_sizes + body.reduce_sizes
+        self.outer, self.inner = _known(body.iter_sizes), _known(body.reduce_sizes)
+        self.sizes = self.outer + self.inner
         self.env: dict[str, Any] = {}
-        for d, var in enumerate(body.iter_vars + body.reduce_vars):
+        for d, (var, size) in enumerate(zip(body.iter_vars + body.reduce_vars, self.sizes)):
             shape = [1] * len(self.sizes)
-            shape[d] = var.size
-            self.env[var.name] = torch.arange(var.size).reshape(shape)
+            shape[d] = size
+            self.env[var.name] = torch.arange(size).reshape(shape)
 
     def index(self, expr: Index) -> torch.Tensor:
         return torch.as_tensor(evaluate(expr, self.env), dtype=torch.int64)
@@ -96,7 +104,7 @@ class _Run:
     def store(self, buf: str, expr: Index, value: torch.Tensor, mode: str | None) -> None:
         index = self.index(expr)
         # a store after a reduction runs once a point of the iteration variables
-        full = self.body.iter_sizes + (1,) * len(self.body.reduce_sizes)
+        full = self.outer + (1,) * len(self.inner)
         index, value = index.broadcast_to(full).reshape(-1), value.broadcast_to(full).reshape(-1)
         if mode == "add":
             self.memory[buf].index_add_(0, index, value)
@@ -104,9 +112,8 @@ class _Run:
             self.memory[buf][index] = value
 
     def reduce(self, kind: str, value: torch.Tensor) -> torch.Tensor:
-        outer = self.body.iter_sizes
-        flat = value.broadcast_to(self.sizes).reshape(*outer, math.prod(self.body.reduce_sizes))
-        return _REDUCE[kind](flat).reshape(outer + (1,) * len(self.body.reduce_sizes))
+        flat = value.broadcast_to(self.sizes).reshape(*self.outer, math.prod(self.inner))
+        return _REDUCE[kind](flat).reshape(self.outer + (1,) * len(self.inner))
 
     def masked(
         self, mask: torch.Tensor, sub: SubBody, other: Any, values: list[Any], outer: torch.Tensor | None

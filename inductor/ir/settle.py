@@ -27,7 +27,8 @@ def replaced(x: Any, kind: type | tuple[type, ...], number: Callable[[Any], Any]
         return type(x)(*made) if hasattr(x, "_fields") else type(x)(made)
     if isinstance(x, dict):
         return {key: replaced(y, kind, number) for key, y in x.items()}
-    names = _fields(type(x))
+    cls: type = type(x)
+    names = _fields(cls)
     if not names:
         return x
     before = [getattr(x, name) for name in names]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx as fx
 
+from ..arguments import getitem_key, node_at, results_of
 from ..ir.body import LoopBody
 from ..ir.buffer import (
     Buffer,
@@ -108,7 +109,7 @@ class GraphLowering:
             return self.val
         args, kwargs = fx.map_arg((self.node.args, self.node.kwargs), self.env.__getitem__)
         if target is operator.getitem:
-            return args[0][args[1]]
+            return self.env[node_at(self.node)][getitem_key(self.node)]
         if target is torch.ops.aten.copy_.default:
             return self.copy_into(args[0], args[1])
         if not isinstance(target, torch._ops.OpOverload):
@@ -197,7 +198,7 @@ class GraphLowering:
     def strided_view(self) -> Any:
         """A view operator without a lowering of its own: where fake tensors say that its result lies."""
         source = next((a for a in self.node.args if isinstance(a, fx.Node) and is_value(self.env[a])), None)
-        vals = self.val if isinstance(self.val, tuple | list) else (self.val,)
+        vals: Sequence[Any] = self.val if isinstance(self.val, tuple | list) else (self.val,)
         if source is None or not all(is_tensor(v) for v in vals):
             raise Unsupported(f"{self.node.target} on these arguments")
         memory, base = self.in_memory(self.env[source], source.meta["val"]), source.meta["val"]
@@ -228,7 +229,7 @@ class GraphLowering:
     def finish_copies(self, nodes: Sequence[fx.Node]) -> None:
         """Before an input is overwritten: compute whatever still has to read it."""
         results = [n for n in nodes[-1].all_input_nodes if isinstance(self.env.get(n), Lazy)]
-        copied = [n.args[1] for n in nodes if n.target is torch.ops.aten.copy_.default][1:]
+        copied = [node_at(n, 1) for n in nodes if n.target is torch.ops.aten.copy_.default][1:]
         viewed = self.shared_nodes(nodes[-1])
         current = self.node
         for self.node in results:
@@ -240,8 +241,9 @@ class GraphLowering:
 
     def shared_nodes(self, output: fx.Node) -> set[fx.Node]:
         """The results that share memory with other results."""
-        args, groups = output.args[0], self.shared or ()
-        return {a for a, g in zip(args, groups) if g is not None and groups.count(g) > 1}  # type: ignore[arg-type]
+        results, groups = results_of(output.graph), self.shared or ()
+        pairs = zip(results, groups)
+        return {x for x, group in pairs if x is not None and group is not None and groups.count(group) > 1}
 
     def copy_into(self, target: Any, value: Any) -> Any:
         """`input.copy_(value)`."""
@@ -331,17 +333,16 @@ def static_layout(tensor: torch.Tensor | SizedTensor) -> Layout:
         raise Unsupported(f"a tensor of layout {tensor.layout}")
     if any(type(n) not in (int, Size) for n in (*tensor.shape, *tensor.stride())):
         raise Unsupported("a size that is not known when compiling")
-    return Layout.of(tensor)
+    return Layout.of(cast(torch.Tensor, tensor))  # a SizedTensor's sizes stand where ints would
 
 
 def separate_results(gm: fx.GraphModule) -> list[int | None]:
     """`shared` of a graph each of whose results is to have memory of its own, but for inputs and views of them."""
-    results = next(iter(gm.graph.find_nodes(op="output"))).args[0]
     inputs = {_storage(n) for n in gm.graph.find_nodes(op="placeholder")}
     numbers: dict[fx.Node, int] = {}
     return [
         numbers.setdefault(r, len(numbers)) if isinstance(r, fx.Node) and _storage(r) not in inputs else None
-        for r in results  # type: ignore[union-attr]
+        for r in results_of(gm.graph)
     ]
 
 

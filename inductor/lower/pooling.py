@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -64,7 +63,7 @@ def _window(x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: An
 def _pooled(graph: Any, x: TensorValue, val: torch.Tensor, window: Window, outside: float, combine: Any) -> Lazy:
     if isinstance(x, Lazy) and (x.reads > MOST_READS or x.work > MOST_WORK):
         x = x.realize(graph)
-    size: Sequence[int] = tuple(val.shape)
+    size = tuple(val.shape)
 
     def inner_fn(index: tuple[Index, ...]) -> Any:
         out = None

@@ -11,7 +11,7 @@ import torch
 from ..ir.buffer import Layout, contiguous_strides
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, Strided, TensorValue
-from ..ir.size import Size, quotient
+from ..ir.size import AnySize, Size, quotient
 from ..ir.symbolic import Index
 from .common import drop, view_of, with_dims
 from .registry import Unlowered, lowering
@@ -29,7 +29,8 @@ def view_strides(size: Sequence[int], stride: Sequence[int], new: Sequence[int])
         else:
             runs.append([n, s])
     out: list[int] = []
-    left, step = runs.pop(0) if runs else (1, 1)
+    left: AnySize
+    left, step = runs.pop(0) if runs else [1, 1]
     for n in reversed(new):
         if n != 1 and left == 1 and runs:
             left, step = runs.pop(0)

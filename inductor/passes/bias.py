@@ -6,6 +6,7 @@ import torch
 from torch import fx
 
 from ..aot.calls import call
+from ..arguments import node_at
 from ..lower.registry import find
 from .common import aten
 
@@ -18,9 +19,9 @@ def biases_apart(gm: fx.GraphModule) -> None:
     ATen copies the bias into every row of the result before it multiplies: a pass over memory that is saved.
     """
     for node in gm.graph.find_nodes(op="call_function", target=aten.addmm.default):
-        bias, left, right = node.args
+        bias, left, right = (node_at(node, k) for k in range(3))
         val = node.meta["val"]
-        if node.kwargs or bias.meta["val"].dim() != 1 or val.device.type != "cpu":  # type: ignore[union-attr]
+        if node.kwargs or bias.meta["val"].dim() != 1 or val.device.type != "cpu":
             continue
         if val.dtype not in (torch.float32, torch.float64) or not _read_by_kernels(node):
             continue

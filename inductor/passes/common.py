@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
 import torch
+from torch import fx
 
 aten = torch.ops.aten
 
@@ -10,3 +14,32 @@ aten = torch.ops.aten
 def is_channels_last(val: torch.Tensor) -> bool:
     """Whether the memory of a tensor of four dimensions has the channels innermost."""
     return val.is_contiguous(memory_format=torch.channels_last)
+
+
+class Convolution(NamedTuple):
+    """The arguments of `aten.convolution`."""
+
+    x: fx.Node
+    weight: fx.Node
+    bias: fx.Node | None
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool
+    output_padding: Sequence[int]
+    groups: int
+
+    @staticmethod
+    def of(node: fx.Node) -> Convolution:
+        """Those of a node that calls it."""
+        return Convolution(*cast(tuple[Any, ...], node.args))
+
+    @property
+    def pixels(self) -> torch.Tensor:
+        """The fake tensor convolved."""
+        return self.x.meta["val"]
+
+    @property
+    def filters(self) -> torch.Tensor:
+        """The fake tensor that it is convolved with."""
+        return self.weight.meta["val"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import fx
 
 from ..aot.calls import call
-from .common import aten
+from .common import Convolution, aten
 
 
 def without_bias(gm: fx.GraphModule) -> None:
     """Biases of convolutions as additions: fused with what comes behind, where cudnn would pass over the result."""
     for node in gm.graph.find_nodes(op="call_function", target=aten.convolution.default):
-        x, weight, bias, *rest = node.args
-        if bias is None or x.meta["val"].dim() != 4:  # type: ignore[union-attr]
+        x, weight, bias, *rest = Convolution.of(node)
+        if bias is None or x.meta["val"].dim() != 4:
             continue
         with gm.graph.inserting_before(node):
             plain = call(gm.graph, aten.convolution.default, x, weight, None, *rest, like=node)

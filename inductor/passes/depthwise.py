@@ -9,7 +9,7 @@ from torch import fx
 from ..aot.calls import call
 from ..lower.convolution import loops_pay
 from ..lower.views import MOST_SMALL_PARTS
-from .common import aten
+from .common import Convolution, aten
 
 
 def filters_by_tap(gm: fx.GraphModule) -> None:
@@ -20,10 +20,10 @@ def filters_by_tap(gm: fx.GraphModule) -> None:
 
 
 def _fits(node: fx.Node) -> bool:
-    weight = node.args[1]
-    val = weight.meta["val"]  # type: ignore[union-attr]
-    turned = weight.op == "placeholder" and val.is_contiguous() and val.shape[2:].numel() > 1  # type: ignore[union-attr]
-    return turned and loops_pay(node.meta["val"], tuple(val.shape), node.args[8])  # type: ignore[arg-type]
+    given = Convolution.of(node)
+    val = given.filters
+    turned = given.weight.op == "placeholder" and val.is_contiguous() and val.shape[2:].numel() > 1
+    return turned and loops_pay(node.meta["val"], tuple(val.shape), given.groups)
 
 
 def _pack(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
@@ -35,8 +35,9 @@ def _pack(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
         packed = call(graph, aten.cat.default, flat) if len(flat) > 1 else flat[0]
         at = 0
         for node in nodes:
-            filters, one, *taps = node.args[1].meta["val"].shape  # type: ignore[union-attr]
-            end = at + node.args[1].meta["val"].numel()  # type: ignore[union-attr]
+            weight = Convolution.of(node).filters
+            filters, one, *taps = weight.shape
+            end = at + weight.numel()
             part = call(graph, aten.slice.Tensor, packed, 0, at, end, like=node)
             part = call(graph, aten.view.default, part, [*taps, filters, one], like=node)
             part = call(graph, aten.permute.default, part, [2, 3, 0, 1], like=node)

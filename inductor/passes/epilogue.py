@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import fx
 
 from ..aot.calls import call
+from ..arguments import node_at
 from .common import aten
 
 DEVICES = ("cuda",)  # whose libraries compute them
@@ -18,16 +19,16 @@ def activated_products(gm: fx.GraphModule) -> bool:
     """
     found = False
     for node in [n for n in gm.graph.nodes if _activation(n) is not None]:
-        product = node.args[0]
-        while product.target in _VIEWS and len(product.users) == 1:  # type: ignore[union-attr]
-            product = product.args[0]  # type: ignore[union-attr]
-        if not _fits(product):  # type: ignore[arg-type]
+        product = node_at(node)
+        while product.target in _VIEWS and len(product.users) == 1:
+            product = node_at(product)
+        if not _fits(product):
             continue
         with gm.graph.inserting_before(product):
-            args = product.args  # type: ignore[union-attr]
-            fused = call(gm.graph, aten._addmm_activation.default, *args, use_gelu=_activation(node), like=product)
-        product.replace_all_uses_with(fused)  # type: ignore[union-attr]
-        node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
+            gelu = _activation(node)
+            fused = call(gm.graph, aten._addmm_activation.default, *product.args, use_gelu=gelu, like=product)
+        product.replace_all_uses_with(fused)
+        node.replace_all_uses_with(node_at(node))
         found = True
     return found
 
@@ -44,5 +45,5 @@ def _activation(node: fx.Node) -> bool | None:
 def _fits(product: fx.Node) -> bool:
     if product.target is not aten.addmm.default or product.kwargs or len(product.users) != 1:
         return False
-    bias, rows, _ = (a.meta["val"] for a in product.args)  # type: ignore[union-attr]
+    bias, rows = (node_at(product, k).meta["val"] for k in range(2))
     return bias.device.type in DEVICES and bias.dim() == 1 and bias.is_contiguous() and 0 not in rows.shape

@@ -6,7 +6,6 @@ fake tensors, so that the layout flows through whatever keeps it; results get ba
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +13,10 @@ import torch
 from torch import fx
 
 from ..aot.calls import call, value_of
+from ..arguments import node_at
 from ..ir.nodes import dense_order
 from ..lower.views import view_strides
-from .common import aten, is_channels_last
+from .common import Convolution, aten, is_channels_last
 
 # Beside pointwise operators: those that take any strides as they come. Others get what they would have got.
 _ANY_STRIDES = frozenset(
@@ -49,7 +49,7 @@ def channels_last(gm: fx.GraphModule, shared: Sequence[int | None] = (), force: 
 
 
 def _flat(node: fx.Node) -> bool:
-    return node.args[0].meta["val"].dim() == 4  # type: ignore[union-attr]
+    return node_at(node).meta["val"].dim() == 4
 
 
 def _pays(convolutions: Sequence[fx.Node]) -> bool:
@@ -72,12 +72,12 @@ def _on_tensor_cores(val: torch.Tensor) -> bool:
 
 def _work(node: fx.Node) -> tuple[int, bool]:
     """Multiplications of a convolution, and whether it has a fast kernel: dense or depthwise, of many channels."""
-    weight, out, groups = node.args[1].meta["val"], node.meta["val"], node.args[8]  # type: ignore[union-attr]
-    transposed = node.args[6]
+    given = Convolution.of(node)
+    weight, groups = given.filters, given.groups
     each, filters = weight.shape[1], weight.shape[0]
-    if transposed:
+    if given.transposed:
         each, filters = filters // groups, each
-    space = node.args[0].meta["val"] if transposed else out  # type: ignore[union-attr]
+    space = given.pixels if given.transposed else node.meta["val"]
     work = space.numel() // space.shape[1] * weight.numel() if space.shape[1] else 0
     if groups == 1:
         return work, min(each, filters) >= _FEW
@@ -108,13 +108,13 @@ class _Conversion:
         changed = any(n in self.before for n in node.all_input_nodes)
         name = _name(node.target)
         if name in _CONVOLVED and _flat(node):
-            given = node.args[: _CONVOLVED[name]]
-            taken = tuple(self.convert(x) for x in given)  # type: ignore[arg-type]
+            given = tuple(node_at(node, k) for k in range(_CONVOLVED[name]))
+            taken = tuple(map(self.convert, given))
             changed |= taken != given
             node.args = (*taken, *node.args[len(given) :])
             if node.meta.get("backward"):  # autograd saved what was copied
                 for x in set(taken) - set(given):
-                    x.meta["saved"] = True  # type: ignore[union-attr]
+                    x.meta["saved"] = True
         elif not changed:
             return
         elif name in _VIEWS:
@@ -145,8 +145,8 @@ class _Conversion:
 
     def make_viewable(self, node: fx.Node) -> None:
         """Copies the argument of a view where its strides no longer allow that view."""
-        x = node.args[0]
-        val = x.meta["val"]  # type: ignore[union-attr]
+        x = node_at(node)
+        val = x.meta["val"]
         if view_strides(val.shape, val.stride(), node.meta["val"].shape) is None:
             copy = call(self.graph, aten.clone.default, x, memory_format=torch.contiguous_format, like=node)
             node.args = (copy, *node.args[1:])
@@ -188,4 +188,4 @@ def _strides(val: Any) -> Any:
         return [_strides(v) for v in val]
     if not isinstance(val, torch.Tensor):
         return None
-    return [s for n, s in zip(val.shape, val.stride()) if n > 1 and math.prod(val.shape)]
+    return [s for n, s in zip(val.shape, val.stride()) if n > 1 and val.numel()]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 from torch import fx
 
 from ..aot.calls import call
-from .common import aten, is_channels_last
+from ..arguments import getitem_key
+from .common import Convolution, aten, is_channels_last
 
 
 def products_of_convolutions(gm: fx.GraphModule) -> None:
     """Convolutions of one tap, over memory with channels innermost, as `mm` or `addmm` of it as it lies."""
     for node in gm.graph.find_nodes(op="call_function", target=aten.convolution.default):
-        if _is_product(node):
+        if _fits(Convolution.of(node)):
             with gm.graph.inserting_before(node):
                 node.replace_all_uses_with(_product(gm.graph, node))
             gm.graph.erase_node(node)
@@ -22,32 +24,46 @@ def products_of_convolutions(gm: fx.GraphModule) -> None:
 def products_of_gradients(gm: fx.GraphModule) -> None:
     """The same for the gradients of such convolutions: a product for the input's, one for the filters'."""
     for node in gm.graph.find_nodes(op="call_function", target=aten.convolution_backward.default):
-        grad, x, weight, _, *rest = node.args
-        if not _fits(x, weight, *rest[:-1]) or not _rows_lie_together(grad):
+        backward = Backward.of(node)
+        if not _fits(backward.convolution) or not _rows_lie_together(backward.grad):
             continue
         with gm.graph.inserting_before(node):
-            made = _gradients(gm.graph, node)
+            made = _gradients(gm.graph, node, backward)
         for user in list(node.users):
-            user.replace_all_uses_with(made[user.args[1]])
+            user.replace_all_uses_with(cast(fx.Node, made[getitem_key(user)]))
             gm.graph.erase_node(user)
         gm.graph.erase_node(node)
 
 
-def _gradients(graph: fx.Graph, node: fx.Node) -> list[fx.Node | None]:
-    grad, x, weight, *_, wanted = node.args
-    n, channels, h, w = x.meta["val"].shape  # type: ignore[union-attr]
-    filters = weight.meta["val"].shape[0]  # type: ignore[union-attr]
+class Backward(NamedTuple):
+    """The arguments of `aten.convolution_backward`."""
+
+    grad: fx.Node
+    convolution: Convolution
+    wanted: Sequence[bool]
+
+    @staticmethod
+    def of(node: fx.Node) -> Backward:
+        """Those of a node that calls it."""
+        grad, x, weight, _, *rest, wanted = cast(tuple[Any, ...], node.args)
+        return Backward(grad, Convolution(x, weight, None, *rest), wanted)
+
+
+def _gradients(graph: fx.Graph, node: fx.Node, backward: Backward) -> list[fx.Node | None]:
+    (grad, convolution, wanted), x, weight = backward, backward.convolution.x, backward.convolution.weight
+    n, channels, h, w = convolution.pixels.shape
+    filters = convolution.filters.shape[0]
     rows, factor = _rows(graph, grad, node), call(graph, aten.view.default, weight, [filters, channels], like=node)
     made: list[fx.Node | None] = [None, None, None]
-    if wanted[0]:  # type: ignore[index]
+    if wanted[0]:
         out = call(graph, aten.mm.default, rows, factor, like=node)
         out = call(graph, aten.view.default, out, [n, h, w, channels], like=node)
         made[0] = call(graph, aten.permute.default, out, [0, 3, 1, 2], like=node)
-    if wanted[1]:  # type: ignore[index]
+    if wanted[1]:
         turned = call(graph, aten.permute.default, rows, [1, 0], like=node)
         out = call(graph, aten.mm.default, turned, _rows(graph, x, node), like=node)
         made[1] = call(graph, aten.view.default, out, [filters, channels, 1, 1], like=node)
-    if wanted[2]:  # type: ignore[index]
+    if wanted[2]:
         made[2] = call(graph, aten.sum.dim_IntList, grad, [0, 2, 3], like=node)
     return made
 
@@ -59,37 +75,29 @@ def _rows(graph: fx.Graph, x: fx.Node, like: fx.Node) -> fx.Node:
     return call(graph, aten.view.default, rows, [n * h * w, channels], like=like)
 
 
-def _is_product(node: fx.Node) -> bool:
-    x, weight, _, *rest = node.args
-    return _fits(x, weight, *rest)
-
-
 def _rows_lie_together(x: fx.Node) -> bool:
     return is_channels_last(x.meta["val"]) and 0 not in x.meta["val"].shape
 
 
-def _fits(
-    x: fx.Node, weight: fx.Node, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-    transposed: bool, output_padding: Sequence[int], groups: int,
-) -> bool:  # fmt: skip
-    """Whether a convolution with these arguments is a product of matrices as they lie in memory."""
-    pixels, filters = x.meta["val"], weight.meta["val"]
-    if pixels.dim() != 4 or transposed or groups != 1 or pixels.dtype != filters.dtype:
+def _fits(given: Convolution) -> bool:
+    """Whether a convolution is a product of matrices as they lie in memory."""
+    pixels, filters = given.pixels, given.filters
+    if pixels.dim() != 4 or given.transposed or given.groups != 1 or pixels.dtype != filters.dtype:
         return False
-    plain = all(s == 1 for s in stride) and not any(padding)
-    return plain and filters.shape[2:].numel() == 1 and _rows_lie_together(x)
+    plain = all(s == 1 for s in given.stride) and not any(given.padding)
+    return plain and filters.shape[2:].numel() == 1 and _rows_lie_together(given.x)
 
 
 def _product(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    x, weight, bias = node.args[:3]
-    n, _, h, w = x.meta["val"].shape  # type: ignore[union-attr]
-    filters, channels = weight.meta["val"].shape[:2]  # type: ignore[union-attr]
-    rows = _rows(graph, x, node)  # type: ignore[arg-type]
-    factor = call(graph, aten.view.default, weight, [filters, channels], like=node)
+    given = Convolution.of(node)
+    n, _, h, w = given.pixels.shape
+    filters, channels = given.filters.shape[:2]
+    rows = _rows(graph, given.x, node)
+    factor = call(graph, aten.view.default, given.weight, [filters, channels], like=node)
     factor = call(graph, aten.permute.default, factor, [1, 0], like=node)
-    if bias is None:
+    if given.bias is None:
         out = call(graph, aten.mm.default, rows, factor, like=node)
     else:
-        out = call(graph, aten.addmm.default, bias, rows, factor, like=node)
+        out = call(graph, aten.addmm.default, given.bias, rows, factor, like=node)
     out = call(graph, aten.view.default, out, [n, h, w, filters], like=node)
     return call(graph, aten.permute.default, out, [0, 3, 1, 2], like=node)

@@ -10,7 +10,8 @@ import torch
 from torch import fx
 
 from ..aot.calls import call
-from .common import aten, is_channels_last
+from ..arguments import node_at
+from .common import Convolution, aten, is_channels_last
 
 _COLOURS = 4  # channels after padding; blocks of 2 x 2 make 16 of them
 _FEW = 16  # filters below which tensor cores idle anyway
@@ -26,29 +27,29 @@ def blocks_of_pixels(gm: fx.GraphModule) -> None:
 
 
 def _fits(node: fx.Node) -> bool:
-    x, weight, _, stride, padding, dilation, transposed, _, groups = node.args
-    x, weight = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
-    if x.dim() != 4 or transposed or groups != 1 or weight.shape[0] < _FEW or weight.shape[1] > _COLOURS:
+    given = Convolution.of(node)
+    filters, colours, *taps = given.filters.shape
+    if given.pixels.dim() != 4 or given.transposed or given.groups != 1 or filters < _FEW or colours > _COLOURS:
         return False
-    steps = all(s == 2 for s in stride) and all(d == 1 for d in dilation)  # type: ignore[union-attr]
-    return steps and min(weight.shape[2:]) > 1 and is_channels_last(node.meta["val"])
+    steps = all(s == 2 for s in given.stride) and all(d == 1 for d in given.dilation)
+    return steps and min(taps) > 1 and is_channels_last(node.meta["val"])
 
 
 def _rewritten(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    x, weight, bias, _, padding = node.args[:5]
-    out, taps = node.meta["val"].shape[2:], weight.meta["val"].shape[2:]  # type: ignore[union-attr]
-    padding = [padding[0], padding[-1]]  # type: ignore[index]
+    given = Convolution.of(node)
+    out, taps = node.meta["val"].shape[2:], given.filters.shape[2:]
+    padding = [given.padding[0], given.padding[-1]]
     half = [-(-k // 2) for k in taps]
     size = [n + k - 1 for n, k in zip(out, half)]
-    pixels = _blocks(graph, node, _source(x), size, padding)  # type: ignore[arg-type]
-    filters = _blocks(graph, node, _source(weight), half, [0, 0])  # type: ignore[arg-type]
+    pixels = _blocks(graph, node, _source(given.x), size, padding)
+    filters = _blocks(graph, node, _source(given.weight), half, [0, 0])
     rest = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
-    return call(graph, aten.convolution.default, pixels, filters, bias, *rest, like=node)
+    return call(graph, aten.convolution.default, pixels, filters, given.bias, *rest, like=node)
 
 
 def _source(x: fx.Node) -> fx.Node:
     """What the pass for channels_last made a copy of: no need for two."""
-    return x.args[0] if x.target is aten.clone.default else x  # type: ignore[return-value]
+    return node_at(x) if x.target is aten.clone.default else x
 
 
 def _blocks(graph: fx.Graph, node: fx.Node, x: fx.Node, size: list[int], before: list[int]) -> fx.Node:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 ALIGNMENT = 64
+Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Range:
+class Range(Generic[Name]):
     """A buffer of `nbytes` that is live in steps `first` to `last`, both included."""
 
-    name: Hashable
+    name: Name
     nbytes: int
     first: int
     last: int
 
 
-def plan_arena(ranges: Sequence[Range]) -> tuple[dict[Hashable, int], int]:
+def plan_arena(ranges: Sequence[Range[Name]]) -> tuple[dict[Name, int], int]:
     """Byte offsets, multiples of ALIGNMENT, and the arena's size. Largest first, each at the lowest gap that fits."""
-    placed: list[tuple[int, int, Range]] = []
-    offsets: dict[Hashable, int] = {}
+    placed: list[tuple[int, int, Range[Name]]] = []
+    offsets: dict[Name, int] = {}
     top = 0
     for r in sorted(ranges, key=lambda r: (-r.nbytes, r.first, str(r.name))):
         need = max(ALIGNMENT, -(-r.nbytes // ALIGNMENT) * ALIGNMENT)

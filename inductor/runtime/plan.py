@@ -79,7 +79,8 @@ def make_plan(
     if device != _CPU and (python or _C is None):
         raise ValueError("only the C extension runs plans for CUDA")
     if python or _C is None:
-        return PythonPlan(spec, tuple(kernels), tuple(bound), form, fallback)
+        addresses = [k for k in kernels if not isinstance(k, CudaKernel)]
+        return PythonPlan(spec, tuple(addresses), tuple(bound), form, fallback)
     fixed = (*bound, *spec.constants)
     inputs = (*spec.inputs, *map(input_spec, spec.constants))
     facts = _BufferFacts(spec, inputs)

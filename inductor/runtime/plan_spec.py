@@ -190,7 +190,7 @@ class PlanSpec:
     mutated: tuple[int, ...] = ()
     device: str = "cpu"
     aligned: tuple[int, ...] = ()
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[Range[int], ...] = ()
 
     def buffer_count(self) -> int:
         """One more than the highest buffer number in use."""

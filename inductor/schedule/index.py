@@ -55,7 +55,8 @@ class Opaque:
 
     def names(self) -> set[str]:
         """The variables that occur, after substitution."""
-        env, found = dict(self.env), set()
+        env = dict(self.env)
+        found: set[str] = set()
         for name in _NAME.findall(self.source):
             found |= env[name].names() if name in env else {name}
         return found
@@ -118,7 +119,8 @@ def split_variables(
             left = quotient(left, taken[-1][1])
         if left is None or not same(left, 1):
             return None
-        value, stride = Affine(), 1
+        value = Affine()
+        stride: AnySize = 1
         for name, extent in reversed(taken):
             value = add(value, scale(variable(name), stride))
             stride *= extent

@@ -100,9 +100,9 @@ def _join(number: int, group: Group, reads: set[str], writes: set[str], direct: 
         if isinstance(unit.what, Group) and not _cycle(n, direct, units):
             shared = sum(sizes.get(b, 0) for b in reads & unit.reads)
             produced = sum(sizes.get(b, 0) for b in reads & unit.writes)
-            ranked.append((score.fusion_score(shared, produced, number - n), n))
-    for _, n in sorted(ranked, reverse=True):
-        answer = fuse(units[n].what, group)
+            ranked.append((score.fusion_score(shared, produced, number - n), n, unit.what))
+    for _, n, earlier in sorted(ranked, key=lambda row: row[:2], reverse=True):
+        answer = fuse(earlier, group)
         if isinstance(answer, Fuse):
             _absorb(n, answer.group, reads, writes, _closure(direct - {n}, units), units)
             _merge_producers(n, units, writer, readers)
@@ -132,7 +132,7 @@ def _merge_producers(n: int, units: dict[int, _Unit], writer: dict[str, int], re
         again = False
         for p in sorted({writer[b] for b in units[n].reads if b in writer} - {n}, reverse=True):
             source, unit = units[p], units[n]
-            if not isinstance(source.what, Group) or _between(p, n, units):
+            if not isinstance(source.what, Group) or not isinstance(unit.what, Group) or _between(p, n, units):
                 continue
             answer = fuse(source.what, unit.what)
             if not isinstance(answer, Fuse):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -11,6 +12,7 @@ from .source import Source
 
 if TYPE_CHECKING:
     from ..vars.base import Var
+    from ..vars.function import CellVar
 
 
 T = TypeVar("T")
@@ -24,6 +26,7 @@ class Tracer(Protocol):
     stand_ins: dict[int, tuple[Any, Var]]
     let_go: list[Var]  # what deleted locals had
     class_writes: dict[type, Any]
+    keep_alive: list[Any]  # objects that guards of this trace know by identity
 
     @property
     def overrides(self) -> Any:
@@ -36,6 +39,15 @@ class Tracer(Protocol):
     @property
     def options(self) -> Any:
         """The frozen ``options.Options`` in force."""
+
+    @property
+    def frames(self) -> Sequence[Any]:
+        """The ``interp.frame.Frame`` objects being traced, outermost first."""
+        ...
+
+    @property
+    def func(self) -> Any:
+        """The function of the root frame."""
 
     @property
     def fails_alike(self) -> bool:
@@ -60,6 +72,38 @@ class Tracer(Protocol):
 
     def traced(self, value: Any) -> Var | None:
         """The Var of an object that the trace has met; else None."""
+
+    def cell(self, cell: types.CellType, source: Source | None) -> CellVar:
+        """The Var of a closure cell; the same cell always gives the same Var within a trace."""
+        ...
+
+    def item_source(self, source: Source, key: Any) -> Source:
+        """Where the item of a dict lies."""
+        ...
+
+    def const_source(self, value: Any, label: str) -> Source:
+        """A source that holds the object itself."""
+        ...
+
+    def getattr(self, obj: Var, name: str) -> Var:
+        """`obj.name` by CPython's rules."""
+        ...
+
+    def has_attribute(self, obj: Var, name: str) -> bool:
+        """What `hasattr` answers."""
+        ...
+
+    def handled(self) -> Var | None:
+        """The exception being handled; None outside of all handlers of the trace."""
+        ...
+
+    def none_outside(self) -> None:
+        """Guard that no caller of the root frame is handling an exception."""
+        ...
+
+    def until_stop(self, method: Var | None) -> Var | None:
+        """What a call of an iterator's method gives; None where it raises StopIteration."""
+        ...
 
     def existing(self, var: Var) -> Any:
         """The object of a Var: a constant, or what is read from its source; else NotConstant."""

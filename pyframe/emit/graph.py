@@ -120,7 +120,7 @@ class GraphBuilder:
         self.example_inputs[:] = [example for _, _, example in ordered]
 
     def _module(self, graph: fx.Graph, settings: Sequence[Setting] = ()) -> fx.GraphModule:
-        return graph_module(self._modules.pop(graph, None) or torch.nn.Module(), graph, settings)
+        return graph_module(self._modules.pop(graph, torch.nn.Module()), graph, settings)
 
     # ---- inputs ----
     def input(self, source: Source, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None) -> TensorVar:
@@ -128,6 +128,7 @@ class GraphBuilder:
         inference = tensor.is_inference()
         other = inference != torch.is_inference_mode_enabled()
         with torch.inference_mode(inference) if other else contextlib.nullcontext():
+            fake: torch.Tensor
             if layout is None:
                 fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
             else:
@@ -354,7 +355,7 @@ class GraphBuilder:
                 found.append(TensorVar(part, result))
                 continue
             sym = part.meta["val"] = self.shapes.create_unbacked_symint()
-            self._note(sym, lambda part=part: part)
+            self._note(sym, functools.partial(_itself, part))
             found.append(make(sym))
         return found
 
@@ -502,7 +503,7 @@ class GraphBuilder:
             if _NO_FAKE in str(error):
                 tx.graph_break("unsupported-torch-op", f"{label} has no fake implementation")
             if isinstance(error, symbolic.data_dependent()):
-                tx.graph_break("data-dependent-branch", f"{label}: depends on {error.cond}")
+                tx.graph_break("data-dependent-branch", f"{label}: depends on {getattr(error, 'cond', error)}")
             self._try_concrete()
             tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
         self._refuse_generator(label, result, (*args, *kwargs.values()))
@@ -615,6 +616,7 @@ class GraphBuilder:
             return value.fake if fake else self._node(value)
         if isinstance(value, HeldVar):
             if value.node.graph is not self.graph:
+                assert self.tx is not None
                 return self.tx.graph_break("unsupported-object", "a function of outside, in a transformed function")
             return value.held if fake else value.node
         if isinstance(value, GraphObjectVar):
@@ -711,7 +713,11 @@ def _is_whole(var: Var) -> bool:
     return isinstance(var, TensorVar) and var.fake.dim() == 0 and var.fake.dtype in _WHOLE
 
 
-def _holds(value: int, tensor: torch.Tensor) -> bool:
+def _itself(node: fx.Node) -> fx.Node:
+    return node
+
+
+def _holds(value: float, tensor: torch.Tensor) -> bool:
     return tensor.item() == value
 
 

@@ -109,7 +109,7 @@ def _run(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     fake = node.meta.get("val")
     if isinstance(fake, torch.Tensor) and fake.numel() > MOST_ELEMENTS:
         raise _Unknown
-    if node.op == "call_method":
+    if isinstance(node.target, str):  # a method
         result = getattr(args[0], node.target)(*args[1:], **kwargs)
     else:
         result = node.target(*args, **kwargs)

@@ -130,7 +130,7 @@ def _template(var: Var, wanted: list[Var]) -> Any:
             return ("out", index)
     if isinstance(var, ConstVar):
         return ("const", var.value)
-    if type(var) in (TupleVar, ListVar) and var.source is None:
+    if isinstance(var, TupleVar | ListVar) and type(var) in (TupleVar, ListVar) and var.source is None:
         parts = [_template(item, wanted) for item in var.items]
         if all(part is not None for part in parts):
             return ("tuple" if type(var) is TupleVar else "list", parts)

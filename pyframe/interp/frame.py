@@ -77,7 +77,7 @@ class Frame:
     is_root: bool = False
     locals: dict[str, Var] = field(default_factory=dict)
     cells: dict[str, CellVar] = field(default_factory=dict)
-    free: list[Var] = field(default_factory=list)
+    free: list[CellVar] = field(default_factory=list)
     stack: list[Var] = field(default_factory=list)
     pc: int = 0
     at: int = 0
@@ -175,14 +175,15 @@ class Frame:
             item = self._throw_into(waiting, exc)
         except Raised as raised:
             if waiting is not None and issubclass(raised.exc.python_type(), StopIteration) and raised.exc is not exc:
-                return self._sent(self.tx.getattr(raised.exc, "value"))
-            if not self.unwind(raised):
+                self._sent(self.tx.getattr(raised.exc, "value"))
+            elif not self.unwind(raised):
                 raise
             return None
         if item is not None:
             return Outcome(item, yielded=True)
         assert isinstance(waiting, GeneratorVar)
-        return self._sent(waiting.returned or ConstVar(None))
+        self._sent(waiting.returned or ConstVar(None))
+        return None
 
     def _sent(self, value: Var) -> None:
         """Go on after a `yield from` whose iterator has ended with `value`."""

@@ -47,8 +47,8 @@ def build_const_key_map(frame: Frame, count: int) -> None:
 
 @op("BUILD_SLICE")
 def build_slice(frame: Frame, count: int) -> None:
-    parts = [*frame.popn(count), ConstVar(None)][:3]
-    frame.push(SliceVar(*parts))
+    start, stop, step = [*frame.popn(count), ConstVar(None)][:3]
+    frame.push(SliceVar(start, stop, step))
 
 
 @op("BINARY_SLICE")
@@ -155,7 +155,7 @@ def dict_update(frame: Frame, depth: int) -> None:
     pairs = pairs_of(frame.tx, source)
     target = frame.stack[-depth]
     if not isinstance(target, DictVar):
-        target.unsupported(frame.tx, "** into it")
+        return target.unsupported(frame.tx, "** into it")
     for key, value in pairs:
         if frame.instr.op == "DICT_MERGE" and key in target.items:
             frame.tx.raise_(TypeError, f"{_callee(frame)}() got multiple values for keyword argument {key!r}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from typing import cast
 
 from ..core.source import ConstSource
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, MethodVar
-from ..vars.function import FunctionVar
+from ..vars.function import CellVar, FunctionVar
 from ..vars.instance import InstanceVar
 from ..vars.mapping import DictVar, pairs_of
 from ..vars.sequence import ListVar, TupleVar
@@ -28,7 +29,9 @@ def load_method(frame: Frame, name: str) -> None:
     frame.push_callable(bound)
 
 
-def _callee(first: Var, second: Var, args: list[Var]) -> tuple[Var, list[Var]]:
+def _callee(frame: Frame, args: list[Var]) -> tuple[Var, list[Var]]:
+    """The callable under the arguments on the stack, and its arguments with the object that it is a method of."""
+    first, second = frame.popn(2)
     if first is NULL:
         return second, args
     if second is NULL:
@@ -39,7 +42,7 @@ def _callee(first: Var, second: Var, args: list[Var]) -> tuple[Var, list[Var]]:
 @op("CALL")
 def call(frame: Frame, count: int) -> None:
     args = frame.popn(count)
-    callee, args = _callee(*frame.popn(2), args)
+    callee, args = _callee(frame, args)
     frame.push(frame.tx.call(callee, args, {}))
 
 
@@ -47,7 +50,7 @@ def call(frame: Frame, count: int) -> None:
 def call_kw(frame: Frame, count: int) -> None:
     names = frame.pop().constant()
     args = frame.popn(count)
-    callee, positional = _callee(*frame.popn(2), args[: count - len(names)])
+    callee, positional = _callee(frame, args[: count - len(names)])
     named = dict(zip(names, args[count - len(names) :], strict=True))
     frame.push(frame.tx.call(callee, positional, named))
 
@@ -61,7 +64,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
             frame.tx.raise_(TypeError, "keywords must be strings")
         named = dict(pairs)
     args = frame.pop().unpack(frame.tx)
-    callee, args = _callee(*frame.popn(2), args)
+    callee, args = _callee(frame, args)
     if flags & 1 and not named and isinstance(callee, TorchFunctionVar):
         frame.push(callee.call_keywords(frame.tx, args, {}))
         return
@@ -72,14 +75,15 @@ def _set_part(fn: FunctionVar, flag: int, value: Var, frame: Frame) -> None:
     if flag == 1:
         fn.defaults = value
     elif flag == 2:
+        assert isinstance(value, DictVar)
         fn.kwdefaults = value
     elif flag == 4:
         fn.annotations = value if isinstance(value, DictVar) else _annotations(value, frame)
     elif flag == 8:
-        fn.closure = value.unpack(frame.tx)
+        fn.closure = cast(list[CellVar], value.unpack(frame.tx))
 
 
-def _annotations(flat: Var, frame: Frame) -> Var:
+def _annotations(flat: Var, frame: Frame) -> DictVar:
     """Annotations as CPython up to 3.13 hands them over: names and values in turn."""
     items = flat.unpack(frame.tx)
     return DictVar({name.constant(): value for name, value in zip(items[::2], items[1::2], strict=True)})
@@ -98,6 +102,7 @@ def make_function(frame: Frame, flags: int) -> None:
 @op("SET_FUNCTION_ATTRIBUTE")
 def set_function_attribute(frame: Frame, flag: int) -> None:
     value, fn = frame.popn(2)
+    assert isinstance(fn, FunctionVar)
     _set_part(fn, flag, value, frame)
     frame.push(fn)
 

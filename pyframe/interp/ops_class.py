@@ -27,7 +27,7 @@ def load_build_class(frame: Frame, arg: None) -> None:
 
 def _names(frame: Frame) -> Var:
     if frame.names is None:
-        frame.tx.graph_break("unsupported-instruction", f"{frame.instr.op} outside a class body")
+        return frame.tx.graph_break("unsupported-instruction", f"{frame.instr.op} outside a class body")
     return frame.names
 
 
@@ -70,7 +70,7 @@ def load_locals(frame: Frame, arg: None) -> None:
 def load_from_dict_or_deref(frame: Frame, name: str) -> None:
     found = _find(frame, frame.pop(), name) or frame.cell(name).content
     if found is None:
-        frame.tx.raise_(NameError, UNBOUND_FREE.format(name))
+        return frame.tx.raise_(NameError, UNBOUND_FREE.format(name))
     frame.push(found)
 
 

@@ -19,7 +19,8 @@ class ExitVar(Var):
 
     __slots__ = ("context",)
 
-    def __init__(self, context: Var) -> None:
+    def __init__(self, context: Any) -> None:
+        """`context`: a Var that has `enter` and `exit`."""
         super().__init__()
         self.context = context
 
@@ -43,7 +44,7 @@ class ExitVar(Var):
 def before_with(frame: Frame, arg: None) -> None:
     context = frame.pop()
     if not hasattr(context, "enter"):
-        frame.tx.graph_break("unsupported-context-manager", context.describe())
+        return frame.tx.graph_break("unsupported-context-manager", context.describe())
     if isinstance(context, InstanceVar) and lookup(context.cls, "__enter__") is not MISSING:
         context.needs(frame.tx, "__exit__")
     entered = context.enter(frame.tx)

@@ -516,8 +516,8 @@ class Trace:
         changed = {type_of(e.target) for e in self.effects if e.kind in CHANGES} - {None}
         sources: dict[type, list[Source]] = {}
         for var in self.memo.values() if changed else ():
-            kind = type_of(var) if var.source is not None else None
-            if kind in changed:
+            kind = type_of(var)
+            if var.source is not None and kind is not None and kind in changed:
                 sources.setdefault(kind, []).append(var.source)
         for same_type in sources.values():
             if len(same_type) > 1:

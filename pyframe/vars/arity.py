@@ -88,8 +88,9 @@ def _of_function(fn: Any) -> Arity | None:
     """None: unknown."""
     owner = getattr(fn, "__objclass__", None)
     if owner is not None and fn.__name__ in _METHODS.get(owner, ()):
-        least, most, *rest = _METHODS[owner][fn.__name__]
-        return Arity(least + 1, most if most == MANY else most + 1, *rest)
+        method = _METHODS[owner][fn.__name__]
+        most = MANY if method.most == MANY else method.most + 1
+        return method._replace(least=method.least + 1, most=most)
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (ValueError, TypeError):

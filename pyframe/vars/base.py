@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.source import Source
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 # Types whose instances have no attributes of their own.
-_WITHOUT_FIELDS = (
+_WITHOUT_FIELDS: tuple[Callable[[], Any], ...] = (
     bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset,
 )  # fmt: skip
 

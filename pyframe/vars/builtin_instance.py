@@ -118,7 +118,8 @@ class BuiltinInstanceVar(InstanceVar):
         if isinstance(raw, type(int.real)) and self.kind in SCALARS:
             return self.base.getattr_(tx, name)
         if isinstance(raw, FIELD) and isinstance(self.base, TupleVar):
-            return self.base.items[raw.__reduce__()[1][0]]
+            reduced: Any = raw.__reduce__()
+            return self.base.items[reduced[1][0]]
         return None
 
     def _found(self, tx: Tracer, name: str) -> Var:

@@ -191,22 +191,22 @@ def _numeric(tx: Tracer, function: Any, method: str, args: Args, kwargs: Kwargs)
     if hasattr(args[0], "base"):
         return tx.call(tx.wrap(function, None), [args[0].base, *args[1:]], kwargs)
     name = function.__name__
-    expected = {
+    texts: dict[Any, str] = {
         int: "int() argument must be a string, a bytes-like object or a real number, not {!r}",
         float: "float() argument must be a string or a real number, not {!r}",
         complex: "complex() first argument must be a string or a number, not {!r}",
         abs: "bad operand type for abs(): {!r}",
         round: "type {} doesn't define __round__ method",
-    }.get(function, name + " of {!r}")
-    return tx.raise_(TypeError, expected.format(slots.type_name(args[0])))
+    }
+    return tx.raise_(TypeError, texts.get(function, name + " of {!r}").format(slots.type_name(args[0])))
 
 
 def _of_index(function: Any) -> Handler:
     return lambda tx, args, kwargs: fold(tx, function, slots.index(tx, args[0]))
 
 
-for _function in (bin, hex, oct, chr):
-    model(_function)(_of_index(_function))
+for _of_number in (bin, hex, oct, chr):
+    model(_of_number)(_of_index(_of_number))
 
 
 @model(sys.exc_info)

@@ -91,4 +91,5 @@ def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @model(slice)
 def _slice(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     none: Var = ConstVar(None)
-    return SliceVar(none, args[0], none) if len(args) == 1 else SliceVar(*[*args, none][:3])
+    start, stop, step = [none, args[0], none] if len(args) == 1 else [*args, none][:3]
+    return SliceVar(start, stop, step)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import operator
 
+from ..core.tracer import Tracer
 from . import slots
+from .base import Var
 from .const import BINARY, COMPARE, ConstVar
 from .function import BUILTINS, Handler
 from .models import known, model
@@ -16,6 +18,16 @@ def _binary_model(symbol: str) -> Handler:
 
 def _compare_model(symbol: str) -> Handler:
     return lambda tx, args, kwargs: slots.compare(tx, symbol, args[0], args[1])
+
+
+def _set_item(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    args[0].setitem(tx, args[1], args[2])
+    return ConstVar(None)
+
+
+def _delete_item(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    args[0].setitem(tx, args[1], None)
+    return ConstVar(None)
 
 
 for _symbol, _fn in BINARY.items():
@@ -31,8 +43,8 @@ model(operator.neg)(lambda tx, args, kwargs: args[0].unary(tx, "-"))
 model(operator.pos)(lambda tx, args, kwargs: args[0].unary(tx, "+"))
 model(operator.invert)(lambda tx, args, kwargs: args[0].unary(tx, "~"))
 model(operator.getitem)(lambda tx, args, kwargs: args[0].getitem(tx, args[1]))
-model(operator.setitem)(lambda tx, args, kwargs: args[0].setitem(tx, args[1], args[2]) or ConstVar(None))
-model(operator.delitem)(lambda tx, args, kwargs: args[0].setitem(tx, args[1], None) or ConstVar(None))
+model(operator.setitem)(_set_item)
+model(operator.delitem)(_delete_item)
 model(operator.concat)(_binary_model("+"))
 model(operator.iconcat)(_binary_model("+="))
 model(operator.not_)(lambda tx, args, kwargs: known(not args[0].truth(tx)))

@@ -66,7 +66,7 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
         return tx.call(BuiltinVar(type.__new__), [make(cls), *args], kwargs)
     if base is object:
         return _plain_object(tx, cls, args, kwargs)
-    if issubclass(base, BaseException):
+    if issubclass(base, BaseException) and issubclass(cls, BaseException):
         return _exception(tx, cls, args, kwargs)
     if base is types.SimpleNamespace:
         return NamespaceVar.fresh(cls)
@@ -117,7 +117,7 @@ def _plain_object(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[st
     return InstanceVar.fresh(cls)
 
 
-def _exception(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+def _exception(tx: Tracer, cls: type[BaseException], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     python_init = isinstance(lookup(cls, "__init__"), types.FunctionType)
     if issubclass(cls, _SPECIAL_ERRORS) and (len(args) > 1 or kwargs) or kwargs and not python_init:
         return _exception_of_c(tx, cls, args, kwargs)
@@ -158,7 +158,8 @@ def _new_of(base: type) -> Handler:
 
 
 _ERRORS = [kind for kind in vars(builtins).values() if isinstance(kind, type) and issubclass(kind, BaseException)]
-for _base in (object, types.SimpleNamespace, *builtin_instance.KINDS, *_ERRORS):
+_WITH_NEW: tuple[type, ...] = (object, types.SimpleNamespace, *builtin_instance.KINDS, *_ERRORS)
+for _base in _WITH_NEW:
     if "__new__" in _base.__dict__:
         BUILTINS[_base.__new__] = _new_of(_base)
 BUILTINS[type.__call__] = type_call

@@ -145,7 +145,7 @@ def _fakes(tx: Tracer, leaves: Sequence[Var]) -> list[Any]:
         for leaf in leaves:
             if isinstance(leaf, TensorVar):
                 fake = leaf.fake.detach().requires_grad_(leaf.fake.requires_grad)
-                fake.constant = None  # a value of the first turn of a loop only
+                fake.constant = None  # type: ignore[attr-defined]  # a value of the first turn of a loop only
                 found.append(fake)
             else:
                 found.append(leaf)

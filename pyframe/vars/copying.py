@@ -45,7 +45,7 @@ def _made_by(tx: Tracer, obj: Any) -> list[Var]:
         args = obj.call_method(tx, "__getnewargs__", [], {})
     elif getattr(obj, "kind", None) not in (None, list, dict, set, collections.OrderedDict):
         args = TupleVar([obj.base])
-    return [_function(copyreg.__newobj__), TupleVar([cls, *args.unpack(tx)])]
+    return [_function(copyreg.__newobj__), TupleVar([cls, *args.unpack(tx)])]  # type: ignore[attr-defined]
 
 
 def _function(fn: Callable[..., Any]) -> Var:
@@ -87,7 +87,8 @@ def _reduce_builtin(tx: Tracer, obj: Var, protocol: Var | None = None) -> Var:
         return TupleVar([make(kind), TupleVar([TupleVar(obj.unpack(tx))])])
     if isinstance(obj, SequenceVar) and hasattr(kind, "__getnewargs__"):
         args = [make(kind), *obj.call_method(tx, "__getnewargs__", [], {}).unpack(tx)]
-        return TupleVar([_function(copyreg.__newobj__), TupleVar(args), _NONE, _NONE, _NONE])
+        new = _function(copyreg.__newobj__)  # type: ignore[attr-defined]
+        return TupleVar([new, TupleVar(args), _NONE, _NONE, _NONE])
     return obj.unsupported(tx, "__reduce_ex__()")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._functorch import eager_transforms
@@ -118,7 +118,10 @@ def _vjp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
     def apply(*values: Any) -> Any:
         lifted = values[width:]
-        found, function, more = torch.func.vjp(lambda *inner: parts(*inner, *lifted), *values[:width], has_aux=True)
+        found, function, more = cast(
+            tuple[Any, ...],  # torch says nothing of the third
+            torch.func.vjp(lambda *inner: parts(*inner, *lifted), *values[:width], has_aux=True),
+        )
         return (*found, *more, function)
 
     apply.gives_function = True  # type: ignore[attr-defined]
@@ -153,10 +156,13 @@ def _jvp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
     def apply(*values: Any) -> Any:
         outside, directions = values[width : width + lifted], values[width + lifted :]
-        found = torch.func.jvp(
-            lambda *inner: parts(*inner, *outside), values[:width], directions, strict=strict, has_aux=True
+        found, along, more = cast(
+            tuple[Any, ...],  # torch says nothing of the third
+            torch.func.jvp(
+                lambda *inner: parts(*inner, *outside), values[:width], directions, strict=strict, has_aux=True
+            ),
         )
-        return (*found[0], *found[1], *found[2])
+        return (*found, *along, *more)
 
     def output(found: Sequence[Var]) -> Var:
         result = [outputs(found[:count]), outputs(found[count : 2 * count])]

@@ -20,7 +20,7 @@ _COMPARE = {"__lt__": "<", "__le__": "<=", "__eq__": "==", "__ne__": "!=", "__gt
 def _next(tx: Tracer, obj: Var) -> Var:
     item = obj.next_(tx)
     if item is None:
-        getattr(obj, "stop", lambda tx: tx.raise_(StopIteration))(tx)
+        return getattr(obj, "stop", lambda tx: tx.raise_(StopIteration))(tx)
     return item
 
 

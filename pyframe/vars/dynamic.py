@@ -23,7 +23,7 @@ from ..core.source import (
 )
 from ..errors import UserError
 from .base import Var
-from .symint import SYMBOLIC, NumberVar, assume, from_symbolic
+from .symint import SYMBOLIC, NumberVar, assume, from_symbolic, tree_of
 
 MARKS = "_pyframe_marks"  # the attribute of a marked tensor: dimension -> Mark
 _LARGEST = 1 << 62
@@ -128,7 +128,7 @@ def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> Var:
     for dim, stride in enumerate(strides):
         there = StrideSource(source, dim)
         if isinstance(stride, SYMBOLIC) and there not in tx.graph.numbers:
-            assume(tx, Expr("==", (there, from_symbolic(stride).tree)))
+            assume(tx, Expr("==", (there, tree_of(from_symbolic(stride)))))
     return tx.graph.input(source, value, (sizes, strides))
 
 

@@ -8,7 +8,7 @@ import operator
 import reprlib
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.source import AttrSource, CellSource, FuncPartSource, SeqItemSource, Source
 from ..core.tracer import Tracer
@@ -17,6 +17,9 @@ from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, MethodVar, fold, make
 from .fields import FieldsVar
 from .sequence import TupleVar
+
+if TYPE_CHECKING:
+    from .mapping import DictVar
 
 
 class CellVar(Var):
@@ -39,6 +42,11 @@ class CellVar(Var):
         if name == "cell_contents":
             return self.content or tx.raise_(ValueError, "Cell is empty")
         return super().getattr_(tx, name)
+
+    def value(self) -> Var:
+        """What is in a cell that is known not to be empty."""
+        assert self.content is not None
+        return self.content
 
     def store(self, tx: Tracer, value: Var | None) -> None:
         self.content = value
@@ -79,10 +87,10 @@ class FunctionVar(Var):
         super().__init__(source)
         self.fn = fn
         self.attrs: dict[str, Var] = {}
-        self.closure: list[Var] | None = None
-        self.annotations: Var | None = None  # a dict, of a function that the program made
+        self.closure: list[CellVar] | None = None
+        self.annotations: DictVar | None = None  # of a function that the program made
         self.defaults: Var | None = None
-        self.kwdefaults: Var | None = None
+        self.kwdefaults: DictVar | None = None
         self.globals_source: Source | None = None
         if fn is not None:
             self.code = fn.__code__
@@ -113,11 +121,11 @@ class FunctionVar(Var):
     def describe(self) -> str:
         return f"function {self.name}"
 
-    def cells(self, tx: Tracer) -> list[Var]:
+    def cells(self, tx: Tracer) -> list[CellVar]:
         """The cells of the closure, the same Vars each time."""
         if self.closure is None:
             self.closure = []
-            for index, cell in enumerate(self.fn.__closure__ or ()):
+            for index, cell in enumerate((self.fn and self.fn.__closure__) or ()):
                 source = SeqItemSource(FuncPartSource(self.source, "__closure__"), index) if self.source else None
                 self.closure.append(tx.cell(cell, source))
         return self.closure
@@ -208,17 +216,19 @@ class FunctionVar(Var):
             return self._dispatched(tx, args[0])
         if self.code in _GUARDS_RECURSION:
             cells = dict(zip(self.code.co_freevars, self.cells(tx)))
-            return tx.call(cells["user_function"].content, args, kwargs)
+            return tx.call(cells["user_function"].value(), args, kwargs)
         if self.code.co_name in _TAGGING and self.globals.get("__name__") == "torch._dynamo.mutation_guard":
-            return tx.call(self.cells(tx)[0].content, args, kwargs)
+            return tx.call(self.cells(tx)[0].value(), args, kwargs)
         if (closure := CLOSURES.get(self.code)) is not None:
-            return closure(tx, dict(zip(self.code.co_freevars, self.cells(tx))), list(args), dict(kwargs))
+            held: dict[str, Var] = dict(zip(self.code.co_freevars, self.cells(tx)))
+            return closure(tx, held, list(args), dict(kwargs))
         return tx.inline(self, args, kwargs)
 
     def _dispatched(self, tx: Tracer, cls: Var) -> Var:
         """The implementation that `functools.singledispatch` has for a class, guarded to stay that."""
         kind = cls.constant()
-        kept = [cell.content for cell in self.cells(tx) if isinstance(cell, CellVar)]
+        assert self.fn is not None
+        kept = [cell.content for cell in self.cells(tx)]
         if any(effect.target is each for effect in tx.effects for each in kept):
             self.unsupported(tx, "a call after the program registered an implementation")
         found = self.fn(kind)

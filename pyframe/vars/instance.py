@@ -567,7 +567,7 @@ class _Sequence:
 
 
 def _iterator_at(owner: Any, position: int | None) -> Any:
-    iterator = iter(_Sequence()) if position is None else iter(owner)
+    iterator: Any = iter(_Sequence()) if position is None else iter(owner)
     if position is None:
         next(iterator, None)
     else:

@@ -372,6 +372,7 @@ class GeneratorVar(IteratorVar):
 
 def _ended() -> Iterator[Any]:
     """A generator that is at its end."""
-    ended = (item for item in ())
+    nothing: tuple[Any, ...] = ()
+    ended = (item for item in nothing)
     next(ended, None)
     return ended

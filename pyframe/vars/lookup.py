@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Callable
 from typing import Any
 
 from ..core.source import AttrSource, ConstSource, Source
@@ -90,10 +91,12 @@ class _Finds:
         return isinstance(other, _Finds) and (self.name, id(self.raw)) == (other.name, id(other.raw))
 
 
-@functools.lru_cache(maxsize=1024)
-def wins_over_fields(kind: type) -> bool:
+def _wins_over_fields(kind: type) -> bool:
     """Whether an attribute of this type in a class is a data descriptor."""
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+wins_over_fields: Callable[[type], bool] = functools.lru_cache(maxsize=1024)(_wins_over_fields)
 
 
 def class_function(tx: Tracer, cls: type, name: str, raw: Any) -> Var:

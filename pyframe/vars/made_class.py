@@ -129,7 +129,7 @@ def _stand_in(tx: Any, var: Var) -> Any:
     if type(var) is DictVar and var.cls is dict and var.source is None and not any(map(_odd, var.items)):
         return {key: stand_in(tx, item) for key, item in var.items.items()}
     if type(var) is InstanceVar and var.value is MISSING:
-        obj = object.__new__(var.cls)
+        obj: Any = object.__new__(var.cls)
         tx.stand_ins[id(obj)] = (obj, var)
         _fill(tx, obj, var)
         return obj
@@ -182,6 +182,7 @@ def bare_class(meta: type, name: str, bases: tuple[type, ...], core: dict[str, A
     """A class of these bases, as `type.__new__` makes it, but no code of the program runs."""
     if not any(_has_hook(base) for base in bases):
         return type.__new__(meta, name, bases, dict(core))
+    cls: Any
     try:
         cls = type.__new__(meta, name, (_Quiet, *bases), dict(core))
         cls.__bases__ = bases

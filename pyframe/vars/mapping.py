@@ -305,7 +305,7 @@ _DICT_METHODS = frozenset(
 
 def pairs_of(tx: Tracer, var: Var) -> list[tuple[Any, Var]]:
     """(key, value) of a mapping or of an iterable of pairs."""
-    if getattr(var, "kind", None) is dict and var.python_type().__iter__ is dict.__iter__:
+    if getattr(var, "kind", None) is dict and getattr(var.python_type(), "__iter__", None) is dict.__iter__:
         var = getattr(var, "base", var)
     if isinstance(var, DictVar):
         return list(var.items.items())

@@ -71,6 +71,7 @@ class ConstantResultVar(FunctionVar):
         except NotConstant as unknown:
             tx.graph_break("unsupported-object", f"{self.name}, marked assume_constant_result, called with {unknown}")
         try:
+            assert self.fn is not None
             result = self.fn(*values, **named)
         except Exception as error:  # noqa: BLE001  whatever the function raises, the program sees
             tx.raise_(type(error), *error.args)

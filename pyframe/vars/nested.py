@@ -27,7 +27,7 @@ def leaves_of(tx: Tracer, value: Var, what: str) -> tuple[list[Var], Restored, A
         return [value], lambda found: found[0], None
     if isinstance(value, ListVar) or type(value) is TupleVar:
         parts = [leaves_of(tx, item, what) for item in value.items]
-        keys, build = range(len(parts)), value.like
+        build = value.like
         kind: Any = type(value)
     elif isinstance(value, DictVar) and value.cls is dict:
         parts = [leaves_of(tx, item, what) for item in value.items.values()]

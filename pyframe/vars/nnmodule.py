@@ -110,7 +110,7 @@ class NNModuleVar(InstanceVar):
     def _table(self, tx: Tracer, store: str) -> DictVar:
         table = self._instance_attr(tx, store)
         if not isinstance(table, DictVar):
-            self.unsupported(tx, f"assignment before {store} exists")
+            return self.unsupported(tx, f"assignment before {store} exists")
         return table
 
     def _holds(self, store: str, name: str) -> bool:
@@ -163,7 +163,7 @@ class NNModuleVar(InstanceVar):
         if call_method is not nn.Module.__dict__["__call__"]:
             return super().call(tx, args, kwargs)
         if self._hooked(tx):
-            impl = FunctionVar(nn.Module._call_impl, None)
+            impl = FunctionVar(nn.Module.__dict__["_call_impl"], None)
             return tx.call(impl, [self, *args], kwargs)
         return tx.call(self.getattr_(tx, "forward"), args, kwargs)
 

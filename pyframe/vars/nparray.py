@@ -9,7 +9,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -173,12 +173,17 @@ def _operand(other: Var) -> bool:
     )
 
 
+def _is_plain(var: Var) -> TypeGuard[ListVar | TupleVar]:
+    """Whether it is a list or tuple, and of no class derived from them."""
+    return type(var) in (ListVar, TupleVar)
+
+
 def _result(var: Var, name: str = "") -> Var:
     """What a node gave, its tensors as arrays."""
     if isinstance(var, TensorVar):
         return NdArrayVar(var, None, var.fake.dim() == 0 and name not in _MAKE_ARRAYS)
-    if type(var) in (ListVar, TupleVar):
-        return type(var)([_result(item, name) for item in var.items])  # type: ignore[attr-defined]
+    if _is_plain(var):
+        return type(var)([_result(item, name) for item in var.items])
     return var
 
 
@@ -259,8 +264,8 @@ def _example(var: Var) -> Any:
     if isinstance(var, NdArrayVar):
         ones = numpy.ones((1,) * var.tensor.fake.dim(), var._dtype())
         return ones[()] if var.scalar else ones
-    if type(var) in (ListVar, TupleVar):
-        return [_example(item) for item in var.items]  # type: ignore[attr-defined]
+    if _is_plain(var):
+        return [_example(item) for item in var.items]
     return var.constant()
 
 
@@ -268,8 +273,8 @@ def _given(tx: Tracer, var: Var) -> Var:
     """An argument as a node takes it: arrays as tensors, types of elements by their names."""
     if isinstance(var, NdArrayVar):
         return var.tensor
-    if type(var) in (ListVar, TupleVar):
-        return type(var)([_given(tx, item) for item in var.items])  # type: ignore[attr-defined]
+    if _is_plain(var):
+        return type(var)([_given(tx, item) for item in var.items])
     if isinstance(var, TensorVar | SliceVar | SequenceVar):
         return var if not isinstance(var, TensorVar) else var.unsupported(tx, "use in a function of numpy")
     value = slots.constant_or(var, None)
@@ -277,7 +282,8 @@ def _given(tx: Tracer, var: Var) -> Var:
         return ConstVar(numpy.dtype(value).name)
     if isinstance(value, NUMPY_NUMBERS):  # of a type of its own, as an array without dimensions has it
         dtype = torch.from_numpy(numpy.zeros(1, type(value))).dtype
-        return tx.graph.call(torch.tensor, [ConstVar(value.item())], {"dtype": ConstVar(dtype)})  # type: ignore[no-any-return]
+        number = ConstVar(numpy.asarray(value).item())
+        return tx.graph.call(torch.tensor, [number], {"dtype": ConstVar(dtype)})  # type: ignore[no-any-return]
     if value in (float, int, bool, complex):
         return ConstVar(numpy.dtype(value).name)
     return var
@@ -303,7 +309,7 @@ class ArrayFunctionVar(NumpyFunctionVar):
 
 
 def _has_array(var: Var) -> bool:
-    return isinstance(var, NdArrayVar) or type(var) in (ListVar, TupleVar) and any(map(_has_array, var.items))  # type: ignore[attr-defined]
+    return isinstance(var, NdArrayVar) or _is_plain(var) and any(map(_has_array, var.items))
 
 
 @functools.cache

@@ -28,7 +28,8 @@ else:
 
 
 def _subclasses(kind: type) -> list[type]:
-    return [kind, *(each for derived in kind.__subclasses__() for each in _subclasses(derived))]
+    below: list[type] = kind.__subclasses__()
+    return [kind, *(each for derived in below for each in _subclasses(derived))]
 
 
 NUMPY_NUMBERS = tuple(each for kind in _NUMBERS for each in _subclasses(kind))

@@ -111,9 +111,10 @@ class RngVar(HeldVar):
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         kind = type(self.value)
-        raw = guarded_lookup(tx, kind, name)
+        raw: Any = guarded_lookup(tx, kind, name)
         label = f"{'random' if kind is random.Random else 'numpy.random'}.{name}()"
-        if raw is not _METHODS.get((kind, name)):
+        modelled = _METHODS.get((kind, name))
+        if modelled is None or raw is not modelled:
             return self.unsupported(tx, f"method {name!r}")
         if isinstance(raw, types.FunctionType):
             tx.wrap(raw, class_source(kind, name))
@@ -152,7 +153,8 @@ class RngVar(HeldVar):
 def _known(arg: Var) -> Any:
     """The value of an argument, as a copy."""
     value = arg.plain()
-    if not isinstance(value, _ARGUMENTS) or type(value) in (list, tuple) and not all(map(_plain, value)):
+    items = value if type(value) in (list, tuple) else ()
+    if not isinstance(value, _ARGUMENTS) or not all(map(_plain, items)):
         raise NotConstant(arg.describe())
     return value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -20,7 +20,7 @@ class SequenceVar(Var):
     """Items known one by one.  `items` belongs to the Var; wrap guards length and type."""
 
     __slots__ = ("items",)
-    type: type = tuple
+    type: ClassVar[Any] = tuple
     build = "BUILD_TUPLE"
 
     @property
@@ -140,7 +140,8 @@ class SequenceVar(Var):
         if name in ("index", "count"):
             tx.spend(len(self.items))
         if name == "index" and args:
-            for position in range(len(self.items))[slice(*(slots.index(tx, arg) for arg in args[1:]), None)]:
+            start, stop = [*(slots.index(tx, arg) for arg in args[1:3]), None, None][:2]
+            for position in range(len(self.items))[start:stop]:
                 if position >= len(self.items):  # `__eq__` of an item made it shorter
                     break
                 if slots.equal(tx, self.items[position], args[0]):
@@ -177,10 +178,10 @@ class SizeVar(TupleVar):
     """`torch.Size`."""
 
     __slots__ = ()
-    type = torch.Size
+    type: ClassVar[Any] = torch.Size
 
     @property
-    def family(self) -> type:
+    def family(self) -> Any:
         return tuple
 
     def repr_(self, tx: Tracer) -> Var | None:
@@ -204,7 +205,7 @@ class SizeVar(TupleVar):
 
 class ListVar(SequenceVar):
     __slots__ = ()
-    type = list
+    type: ClassVar[Any] = list
     build = "BUILD_LIST"
 
     def like(self, items: Sequence[Var]) -> Var:

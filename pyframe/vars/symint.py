@@ -28,7 +28,8 @@ _TYPES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 # Operators as graphs call them and as SymInts need them; the others are those of OPS.
 SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
     **OPS, "min": torch.sym_min, "max": torch.sym_max, "not": torch.sym_not, "int": torch.sym_int,
-    "float": torch.sym_float, "sqrt": torch._sym_sqrt, "and": operator.and_, "or": operator.or_,
+    "float": torch.sym_float, "sqrt": torch._sym_sqrt,  # type: ignore[attr-defined]  # not in torch's stubs
+    "and": operator.and_, "or": operator.or_,
 }  # fmt: skip
 _WHY = "which is computed of tensors, drawn at random or marked as unbacked"
 _UNARY = {"-": "neg", "+": "pos", "~": "~"}
@@ -245,7 +246,7 @@ def _of_floats(op: str) -> Handler:
 
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         arg = args[0]
-        base = args[1].value if len(args) == 2 and isinstance(args[1], ConstVar) else None
+        base: Any = args[1].value if len(args) == 2 and isinstance(args[1], ConstVar) else None
         if isinstance(arg, NumberVar) and type(base) in (int, float) and base > 0 and base != 1:  # as math.log has it
             return slots.binary(tx, "/", run(tx, args[:1], {}), ConstVar(math.log(base)))
         if len(args) > 1 or not isinstance(arg, NumberVar) or arg.is_constant() or is_unbacked(arg):

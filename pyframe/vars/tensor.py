@@ -95,7 +95,7 @@ class TensorVar(Var):
         self.node, self.fake = node, fake
         self.grad: Var | None = None  # where the program has set it
         self.owner: Var | None = None
-        self.cls = torch.Tensor if cls is None or not issubclass(cls, torch.nn.Parameter) else cls
+        self.cls: type = torch.Tensor if cls is None or not issubclass(cls, torch.nn.Parameter) else cls
 
     def python_type(self) -> type:
         return self.cls
@@ -125,14 +125,14 @@ class TensorVar(Var):
             return self.grad
         if name in ("grad", "grad_fn", "_version"):
             if name == "grad" and original is not None and self.fake.is_leaf:
-                return tx.wrap(original.grad, AttrSource(self.source, name))
+                return tx.wrap(original.grad, AttrSource(self._origin(), name))
             if name == "grad_fn" and self.fake.is_leaf or name == "grad" and not self.fake.requires_grad:
                 return ConstVar(None)
             if name == "grad" and self.fake.is_leaf and self.source is None:  # made here, and nothing ran backward
                 return ConstVar(None)
             self.unsupported(tx, f"attribute {name!r}")
         if original is not None and name in original.__dict__:
-            return tx.wrap(original.__dict__[name], AttrSource(self.source, name))
+            return tx.wrap(original.__dict__[name], AttrSource(self._origin(), name))
         found = getattr(self.cls, name, None)
         if found is None:
             if original is not None:
@@ -142,13 +142,18 @@ class TensorVar(Var):
             return MethodVar(self, name)
         return self.unsupported(tx, f"attribute {name!r}")
 
+    def _origin(self) -> Source:
+        """Where a tensor that exists before the frame comes from."""
+        assert self.source is not None
+        return self.source
+
     def own_attributes(self, tx: Tracer) -> dict[str, Any]:
         """What the program has set on the tensor object before the frame; guarded if it is nothing."""
         original = tx.graph.originals.get(self.source)
         if original is None:
             return {}
         if not original.__dict__:
-            tx.guard(AttrSource(self.source, "__dict__"), "LEN", 0)
+            tx.guard(AttrSource(self._origin(), "__dict__"), "LEN", 0)
         return original.__dict__  # type: ignore[no-any-return]
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
@@ -156,7 +161,7 @@ class TensorVar(Var):
             tx.overrides.set_attribute(self, name, value)
             return
         if name not in SETTERS or value is None:
-            self.unsupported(tx, f"setting attribute {name!r}")
+            return self.unsupported(tx, f"setting attribute {name!r}")
         SETTERS[name](tx, self, value)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

@@ -58,11 +58,11 @@ def _dims_of(tx: Tracer, dims: Any, value: Var) -> list[int | None]:
     """The dimension of each tensor in `value`; `dims` is one for all, or built as `value` is."""
     if dims is None or type(dims) is int:
         return [dims] * len(tensors_of(tx, value, "arguments")[0])
-    parts = value.items if isinstance(value, ListVar | TupleVar | DictVar) else []
+    parts = value.items if isinstance(value, ListVar | TupleVar) else []
     if isinstance(dims, list | tuple) and not isinstance(value, DictVar) and len(dims) == len(parts):
         return [dim for each, item in zip(dims, parts, strict=True) for dim in _dims_of(tx, each, item)]
-    if isinstance(dims, dict) and isinstance(value, DictVar) and dims.keys() == parts.keys():
-        return [dim for key, item in parts.items() for dim in _dims_of(tx, dims[key], item)]
+    if isinstance(dims, dict) and isinstance(value, DictVar) and dims.keys() == value.items.keys():
+        return [dim for key, item in value.items.items() for dim in _dims_of(tx, dims[key], item)]
     return tx.graph_break("exception-in-traced-code", "torch.vmap with in_dims that do not fit the arguments")
 
 

@@ -22,7 +22,8 @@ _BASES = (
 
 
 def _with_subclasses(kind: type) -> list[type]:
-    return [kind, *(each for derived in type.__subclasses__(kind) for each in _with_subclasses(derived))]
+    below: list[type] = type.__subclasses__(kind)
+    return [kind, *(each for derived in below for each in _with_subclasses(derived))]
 
 
 # Values that never change and compare by what they say.

@@ -28,10 +28,10 @@ def check(tx: Tracer, function: Callable[..., Any], args: Sequence[Var], kwargs:
         _promise(tx, function, args[0], message)
         return ConstVar(None)
     size = args[0]
-    if isinstance(size, ConstVar) or isinstance(size, NumberVar):
+    if isinstance(size, ConstVar | NumberVar):
         _promise(tx, torch._check, _compare(tx, ">=", size, ConstVar(0)), message)
-        if is_unbacked(size):
-            tx.graph.shapes.as_size(size.sym)  # type: ignore[attr-defined]
+        if isinstance(size, NumberVar) and is_unbacked(size):
+            tx.graph.shapes.as_size(size.sym)
         if "max" in given and not (given["max"].is_constant() and given["max"].constant() is None):
             _promise(tx, torch._check, _compare(tx, "<=", size, given["max"]), message)
         return ConstVar(None)

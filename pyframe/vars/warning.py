@@ -70,10 +70,10 @@ def _model(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
         unknown = True
     if unknown:
         return _for_real(tx, "with values known only at run time")
-    text, category, level = known.get("message"), known.get("category"), known.get("stacklevel", 1)
-    category = UserWarning if category is None else category
-    kinds = isinstance(text, str) and type(level) is int and isinstance(category, type)
-    if not kinds or not issubclass(category, Warning) or known.get("source") is not None:
+    text, level = known.get("message"), known.get("stacklevel", 1)
+    category = UserWarning if known.get("category") is None else known["category"]
+    kinds = type(level) is int and isinstance(category, type) and issubclass(category, Warning)
+    if not isinstance(text, str) or not kinds or known.get("source") is not None:
         return _for_real(tx, "with such arguments")
     frames = tx.frames[::-1][: max(level, 1)]
     if len(frames) < level or any(our_file(frame.file) for frame in frames):

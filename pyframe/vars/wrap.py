@@ -88,7 +88,7 @@ IDENTITY_TYPES = (
 )  # fmt: skip
 
 # Keys that are constants: known by value, or by identity.
-KNOWN_KEYS = (
+KNOWN_KEYS: tuple[type, ...] = (
     *EQUAL_TYPES, type(None), enum.Enum, torch.dtype, *CONSTANT_CLASSES, type, types.FunctionType, types.ModuleType,
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
     types.GetSetDescriptorType, *TYPE_FORMS,
@@ -113,9 +113,10 @@ def _hides_its_class(cls: type) -> bool:
 
 
 def _build(tx: Any, value: Any, source: Source | None) -> Var:
-    if type(value) in weakref.ProxyTypes:  # every question would go to what it leads to
+    cls: type = type(value)
+    if cls in weakref.ProxyTypes:  # every question would go to what it leads to
         return _opaque(tx, value, source)
-    if _hides_its_class(type(value)):
+    if _hides_its_class(cls):
         return _object(tx, value, source)
     if isinstance(value, torch.Tensor):
         return _tensor(tx, value, source)

@@ -43,8 +43,7 @@ def plan_axes(group: Group) -> Axes:
     best_in = min(inner, key=lambda v: (_misses(v, indices), -inner.index(v)))
     best_out = min(outer, key=lambda v: (_misses(v, indices), -outer.index(v))) if outer else None
     if best_out is not None and _misses(best_out, indices) < _misses(best_in, indices) and hint(best_out[1]) >= 4:
-        rest = tuple(v for v in outer if v != best_out)
-        return Axes((*rest, best_out), tuple(inner), best_out[0], True, renames)
+        return Axes((*(v for v in outer if v != best_out), best_out), tuple(inner), best_out[0], True, renames)
     return Axes(tuple(outer), (*(v for v in inner if v != best_in), best_in), best_in[0], False, renames)
 
 
@@ -89,7 +88,7 @@ def merge(
     return out
 
 
-def _contiguous(a: str, b: str, size: int, index: Index) -> bool:
+def _contiguous(a: str, b: str, size: AnySize, index: Index) -> bool:
     if not isinstance(index, Affine):
         return not index.names() & {a, b}
     return same(index.coef(a), index.coef(b) * size)

@@ -220,8 +220,10 @@ class Kernel:
         vector = not self.axes.vector_outer
         unroll = UNROLL if vector and reductions and hint(size) >= UNROLL * LANES_AT_MOST else 1
         chunked = vector and len(inner) == 1 and hint(size) >= LONG_ROW and bool(reductions) and self.plain
-        row, body = self._row_lines, []
-        open_lines, close_lines = [], []
+        row = self._row_lines
+        body: list[str] = []
+        open_lines: list[str] = []
+        close_lines: list[str] = []
         for acc in accs.values():
             (body if chunked else open_lines).extend(acc.declare(unroll, "lo" if chunked else "0"))
         for v, s in inner[:-1]:
@@ -411,8 +413,8 @@ class Kernel:
             return self.emit(value.kind, vector, text)
         if value.op in COMPARISON:
             kind = max((a.kind for a in value.args), key=RANK.index)
-            a, b = (self.as_kind(x, kind, vector) for x in value.args)
-            return self.emit("m", vector, f"{COMPARISON[value.op]}({a}, {b})")
+            operands = ", ".join(self.as_kind(x, kind, vector) for x in value.args)
+            return self.emit("m", vector, f"{COMPARISON[value.op]}({operands})")
         if value.op in PREDICATE:
             return self.emit("m", vector, PREDICATE[value.op].format(self.get(value.args[0], vector)))
         if value.op in LOGIC:

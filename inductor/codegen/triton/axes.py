@@ -34,7 +34,8 @@ class Axis:
 
     def lines(self) -> list[str]:
         """Each variable from the axis's index."""
-        out, stride = [], 1
+        out: list[str] = []
+        stride: AnySize = 1
         for name, size in reversed(self.variables):
             text = f"{self.letter}index"
             if not same(stride, 1):

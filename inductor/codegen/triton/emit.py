@@ -244,10 +244,10 @@ class Emitter:
         buf, index, names = value.attrs
         masked = value.op == "masked_load"
         at = self.index(index, tuple(zip(names, value.args[masked:])))
-        axes, more = at.axes, ()
+        axes, more = at.axes, list[str]()
         if masked:
             condition = self.get(value.args[0])
-            axes, more = axes | condition.axes, (condition.as_kind("m"),)
+            axes, more = axes | condition.axes, [condition.as_kind("m")]
         mask = self.mask(axes, *more)
         options = f", {mask}" if mask else ""
         text = f"tl.load({self.pointer(buf, at, axes)}{options}{self.eviction(value)})"

@@ -153,7 +153,7 @@ class _Pointwise(_Kernel):
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str]) -> None:
         sizes, times = [hint(a.size) for a in axes.tile], math.prod(hint(s) for _, s in axes.fixed)
-        config = heuristics.tiled(*sizes, times) if len(sizes) > 1 else heuristics.pointwise(*sizes)
+        config = heuristics.tiled(sizes[0], sizes[1], times) if len(sizes) > 1 else heuristics.pointwise(*sizes)
         super().__init__(values, axes, dtypes, config)
 
     def draft(self, unaligned: Collection[str]) -> Draft:
@@ -173,7 +173,8 @@ class _Pointwise(_Kernel):
         return self.finished("pointwise" if len(counts) == 1 else "tiled", programs, unaligned)
 
     def _fixed(self, programs: str) -> list[str]:
-        lines, stride = [], 1
+        lines: list[str] = []
+        stride: AnySize = 1
         for name, size in reversed(self.axes.fixed):
             lines.append(f"{name} = pid // ({programs} * {stride}) % {size}")
             stride *= size

@@ -53,7 +53,8 @@ class _Reader:
 
     def __init__(self, text: str, env: Mapping[str, Bounds]) -> None:
         self.tokens, self.at, self.env = _TOKEN.findall(text), 0, env
-        self.low = self.high = 0
+        self.low: AnySize = 0
+        self.high: AnySize = 0
 
     def widest(self) -> Bounds:
         self._sum()

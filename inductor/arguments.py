@@ -1,0 +1,51 @@
+"""Arguments of nodes, which fx types as whatever a graph may hold, as what ours are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
+
+from torch import fx
+
+
+def node_at(node: fx.Node, k: int = 0) -> fx.Node:
+    """Argument number k, a node."""
+    argument = node.args[k]
+    assert isinstance(argument, fx.Node), f"argument {k} of {node.format_node()} is no node"
+    return argument
+
+
+def getitem_key(node: fx.Node) -> int:
+    """Which result of its argument a `getitem` takes."""
+    key = node.args[1]
+    assert isinstance(key, int), f"{node.format_node()} takes no single result"
+    return key
+
+
+def output_of(graph: fx.Graph) -> fx.Node:
+    """The node that ends a graph."""
+    return next(iter(graph.find_nodes(op="output")))
+
+
+def results_of(graph: fx.Graph) -> Sequence[fx.Node | None]:
+    """What a graph of tensors returns, as a flat sequence."""
+    return cast(Sequence[fx.Node | None], output_of(graph).args[0])
+
+
+class JointResults(NamedTuple):
+    """What a joint graph returns (`JointGraph`), and before `tidy` the nodes that stand for the tangents."""
+
+    returned: list[fx.Node]
+    written: list[fx.Node]
+    gradients: list[fx.Node | None]
+    tangents: Sequence[fx.Node] = ()
+
+
+def joint_results(graph: fx.Graph) -> JointResults:
+    """The lists that a joint graph returns."""
+    lists = cast(Sequence[list[fx.Node | None]], output_of(graph).args[0])
+    return JointResults(_present(lists[0]), _present(lists[1]), lists[2], *map(_present, lists[3:]))
+
+
+def _present(nodes: Iterable[fx.Node | None]) -> list[fx.Node]:
+    return [node for node in nodes if node is not None]
