@@ -8,7 +8,6 @@ import io
 import pickle
 import re
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -47,6 +46,7 @@ from .segments import cut, must_be_cut
 from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples
 from .stages import count, show
 from .template import Template, spec_at, training_spec_at
+from .warn import warn_once
 
 if TYPE_CHECKING:
     from .aot.symbols import Sized
@@ -136,7 +136,7 @@ def compile_fx(
         report.fallback = str(error)
         if chosen.strict:
             raise CompileError(f"the graph could not be compiled: {error}") from error
-        _warn_once(f"a graph runs with ATen operators, not compiled: {error}")
+        _warn_of_fallback(error)
         return gm.forward
 
 
@@ -429,11 +429,6 @@ def _without_autocast(plan: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_warned: set[str] = set()
-
-
-def _warn_once(message: str) -> None:
-    kind = re.sub(r"/\S+", "", message)  # temporary files differ each time
-    if kind not in _warned:
-        _warned.add(kind)
-        warnings.warn(f"inductor: {message}", stacklevel=3)
+def _warn_of_fallback(error: Exception) -> None:
+    kind = re.sub(r"/\S+", "", str(error))  # temporary files differ each time
+    warn_once(kind, f"inductor: a graph runs with ATen operators, not compiled: {error}", stacklevel=4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,12 +11,12 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
+from ..warn import warn_once
 from .functionalize import GraphRun
 from .training_spec import TrainingSpec
 
 # inputs that nothing else keeps and that take at least this many bytes are not kept alive for the case
 _LARGE = 1 << 16
-_warned: list[bool] = []
 
 
 class Rerun:
@@ -50,9 +49,8 @@ class Rerun:
         held, versions, states = ctx.held
         _ = ctx.saved_tensors  # raises autograd's own error for what was freed or written since
         primals = self._primals(held, versions)
-        if not _warned:
-            _warned.append(True)
-            warnings.warn("inductor: a second derivative runs the captured graph in eager, not compiled", stacklevel=2)
+        message = "inductor: a second derivative runs the captured graph in eager, not compiled"
+        warn_once("second derivative", message, stacklevel=3)
         with self._modes(states):
             state = {name: primals[i] for name, i in self.names.items()}
             values = pytree.tree_leaves(GraphRun(self.gm, state).run(*primals[: self.count]))

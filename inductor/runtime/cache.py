@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ..warn import warn_once
 from .private import private_folders, replace_file
 
 _MAGIC = b"pyframe2"
@@ -74,7 +74,7 @@ class Cache:
         try:
             self.put_file(key, suffix, data)
         except OSError as error:
-            _warn_once(f"nothing can be cached ({error})")
+            _warn(f"nothing can be cached ({error})")
 
     def get_file(self, key: str, suffix: str) -> Path | None:
         """The path of an entry, for dlopen, or None if it is absent or damaged. The file ends in a checksum."""
@@ -85,12 +85,12 @@ class Cache:
         """Stores an entry and gives its path. OSError if no directory, temporary ones included, takes it."""
         sealed = data + _MAGIC + hashlib.sha256(data).digest()
         if self.directory is None:
-            _warn_once("there is no home directory; set PYFRAME_CACHE_DIR to keep compiled kernels")
+            _warn("there is no home directory; set PYFRAME_CACHE_DIR to keep compiled kernels")
         else:
             try:
                 path = self._write(self.directory, key, suffix, sealed)
             except OSError as error:
-                _warn_once(f"cannot write to the cache {self.directory} ({error}); using temporary directories")
+                _warn(f"cannot write to the cache {self.directory} ({error}); using temporary directories")
             else:
                 self._count_write(self.directory)
                 return path
@@ -204,7 +204,7 @@ def _max_bytes() -> int:
     try:
         return int(text) if text else DEFAULT_MAX_BYTES
     except ValueError:
-        _warn_once(f"PYFRAME_CACHE_MAX_BYTES={text!r} is not a number of bytes")
+        _warn(f"PYFRAME_CACHE_MAX_BYTES={text!r} is not a number of bytes")
         return DEFAULT_MAX_BYTES
 
 
@@ -215,13 +215,9 @@ def _touch(path: Path) -> None:
         return
 
 
-_warned: list[str] = []
-
-
-def _warn_once(reason: str) -> None:
-    if not _warned:
-        _warned.append(reason)
-        warnings.warn(f"compiled kernels: {reason}", stacklevel=4)
+def _warn(reason: str) -> None:
+    """The first thing that is wrong with the cache is told, and it alone."""
+    warn_once("cache", f"compiled kernels: {reason}", stacklevel=5)
 
 
 _shared: dict[Path | None, Cache] = {}

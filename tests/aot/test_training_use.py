@@ -214,9 +214,6 @@ def test_gradient_of_a_tangent():
 
 
 def test_a_second_derivative_warns_once():
-    from inductor.aot import rerun
-
-    rerun._warned.clear()
     x, w = leaf(3, 4), leaf(4, 2)
     call = compiled(smooth, x, w)
     with pytest.warns(UserWarning, match="second derivative"):

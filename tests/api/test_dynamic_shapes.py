@@ -24,12 +24,6 @@ from util import alike  # noqa: E402
 BACKENDS = ["eager", "inductor"]
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    pyframe.reset()
-    torch.manual_seed(0)
-
-
 def compare(fn, calls, graphs=None, **settings):
     """Every call gives what eager gives; `graphs` captures in all."""
     settings.setdefault("backend", "eager")
@@ -105,10 +99,7 @@ class Transformer(nn.Module):
 @pytest.fixture
 def one_thread():
     """Tiny operators wait for threads longer than they run, on a busy machine."""
-    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_a_hundred_sizes_of_a_transformer_are_three_captures_at_most(one_thread):

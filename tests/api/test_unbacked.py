@@ -22,11 +22,6 @@ X = torch.arange(6.0)
 CALLS = [X, torch.tensor([0.0, 2, 0, 5, 1, 0]), torch.tensor([3.0, 1, 2, 7, 7, 1])]
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    pyframe.reset()
-
-
 # ---- numbers ----
 def a_float(x):
     total = x.sum().item()

@@ -10,11 +10,6 @@ from pyframe.metrics import counters
 CALLS = [[2.0, 3, 1], [2.0, 5, 1], [0.0, 0, 0], [9.0, 9, 9], [1.0, 2, 3]]
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    pyframe.reset()
-
-
 def outcome(fn, *args):
     try:
         return fn(*args).tolist()

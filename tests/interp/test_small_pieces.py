@@ -7,11 +7,6 @@ import pyframe
 from pyframe.metrics import counters
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    pyframe.reset()
-
-
 def compare(fn, calls, **options):
     fast = pyframe.compile(fn, backend="eager", **options)
     for args in calls:

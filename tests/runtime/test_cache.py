@@ -16,11 +16,6 @@ from inductor.runtime.cache import Cache, content_key, default_directory
 KEY = content_key("a", "key")
 
 
-@pytest.fixture(autouse=True)
-def unwarned(monkeypatch):
-    monkeypatch.setattr(cache_module, "_warned", [])
-
-
 @pytest.fixture
 def store(tmp_path):
     return Cache(tmp_path / "cache")
@@ -260,6 +255,7 @@ def make():
     (Path({str(tmp_path)!r}) / f"made-{{os.getpid()}}").touch()
     time.sleep(0.3)
     return b"elf" * 1000
+(Path({str(tmp_path)!r}) / f"ready-{{os.getpid()}}").touch()
 while not (Path({str(tmp_path)!r}) / "go").exists():
     time.sleep(0.001)
 path = Cache(Path({str(tmp_path / 'cache')!r})).get_or_make_file({KEY!r}, ".so", make)
@@ -267,9 +263,11 @@ assert path.read_bytes().startswith(b"elf" * 1000)
 """
     program = "import os, time\nfrom pathlib import Path\nfrom inductor.runtime.cache import *\n" + code
     running = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(4)]
-    time.sleep(0.5)
+    while len(list(tmp_path.glob("ready-*"))) < 4:
+        assert all(p.poll() is None for p in running)
+        time.sleep(0.01)
     (tmp_path / "go").touch()
-    assert [p.wait(60) for p in running] == [0] * 4
+    assert [p.wait(200) for p in running] == [0] * 4
     assert len(list(tmp_path.glob("made-*"))) == 1
 
 

@@ -131,16 +131,16 @@ def test_what_the_compiler_makes_may_be_no_library(store, compiler):
 
 def test_a_compiler_that_hangs_ends_with_all_that_it_started(store, compiler, monkeypatch):
     log = compiler('case "$*" in *--version*) exit;; esac; sleep 1000 & echo $! > $log; wait')
-    monkeypatch.setattr(cpp_build, "_TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(cpp_build, "_TIMEOUT_SECONDS", 2)  # enough to start a shell
     start = time.monotonic()
-    with pytest.raises(BuildError, match="did not finish in 1 seconds"):
+    with pytest.raises(BuildError, match="did not finish in 2 seconds"):
         build(SOURCE % ("f", 1), store)
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 200  # and not 1000
     assert not is_running(int(log.read_text()))
 
 
 def is_running(pid):
-    for _ in range(100):
+    for _ in range(2000):
         try:
             with open(f"/proc/{pid}/stat") as file:
                 if file.read().rsplit(")", 1)[1].split()[0] in "ZX":
@@ -167,7 +167,7 @@ cpp_build.build_all(["int a;", "int b;"], Cache(Path({str(tmp_path)!r})))
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in process.communicate(timeout=30)[1]
+    assert "KeyboardInterrupt" in process.communicate(timeout=200)[1]
     assert not any(is_running(int(pid)) for pid in log.read_text().split())
 
 
@@ -189,7 +189,7 @@ def test_one_that_fails_stops_the_others(store, compiler, monkeypatch):
     start = time.monotonic()
     with pytest.raises(BuildError, match="exit status 7"):
         build_all(["// slow 1", "// fails", "// slow 2", "// slow 3"], store)
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 200  # and not 1000
 
 
 # ---- the key

@@ -23,11 +23,6 @@ BACKENDS = ["eager", "inductor"]
 SCALE = {"value": 2.0}
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    pyframe.reset()
-
-
 # ---- what the operators mean: torch's own load its compiler even where nothing is compiled ----
 def plain_cond(pred, true_fn, false_fn, operands=()):
     return true_fn(*operands) if pred else false_fn(*operands)

@@ -44,11 +44,6 @@ class WrittenByAView(nn.Module):
         return x + 1, self.flag + 0
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    pyframe.reset()
-
-
 def same(module, plain, fast, x):
     for ours, eager in zip(fast(x.clone()), plain(x.clone()), strict=True):
         assert torch.equal(ours, eager)

@@ -33,12 +33,6 @@ def agree(fn: Callable[..., Any], *args: Any, breaks: int = 0) -> None:
     assert sum(counters["graph_breaks"].values()) == breaks, counters["graph_breaks"]
 
 
-@pytest.fixture(autouse=True)
-def _restored_mode() -> Any:
-    yield
-    torch.set_grad_enabled(True)
-
-
 def leaves_grad_off(x):
     torch.set_grad_enabled(False)
     return x * 2

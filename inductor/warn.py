@@ -1,0 +1,14 @@
+"""Warnings that a process gives once."""
+
+from __future__ import annotations
+
+import warnings
+
+shown: set[str] = set()
+
+
+def warn_once(kind: str, message: str, stacklevel: int) -> None:
+    """A UserWarning at `stacklevel` callers from here, unless one of this kind was given before."""
+    if kind not in shown:
+        shown.add(kind)
+        warnings.warn(message, stacklevel=stacklevel)

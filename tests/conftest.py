@@ -1,0 +1,48 @@
+"""Every test starts from the same state of the process, whatever ran before it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def same_start() -> Iterator[None]:
+    """No captures, counters at 0, default settings, warnings not given yet, the same seeds; modes of torch as they
+    were are put back.  What is not imported has no state, and is not imported for it."""
+    random.seed(0)
+    with contextlib.ExitStack() as undo:
+        if "torch" in sys.modules:
+            undo.enter_context(_torch_as_it_was())
+        if "inductor.warn" in sys.modules:
+            sys.modules["inductor.warn"].shown.clear()
+        if "pyframe.api" in sys.modules:
+            import pyframe
+
+            pyframe.reset()
+            defaults = {name: copy.copy(row.default) for name, row in pyframe.config.SETTINGS.items()}
+            undo.enter_context(pyframe.config.patch(defaults))
+        yield
+
+
+@contextlib.contextmanager
+def _torch_as_it_was() -> Iterator[None]:
+    import torch
+
+    torch.manual_seed(0)
+    grad, dtype, threads = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.set_default_dtype(dtype)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:
+            torch.use_deterministic_algorithms(deterministic)
