@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
-import statistics
 import threading
 import timeit
 from collections.abc import Callable, Iterator
@@ -292,7 +291,7 @@ def test_global_state_is_of_the_thread() -> None:
 
 def nanoseconds(call: Callable[..., Any], *args: Any) -> float:
     timer = timeit.Timer("call(*args)", globals={"call": call, "args": args})
-    return statistics.median(timer.repeat(7, 20_000)) / 20_000 * 1e9
+    return min(timer.repeat(60, 1_000)) / 1_000 * 1e9  # of a turn in which nothing else ran: they are short
 
 
 def test_overhead_of_a_hit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -314,5 +313,5 @@ def test_overhead_of_a_hit(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  hit: {whole - bare:.0f} ns outside the callable; global state alone: {state:.0f} ns")
     _C.reset_code(function)
-    assert whole - bare < 2_000  # the aim is 1,000; twice that leaves room for a loaded machine
+    assert whole - bare < 2_000  # the aim is 1,000
     assert state < 1_000
