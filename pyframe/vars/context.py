@@ -377,7 +377,7 @@ def _old_autocast(cls: type[torch.autocast]) -> Handler:
     """The model of `torch.cuda.amp.autocast` and its like, which are deprecated names."""
 
     def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-        tx.call(tx.wrap(warnings.warn, None), [make(cls.__deprecated__), make(FutureWarning)], {})
+        tx.call(tx.wrap(warnings.warn, None), [make(cls.__dict__["__deprecated__"]), make(FutureWarning)], {})
         return _autocast_of(tx, cls, args, kwargs)
 
     return made
