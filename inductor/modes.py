@@ -39,9 +39,10 @@ def recorded(enter: Enter, leave: Callable[[Any], None]) -> tuple[Enter, Callabl
         _entered.modes.remove((mode, leave))
         leave(mode)
 
+    function: Any
     for function, does in ((recording, enter), (leaving, leave)):
         function.__name__ = function.__qualname__ = does.__name__  # as a graph shows them
-        function.in_order = function.switches_mode = True  # type: ignore[attr-defined]
+        function.in_order = function.switches_mode = True
     return recording, leaving  # type: ignore[return-value]
 
 

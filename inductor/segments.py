@@ -187,7 +187,8 @@ class _Cutter:
                 self.outside[arg] = self._attribute(arg)
         copied = self.outside[node] = self.graph.node_copy(node, self.outside.__getitem__)
         if node.op == "call_function":
-            copied.target = RUNNERS.get(node.target) or AS_RECORDED.get(node.target, node.target)
+            called: Any = node.target
+            copied.target = RUNNERS.get(called) or AS_RECORDED.get(called, called)
 
     def _attribute(self, node: fx.Node) -> fx.Node:
         """A tensor, or a branch, which is a piece."""

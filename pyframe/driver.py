@@ -271,7 +271,7 @@ class FrameCompiler:
         start = time.perf_counter()
         state = _C.GlobalState.capture()
         self.backend_seconds = 0.0
-        overrides = torch._C._get_torch_function_state()
+        overrides = torch._C._get_torch_function_state()  # type: ignore[attr-defined]  # not in torch's stubs
         with torch._C.DisableTorchFunctionSubclass():
             result, trace = self._trace(func, locals_, captures, overrides)
             try:

@@ -12,7 +12,7 @@ from ..errors import GraphBreak, SkipFrame
 from ..vars.base import Var
 from ..vars.const import ConstVar
 from ..vars.iterator import NotRebuilt
-from ..vars.sequence import ListVar, TupleVar
+from ..vars.sequence import TupleVar, is_plain
 from . import replay
 from .assemble import Assembler
 from .leave import Leave
@@ -130,7 +130,7 @@ def _template(var: Var, wanted: list[Var]) -> Any:
             return ("out", index)
     if isinstance(var, ConstVar):
         return ("const", var.value)
-    if isinstance(var, TupleVar | ListVar) and type(var) in (TupleVar, ListVar) and var.source is None:
+    if is_plain(var) and var.source is None:
         parts = [_template(item, wanted) for item in var.items]
         if all(part is not None for part in parts):
             return ("tuple" if type(var) is TupleVar else "list", parts)

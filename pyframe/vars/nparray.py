@@ -9,7 +9,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
@@ -21,7 +21,7 @@ from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
 from .dynamic import wrap_tensor
 from .iterator import ItemsIteratorVar
 from .numpyfn import NUMPY_FUNCTIONS, NUMPY_NUMBERS, NumpyFunctionVar
-from .sequence import ListVar, SequenceVar, SliceVar, TupleVar
+from .sequence import SequenceVar, SliceVar, TupleVar, is_plain
 from .tensor import INPLACE, METHODS, TensorVar
 
 try:
@@ -173,16 +173,11 @@ def _operand(other: Var) -> bool:
     )
 
 
-def _is_plain(var: Var) -> TypeGuard[ListVar | TupleVar]:
-    """Whether it is a list or tuple, and of no class derived from them."""
-    return type(var) in (ListVar, TupleVar)
-
-
 def _result(var: Var, name: str = "") -> Var:
     """What a node gave, its tensors as arrays."""
     if isinstance(var, TensorVar):
         return NdArrayVar(var, None, var.fake.dim() == 0 and name not in _MAKE_ARRAYS)
-    if _is_plain(var):
+    if is_plain(var):
         return type(var)([_result(item, name) for item in var.items])
     return var
 
@@ -264,7 +259,7 @@ def _example(var: Var) -> Any:
     if isinstance(var, NdArrayVar):
         ones = numpy.ones((1,) * var.tensor.fake.dim(), var._dtype())
         return ones[()] if var.scalar else ones
-    if _is_plain(var):
+    if is_plain(var):
         return [_example(item) for item in var.items]
     return var.constant()
 
@@ -273,7 +268,7 @@ def _given(tx: Tracer, var: Var) -> Var:
     """An argument as a node takes it: arrays as tensors, types of elements by their names."""
     if isinstance(var, NdArrayVar):
         return var.tensor
-    if _is_plain(var):
+    if is_plain(var):
         return type(var)([_given(tx, item) for item in var.items])
     if isinstance(var, TensorVar | SliceVar | SequenceVar):
         return var if not isinstance(var, TensorVar) else var.unsupported(tx, "use in a function of numpy")
@@ -309,7 +304,7 @@ class ArrayFunctionVar(NumpyFunctionVar):
 
 
 def _has_array(var: Var) -> bool:
-    return isinstance(var, NdArrayVar) or _is_plain(var) and any(map(_has_array, var.items))
+    return isinstance(var, NdArrayVar) or is_plain(var) and any(map(_has_array, var.items))
 
 
 @functools.cache

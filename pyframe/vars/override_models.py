@@ -55,7 +55,7 @@ class StateVar(ContextVar):
         cg.call_top()
 
 
-def _context(cls: type) -> Handler:
+def _context(cls: Any) -> Handler:
     return lambda tx, args, kwargs: StateVar(cls)
 
 

@@ -23,11 +23,11 @@ from .function import BuiltinVar
 from .instance import InstanceVar
 from .lookup import MISSING, lookup
 from .mapping import DictVar
-from .sequence import ListVar, TupleVar
+from .sequence import ListVar, TupleVar, is_plain
 from .tensor import TO_NUMBERS, TensorVar
 from .tensor_subclass import TensorSubclassVar
 
-State = torch._C._TorchFunctionState
+State = torch._C._TorchFunctionState  # type: ignore[attr-defined]  # not in torch's stubs
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 DISABLED = torch._C._disabled_torch_function_impl
 # Methods whose C function goes by another name, which is the one that overrides are told.
@@ -49,7 +49,7 @@ class Overrides:
 
     def __init__(self, tx: Tracer) -> None:
         self.tx = tx
-        self.state = torch._C._get_torch_function_state()
+        self.state = torch._C._get_torch_function_state()  # type: ignore[attr-defined]  # not in torch's stubs
         self.modes: list[Var] = []
         self.switches: list[tuple[Callable[..., Any], Var, Effect]] = []  # that the frame has made, not undone since
 
@@ -131,7 +131,7 @@ class Overrides:
 
     def concern(self, args: Sequence[Var], kwargs: Mapping[str, Var] | None = None) -> bool:
         """Whether a call is not simply that of a function on tensors."""
-        return self.moded or _any_foreign(args) or bool(kwargs) and _any_foreign(kwargs.values())
+        return self.moded or _any_foreign(args) or _any_foreign((kwargs or {}).values())
 
     # ---- calls ----
     def ask(
@@ -319,8 +319,8 @@ def bare(value: Var) -> Var:
     """Tensors of subclasses, in sequences too, as the tensors that they are."""
     if isinstance(value, TensorSubclassVar):
         return value.base
-    if type(value) in (ListVar, TupleVar) and any(isinstance(leaf, TensorSubclassVar) for leaf in leaves_of([value])):
-        return type(value)([bare(item) for item in value.items])  # type: ignore[attr-defined]
+    if is_plain(value) and any(isinstance(leaf, TensorSubclassVar) for leaf in leaves_of([value])):
+        return type(value)([bare(item) for item in value.items])
     return value
 
 

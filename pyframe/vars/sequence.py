@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 
@@ -314,6 +314,11 @@ def sorted_items(tx: Tracer, items: Sequence[Var], key: Var | None, reverse: Var
         reverse=reverse is not None and reverse.truth(tx),
     )
     return [items[at] for at in order]
+
+
+def is_plain(var: Var) -> TypeGuard[ListVar | TupleVar]:
+    """Whether it is a list or tuple, and of no class derived from them."""
+    return type(var) in (ListVar, TupleVar)
 
 
 class SliceVar(Var):

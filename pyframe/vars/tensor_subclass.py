@@ -110,7 +110,8 @@ def _owner(base: TensorVar, cls: type, value: Any = MISSING, source: Source | No
 
 def is_traced(cls: type) -> bool:
     """Whether what instances of a subclass of torch.Tensor do is all in `__torch_function__` and Python."""
-    if issubclass(cls, nn.parameter.UninitializedTensorMixin) or not issubclass(cls, torch.Tensor):
+    lazy = nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]  # not in torch's stubs
+    if issubclass(cls, lazy) or not issubclass(cls, torch.Tensor):
         return False
     if any(lookup(cls, name) is not lookup(torch.Tensor, name) for name in _AS_TENSOR):
         return False

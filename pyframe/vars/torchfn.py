@@ -43,7 +43,7 @@ CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_typ
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling}
 # Those with models in `control_flow` and `context`.
 MODELLED = {torch.cond, torch.while_loop, torch._C._set_grad_enabled}
-_OVERRIDABLE = (torch._C._nn, torch._C._linalg, torch._C._fft, torch._C._special)
+_OVERRIDABLE = tuple(getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special"))
 IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()  # allow_in_graph
 ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
 MAKES_SIZES = (torch.nonzero, torch.unique, torch.masked_select)

@@ -65,6 +65,7 @@ from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
 from .tensor_copy import MODELS as COPY_MODELS
 from .tensor_state import MODELS as STATE_MODELS
+from .tensor import TensorVar
 from .tensor_subclass import is_traced, of_input
 from .torch_rng import MODELS as TORCH_RNG_MODELS
 from .torch_rng import wrap_generator
@@ -164,7 +165,10 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
     if any(t.layout != torch.strided or t.is_quantized or t.is_nested for t in (value, base) if t is not None):
         return _opaque(tx, value, source)
     tensor = wrap_tensor(tx, value, source)
-    return tensor if plain else of_input(tensor, value, source)
+    if plain:
+        return tensor
+    assert isinstance(tensor, TensorVar)
+    return of_input(tensor, value, source)
 
 
 def _list(tx: Any, value: Any, source: Source | None) -> Var:
