@@ -96,7 +96,7 @@ def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -
 
 def as_found(graph: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
     """Of the settings that the program wrote, those that it has put back: how each is read and written."""
-    found = []
+    found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = []
     for (setting, of), state in graph.switched.items():
         current = functools.partial(setting.state or setting.read, *of)
         write = functools.partial(setting.apply or setting.node, *of)

@@ -63,9 +63,9 @@ from .ranges import RangeVar
 from .rng import is_rng, wrap_rng
 from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
+from .tensor import TensorVar
 from .tensor_copy import MODELS as COPY_MODELS
 from .tensor_state import MODELS as STATE_MODELS
-from .tensor import TensorVar
 from .tensor_subclass import is_traced, of_input
 from .torch_rng import MODELS as TORCH_RNG_MODELS
 from .torch_rng import wrap_generator
