@@ -293,7 +293,8 @@ class FrameCompiler:
                 counters["graph_breaks"][brk.kind] += 1
             where = brk.stack[-1] if brk.stack else func.__qualname__
             log("breaks", f"{brk.kind} at {where}: {brk.detail}")
-        if result.compiled is None and not result.breaks and not len(trace.effects) and not self.keeps_empty:
+        nothing = result.compiled is None and not result.breaks and not len(trace.effects)
+        if nothing and not trace.foretold and not self.keeps_empty:
             raise SkipFrame("nothing to compile")
         return self._entry(result, trace, state)
 

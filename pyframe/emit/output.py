@@ -6,6 +6,7 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.expr import sources
 from ..core.guard import GuardSet
 from ..core.source import Source, is_drawn
 from ..errors import GraphBreak, SkipFrame
@@ -92,6 +93,10 @@ class OutputBuilder:
         for draw in self.tx.draws:
             draw.load(cg)
             cg.drawn.append(cg.asm.store_fast())
+        for foretold in self.tx.foretold:
+            cg.load_const(foretold.check)
+            cg.call_top(*(lambda source=source: cg.load_source(source) for source in sources(foretold.tree)))
+            cg.emit("POP_TOP")
 
     def place(self, cg: Codegen, source: Source) -> str:
         """A local with the value of `source`."""

@@ -13,6 +13,7 @@ from .. import _C
 from ..core import guard_explain
 from ..core.breaks import describe
 from ..core.effects import EffectLog
+from ..core.expr import Tree
 from ..core.files import our_file, short_name, skipped_file
 from ..core.guard import Guard, GuardSet, UserLine
 from ..core.guard_reference import CallContext
@@ -34,8 +35,8 @@ from ..emit.output import End, OutputBuilder, TraceResult
 from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..vars import builtins as _builtins
+from ..vars import foretold, strictness, unknown
 from ..vars import put_off as logged
-from ..vars import strictness, unknown
 from ..vars import wrap as wrapping
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
@@ -136,6 +137,7 @@ class Trace:
         self.effects = EffectLog()
         self.class_writes: dict[type, Any] = {}  # see `vars.class_writes`
         self.draws: list[Any] = []  # of random numbers, see `vars.rng`
+        self.foretold: list[foretold.Foretold] = []  # what is taken for granted of draws
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
         self.logs = bool(options.reorderable_logging_functions or options.ignore_logging_functions)
@@ -338,6 +340,16 @@ class Trace:
     # ---- services to Vars and handlers ----
     def item_source(self, source: Source, key: Any) -> Source:
         return DictItemSource(source, key)
+
+    def foretell(self, tree: Tree, kind: type) -> Any:
+        """What `kind(tree)`, drawn at random, is in this call, guarded; None where it cannot be known."""
+        known = next((each for each in self.foretold if each.kind is kind and each.tree == tree), None)
+        if known is not None:
+            return known.outcome
+        if len(self.foretold) == foretold.MOST_OUTCOMES and not self.options.fullgraph and self.graph.seen.foretells:
+            self.graph.seen.foretells = False
+            raise Restart()
+        return foretold.foretell(self, tree, kind)
 
     def may_guess(self) -> bool:
         """Whether a branch on an unknown number may be a guard: while captures are few; else it breaks the graph."""

@@ -41,12 +41,13 @@ class Mark:
 @dataclass(slots=True)
 class Seen:
     """Sizes and numbers that the captures of one code met, by source, and which of them varied.  `concrete`: the
-    capture being made has no symbols."""
+    capture being made has no symbols.  `foretells`: guards may say what is going to be drawn at random."""
 
     numbers: dict[Source, Any] = field(default_factory=dict)
     sizes: dict[Source, tuple[int, ...]] = field(default_factory=dict)
     varied: set[tuple[Source, int | None]] = field(default_factory=set)
     concrete: bool = False
+    foretells: bool = True
 
     def number_varies(self, source: Source, value: Any) -> bool:
         if self.numbers.setdefault(source, value) != value:

@@ -28,10 +28,11 @@ from .function import BUILTINS
 from .lookup import MISSING, class_source, guarded_lookup, lookup
 from .nparray import NdArrayVar, tensor_of
 from .numpyfn import NUMPY_NUMBERS
-from .sequence import ListVar
+from .sequence import ListVar, SequenceVar
 from .symint import NumberVar
 
 _INT64 = 1 << 63
+MOST_VALUES = 4  # of an int that the program needs to know: each is a capture of its own
 _OF_ITEMS = ("choice", "choices", "sample")
 _ITEMS = (int, float, bool, str, type(None))
 _ARGUMENTS = (*_ITEMS, bytes, range, list, tuple, type)  # a type: that of the elements
@@ -49,11 +50,14 @@ _OF_NUMPY = (
 
 @dataclass(slots=True)
 class Draw:
-    """A call that the replaced frame makes before the graph: `fn(*args, **kwargs)`."""
+    """A call that the replaced frame makes before the graph: `fn(*args, **kwargs)`.  `bounds`: the least and the
+    greatest int that it gives; `repeats`: whether it gives the same again from the same state of its generator."""
 
     fn: Callable[..., Any]
     args: list[Var]
     kwargs: dict[str, Var] = field(default_factory=dict)
+    bounds: tuple[int, int] | None = None
+    repeats: bool = False
 
     def load(self, cg: Any) -> None:
         """Push the result."""
@@ -66,7 +70,7 @@ def _load(cg: Any, arg: Var) -> None:
     if isinstance(arg, RngVar | NumberVar | StateVar):
         cg.load(arg)
     else:
-        cg.load_const(_known(arg))
+        cg.load_const(known(arg))
 
 
 def draw(tx: Any, label: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> DrawnSource:
@@ -128,11 +132,27 @@ class RngVar(HeldVar):
                 return self.unsupported(tx, "setting a state of elsewhere")
             draw(tx, label, raw, [self, *args], kwargs)
             return ConstVar(None)
+        if kind is random.Random and name == "choice" and len(args) == 1 and _of_objects(args[0]):
+            return self._chosen(tx, raw, args[0])
         example = self._example(tx, label, raw, args, kwargs)
         bounds = _bounds(kind, name, example, args, kwargs)
         if not _modelled(tx, example) or (kind is random.Random and name in _OF_ITEMS and not _alike(args, kwargs)):
             return tx.graph_break("unknown-c-function", f"{label} gives a {type(example).__name__}")
-        return _result(tx, example, draw(tx, label, raw, [self, *args], kwargs), bounds)
+        source = draw(tx, label, raw, [self, *args], kwargs)
+        tx.draws[-1].bounds, tx.draws[-1].repeats = bounds, True
+        return _result(tx, example, source, bounds)
+
+    def _chosen(self, tx: Any, raw: Any, given: SequenceVar) -> Var:
+        """`choice` of objects: an index is drawn, which has to be known."""
+        before = len(tx.draws)
+        last = len(given.items) - 1
+        source = draw(tx, "random.choice()", raw, [self, ConstVar(range(last + 1))], {})
+        tx.draws[-1].bounds, tx.draws[-1].repeats = (0, last), True
+        index = tx.foretell(source, int)
+        if index is None:
+            del tx.draws[before:]
+            return tx.graph_break("data-dependent-branch", f"the program needs to know which of {last + 1} is drawn")
+        return given.items[index]
 
     def _example(self, tx: Tracer, label: str, raw: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Any:
         """What the draw may give."""
@@ -150,7 +170,7 @@ class RngVar(HeldVar):
         cg.load_const(self.value)
 
 
-def _known(arg: Var) -> Any:
+def known(arg: Var) -> Any:
     """The value of an argument, as a copy."""
     value = arg.plain()
     items = value if type(value) in (list, tuple) else ()
@@ -165,7 +185,7 @@ def _plain(value: Any) -> bool:
 
 def _is_known(arg: Var) -> bool:
     try:
-        _known(arg)
+        known(arg)
     except NotConstant:
         return False
     return True
@@ -173,7 +193,7 @@ def _is_known(arg: Var) -> bool:
 
 def _value(arg: Var) -> Any:
     if not isinstance(arg, NumberVar):
-        return _known(arg)
+        return known(arg)
     if arg.is_constant():
         return arg.constant()
     if arg.sym is not None and not arg.sym.node.has_hint():
@@ -183,8 +203,15 @@ def _value(arg: Var) -> Any:
 
 def _alike(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
     """Whether what is chosen from is all of one type."""
-    items = _known(args[0]) if args else _known(next(iter(kwargs.values())))
+    items = known(args[0]) if args else known(next(iter(kwargs.values())))
     return len({type(item) for item in items}) == 1
+
+
+def _of_objects(given: Var) -> bool:
+    """Whether what is chosen from is a list of other things than numbers of one type."""
+    if not isinstance(given, SequenceVar) or not given.items:
+        return False
+    return not given.is_constant() or len({type(item.constant()) for item in given.items} | {int, float}) > 2
 
 
 def _bounds(
@@ -193,7 +220,7 @@ def _bounds(
     """The least and the greatest int that a draw may give, where it is known."""
     if type(example) is not int or kwargs or not all(map(_is_known, args)):
         return None
-    values = [_known(arg) for arg in args]
+    values = [known(arg) for arg in args]
     if kind is not random.Random:
         return (0, *values) if name == "randint" and len(values) == 1 else tuple(values) if name == "randint" else None
     match name, values:
@@ -304,7 +331,7 @@ def _made(cls: Any, fresh: Callable[[], Any]) -> Callable[[Tracer, list[Var], di
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         label = f"{cls.__name__}()"
         try:
-            cls(*(_known(arg) for arg in args), **{key: _known(arg) for key, arg in kwargs.items()})
+            cls(*(known(arg) for arg in args), **{key: known(arg) for key, arg in kwargs.items()})
         except NotConstant:
             return tx.graph_break("unsupported-object", f"{label} with a seed known only at run time")
         except (TypeError, ValueError) as error:

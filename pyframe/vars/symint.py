@@ -69,7 +69,8 @@ class NumberVar(Var):
         """The value in this call, guarded: the capture is for this value only from here on."""
         if self.sym is not None:
             return self._settled(self.sym, self.python_type())
-        self._guardable()
+        if self._is_drawn():
+            return self._foretold(self.python_type())
         for source in sources(self.tree):
             value = self.tx.graph.numbers[source]
             self.tx.guard(source, "EQUALS", value if type(value) is float else int(value))
@@ -79,12 +80,17 @@ class NumberVar(Var):
         try:
             return kind(sym)
         except symbolic.data_dependent():
-            return self.tx.graph_break("data-dependent-branch", f"the program needs to know {self.tree}, {_WHY}")
+            return self._foretold(kind)
 
-    def _guardable(self) -> None:
-        """Break the graph where the number is drawn at random."""
-        if any(map(is_drawn, sources(self.tree))):
+    def _is_drawn(self) -> bool:
+        return any(map(is_drawn, sources(self.tree)))
+
+    def _foretold(self, kind: type) -> Any:
+        """What is going to be drawn, where a guard can say it before."""
+        found = self.tx.foretell(self.tree, kind)
+        if found is None:
             self.tx.graph_break("data-dependent-branch", f"the program needs to know {self.tree}, {_WHY}")
+        return found
 
     def known(self) -> ConstVar:
         return ConstVar(self.constant())
@@ -108,7 +114,8 @@ class NumberVar(Var):
     def truth(self, tx: Tracer) -> bool:
         if self.sym is not None:
             return bool(self._settled(self.sym if isinstance(self.sym, torch.SymBool) else self.sym != 0, bool))
-        self._guardable()
+        if self._is_drawn():
+            return bool(self._foretold(bool))
         outcome = bool(self._example)
         tree = self.tree if type(self._example) is bool else Expr("!=", (self.tree, Number.of(0)))
         tx.guard(sources(tree)[0], "RELATION", Holds(tree if outcome else Expr("not", (tree,))))

@@ -14,9 +14,11 @@ from language_support import Table, X, same
 
 import pyframe
 from pyframe.metrics import counters
+from pyframe.vars.foretold import Foretold
 
 whole = Table()  # one graph
 broken = Table()  # with breaks
+foretold = Table()  # a capture for each way that the program may go
 
 
 class Augment:
@@ -108,10 +110,24 @@ def arguments_that_vary(x, n):
 
 
 @broken()
-def branches(x):
-    if random.random() < 0.5:
+def many_branches(x):
+    for layer in range(6):
+        if random.random() < 0.5:
+            x = x + layer
+    return x * random.uniform(0.5, 1.5)
+
+
+@broken()
+def branches_on_what_a_seed_of_here_gives(x):
+    random.seed(3); np.random.seed(5)
+    if random.random() < 0.5 and np.random.rand() < 0.5:
         x = x.flip(0)
     return x * random.uniform(0.5, 1.5)
+
+
+@broken()
+def one_of_many(x):
+    return x + [10.0, 20.0, 30.0, 40.0, 50.0, 60.0][random.randrange(6)]
 
 
 @broken()
@@ -136,7 +152,7 @@ def as_text(x):
 
 @broken()
 def not_all_of_one_type(x):
-    return x * random.choice([1, 2.5, 3]), random.choice(["a", "b"])
+    return x * random.sample([1, 2.5, 3], 1)[0], random.choices(["a", "b"])
 
 
 @broken()
@@ -153,22 +169,59 @@ def in_a_try(x):
     return y
 
 
-def _run(fn: Callable[..., Any], args: Any) -> list[Any]:
+@foretold()
+def a_branch(x):
+    if random.random() < 0.5:
+        x = x.flip(0)
+    return x * random.uniform(0.5, 1.5)
+
+
+@foretold()
+def a_branch_after_other_draws(x):
+    a, b = random.gauss(0, 1), np.random.randn()
+    if np.random.randn() < b and random.randint(0, 1):
+        x = x + a
+    return x - b, np.random.randn(), random.random()
+
+
+@foretold(X, Augment())
+def branches_on_generators_of_an_object(x, a):
+    flip, legacy = a.rng.random() < 0.5, a.legacy.randn()
+    a.modern.random()
+    return x.flip(0) if flip else x, x + 1 if a.modern.random() < 0.3 else x * legacy, a.legacy.randn()
+
+
+@foretold()
+def nothing_to_compute_on_one_side(x):
+    return x if random.random() < 0.5 else x.sin()
+
+
+@foretold()
+def one_of_some_objects(x):
+    return random.choice([torch.sin, torch.cos])(x), random.choice(("a", "b"))
+
+
+@foretold()
+def an_index_of_a_list(x):
+    return x + [10.0, 20.0, 30.0][random.randrange(3)]
+
+
+def _run(fn: Callable[..., Any], args: Any, calls: int = 4) -> list[Any]:
     """Results and states of several calls in a row."""
     random.seed(1); np.random.seed(1)
     found = []
-    for turn in range(4):
+    for turn in range(calls):
         result = fn(args[0] + turn, *args[1:])
         states = [g.getstate() if isinstance(g, random.Random) else str(g) for a in args[1:] for g in getattr(a, "__dict__", {}).values()]
         found.append((result, random.random(), float(np.random.random()), len(states)))
     return found
 
 
-def _check(row: Any) -> None:
+def _check(row: Any, calls: int = 4) -> None:
     fn, args = row
     fresh = [(args[0], *(Augment() if isinstance(arg, Augment) else arg for arg in args[1:])) for _ in range(2)]
-    expected = _run(fn, fresh[0])
-    got = _run(pyframe.compile(fn, backend="eager"), fresh[1])
+    expected = _run(fn, fresh[0], calls)
+    got = _run(pyframe.compile(fn, backend="eager"), fresh[1], calls)
     for want, have in zip(expected, got, strict=True):
         assert _alike(want, have), f"{fn.__name__}:\n  eager    {want}\n  captured {have}"
     for one, other in zip(fresh[0][1:], fresh[1][1:], strict=True):
@@ -197,6 +250,27 @@ def test_breaks(row: Any) -> None:
     pyframe.reset()
     _check(row)
     assert counters["graphs"] and sum(counters["graph_breaks"].values())
+
+
+@pytest.mark.parametrize("row", foretold, ids=Table.name)
+def test_branches_are_foretold(row: Any) -> None:
+    pyframe.reset()
+    _check(row, calls=12)
+    assert 1 <= counters["recompiles"] <= 3 and not counters["graph_breaks"]
+
+
+def test_what_was_foretold_is_checked_when_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if random.random() < 0.5 else x - 1
+
+    pyframe.reset()
+    compiled = pyframe.compile(f, backend="eager")
+    random.seed(1)
+    compiled(X)
+    monkeypatch.setattr(Foretold, "__call__", lambda self, *generators: True)  # as if a thread drew after the guard
+    random.seed(2)
+    with pytest.raises(RuntimeError, match="another thread has drawn"):
+        compiled(X)
 
 
 def test_inductor_takes_what_is_drawn_as_inputs() -> None:
