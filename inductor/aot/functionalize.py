@@ -178,8 +178,12 @@ def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor]) -> None:
 
 
 def storage_of(x: Any) -> Any:
-    """What tensors that share memory have in common; a number has it with nothing else."""
-    return x.untyped_storage()._cdata if isinstance(x, torch.Tensor) else object()
+    """What tensors that share memory have in common; a number has it with nothing else. Sparse ones: NotFunctional."""
+    if not isinstance(x, torch.Tensor):
+        return object()
+    if x.layout != torch.strided:
+        raise NotFunctional(f"a tensor of layout {x.layout}")
+    return x.untyped_storage()._cdata
 
 
 def _find_aliases(

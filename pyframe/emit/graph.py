@@ -41,6 +41,7 @@ from ..vars.tensor import TAKES_FLOATS, TensorVar
 from .known import value_of
 from .loops import loops_of
 from .made import Made, new_numbers, size_of, truth_as_int
+from .quiet import quiet
 
 # Calls whose node must stay although nobody uses its value.
 _EFFECTFUL = {torch._C._set_grad_enabled}
@@ -484,7 +485,7 @@ class GraphBuilder:
             tx.graph_break("data-dependent-shape", f"{label} of a tensor whose sizes are not known")
         assumed = 0 if self._shapes is None else self._shapes.num_deferred_runtime_asserts
         try:
-            with self.fake_mode, self._kernels():
+            with quiet, self.fake_mode, self._kernels():
                 result = run(*fake_args, **fake_kwargs)
                 if type(result) is torch.Tensor:  # torch.tensor(..., device="meta") is real even there
                     result = self.fake_mode.from_tensor(result)
@@ -534,7 +535,7 @@ class GraphBuilder:
         numbers = [changed.get(id(arg), arg) for arg in args]
         named = {name: self._value(value, fake=True) for name, value in kwargs.items()}
         try:
-            with self.fake_mode, self._kernels():
+            with quiet, self.fake_mode, self._kernels():
                 run(*(self._value(arg, fake=True) for arg in numbers), **named)
         except TypeError:  # it is tensors that the operator takes
             return args

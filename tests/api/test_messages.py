@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import warnings
 
 import pytest
@@ -177,3 +178,27 @@ def test_a_compiled_module_is_named_by_its_class(capfd):
         pyframe.set_logs()
     line = capfd.readouterr().err
     assert "Model: " in line and "training" in line and f"guard from {HERE}:" in line and "run_module" not in line
+
+
+def test_errors_of_fake_tensors_are_not_logged() -> None:
+    """Where an operator fails while tracing, the program raises for real; nothing else is printed."""
+    log, records = logging.getLogger("torch._subclasses.fake_tensor"), []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    log.addHandler(handler)
+    try:
+        with pytest.raises(RuntimeError):
+            pyframe.compile(torch.mm, backend="eager")(torch.ones(2, 3), torch.ones(2, 3))
+        with pytest.raises(RuntimeError):
+            pyframe.compile(lambda x: x @ x, backend="eager")(torch.ones(2, 3))
+        assert not records
+        log.error("outside of a capture")
+        assert len(records) == 1
+    finally:
+        log.removeHandler(handler)
+
+
+def test_counters_may_be_cleared() -> None:
+    pyframe.counters.clear()
+    pyframe.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    assert pyframe.counters["graphs"] == 1

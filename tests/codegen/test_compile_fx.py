@@ -264,3 +264,13 @@ assert model[0].weight.grad is not None
     env = {**os.environ, "PYFRAME_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_sparse_results_are_made_by_the_captured_graph():
+    x = torch.eye(3)
+    gm = fx.symbolic_trace(lambda x: x.to_sparse() * 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call = inductor.compile_fx(gm, [x])
+    assert "sparse_coo" in gm.meta["compile_report"].fallback
+    torch.testing.assert_close(call(x).to_dense(), 2 * x)

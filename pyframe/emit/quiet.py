@@ -1,0 +1,28 @@
+"""What torch logs of operators that fail on fake tensors: the program raises the same error for real."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+
+class _Quiet(threading.local):
+    """A block in which this thread's records are dropped, and the filter that drops them."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *exc: Any) -> None:
+        self.depth -= 1
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is kept."""
+        return self.depth == 0
+
+
+quiet = _Quiet()
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(quiet)
