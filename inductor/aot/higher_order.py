@@ -40,12 +40,14 @@ def _lacks_gradient(x: Any) -> bool:
 
 
 def run_cond(pred: Any, true_fn: Branch, false_fn: Branch, operands: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """The results of the branch that `pred`, a bool or a tensor of one element, chooses; the other does not run."""
     return _attached((true_fn if pred else false_fn)(*operands), operands)
 
 
 def run_while_loop(
     cond_fn: Branch, body_fn: Branch, carried: Sequence[Any], additional: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
+    """What `body_fn` makes of `carried` while `cond_fn` of it holds; tensors that are not the caller's own."""
     values = tuple(carried)
     while _single(cond_fn(*values, *additional)):
         values = tuple(body_fn(*values, *additional))
@@ -60,6 +62,8 @@ def _single(result: Any) -> Any:
 def run_scan(
     combine_fn: Branch, init: Sequence[Any], xs: Sequence[torch.Tensor], additional: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
+    """The last carry and, stacked along dimension 0, what `combine_fn(*carry, *rows)` gave beside it for each row of
+    `xs`, tensors of the same length of at least 1."""
     carry: tuple[Any, ...] = tuple(init)
     rows: list[tuple[Any, ...]] = []
     for index in range(xs[0].shape[0]):
@@ -78,6 +82,7 @@ RUNNERS: dict[Any, Callable[..., tuple[Any, ...]]] = {
 
 
 def has_control_flow(gm: fx.GraphModule) -> bool:
+    """Whether a graph calls such an operator."""
     return any(node.op == "call_function" and node.target in RUNNERS for node in gm.graph.nodes)
 
 

@@ -31,7 +31,8 @@ class Handler:
         self.default("store", (buf, index, value, mode))
 
     def reduction(self, dtype: torch.dtype, kind: str, value: Any) -> Any:
-        """The reduction of `value` over all reduction variables."""
+        """The reduction of `value` over the reduction variables. Kinds: sum, prod, max, min, any, all; arg* give
+        the int64 position in the flattened reduction space, the first of equals."""
         return self.default("reduction", (dtype, kind, value))
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Any:

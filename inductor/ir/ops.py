@@ -70,7 +70,3 @@ def require_texts(language: str, *tables: Container[str]) -> None:
     ]
     if missing:
         raise ImportError(f"no {language} text for the loop-IR ops {missing}")
-
-
-# Kinds of `reduction`: arg* give the int64 position in the (flattened) reduction space, the first of equals.
-REDUCTION_KINDS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
