@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..core.in_order import in_order
 from ..core.tracer import Tracer
 from .base import Var
 from .const import make
@@ -50,8 +51,9 @@ class Context:
 
 
 @functools.cache
-def apply_of(cls: type[Function]) -> Callable[..., Any]:
-    """What the node of a graph calls."""
+def apply_of(cls: type[Function], aliases: bool = False) -> Callable[..., Any]:
+    """What the node of a graph calls; `aliases`: a result is in the memory of an input, whose gradient is not that of
+    a view, so that no compiled graph can hold the call."""
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         return cls.apply(*args, **kwargs)
@@ -59,7 +61,7 @@ def apply_of(cls: type[Function]) -> Callable[..., Any]:
     apply.__name__ = f"apply_{cls.__name__}"
     apply.__qualname__ = f"{cls.__module__}.{cls.__qualname__}.apply"
     apply.__module__ = __name__
-    return apply
+    return in_order(apply) if aliases else apply
 
 
 def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -70,21 +72,25 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if torch._C._are_functorch_transforms_active() or kwargs:
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply with keywords or under torch.func")
     if not recorded:
-        return _not_the_inputs(tx, _forward(tx, cls, inputs)[1], inputs)
+        ctx, result = _forward(tx, cls, inputs)
+        dirty = ctx.getattr_(tx, "dirty").unpack(tx)
+        return _not_the_inputs(tx, result, [each for each in inputs if not any(each is other for other in dirty)])
     effects, nodes = len(tx.effects), set(tx.graph.graph.nodes)
     tx.graph.only_constants = True  # the node below knows nothing of numbers that become inputs of the graph
     try:
         ctx, result = _forward(tx, cls, inputs)
+        if ctx.getattr_(tx, "dirty").truth(tx):
+            tx.graph_break("unsupported-object", f"{cls.__qualname__} marks an input as changed in place")
         _backward(tx, cls, ctx, result)
     finally:
         tx.graph.only_constants = False
     if len(tx.effects) != effects:
         tx.graph_break("unsupported-object", f"{cls.__qualname__} changes objects that exist outside of it")
     tx.graph.forget(nodes)
-    found = tx.graph.call(apply_of(cls), inputs, {})
-    if _storages(found) & _storages(TupleVar(inputs)):
+    aliases = bool(_storages(result) & _storages(TupleVar(inputs)))
+    if aliases and tx.graph.is_nested:
         tx.graph_break("unsupported-object", f"{cls.__qualname__} gives back an input, or a view of one")
-    return found
+    return tx.graph.call(apply_of(cls, aliases), inputs, {})
 
 
 def _storages(value: Var) -> set[int]:
@@ -113,8 +119,6 @@ def _forward(tx: Tracer, cls: Any, inputs: list[Var]) -> tuple[Var, Var]:
     else:
         result = _without_grad(tx, forward, inputs)
         _without_grad(tx, setup.__func__, [ctx, TupleVar(inputs), result])
-    if ctx.getattr_(tx, "dirty").truth(tx):
-        tx.graph_break("unsupported-object", f"{cls.__qualname__} marks an input as changed in place")
     return ctx, result
 
 

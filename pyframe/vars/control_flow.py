@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 
 from .. import _C
@@ -48,14 +49,14 @@ class Branch:
             else:
                 inside.append(tx.graph.nested_number() if value is None else tx.graph.nested_input(value))
         self.given = [value for value in inputs if isinstance(value, torch.Tensor)]
-        before, versions = _state([fn, *args]), [value._version for value in self.given]
+        before, versions = state_of([fn, *args]), [value._version for value in self.given]
         effects = len(tx.effects)
         grad = torch.is_grad_enabled()
         try:
             self.result = tx.call(fn, restore(inside).unpack(tx), {})
         except Raised as raised:
             tx.graph_break(KIND, f"{what} raises {raised.exc.describe()}")
-        if len(tx.effects) != effects or _state([fn, *args]) != before or torch.is_grad_enabled() != grad:
+        if len(tx.effects) != effects or state_of([fn, *args]) != before or torch.is_grad_enabled() != grad:
             tx.graph_break(KIND, f"{what} changes an object that exists outside of it")
         if versions != [value._version for value in self.given] or tx.graph.changes_lifted():
             tx.graph_break(KIND, f"{what} changes a tensor that exists outside of it in place")
@@ -104,7 +105,7 @@ def _storage(fake: torch.Tensor) -> Any:
     return fake.untyped_storage()._cdata
 
 
-def _state(roots: Sequence[Var]) -> list[Any]:
+def state_of(roots: Sequence[Var]) -> list[Any]:
     """What can be reached from Vars that the program made, by identity: differs where a container, cell or object was
     changed.  Changes of what existed before the frame are effects."""
     found: list[Any] = []
@@ -374,9 +375,18 @@ def _model(function: Any, model: Handler) -> Handler:
     return run
 
 
+def _mapped(fn: Any, xs: Any, *args: Any) -> Any:
+    """`map(fn, xs, *args)`: a scan that carries nothing of use."""
+    return scan(lambda carry, x: (carry.clone(), fn(x, *args)), torch.zeros(()), xs)[1]
+
+
+def _map(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return tx.inline(_mapped, args, kwargs)
+
+
 MODELS: dict[Any, Handler] = {
     function: _model(function, model)
-    for function, model in ((torch.cond, _cond), (torch.while_loop, _while_loop), (scan, _scan))
+    for function, model in ((torch.cond, _cond), (torch.while_loop, _while_loop), (scan, _scan), (map_over, _map))
 }
 
 __all__ = ["MODELS"]

@@ -77,6 +77,8 @@ def _reduce_builtin(tx: Tracer, obj: Var, protocol: Var | None = None) -> Var:
         args = [] if limit.constant() is None else [TupleVar([]), limit]
         return TupleVar([make(kind), TupleVar(args), _NONE, obj.iterate(tx)])
     if isinstance(obj, DictVar):
+        if obj.cls is collections.OrderedDict and (obj.fields or obj.source and tx.existing(obj).__dict__):
+            return obj.unsupported(tx, "a copy with its attributes")
         factory = [obj.factory] if obj.factory is not None else []
         return TupleVar([make(kind), TupleVar(factory), _NONE, _NONE, _items(tx, obj)])
     if kind in (set, frozenset):

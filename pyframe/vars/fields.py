@@ -32,7 +32,7 @@ class FieldsVar(DictVar):
     def __init__(self, owner: Any, tx: Tracer) -> None:
         self.owner, self.tx = owner, tx
         self.source = dict_source(owner.source, owner.python_type())
-        self.cls, self.factory = dict, None
+        self.cls, self.factory, self.fields = dict, None, {}
 
     @property
     def items(self) -> Mapping[Any, Var]:  # type: ignore[override]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..core.source import Source
+from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import NotConstant, Var
@@ -91,7 +91,9 @@ def var_of(key: Any) -> Var:
 class DictVar(Var):
     """`items` maps keys (see `key_of`) to Vars in order; `cls` is the exact type."""
 
-    __slots__ = ("cls", "items", "factory")
+    __slots__ = ("cls", "factory", "fields", "items")
+
+    dropped: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -102,6 +104,7 @@ class DictVar(Var):
     ) -> None:
         super().__init__(source)
         self.items = dict(items)
+        self.fields: dict[str, Var] = {}  # attributes that the program gave an OrderedDict
         self.cls = cls
         self.factory = factory
 
@@ -127,11 +130,32 @@ class DictVar(Var):
         tx.effects.change("DICT", self, None, tx.user_line)
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
+        if self.cls is collections.OrderedDict and not hasattr(self.cls, name):
+            if name in self.fields:
+                return self.fields[name]
+            if self.source is not None:
+                held = tx.existing(self).__dict__
+                if name in held:
+                    return tx.wrap(held[name], AttrSource(self.source, name))
+                tx.guard(self.source, "NO_ATTR", name)
         if not hasattr(self.cls, name):
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         if name == "default_factory":
             return self.factory or ConstVar(None)
         return make(self.cls) if name == "__class__" else MethodVar(self, name)
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if self.cls is not collections.OrderedDict or hasattr(self.cls, name) or value is None:
+            super().setattr_(tx, name, value)
+        else:
+            self.fields[name] = value
+            tx.effects.change("ATTR", self, name, tx.user_line)
+
+    def written(self, name: str) -> Var:
+        return self.fields[name]
+
+    def setter(self, special: str) -> None:
+        """The attributes of an OrderedDict are set as usual."""
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         where = key_of(tx, key)
@@ -287,6 +311,9 @@ class DictVar(Var):
         else:
             cg.load_const(self.cls)
             cg.call_top(lambda: self._build(cg))
+            cg.remember(self)
+            for name, value in self.fields.items():
+                cg.set_attr_of_top(name, value)
 
     def _build(self, cg: Any) -> None:
         if cg.dry:

@@ -84,15 +84,15 @@ class NNModuleVar(InstanceVar):
         if isinstance(lookup(self.cls, name), property):
             self.store(tx, name, value)
             return
-        if name in _STORES and self.value is not MISSING:
+        if name in _STORES and self.value is not MISSING and not isinstance(value, DictVar):
             self.unsupported(tx, f"assignment of {name!r}")
         store = self._store_for(tx, name, value)
         if store is None:
             self.store(tx, name, value)
             return
         tables = {each: self._table(tx, each) for each in _STORES}
-        if name in self._plain_names():
-            self.unsupported(tx, f"a parameter, buffer or module in place of the plain attribute {name!r}")
+        if value is not None and name in self._plain_names():
+            self.attrs[name] = None
         if value is None:
             del tables[store].items[name]
         else:
@@ -127,7 +127,7 @@ class NNModuleVar(InstanceVar):
         kind = value.python_type() if isinstance(value, TensorVar) else None
         if kind is not None and issubclass(kind, nn.Parameter):
             return "_parameters"
-        if isinstance(value, NNModuleVar):
+        if isinstance(value, InstanceVar) and issubclass(value.cls, nn.Module):
             return "_modules"
         empty = slots.constant_or(value, 0) is None
         if held is None or empty or held == "_buffers" and kind is not None:

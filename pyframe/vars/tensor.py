@@ -13,9 +13,9 @@ from torch import fx
 from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
 from . import dunder
-from .base import Var
+from .base import NotConstant, Var
 from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
-from .iterator import ItemsIteratorVar
+from .iterator import ItemsIteratorVar, NotRebuilt
 from .numpyfn import NUMPY_NUMBERS
 from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .symint import is_number, is_unbacked
@@ -60,6 +60,11 @@ METADATA_MUTATION = {
     "set_", "backward", "register_hook", "retain_grad",
     "share_memory_", "pin_memory", "apply_", "map_", "register_post_accumulate_grad_hook", "untyped_storage", "storage",
 }  # fmt: skip
+# Those that make a view of the tensor the tensor itself; of one that the graph made nobody else sees the change.
+VIEWS_IN_PLACE = {
+    name: name.removesuffix("_")
+    for name in ("t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_")
+}
 
 _UNARY_METHODS = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
@@ -86,7 +91,7 @@ class TensorVar(Var):
     Var of an object of another class, which this is the tensor of.  What others may see or override
     (`tx.overrides.concern`) goes through them first."""
 
-    __slots__ = ("cls", "fake", "grad", "node", "owner")
+    __slots__ = ("cls", "dropped", "fake", "function", "grad", "hooks", "node", "own", "owner")
 
     def __init__(
         self, node: fx.Node, fake: torch.Tensor, source: Source | None = None, cls: type | None = None
@@ -95,6 +100,10 @@ class TensorVar(Var):
         self.node, self.fake = node, fake
         self.grad: Var | None = None  # where the program has set it
         self.owner: Var | None = None
+        self.own: dict[str, Var] = {}  # attributes that it gave the object
+        self.dropped: frozenset[str] = frozenset()
+        self.hooks: list[Var] = []  # the handles of those that it registered
+        self.function: GradFnVar | None = None
         self.cls: type = torch.Tensor if cls is None or not issubclass(cls, torch.nn.Parameter) else cls
 
     def python_type(self) -> type:
@@ -116,11 +125,17 @@ class TensorVar(Var):
             return make(getattr(self.fake, name))
         if name in TENSOR_PROPERTIES:
             return tx.graph.call(getattr, [self, name], {})
+        if name == "retains_grad" and self.source is None:
+            return ConstVar(self.fake.retains_grad)
         if name == "data":
             return tx.graph.call_method("detach", [self], {})
         if name == "__class__":
             return make(self.cls)
+        if name in self.own:
+            return self.own[name]
         original = tx.graph.originals.get(self.source)
+        if name == "grad_fn" and not self.fake.is_leaf and not tx.graph.is_nested:
+            return self._grad_fn(tx)
         if name == "grad" and self.grad is not None:
             return self.grad
         if name in ("grad", "grad_fn", "_version"):
@@ -128,8 +143,8 @@ class TensorVar(Var):
                 return tx.wrap(original.grad, AttrSource(self._origin(), name))
             if name == "grad_fn" and self.fake.is_leaf or name == "grad" and not self.fake.requires_grad:
                 return ConstVar(None)
-            if name == "grad" and self.fake.is_leaf and self.source is None:  # made here, and nothing ran backward
-                return ConstVar(None)
+            if name == "grad" and self.source is None and (self.fake.is_leaf or self.fake.retains_grad):
+                return ConstVar(None)  # made here, and nothing ran backward
             self.unsupported(tx, f"attribute {name!r}")
         if original is not None and name in original.__dict__:
             return tx.wrap(original.__dict__[name], AttrSource(self._origin(), name))
@@ -148,21 +163,37 @@ class TensorVar(Var):
         return self.source
 
     def own_attributes(self, tx: Tracer) -> dict[str, Any]:
-        """What the program has set on the tensor object before the frame; guarded if it is nothing."""
+        """What the program has set on the tensor object; guarded if it was nothing before the frame."""
         original = tx.graph.originals.get(self.source)
         if original is None:
-            return {}
+            return self.own
         if not original.__dict__:
             tx.guard(AttrSource(self._origin(), "__dict__"), "LEN", 0)
-        return original.__dict__  # type: ignore[no-any-return]
+        return {**original.__dict__, **self.own}
+
+    def _grad_fn(self, tx: Tracer) -> GradFnVar:
+        """The function of the backward pass; another one after an operation in place."""
+        if self.function is None or self.function.made_by is not self.node:
+            self.function = GradFnVar(self, tx.steps)
+        return self.function
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         if tx.overrides.moded and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
             tx.overrides.set_attribute(self, name, value)
             return
-        if name not in SETTERS or value is None:
-            return self.unsupported(tx, f"setting attribute {name!r}")
-        SETTERS[name](tx, self, value)
+        if name in SETTERS and value is not None:
+            SETTERS[name](tx, self, value)
+        elif value is None or hasattr(torch.Tensor, name) or tx.graph.is_nested:
+            self.unsupported(tx, f"setting attribute {name!r}")
+        else:
+            self.own[name] = value
+            tx.effects.add("ATTR", self, name, tx.user_line())
+
+    def written(self, name: str) -> Var:
+        return self.own[name]
+
+    def setter(self, special: str) -> None:
+        """The attributes of tensors are set as usual."""
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if tx.overrides.concern([self, *args], kwargs):
@@ -179,6 +210,11 @@ class TensorVar(Var):
             return METHODS[name](tx, self, args, kwargs)
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
+        if name in VIEWS_IN_PLACE and self.source is None and not self.fake.requires_grad and not tx.graph.is_nested:
+            view = tx.graph.call_method(VIEWS_IN_PLACE[name], [self, *args], kwargs)
+            assert isinstance(view, TensorVar)
+            self.node, self.fake = view.node, view.fake
+            return self
         if name in METADATA_MUTATION:
             tx.graph_break("unsupported-object", f".{name}() changes what kind of tensor {self.describe()} is")
         if name == "size" or name == "stride":
@@ -305,6 +341,42 @@ class TensorVar(Var):
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_graph_output(self)
+
+
+class GradFnVar(Var):
+    """`tensor.grad_fn` of a tensor that records gradients: it exists once the graph has run."""
+
+    __slots__ = ("made_by", "step", "tensor")
+
+    def __init__(self, tensor: TensorVar, step: int) -> None:
+        super().__init__()
+        self.tensor, self.made_by, self.step = tensor, tensor.node, step
+
+    def describe(self) -> str:
+        return f"{self.tensor.describe()}.grad_fn"
+
+    def python_type(self) -> type:
+        if self.tensor.source is not None:
+            raise NotConstant("grad_fn")
+        return type(self.tensor.fake.grad_fn)
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "name" and not args and self.tensor.source is None and self.tensor.node is self.made_by:
+            assert self.tensor.fake.grad_fn is not None
+            return ConstVar(self.tensor.fake.grad_fn.name())
+        return self.unsupported(tx, f"method {name!r}")
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return MethodVar(self, name) if name == "name" else super().getattr_(tx, name)
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.made_by is not self.tensor.node:
+            raise NotRebuilt("the grad_fn of a tensor before a write", self.step, "unsupported-object")
+        cg.load(self.tensor)
+        cg.emit("LOAD_ATTR", "grad_fn")
 
 
 def _operand(other: Var) -> bool:

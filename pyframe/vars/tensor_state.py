@@ -19,6 +19,7 @@ from .const import ConstVar
 from .function import Handler
 from .scaled import SCALED
 from .tensor import METHODS, SETTERS, TensorVar
+from .tensor_hooks import HOOKS
 
 
 @in_order
@@ -97,7 +98,7 @@ def _parameter(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return made
 
 
-METHODS.update(SCALED)
+METHODS.update(SCALED | HOOKS)
 METHODS["requires_grad_"] = _requires_grad_
 METHODS["detach_"] = _detach_
 SETTERS.update(requires_grad=_set_requires_grad, grad=_set_grad, data=_set_data)
