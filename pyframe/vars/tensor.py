@@ -210,7 +210,8 @@ class TensorVar(Var):
             return METHODS[name](tx, self, args, kwargs)
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
-        if name in VIEWS_IN_PLACE and self.source is None and not self.fake.requires_grad and not tx.graph.is_nested:
+        mine = self.source is None and self.owner is None  # nobody else has the object
+        if name in VIEWS_IN_PLACE and mine and not self.fake.requires_grad and not tx.graph.is_nested:
             view = tx.graph.call_method(VIEWS_IN_PLACE[name], [self, *args], kwargs)
             assert isinstance(view, TensorVar)
             self.node, self.fake = view.node, view.fake
