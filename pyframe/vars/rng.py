@@ -81,8 +81,13 @@ def draw(tx: Any, label: str, fn: Callable[..., Any], args: Sequence[Var], kwarg
         made = isinstance(arg, NumberVar) and any(isinstance(each, MadeSource) for each in sources(arg.tree))
         if made or not (isinstance(arg, RngVar | NumberVar | StateVar) or _is_known(arg)):
             tx.graph_break("unsupported-object", f"{label} with {arg.describe()}")
-    tx.draws.append(Draw(fn, list(args), dict(kwargs)))
+    tx.draws.append(Draw(fn, list(map(_as_now, args)), {name: _as_now(arg) for name, arg in kwargs.items()}))
     return DrawnSource(len(tx.draws) - 1, label)
+
+
+def _as_now(arg: Var) -> Var:
+    """An argument that the program may change later, as it is now."""
+    return arg if isinstance(arg, RngVar | NumberVar | StateVar) else ConstVar(known(arg))
 
 
 class StateVar(Var):
@@ -117,6 +122,8 @@ class RngVar(HeldVar):
         kind = type(self.value)
         raw: Any = guarded_lookup(tx, kind, name)
         label = f"{'random' if kind is random.Random else 'numpy.random'}.{name}()"
+        if kind is random.Random and name == "shuffle" and raw is random.Random.__dict__["shuffle"]:
+            return self._shuffle(tx, label, args, kwargs)
         modelled = _METHODS.get((kind, name))
         if modelled is None or raw is not modelled:
             return self.unsupported(tx, f"method {name!r}")
@@ -154,6 +161,21 @@ class RngVar(HeldVar):
             return tx.graph_break("data-dependent-branch", f"the program needs to know which of {last + 1} is drawn")
         return given.items[index]
 
+    def _shuffle(self, tx: Any, label: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """`shuffle` of numbers of one type: what is drawn is the list in its new order."""
+        given = args[0] if len(args) == 1 and not kwargs else None
+        held = given.items if isinstance(given, ListVar) and given.python_type() is list else []
+        items = [item.value for item in held if isinstance(item, ConstVar)]
+        if len(items) != len(held) or not _modelled(tx, items) or len({type(item) for item in items}) != 1:
+            return tx.graph_break("unsupported-object", f"{label} of anything but known numbers of one type")
+        tx.wrap(random.Random.__dict__["shuffle"], class_source(random.Random, "shuffle"))
+        source = draw(tx, label, _shuffled, [self, given], {})
+        bounds = (min(items), max(items)) if type(items[0]) is int else None
+        assert isinstance(given, ListVar)
+        given.items = [_result(tx, item, SeqItemSource(source, at), bounds) for at, item in enumerate(items)]
+        given.changed(tx)
+        return ConstVar(None)
+
     def _example(self, tx: Tracer, label: str, raw: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Any:
         """What the draw may give."""
         try:
@@ -168,6 +190,13 @@ class RngVar(HeldVar):
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)
+
+
+def _shuffled(rng: random.Random, items: Sequence[Any]) -> list[Any]:
+    """A copy of `items`, shuffled."""
+    shuffled = list(items)
+    rng.shuffle(shuffled)
+    return shuffled
 
 
 def known(arg: Var) -> Any:
@@ -211,7 +240,8 @@ def _of_objects(given: Var) -> bool:
     """Whether what is chosen from is a list of other things than numbers of one type."""
     if not isinstance(given, SequenceVar) or not given.items:
         return False
-    return not given.is_constant() or len({type(item.constant()) for item in given.items} | {int, float}) > 2
+    types_ = {type(item.value) if isinstance(item, ConstVar) else None for item in given.items}
+    return len(types_) > 1 or not types_ <= {int, float}
 
 
 def _bounds(

@@ -57,6 +57,21 @@ def items(x):
 
 
 @whole()
+def lists_changed_afterwards(x):
+    items = [1.5, 2.5]
+    a = random.choice(items); items.append(9.0)
+    b = random.choice(items); items.clear()
+    return x * a + b, items
+
+
+@whole()
+def shuffled(x):
+    order, weights = [1, 2, 3, 4], [0.5, 1.5, 2.5]
+    random.shuffle(order); random.shuffle(weights)
+    return x * weights[0] + order[0] - weights[2], order, weights, random.random()
+
+
+@whole()
 def loops(x):
     return torch.stack([x * random.random() for _ in range(4)])
 
@@ -138,11 +153,11 @@ def behind_a_break(x):
 
 
 @broken()
-def shuffled(x):
-    items = [1, 2, 3, 4]
+def objects_shuffled(x):
+    items = ["a", 2, 3.0, x]
     y = x + random.random()
     random.shuffle(items)
-    return y * random.random(), items
+    return y * random.random(), items[0] is x
 
 
 @broken()
