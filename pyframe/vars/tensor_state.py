@@ -98,7 +98,8 @@ def _parameter(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return made
 
 
-METHODS.update(SCALED | HOOKS)
+METHODS.update(SCALED)
+METHODS.update(HOOKS)
 METHODS["requires_grad_"] = _requires_grad_
 METHODS["detach_"] = _detach_
 SETTERS.update(requires_grad=_set_requires_grad, grad=_set_grad, data=_set_data)
