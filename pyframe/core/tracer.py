@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -24,6 +25,7 @@ class Tracer(Protocol):
     effects: EffectLog
     steps: int  # of the root frame so far
     stand_ins: dict[int, tuple[Any, Var]]
+    referred: list[weakref.ReferenceType[Any]]  # weak references that the program knows
     let_go: list[Var]  # what deleted locals had
     class_writes: dict[type, Any]
     keep_alive: list[Any]  # objects that guards of this trace know by identity

@@ -9,6 +9,7 @@ from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised, TracebackVar
 from ..vars.instance import InstanceVar
 from ..vars.klass import ClassVar
+from ..vars.lock import SharedLockVar
 from ..vars.lookup import MISSING, lookup
 from ..vars.sequence import TupleVar
 from .frame import NULL, Frame, op
@@ -31,6 +32,8 @@ class ExitVar(Var):
     def reconstruct(self, cg: Any) -> None:
         """Leave the bound `__exit__`.  The `__enter__` of the program has been traced; modes of torch, which the graph
         leaves as they were, are entered for real."""
+        if isinstance(self.context, SharedLockVar):
+            self.context.for_real()
         cg.load(self.context)
         if not isinstance(self.context, InstanceVar):
             cg.emit("COPY", 1)

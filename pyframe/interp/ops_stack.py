@@ -6,6 +6,7 @@ from typing import Any
 
 from ..core.source import LocalSource
 from ..vars import slots
+from ..vars.base import Var
 from ..vars.const import ConstVar, make
 from ..vars.function import CellVar
 from ..vars.klass import ClassVar, SuperVar
@@ -65,19 +66,33 @@ def load_fast_and_clear(frame: Frame, name: str) -> None:
 @op("STORE_FAST")
 def store_fast(frame: Frame, name: str) -> None:
     value = frame.pop()
+    if frame.tx.referred and name in frame.locals:
+        _let_go(frame, frame.locals[name])
     if value is NULL:
         frame.locals.pop(name, None)
     else:
         frame.locals[name] = value
 
 
+def _let_go(frame: Frame, gone: Var) -> None:
+    """A local has `gone` no more; if it was the last, that object dies now."""
+    if not isinstance(gone.source, LocalSource):
+        return
+    frame.tx.let_go.append(gone)
+    if frame.tx.referred:
+        value = frame.tx.existing(gone)
+        if any(reference() is value for reference in frame.tx.referred):
+            frame.tx.graph_break("unsupported-object", "a local that lets go of what a weak reference leads to")
+
+
 @op("DELETE_FAST")
 def delete_fast(frame: Frame, name: str) -> None:
-    gone = frame.locals.pop(name, None)
+    gone = frame.locals.get(name)
     if gone is None:
         frame.tx.raise_(UnboundLocalError, UNBOUND_LOCAL.format(name))
-    elif isinstance(gone.source, LocalSource):
-        frame.tx.let_go.append(gone)
+    else:
+        _let_go(frame, gone)
+        del frame.locals[name]
 
 
 @op("MAKE_CELL")

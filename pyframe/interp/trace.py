@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -147,6 +148,7 @@ class Trace:
         self.cells: dict[int, CellVar] = {}  # of existing cells, by id
         self.new_cells: list[CellVar] = []
         self.generators: list[GeneratorVar] = []
+        self.referred: list[weakref.ReferenceType[Any]] = []  # weak references that the program knows
         self.let_go: list[Var] = []  # values that deleted locals had: those objects may be gone by now
         self.globals_written: dict[tuple[int, str], Var] = {}
         self.globals_vars: dict[int, GlobalsVar] = {}

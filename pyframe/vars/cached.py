@@ -9,7 +9,11 @@ from typing import Any
 from ..core.source import AttrSource, ConstSource
 from ..core.tracer import Tracer
 from .base import HeldVar, NotConstant, Var
+from .const import make
+from .function import BUILTINS
 from .instance import MISSING, InstanceVar
+from .iterator import NotRebuilt
+from .polyfills.builtins import lru_cache_wrapper
 
 
 def _name(cached: Any) -> str:
@@ -50,6 +54,42 @@ class CachedFunctionVar(HeldVar):
         cg.load_const(self.value)
 
 
+class MadeCacheVar(Var):
+    """A function that the program puts under a cache: `fn` does the same, in Python.  Where it leaves the graph, the
+    root step `made_at` runs for real."""
+
+    __slots__ = ("fn", "made_at")
+
+    def __init__(self, fn: Var, made_at: int) -> None:
+        super().__init__()
+        self.fn, self.made_at = fn, made_at
+
+    def python_type(self) -> type:
+        return CACHED
+
+    def describe(self) -> str:
+        return "a function that keeps its results"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return make(CACHED) if name == "__class__" else self.fn.getattr_(tx, name)
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        self.fn.setattr_(tx, name, value)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.call(self.fn, args, kwargs)
+
+    def reconstruct(self, cg: Any) -> None:
+        raise NotRebuilt(f"{self.describe()} and is needed after the graph", self.made_at, "unsupported-object")
+
+
+def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return MadeCacheVar(tx.inline(lru_cache_wrapper, args, kwargs), tx.steps)
+
+
 def _known(tx: Tracer, var: Var) -> Any:
     """The object that a Var stands for."""
     if var.is_constant() or not isinstance(var, InstanceVar):
@@ -61,3 +101,4 @@ def _known(tx: Tracer, var: Var) -> Any:
 
 
 CACHED = type(functools.lru_cache(len))
+BUILTINS[CACHED] = _made

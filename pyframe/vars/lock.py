@@ -1,4 +1,6 @@
-"""Locks that the traced program makes: nobody else has them, so taking one does nothing while tracing."""
+"""Locks.  Nobody else has those that the traced program makes, so taking one does nothing while tracing.  One that
+existed is left alone where the program only looks at things while it has it: what it sees is guarded, with nobody
+else having the lock, and the guards hold all at once."""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ import _thread
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..core.source import Source
 from ..core.tracer import Tracer
-from .base import Var
+from ..errors import Restart
+from .base import HeldVar, Var
 from .const import ConstVar, MethodVar
 from .function import BUILTINS, Handler
 
@@ -64,6 +68,61 @@ class LockVar(Var):
         cg.call_top()
 
 
+class SharedLockVar(HeldVar):
+    """A lock that existed, in a `with` statement.  Where the program changes something while it has the lock, or
+    computes with tensors, which others may be writing, or breaks, the lock is taken for real."""
+
+    __slots__ = ("begun", "tx")
+
+    def __init__(self, value: Any, source: Source | None) -> None:
+        super().__init__(value, source)
+        self.begun: list[tuple[int, int]] = []
+        self.tx: Any = None
+
+    def describe(self) -> str:
+        return f"{self.source or 'a lock'} of type {type(self.value).__qualname__}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def enter(self, tx: Tracer) -> Var:
+        again = self.begun and type(self.value) is _thread.LockType
+        if again or not _is_free(self.value) or self.source is None:
+            tx.graph_break("unsupported-context-manager", f"method '__enter__' on {self.describe()}")
+        tx.guard(self.source, "PREDICATE", (_is_free, (), "nobody else has the lock"))
+        self.tx = tx
+        self.begun.append(_done(tx))
+        return ConstVar(True)
+
+    def exit(self, tx: Tracer) -> Var:
+        if self.begun.pop() != _done(tx):
+            self.for_real()
+        return ConstVar(None)
+
+    def for_real(self) -> None:
+        """Trace again, with nothing known of the lock."""
+        self.tx.opaque[id(self.value)] = self.value
+        raise Restart()
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+def _done(tx: Tracer) -> tuple[int, int]:
+    return tx.effects.changes, tx.graph.size()
+
+
+def _is_free(lock: Any) -> bool:
+    """Whether this thread could take the lock at once."""
+    if type(lock) is _thread.LockType:
+        return not lock.locked()
+    free: bool = lock.acquire(blocking=False)
+    if free:
+        lock.release()
+    return free
+
+
+LOCKS = (_thread.LockType, _thread.RLock)
 _UNOWNED = "cannot release un-acquired lock"
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from ..core.tracer import Tracer
 from . import klass, slots
 from .base import NotConstant, Var
+from .cached import MadeCacheVar
 from .const import ConstVar, make, maker
 from .descriptors import PropertyVar, WrappedFunctionVar
 from .function import BUILTINS, BuiltinVar, CellVar, FunctionVar
@@ -122,6 +123,8 @@ def _stand_in(tx: Any, var: Var) -> Any:
         return var.kind(stand_in(tx, var.fn))
     if isinstance(var, FunctionVar):
         return _function(tx, var)
+    if isinstance(var, MadeCacheVar):
+        return functools.lru_cache(_unused)
     if type(var) is TupleVar:
         return tuple(stand_in(tx, item) for item in var.items)
     if type(var) is ListVar and var.source is None:
@@ -138,6 +141,9 @@ def _stand_in(tx: Any, var: Var) -> Any:
     if var.source is not None and not isinstance(var, TensorVar | DictVar | ListVar):
         return tx.existing(var)
     return StandIn()
+
+
+def _unused() -> None: ...
 
 
 def _odd(key: Any) -> bool:

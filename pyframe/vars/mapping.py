@@ -71,6 +71,11 @@ def key_of(tx: Tracer, var: Var) -> Any:
             return ObjectKey(var, tx, hash(keys), max(steps, default=None))
         if hasattr(var, "attrs") and var.python_type().__hash__ not in _BY_IDENTITY:
             return ObjectKey(var, tx, slots.index(tx, hash_of(tx, var)), tx.steps)
+        if hasattr(var, "referent"):  # a weak reference: known by what it leads to
+            target = key_of(tx, var.referent(tx))
+            if isinstance(target, ObjectKey) and (target.step is not None or target.var.source is None):
+                var.unsupported(tx, "use as a key")
+            return ObjectKey(var, tx, hash(target))
         if slots.has_type(var, int, float, complex, str, bytes, frozenset, types.MethodType):
             var.unsupported(tx, "use as a key")
         if slots.has_type(var, object) and var.python_type().__hash__ is None:

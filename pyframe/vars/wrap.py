@@ -44,6 +44,7 @@ from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, Partial
 from .hook_handles import MODELS as HOOK_MODELS
 from .instance import InstanceVar
 from .klass import ClassVar
+from .lock import LOCKS, SharedLockVar
 from .long import LongSequenceVar, LongVar
 from .lookup import lookup
 from .mapping import DictVar
@@ -355,6 +356,11 @@ def _descriptor(tx: Any, value: Any, source: Source | None) -> Var:
     return (wrap_descriptor if exact else _object)(tx, value, source)
 
 
+def _lock(tx: Any, value: Any, source: Source | None) -> Var:
+    tx.guard(source, "TYPE", type(value))
+    return SharedLockVar(value, source)
+
+
 def _decimal(tx: Any, value: Any, source: Source | None) -> Var:
     return (wrap_decimal if type(value) is decimal.Decimal else _opaque)(tx, value, source)
 
@@ -453,6 +459,7 @@ def _cached(tx: Any, value: Any, source: Source | None) -> Var:
 
 def _weak(tx: Any, value: weakref.ReferenceType[Any], source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
+    tx.referred.append(value)
     return WeakRefVar(value, source)
 
 
@@ -490,6 +497,7 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (collections.deque, _deque),
     (types.MappingProxyType, _proxy),
     (PATTERNS, wrap_pattern),
+    (LOCKS, _lock),
     (decimal.Decimal, _decimal),
     ((property, staticmethod, classmethod), _descriptor),
 ]

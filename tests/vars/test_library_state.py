@@ -56,7 +56,7 @@ def modes_on_an_exit_stack(x):
         stack.callback(log.append, "called")
         y = x * 2
     with contextlib.ExitStack() as stack:
-        for mode in (torch.autocast("cpu", dtype=torch.bfloat16), torch.profiler.record_function("a"), Log(log, True)):
+        for mode in (torch.autocast("cpu", enabled=False), torch.profiler.record_function("a"), Log(log, True)):
             stack.enter_context(mode)
         z = x @ x.t()
         raise ValueError("left")
@@ -177,6 +177,90 @@ def states_of_generators(x):
     return first, before, inspect.getgeneratorstate(made), list(made)[0], inspect.getgeneratorstate(made)
 
 
+@case()
+def caches_of_inner_functions(x):
+    calls = []
+
+    @functools.lru_cache(maxsize=2)
+    def f(a, b=1, *, c=0):
+        calls.append((a, b, c))
+        return x * a + b + c
+
+    @functools.lru_cache(maxsize=None, typed=True)
+    def typed(a):
+        return a
+
+    class A:
+        made = 0
+
+        @functools.cache
+        def double(self, k):
+            A.made += 1
+            return k * 2
+
+    @functools.cache
+    def of_tensor(t):
+        calls.append("tensor")
+        return t * 2
+
+    found = [f(1), f(1.0), f(True), f(1), f(1, 1), f(2), f(3), f(1), f(1, c=2), f(1, c=2), of_tensor(x), of_tensor(x)]
+    info = f.cache_info()
+    f.cache_clear()
+    typed(1), typed(1.0), typed(True), typed(1)
+    try:
+        typed([])
+    except TypeError as error:
+        refused = str(error)
+    a = A()
+    return found, calls, info, f.cache_info(), f.__name__, typed.cache_info(), refused, x * a.double(2) + a.double(2), A.made
+
+
+KEPT = Named(4)
+BY_KEY = weakref.WeakKeyDictionary({KEPT: 3})
+BY_VALUE = weakref.WeakValueDictionary({"a": KEPT})
+
+
+@case()
+def weak_references(x):
+    local = Named(x)
+    r, s = weakref.ref(local), weakref.ref(KEPT)
+    try:
+        weakref.ref(3)
+    except TypeError as error:
+        refused = str(error)
+    by_key = BY_KEY[KEPT], KEPT in BY_KEY, len(BY_KEY), BY_KEY.get(BY_KEY)
+    return r().v + s().v, r() is local, s == weakref.ref(KEPT), r == s, refused, by_key, BY_VALUE["a"].v, "b" in BY_VALUE
+
+
+@case()
+def registered_inside(x):
+    @functools.singledispatch
+    def show(arg):
+        return "any"
+
+    @show.register(int)
+    def _(arg):
+        return "int"
+
+    return x + 1, show(1), show("a"), show.dispatch(int)(3)
+
+
+LOCK, RLOCK, HELD = threading.Lock(), threading.RLock(), {"a": 2}
+
+
+@case()
+def looks_under_locks(x):
+    with LOCK, RLOCK:
+        with RLOCK:
+            found = HELD["a"]
+    try:
+        with LOCK:
+            raise KeyError("left")
+    except KeyError:
+        pass
+    return x * found
+
+
 @pytest.mark.parametrize("each", case, ids=case.name)
 def test_one_graph(each):
     agree(*each)
@@ -269,3 +353,88 @@ def test_proxies_are_asked_for_real():
 
     run(f, (X,), (X * 2,))
     assert counters["graphs"]
+
+
+def test_weak_references_to_what_may_be_gone():
+    def deleted(x):
+        named = Named(1)
+        r = weakref.ref(named)
+        del named
+        return x + 1, r()
+
+    def never_held(x):
+        return x + 1, weakref.ref(Named(1))()
+
+    def key_that_goes(x):
+        held, named = weakref.WeakKeyDictionary(), Named(1)
+        held[named] = x
+        before = len(held)
+        del named
+        return x + 1, before, len(held)
+
+    for fn in (deleted, never_held, key_that_goes):
+        run(fn, (X,), (X * 2,))
+
+
+def test_a_cache_that_leaves_the_graph():
+    def f(x):
+        @functools.cache
+        def double(a):
+            return a * 2
+
+        y = x * double(2)
+        return y, type(double), double.cache_info()
+
+    run(f, (X,), (X * 2,))
+
+
+def test_a_lock_is_taken_for_real_where_the_program_works_under_it():
+    seen = []
+
+    def changes(x):
+        with LOCK:
+            HELD["n"] = HELD.get("n", 0) + 1
+        return x * HELD["n"]
+
+    def computes(x):
+        with LOCK:
+            return x + 1
+
+    def breaks(x):
+        with RLOCK, LOCK:
+            pyframe.graph_break()
+            seen.append(LOCK.locked())
+        return x + 1
+
+    for fn in (changes, computes, breaks):
+        HELD.pop("n", None)
+        expected = fn(X), fn(X * 2)
+        HELD.pop("n", None)
+        pyframe.reset()
+        compiled = pyframe.compile(fn, backend="eager")
+        assert same(expected, (compiled(X), compiled(X * 2))) and not LOCK.locked()
+    assert seen == [True] * 4
+
+
+def test_a_lock_that_another_has_is_waited_for():
+    def f(x):
+        with LOCK:
+            found = HELD["a"]
+        return x * found
+
+    pyframe.reset()
+    compiled = pyframe.compile(f, backend="eager")
+    compiled(X)
+    order = []
+
+    def call():
+        compiled(X)
+        order.append("called")
+
+    with LOCK:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join(0.2)
+        order.append("released")
+    thread.join()
+    assert order == ["released", "called"]

@@ -61,6 +61,44 @@ def cmp_to_key(mycmp: Callable[[Any, Any], int]) -> Callable[[Any], Any]:
     return lambda obj: _Key(mycmp, obj)
 
 
+def lru_cache_wrapper(user_function: Any, maxsize: int | None, typed: bool, cache_info_type: Any) -> Any:
+    """What `functools.lru_cache` makes of a function."""
+    kept: Any = collections.OrderedDict()
+    counts = [0, 0]
+    mark = object()
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and not typed and len(args) == 1 and type(args[0]) in (int, str):
+            key = args[0]
+        else:
+            key = args
+            if kwargs:
+                key += (mark, *(part for item in kwargs.items() for part in item))
+            if typed:
+                key += (*map(type, args), *map(type, kwargs.values()))
+        if key in kept:
+            counts[0] += 1
+            kept.move_to_end(key)
+            return kept[key]
+        counts[1] += 1
+        result = user_function(*args, **kwargs)
+        if maxsize is None or maxsize > 0:
+            kept[key] = result
+            if maxsize is not None and len(kept) > maxsize:
+                kept.popitem(last=False)
+        return result
+
+    def cache_info() -> Any:
+        return cache_info_type(*counts, maxsize, len(kept))
+
+    def cache_clear() -> None:
+        kept.clear()
+        counts[:] = [0, 0]
+
+    wrapper.cache_info, wrapper.cache_clear = cache_info, cache_clear  # type: ignore[attr-defined]
+    return wrapper
+
+
 # ---- itertools ----
 def chain(*iterables: Iterable[Any]) -> Iterator[Any]:
     for iterable in iterables:
