@@ -145,7 +145,7 @@ def a_method_of_an_object_of_c(x):
     return y + 1, info.maxsize, [*doubled.cache_parameters()]
 
 
-@broken()
+@whole()
 def decimals(x):
     a = decimal.Decimal("1.5")
     try:
@@ -155,7 +155,7 @@ def decimals(x):
     return x + 1, b, a == decimal.Decimal("1.50"), -a, a < 2, hash(a) == hash(1.5), repr(a)
 
 
-@broken(X, decimal.Decimal("1.5"), decimal.Decimal("1.50"))
+@whole(X, decimal.Decimal("1.5"), decimal.Decimal("1.50"))
 def decimals_from_outside(x, a, b):
     y = x + 1
     return y * 2, a == b, a in (b,), a - 1
