@@ -20,6 +20,7 @@ class Counters(dict[str, Any]):
             cache_misses=0,
             kernels=0,
             graphs_per_size=0,
+            runs_again=0,
         )
 
 

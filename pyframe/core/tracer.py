@@ -55,6 +55,10 @@ class Tracer(Protocol):
     def fails_alike(self) -> bool:
         """Whether the graph can fail in place of the program, here."""
 
+    @property
+    def sees_errors(self) -> bool:
+        """Whether the program would see an exception raised here, in a handler or a context manager."""
+
     def user_line(self) -> UserLine:
         """The user's line being traced: of the innermost frame that is not of a library."""
 

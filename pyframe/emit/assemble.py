@@ -226,6 +226,18 @@ class Assembler:
         self.call([Instr("LOAD_FAST", self._graph)], [Instr("LOAD_FAST", name) for name in more], len(more))
         self.delete_fast(self._graph)
 
+    def run_instead_of_none(self, code: types.CodeType) -> None:
+        """Where None is on top of the stack, return what `code` gives for the arguments of this frame; the frame is to
+        have done nothing else so far."""
+        done = Label("done")
+        self.emit("COPY", 1)
+        self.jump(done, "POP_JUMP_IF_NOT_NONE")
+        self.pop_top()
+        loads = [Instr("LOAD_DEREF" if name in self._cells else "LOAD_FAST", name) for name in self.params]
+        self.call(self.function_instrs(code), loads, len(loads))
+        self.return_value()
+        self.label(done)
+
     def call_object(self, function: Any, *args: str) -> None:
         """Call a live object with locals as arguments."""
         self.call([Instr("LOAD_CONST", function)], [Instr("LOAD_FAST", name) for name in args], len(args))

@@ -79,6 +79,7 @@ class GraphBuilder:
         self.restores: list[Callable[[], Any]] = []  # what puts settings back that the trace has switched
         self.written: dict[str, Any] = {}  # the settings that the program wrote, see `vars.settings`
         self.switched: dict[Any, Any] = {}  # each of them, with its first arguments, and what it was
+        self.errors_are_seen = False  # whether the program sees what an operator raises, see `emit.again`
         self.only_constants = False  # numbers that vary break the graph
         self._outer: list[fx.Graph] = []  # around the graph of a transformed function, outermost first
         self._lifted: list[dict[fx.Node, Any]] = []  # of each nested graph: its inputs for values of outside
@@ -519,6 +520,7 @@ class GraphBuilder:
         if default is not None and target in _device_constructors() and node_kwargs.get("device") is None:
             node_kwargs["device"] = default[0].device
         node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
+        self.errors_are_seen = self.errors_are_seen or tx.sees_errors
         tensors = list(_tensors((*args, *kwargs.values())))
         if isinstance(result, str) and tensors and target != "type":
             tx.graph_break("tensor-to-python", f"{label} gives text about a tensor")

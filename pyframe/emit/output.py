@@ -6,6 +6,8 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import fx
+
 from ..core.expr import sources
 from ..core.guard import GuardSet
 from ..core.source import Source, is_drawn
@@ -15,6 +17,7 @@ from ..vars.const import ConstVar
 from ..vars.iterator import NotRebuilt
 from ..vars.sequence import TupleVar, is_plain
 from . import replay
+from .again import as_it_is, may_run_again, told_apart
 from .assemble import Assembler
 from .leave import Leave
 from .reconstruct import Codegen
@@ -74,19 +77,29 @@ class OutputBuilder:
         wanted = list(dry.wanted.values())
         gm = tx.graph.finish(wanted)
         inputs = list(tx.graph.inputs)
+        again = gm is not None and self.runs_again(gm)
         compiled = None if gm is None else tx.compile_graph(gm)
+        if again:
+            compiled = told_apart(compiled, tx.func.__qualname__)
         asm = self.assembler()
         cg = dry.real(asm)
         self.draw(cg)
         if compiled is not None:
             asm.call_graph(*(self.place(cg, source) for source in inputs if is_drawn(source)))
+            if again:
+                asm.run_instead_of_none(as_it_is(self.root.code))
             cg.outputs = asm.store_fast()
         self.body(cg)
-        output = self.template(wanted) or "code"
+        output = (None if again else self.template(wanted)) or "code"
         breaks = [self.end.brk] if self.end.brk is not None else []
         gms = [gm] if compiled is not None else []
         known = [source for source in inputs if not is_drawn(source)]
         return TraceResult(asm.finish(), tx.guards, known, compiled, output, breaks, gms)
+
+    def runs_again(self, gm: fx.GraphModule) -> bool:
+        """Whether the frame runs again as it is where the graph raises."""
+        graph = self.tx.graph
+        return graph.errors_are_seen and not self.tx.draws and may_run_again(gm, graph.fake_mode)
 
     def draw(self, cg: Codegen) -> None:
         """What the frame does first of all: draw the random numbers that the trace came to."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
+from ..bytecode.flow import reachable
+from ..core.per_code import per_code
 from ..vars.base import Var
 from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised, TracebackVar
@@ -41,6 +44,34 @@ class ExitVar(Var):
             cg.call_top()
             cg.emit("POP_TOP")
         cg.emit("LOAD_ATTR", "__exit__")
+
+
+def sees_errors(frame: Frame) -> bool:
+    """Whether the program may go on where the present instruction raises: in a handler, or as a context manager of its
+    own says.  Modes of torch let exceptions pass, and so does `finally`."""
+    at = frame.at
+    while (region := frame.flow.region[at]) is not None:
+        leave = frame.stack[region.depth - 1] if region.depth else None
+        if not isinstance(leave, ExitVar):
+            return _may_go_on(frame, frame.flow.place[region.handler])
+        if isinstance(leave.context, InstanceVar):
+            return True
+        at = frame.flow.place[region.start] - 1
+    return False
+
+
+def _may_go_on(frame: Frame, handler: int) -> bool:
+    """Whether the function can return after the handler has run."""
+    known = _known_handlers(frame.code)
+    if handler not in known:
+        after = reachable(frame.cc, handler, frame.flow)
+        known[handler] = any(frame.flow.instrs[at].op == "RETURN_VALUE" for at in after)
+    return known[handler]
+
+
+@per_code
+def _known_handlers(code: types.CodeType) -> dict[int, bool]:
+    return {}
 
 
 @op("BEFORE_WITH")

@@ -333,6 +333,11 @@ class Trace:
         handled = any(each.flow.region[each.at] is not None for each in self.frames)
         return not (handled or len(self.effects) or self.graph.in_mode)
 
+    @property
+    def sees_errors(self) -> bool:
+        """Whether the program would see an exception raised here, in a handler or a context manager."""
+        return any(map(ops_exc.sees_errors, self.frames))
+
     def graph_break(self, kind: str, detail: str) -> NoReturn:
         raise self._break(GraphBreak(kind, detail + self._inside(), self.user_stack()))
 
