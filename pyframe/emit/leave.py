@@ -416,8 +416,7 @@ class Leave:
         alive = live_locals(root.cc, head)
         live = [*cut.carried, *(name for name in self.live if name in alive and name not in cut.carried)]
         stack = [asm.store_fast() for _ in nulls][::-1]
-        for name, null in zip(stack, nulls, strict=True):
-            asm.emit("PUSH_NULL") if null else asm.load_fast(name)
+        self._restore(asm, stack, nulls)
         maybe = {name: asm.fresh_temp() for name in cut.maybe}
         for name, place in maybe.items():
             asm.load_fast(name) if name in self.live else asm.load_const(UNBOUND)
@@ -433,35 +432,48 @@ class Leave:
         asm.append(*asm.function_instrs(code))
         body = asm.store_fast()
         slots = [name for name, null in zip(stack, cut.nulls, strict=True) if not null]
+        element: list[str] = []
         asm.label(again)
         if items:
             self._embed(asm, cut.head, item, taken)
             asm.label(item)
-            slots.append(asm.store_fast())
-        loads = self._loads(asm, [*slots, *self.handled], names, maybe)
+            element = [asm.store_fast()]
+        for name, null in reversed([*zip(stack, cut.nulls, strict=True)]):
+            asm.discard_null() if null else asm.store_fast(name)
+        loads = self._loads(asm, [*slots, *element, *self.handled], names, maybe)
         loads += [Instr("DELETE_FAST", name) for name in names if name in cut.carried and name not in maybe]
+        loads += [Instr("DELETE_FAST", name) for name in slots]  # a `break` lets go of the iterator
         self._forget(asm, maybe)
         _call(asm, [Instr("LOAD_FAST", body)], loads)
         asm.unpack(2)
         asm.emit("COPY", 1)
         asm.jump(done, "POP_JUMP_IF_NONE")
-        asm.unpack(len(cut.carried))
+        asm.unpack(len(cut.carried) + len(slots))
         for name in cut.carried:
             self._carry(asm, name, maybe.get(name))
+        for name in slots:
+            asm.store_fast(name)
         asm.pop_top()
+        self._restore(asm, stack, cut.nulls)
         asm.jump(again)
         asm.label(done)
         asm.pop_top()
-        result = asm.store_fast()
-        for null in reversed(cut.nulls):
-            asm.discard_null() if null else asm.pop_top()
-        asm.load_fast(result)
         asm.return_value()
         if items:
             asm.label(taken)
             self._forget(asm, maybe)
             target = self.root.flow.place[self.root.flow.instrs[cut.head].arg]
             self._continue(asm, target + 1, self.end.stack[:-1], (), live, maybe)
+
+    @staticmethod
+    def _restore(asm: Assembler, stack: Sequence[str], nulls: Sequence[bool]) -> None:
+        """Move the slots of the stack back there, so that nothing else holds what they do."""
+        for name, null in zip(stack, nulls, strict=True):
+            if null:
+                asm.emit("PUSH_NULL")
+            else:
+                asm.load_fast(name)
+                asm.delete_fast(name)
 
     def _forget(self, asm: Assembler, names: Iterable[str]) -> None:
         """Let go of locals that may be unbound, and will be stored before they are read."""

@@ -3,7 +3,8 @@
 A break inside a loop that went on in a chain of resume functions would nest one call per iteration.  Instead the
 frame keeps the loop: it asks the real iterator for the next item and calls the *body function*, made from the original
 code.  That function is captured like any other, breaks included.  It starts where the body starts; where the original
-jumps back to the head of the loop it returns `(carried, None)`, the values that the loop hands to its next iteration;
+jumps back to the head of the loop it returns `(carried, None)`, the values that the loop hands to its next iteration,
+those of the stack after those of locals: while it runs nothing else holds them, so that a `break` frees the iterator;
 where the original returns, after a `break` or from code behind the loop, it returns `(None, value)`.
 """
 
@@ -124,7 +125,7 @@ def cut_loop(cc: CanonicalCode, cut: LoopCut) -> tuple[CanonicalCode, int]:
     block, regions, names = _next_iteration(cut, again)
     cc.instrs = instrs + block
     cc.regions = [*cc.regions, *regions]
-    cc.varnames += tuple(names)
+    cc.varnames += tuple(name for name in names if name not in cc.varnames)  # a loop of a body has them already
     for instr in cc.real_instrs():
         if instr.pos.lineno is None:
             instr.pos = head.pos
@@ -136,15 +137,17 @@ def _next_iteration(cut: LoopCut, again: Label) -> tuple[list[Instr | Label], li
     block: list[Instr | Label] = [again]
     tail: list[Instr | Label] = []
     regions = []
-    for null in reversed(cut.nulls):
-        block.append(Instr("STORE_FAST", "__null") if null else Instr("POP_TOP"))
+    slots = [None if null else f"__slot_{at}" for at, null in enumerate(cut.nulls)]
+    block += [Instr("STORE_FAST", slot or "__null") for slot in reversed(slots)]
+    kept = [slot for slot in slots if slot is not None]
     for name in cut.maybe:
         start, end, handler, after = (Label(f"{name}.{part}") for part in ("start", "end", "unbound", "bound"))
         block += (start, Instr("LOAD_FAST", name), end, Instr("POP_TOP"), after)
         tail += (handler, Instr("PUSH_EXC_INFO"), Instr("POP_TOP"), Instr("POP_EXCEPT"))
         tail += (Instr("LOAD_CONST", UNBOUND), Instr("STORE_FAST", name), Instr("JUMP", after))
         regions.append(TryRegion(start, end, handler, 0, False))
-    block += [Instr("LOAD_FAST", name) for name in cut.carried]
-    block += (Instr("BUILD_TUPLE", len(cut.carried)), Instr("LOAD_CONST", None), Instr("BUILD_TUPLE", 2))
+    handed = (*cut.carried, *kept)
+    block += [Instr("LOAD_FAST", name) for name in handed]
+    block += (Instr("BUILD_TUPLE", len(handed)), Instr("LOAD_CONST", None), Instr("BUILD_TUPLE", 2))
     block.append(Instr("RETURN_VALUE"))
-    return block + tail, regions, ["__null"] if any(cut.nulls) else []
+    return block + tail, regions, [*kept, *["__null"] * any(cut.nulls)]
