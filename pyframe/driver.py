@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dataclasses
 import functools
 import sys
@@ -11,13 +12,11 @@ import time
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
 
 from inductor.aot.fake import fake_mode
 
@@ -47,6 +46,7 @@ from .options import Options
 from .report.logs import log
 from .vars import unknown
 from .vars.dynamic import Seen
+from .vars.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
 _BUILTINS_NOW = vars(builtins)
@@ -78,11 +78,11 @@ def _file_of(func: types.FunctionType) -> str:
 
 def _transformed() -> bool:
     """Whether something watches or rewrites the operators that run now (functorch, forward-mode AD, tracing, dispatch
-    modes, modes of `__torch_function__` but a default device): it has to see the operators themselves, so frames run
-    as they are."""
+    modes, modes of `__torch_function__` that are not the program's own): it has to see the operators themselves, so
+    frames run as they are."""
     return (
         torch._C._functorch.maybe_current_level() is not None
-        or any(type(mode) is not DeviceContext for mode in _get_current_function_mode_stack())
+        or not are_traced()
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._is_tracing()
         or torch.autograd.forward_ad._current_level >= 0
@@ -216,7 +216,7 @@ class FrameCompiler:
 
     # ---- recompiling ----
     def _may_recompile(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunction():
             reason = self._why_missed(func, locals_, entries[0])
         log("recompiles", f"{_place(func)}: {reason}")
         if self.skipped.get(func.__code__, 0) >= self.options.recompile_limit and not self.options.fullgraph:
@@ -272,8 +272,9 @@ class FrameCompiler:
         state = _C.GlobalState.capture()
         self.backend_seconds = 0.0
         overrides = torch._C._get_torch_function_state()  # type: ignore[attr-defined]  # not in torch's stubs
-        with torch._C.DisableTorchFunctionSubclass():
-            result, trace = self._trace(func, locals_, captures, overrides)
+        modes = modes_around()
+        with torch._C.DisableTorchFunction() if modes else torch._C.DisableTorchFunctionSubclass():
+            result, trace = self._trace(func, locals_, captures, (overrides, modes))
             try:
                 entry = self._finish(func, result, trace, state)
             finally:
@@ -312,22 +313,22 @@ class FrameCompiler:
         return False
 
     def _trace(
-        self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int, overrides: Any
+        self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int, overrides: tuple[Any, list[Any]]
     ) -> tuple[TraceResult, Trace]:
         speculation: dict[int, Any] = {}
         opaque: dict[int, Any] = {}
         seen = self.seen.setdefault(func.__code__, Seen())
-        seen.concrete = False
+        seen.concrete = bool(overrides[1])  # sizes would be read where modes see it
         known = continuation(func.__code__)
         seen.varied |= known.sizes if known is not None else set()
         for _ in range(MAX_RESTARTS):
             graph = GraphBuilder(fake_mode, seen)
             trace = Trace(func, locals_, self.options, graph, speculation, captures, opaque, self.long)
             graph.tx = trace
-            trace.overrides.state = overrides
             trace.compile_graph = functools.partial(self._compile_graph, graph)
             result = None
             try:
+                trace.overrides.begin(*overrides)
                 result = trace.run()
                 return result, trace
             except Restart:
@@ -342,13 +343,13 @@ class FrameCompiler:
         trace = graph.tx
         assert isinstance(trace, Trace)
         if trace.func.__code__ not in self.always and _too_small(gm.graph, trace.known):
-            return _as_tuple(_unseen(gm.forward) if graph.takes_subclasses() else gm.forward)
+            return _as_tuple(_unseen(gm.forward, graph))
         counters["graphs"] += 1
         log("graph", gm.print_readable, False)
         where = _place(trace.func)
         start = time.perf_counter()
         try:
-            with torch._C._EnableTorchFunction():
+            with _without_modes(), torch._C._EnableTorchFunction():
                 compiled = self.backend(gm, graph.example_inputs)
         except PyframeError:
             raise
@@ -362,7 +363,7 @@ class FrameCompiler:
             raise BackendCompilerFailed(
                 f"backend {self.backend_name!r} returned {compiled!r} for a graph of {where}, which is not callable"
             )
-        return _as_tuple(_unseen(compiled) if graph.takes_subclasses() else compiled)
+        return _as_tuple(_unseen(compiled, graph))
 
     def _entry(self, result: TraceResult, trace: Trace, state: _C.GlobalState) -> _C.Entry:
         for guard in trace.graph.relations():
@@ -453,11 +454,28 @@ def _too_small(graph: torch.fx.Graph, known: Continuation | None) -> bool:
     return len(made) <= _FEW and all(isinstance(value, torch.Tensor) and value.dim() == 0 for value in made)
 
 
-def _unseen(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The graph, of which the classes of its inputs see nothing: what they make of its operators was traced."""
+@contextlib.contextmanager
+def _without_modes() -> Iterator[None]:
+    """Without the program's own modes of `__torch_function__`."""
+    modes = modes_around()
+    for _ in modes:
+        torch._C._pop_torch_function_stack()
+    try:
+        yield
+    finally:
+        for mode in modes:
+            torch._C._push_on_torch_function_stack(mode)
+
+
+def _unseen(compiled: Callable[..., Any], graph: GraphBuilder) -> Callable[..., Any]:
+    """The graph, of which modes and the classes of its inputs see nothing: what they make of it was traced."""
+    around = graph.tx.overrides.around
+    if not around and not graph.takes_subclasses():
+        return compiled
+    disabled = torch._C.DisableTorchFunction if around else torch._C.DisableTorchFunctionSubclass
 
     def call(*inputs: Any) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
+        with disabled():
             return compiled(*inputs)
 
     return call

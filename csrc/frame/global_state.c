@@ -54,13 +54,14 @@ static struct {
     PyObject *python[N_FIELDS];
     void *at_context;
     PyObject *function_mode_at; /* torch._C._get_function_stack_at */
+    PyObject *device_context;   /* torch.utils._device.DeviceContext */
     PyObject *forward_ad;       /* the namespace of torch.autograd.forward_ad */
 } getters;
 
 typedef struct {
     PyObject_HEAD
     int64_t values[N_FIELDS];
-    PyObject *modes; /* tuple of the active torch function modes; the default device is one of them */
+    PyObject *modes; /* tuple of the active torch function modes: default devices, and the types of all others */
 } GlobalState;
 
 static PyObject *
@@ -107,6 +108,12 @@ global_state_bind(void)
         PyObject *module = PyImport_ImportModule("torch.autograd.forward_ad");
         failed = module == NULL;
         Py_XSETREF(getters.forward_ad, failed ? NULL : Py_NewRef(PyModule_GetDict(module)));
+        Py_XDECREF(module);
+    }
+    if (!failed) {
+        PyObject *module = PyImport_ImportModule("torch.utils._device");
+        Py_XSETREF(getters.device_context, module == NULL ? NULL : PyObject_GetAttrString(module, "DeviceContext"));
+        failed = getters.device_context == NULL;
         Py_XDECREF(module);
     }
     Py_XDECREF(native);
@@ -185,12 +192,16 @@ read_fields(const int64_t *expected, int64_t *values)
     return N_FIELDS;
 }
 
-/* The same mode object, or two contexts of one class for one device (each `with torch.device(d)` makes a new one). */
+/* A mode of the type, or the same default device (each `with torch.device(d)` makes a new context). What a capture took
+ * to be so of other modes, it guards. */
 static int
 mode_matches(PyObject *expected, PyObject *actual)
 {
     if (expected == actual) {
         return 1;
+    }
+    if (PyType_Check(expected)) {
+        return (PyObject *)Py_TYPE(actual) == expected;
     }
     if (Py_TYPE(expected) != Py_TYPE(actual)) {
         return 0;
@@ -250,6 +261,9 @@ capture_modes(Py_ssize_t n)
         if (mode == NULL) {
             Py_CLEAR(modes);
             break;
+        }
+        if ((PyObject *)Py_TYPE(mode) != getters.device_context) {
+            Py_SETREF(mode, Py_NewRef((PyObject *)Py_TYPE(mode)));
         }
         PyTuple_SET_ITEM(modes, i, mode);
     }

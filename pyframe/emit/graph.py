@@ -721,7 +721,8 @@ def _itself(node: fx.Node) -> fx.Node:
 
 
 def _holds(value: float, tensor: torch.Tensor) -> bool:
-    return tensor.item() == value
+    with torch._C.DisableTorchFunction():
+        return tensor.item() == value
 
 
 def _has_unbacked_size(value: Any) -> bool:

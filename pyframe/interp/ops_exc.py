@@ -9,6 +9,7 @@ from ..bytecode.flow import reachable
 from ..core.per_code import per_code
 from ..vars.base import Var
 from ..vars.const import ConstVar, make
+from ..vars.context import enter_unseen
 from ..vars.exception import ExceptionVar, Raised, TracebackVar
 from ..vars.instance import InstanceVar
 from ..vars.klass import ClassVar
@@ -37,12 +38,11 @@ class ExitVar(Var):
         leaves as they were, are entered for real."""
         if isinstance(self.context, SharedLockVar):
             self.context.for_real()
-        cg.load(self.context)
-        if not isinstance(self.context, InstanceVar):
-            cg.emit("COPY", 1)
-            cg.emit("LOAD_ATTR", "__enter__")
-            cg.call_top()
-            cg.emit("POP_TOP")
+        if isinstance(self.context, InstanceVar):
+            cg.load(self.context)
+        else:
+            cg.load_const(enter_unseen)
+            cg.call_top(lambda: cg.load(self.context))
         cg.emit("LOAD_ATTR", "__exit__")
 
 

@@ -19,6 +19,7 @@ from ..core.files import our_file, short_name, skipped_file
 from ..core.guard import Guard, GuardSet, UserLine
 from ..core.guard_reference import CallContext
 from ..core.source import (
+    AttrSource,
     CellSource,
     ClosureSource,
     ConstSource,
@@ -202,6 +203,9 @@ class Trace:
             return
         if self.draws and is_drawn(source):
             self.graph_break("data-dependent-branch", f"the program needs to know {source}, which is drawn at random")
+        if self.overrides.around and isinstance(source, AttrSource) and source.attr != "__dict__":
+            if source.parent in self.graph.originals:
+                self.graph_break("unsupported-object", f"{source}, whose guard a mode of __torch_function__ would see")
         if isinstance(source, ConstSource) and kind in ("ID", "TYPE", "EQUALS", "NOT_ID"):
             return
         self.guards.add(Guard(source, kind, payload, self.user_line() if self.frames else None))

@@ -51,7 +51,7 @@ class ContextVar(Var):
             return self.clone()
         if name == "__enter__":
             entered = self.enter(tx)  # the real object, where the frame is left or broken before `__exit__()`
-            self.by_name.append(tx.effects.add("CALL", None, (_enter, [self], {}), tx.user_line()))
+            self.by_name.append(tx.effects.add("CALL", None, (enter_unseen, [self], {}), tx.user_line()))
             return entered
         if name == "__exit__" and self.by_name:
             tx.effects.cancel(self.by_name.pop())
@@ -80,8 +80,14 @@ _BY_NAME = ("__enter__", "__exit__", "clone")
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-def _enter(context: Any) -> None:
-    context.__enter__()
+def enter_unseen(context: Any) -> Any:
+    """Enter for real what was traced: modes of `__torch_function__` have been told of it.  Gives the context."""
+    if isinstance(context, torch._C.DisableTorchFunction | torch._C.DisableTorchFunctionSubclass):
+        context.__enter__()
+        return context
+    with torch._C.DisableTorchFunction():
+        context.__enter__()
+    return context
 
 
 def _decorated(clone: Callable[[], Any], fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from ..core.effects import Effect
+from ..core.source import CallSource, ConstSource
 from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import Raised, Var
@@ -51,6 +55,7 @@ class Overrides:
         self.tx = tx
         self.state = torch._C._get_torch_function_state()  # type: ignore[attr-defined]  # not in torch's stubs
         self.modes: list[Var] = []
+        self.around = False  # whether there are modes around the frame
         self.switches: list[tuple[Callable[..., Any], Var, Effect]] = []  # that the frame has made, not undone since
 
     @property
@@ -74,6 +79,14 @@ class Overrides:
             yield mode
         finally:
             self.modes.append(mode)
+
+    def begin(self, state: Any, modes: Sequence[Any]) -> None:
+        """Start from what there is around the frame."""
+        self.state = state
+        for at, mode in enumerate(modes):
+            source = CallSource(ConstSource.of(_reader(at), f"mode {at}"), operator.call, "call")
+            self.modes.append(self.tx.wrap(mode, source))
+        self.around = bool(modes)
 
     # ---- modes ----
     def push(self, mode: Var) -> None:
@@ -315,6 +328,33 @@ class DescriptorVar(Var):
         cg.load_const(self.value)
 
 
+@functools.cache
+def _reader(at: int) -> Callable[[], Any]:
+    return functools.partial(_mode_around, at)
+
+
+def _mode_around(at: int) -> Any:
+    """The mode at a place of the thread's stack, outermost first; None where there are fewer."""
+    return torch._C._get_function_stack_at(at) if at < torch._C._len_torch_function_stack() else None
+
+
+def modes_around() -> list[Any]:
+    """The thread's modes, default devices left out."""
+    return [mode for mode in _get_current_function_mode_stack() if type(mode) is not DeviceContext]
+
+
+def are_traced() -> bool:
+    """Whether the thread's modes are default devices alone, or all of them are the program's own."""
+    modes = modes_around()
+    if modes and len(modes) != torch._C._len_torch_function_stack():
+        return False
+    return all(
+        isinstance(lookup(type(mode), "__torch_function__"), types.FunctionType)
+        and not type(mode).__module__.startswith("torch.")
+        for mode in modes
+    )
+
+
 def bare(value: Var) -> Var:
     """Tensors of subclasses, in sequences too, as the tensors that they are."""
     if isinstance(value, TensorSubclassVar):
@@ -388,4 +428,4 @@ def _asks_self_alone(raw: Any) -> bool:
     return False
 
 
-__all__ = ["AccessorVar", "DescriptorVar", "Overrides", "bare", "leaves_of", "owned"]
+__all__ = ["AccessorVar", "DescriptorVar", "Overrides", "bare", "are_traced", "leaves_of", "modes_around", "owned"]

@@ -17,7 +17,7 @@ from . import settings
 from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, fold, make
 from .context import EXIT_ATTENTION
-from .function import BUILTINS
+from .function import BUILTINS, NOT_OVERRIDDEN
 from .nparray import from_array
 from .overrides import OPERATORS, leaves_of
 from .sequence import SequenceVar, SizeVar
@@ -125,6 +125,8 @@ class TorchFunctionVar(HeldVar):
         """`self(*args, **kwargs)`: a function in C is given the keywords even where there are none, and so are those
         that override it (`told`)."""
         if (model := BUILTINS.get(self.value)) is not None:
+            if self.value not in NOT_OVERRIDDEN and tx.overrides.concern(args, kwargs):
+                return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
             return model(tx, list(args), dict(kwargs))
         if not tx.overrides.concern(args, kwargs):
             return self._run(tx, args, kwargs)

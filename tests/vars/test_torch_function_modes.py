@@ -246,5 +246,93 @@ def test_broken(program: Any) -> None:
     check(program, X, graphs=None)
 
 
+def plain(x: Any) -> Any:
+    y = torch.sin(x * 0.5) + torch.ones(3)
+    return y, y.shape, LINEAR(x), (x > 0).sum()
+
+
+def inner_mode(x: Any) -> Any:
+    with Logs("in"):
+        return torch.sin(x), x + 1
+
+
+def behind_break_around(x: Any) -> Any:
+    y = torch.sin(x)
+    with torch.no_grad():
+        print(end="")
+        z = torch.cos(y)
+    return z
+
+
+class Stateful(TorchFunctionMode):
+    """What it does depends on what it holds, which changes."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor, self.seen = factor, []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func.__name__)
+        result = func(*args, **(kwargs or {}))
+        return result * self.factor if func is torch.sin else result
+
+
+def within(modes: Callable[[], list[Any]], fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn`, called inside new modes."""
+
+    def call(x: Any) -> Any:
+        entered = modes()
+        for mode in entered:
+            mode.__enter__()
+        try:
+            result = fn(x)
+        finally:
+            for mode in reversed(entered):
+                mode.__exit__(None, None, None)
+        return result, [vars(mode) for mode in entered]
+
+    return call
+
+
+MODES = {
+    "one": lambda: [Logs("m")],
+    "two": lambda: [Cosine(), Logs("m")],
+    "stateful": lambda: [Stateful(3.0), Stateful(2.0)],
+}
+
+
+@pytest.mark.parametrize("modes", MODES.values(), ids=MODES)
+@pytest.mark.parametrize(("program", "graphs"), [(plain, 1), (inner_mode, 1), (behind_break_around, 2)])
+def test_around(program: Any, graphs: int, modes: Any) -> None:
+    fast = pyframe.compile(program, backend="eager")
+    for _ in range(3):  # each time with new modes of the same classes
+        assert outcome(within(modes, fast), [X]) == outcome(within(modes, program), [X])
+    assert counters["graphs"] == graphs
+    assert outcome(fast, [X]) == outcome(program, [X])  # and without any
+
+
+def test_what_modes_around_hold_is_guarded() -> None:
+    fast = pyframe.compile(plain, backend="eager")
+    for factor in (2.0, 2.0, 5.0):
+        modes = lambda factor=factor: [Stateful(factor)]  # noqa: E731
+        assert outcome(within(modes, fast), [X]) == outcome(within(modes, plain), [X])
+
+
+def test_modes_beside_a_default_device_run_as_they_are() -> None:
+    def program(x: Any) -> Any:
+        return torch.zeros(2).device.type, x + 1
+
+    fast = pyframe.compile(program, backend="eager")
+    with torch.device("meta"), Logs("m"):
+        assert repr(fast(X)) == repr(program(X))
+    assert counters["graphs"] == 0
+
+
+def test_inductor_around() -> None:
+    fast = pyframe.compile(plain, backend="inductor")
+    for _ in range(2):
+        assert outcome(within(MODES["two"], fast), [X])[2] == outcome(within(MODES["two"], plain), [X])[2]
+
+
 def test_inductor() -> None:
     check(nested, X, backend="inductor")
