@@ -469,6 +469,7 @@ def _without_modes() -> Iterator[None]:
 
 def _unseen(compiled: Callable[..., Any], graph: GraphBuilder) -> Callable[..., Any]:
     """The graph, of which modes and the classes of its inputs see nothing: what they make of it was traced."""
+    assert graph.tx is not None
     around = graph.tx.overrides.around
     if not around and not graph.takes_subclasses():
         return compiled
