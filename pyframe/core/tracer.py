@@ -14,6 +14,7 @@ from .source import Source
 if TYPE_CHECKING:
     from ..vars.base import Var
     from ..vars.function import CellVar
+    from ..vars.rng import Draw
 
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ class Tracer(Protocol):
     referred: list[weakref.ReferenceType[Any]]  # weak references that the program knows
     let_go: list[Var]  # what deleted locals had
     class_writes: dict[type, Any]
+    draws: list[Draw]  # what the frame draws at random, in order
     keep_alive: list[Any]  # objects that guards of this trace know by identity
 
     @property

@@ -1,9 +1,8 @@
-"""Frames that run again as they are where their graph raises an exception that the program handles, so that its handlers
-do what they do in eager. Only for graphs that change nothing but their results."""
+"""Frames that run again as they are where their graph raises an exception that the program handles: its handlers do
+what they do in eager. Only for graphs that change nothing but their results."""
 
 from __future__ import annotations
 
-import operator
 import types
 from collections.abc import Callable
 from typing import Any
@@ -71,7 +70,7 @@ def _is_plain(node: fx.Node) -> bool:
     target: Any = node.target
     if getattr(target, "switches_mode", False):
         return True
-    module = getattr(target, "__module__", None) or getattr(operator, "__name__", "")
+    module: str = getattr(target, "__module__", None) or "builtins"
     return not getattr(target, "in_order", False) and module.split(".")[0] in _MODULES
 
 

@@ -79,7 +79,7 @@ class OutputBuilder:
         inputs = list(tx.graph.inputs)
         again = gm is not None and self.runs_again(gm)
         compiled = None if gm is None else tx.compile_graph(gm)
-        if again:
+        if compiled is not None and again:
             compiled = told_apart(compiled, tx.func.__qualname__)
         asm = self.assembler()
         cg = dry.real(asm)

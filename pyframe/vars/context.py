@@ -80,9 +80,12 @@ _BY_NAME = ("__enter__", "__exit__", "clone")
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
+_OVERRIDES_OFF: Any = (torch._C.DisableTorchFunction, torch._C.DisableTorchFunctionSubclass)
+
+
 def enter_unseen(context: Any) -> Any:
     """Enter for real what was traced: modes of `__torch_function__` have been told of it.  Gives the context."""
-    if isinstance(context, torch._C.DisableTorchFunction | torch._C.DisableTorchFunctionSubclass):
+    if isinstance(context, _OVERRIDES_OFF):
         context.__enter__()
         return context
     with torch._C.DisableTorchFunction():

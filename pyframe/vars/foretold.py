@@ -119,7 +119,7 @@ def _steps(draws: Sequence[Draw]) -> tuple[tuple[_Step, ...], list[RngVar]] | No
     generators: list[RngVar] = []
     steps = []
     for draw in draws:
-        rng, *args = draw.args or [None]
+        rng, args = (draw.args[0] if draw.args else None), draw.args[1:]
         if not isinstance(rng, RngVar) or rng.source is None or _draw_of(rng.source) is not None or not draw.repeats:
             return None
         try:

@@ -14,7 +14,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -164,14 +164,14 @@ class RngVar(HeldVar):
     def _shuffle(self, tx: Any, label: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """`shuffle` of numbers of one type: what is drawn is the list in its new order."""
         given = args[0] if len(args) == 1 and not kwargs else None
-        held = given.items if isinstance(given, ListVar) and given.python_type() is list else []
-        items = [item.value for item in held if isinstance(item, ConstVar)]
-        if len(items) != len(held) or not _modelled(tx, items) or len({type(item) for item in items}) != 1:
+        if not isinstance(given, ListVar) or given.python_type() is not list:
+            return tx.graph_break("unsupported-object", f"{label} of anything but a list")
+        items = [item.value for item in given.items if isinstance(item, ConstVar)]
+        if len(items) != len(given.items) or not _modelled(tx, items) or len({type(item) for item in items}) != 1:
             return tx.graph_break("unsupported-object", f"{label} of anything but known numbers of one type")
         tx.wrap(random.Random.__dict__["shuffle"], class_source(random.Random, "shuffle"))
         source = draw(tx, label, _shuffled, [self, given], {})
         bounds = (min(items), max(items)) if type(items[0]) is int else None
-        assert isinstance(given, ListVar)
         given.items = [_result(tx, item, SeqItemSource(source, at), bounds) for at, item in enumerate(items)]
         given.changed(tx)
         return ConstVar(None)
@@ -236,7 +236,7 @@ def _alike(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
     return len({type(item) for item in items}) == 1
 
 
-def _of_objects(given: Var) -> bool:
+def _of_objects(given: Var) -> TypeGuard[SequenceVar]:
     """Whether what is chosen from is a list of other things than numbers of one type."""
     if not isinstance(given, SequenceVar) or not given.items:
         return False
