@@ -49,14 +49,16 @@ class ExitVar(Var):
 def sees_errors(frame: Frame) -> bool:
     """Whether the program may go on where the present instruction raises: in a handler, or as a context manager of its
     own says.  Modes of torch let exceptions pass, and so does `finally`."""
-    at = frame.at
-    while (region := frame.flow.region[at]) is not None:
+    flow, region = frame.flow, frame.flow.region[frame.at]
+    while region is not None:
         leave = frame.stack[region.depth - 1] if region.depth else None
+        handler = flow.place[region.handler]
         if not isinstance(leave, ExitVar):
-            return _may_go_on(frame, frame.flow.place[region.handler])
+            return _may_go_on(frame, handler)
         if isinstance(leave.context, InstanceVar):
             return True
-        at = frame.flow.place[region.start] - 1
+        cleanup = flow.region[handler]  # of what calls `__exit__`: raises again in the region around the `with`
+        region = None if cleanup is None else flow.region[flow.place[cleanup.handler]]
     return False
 
 
