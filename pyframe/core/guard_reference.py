@@ -74,6 +74,13 @@ def _of_dict(value: Any) -> dict[Any, Any]:
     return value
 
 
+def _dict_item(context: CallContext, value: Any, key: Any) -> Any:
+    found = dict.get(_of_dict(value), key, _ABSENT)  # which does not call `__missing__`
+    if found is _ABSENT:
+        raise Missing(f"no key {key!r}")
+    return found
+
+
 def _of_function(value: Any) -> types.FunctionType:
     if type(value) is not types.FunctionType:
         raise Missing(f"not a plain function: {type(value).__name__}")
@@ -145,6 +152,7 @@ def _dimension(values: Any, index: int) -> int:
     return int(values[index])
 
 
+_ABSENT = object()
 ACCESSORS: dict[str, Accessor] = {
     "LOCAL": _local,
     "GLOBALS": lambda c: c.function.__globals__,
@@ -155,7 +163,7 @@ ACCESSORS: dict[str, Accessor] = {
     "GLOBAL": _global,
     "ATTR": lambda c, value, name: getattr(value, name),
     "INSTANCE_DICT": _instance_dict,
-    "DICT_GET": lambda c, value, key: dict.__getitem__(_of_dict(value), key),
+    "DICT_GET": _dict_item,
     "SEQ_ITEM": _sequence_item,
     "TYPE": lambda c, value: type(value),
     "CELL_CONTENTS": _cell,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import pytest
@@ -88,3 +89,9 @@ def test_global_state() -> None:
         assert said("GLOBAL_STATE", state, source=None).startswith("torch's num threads: expected ")
     finally:
         torch.set_num_threads(torch.get_num_threads() - 1)
+
+
+def test_reading_an_item_calls_no_program() -> None:
+    found: collections.defaultdict[str, list[int]] = collections.defaultdict(list)
+    said("EQUALS", 3, found, 0, source=DictItemSource(X, "absent"))
+    assert not found
