@@ -77,7 +77,7 @@ def _of_dict(value: Any) -> dict[Any, Any]:
 def _dict_item(context: CallContext, value: Any, key: Any) -> Any:
     found = dict.get(_of_dict(value), key, _ABSENT)  # which does not call `__missing__`
     if found is _ABSENT:
-        raise Missing(f"no key {key!r}")
+        raise KeyError(key)
     return found
 
 
