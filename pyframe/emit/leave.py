@@ -83,6 +83,12 @@ def reads_all_locals(cc: CanonicalCode) -> bool:
     return False
 
 
+def cells_of_comprehensions(cc: CanonicalCode) -> set[str]:
+    """Names that are cells in a comprehension that is part of the code, as from 3.12 on, and locals outside of it."""
+    made = {item.arg for item in cc.real_instrs() if item.op == "MAKE_CELL"}
+    return made & {item.arg for item in cc.real_instrs() if item.op == "STORE_FAST"}
+
+
 class Leave:
     """Emits what comes after the graph of a frame that breaks.  `end` is the `output.End` of its trace."""
 
@@ -93,6 +99,8 @@ class Leave:
         self.passed: list[str] = []
         self.handled: list[str] = []  # where the exceptions are that are being handled for real, outermost first
         self.first = super_argument(root.cc)
+        if cells_of_comprehensions(root.cc):
+            raise SkipFrame("a graph break in a frame with a comprehension whose variable a function inside of it keeps")
         if reads_all_locals(root.cc):
             raise SkipFrame("a graph break in a frame that reads its locals as a dict")
         self.alive = live_locals(root.cc, end.at)

@@ -52,6 +52,8 @@ class PropertyVar(Var):
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         replaced = {"getter": 0, "setter": 1, "deleter": 2}.get(name)
+        if replaced is not None and self.source is not None and self.doc is not None:
+            return self.unsupported(tx, f"{name}(): whether its text is that of the getter only the property knows,")
         if replaced is not None and len(args) == 1:
             accessors = [args[0] if place == replaced else fn for place, fn in enumerate(self.accessors)]
             return PropertyVar(accessors, self.doc)

@@ -713,3 +713,18 @@ def test_a_class_goes_on_behind_a_break() -> None:
 
     result, name = pyframe.compile(breaks, backend="eager")(torch.ones(2))
     assert result.tolist() == [3.0, 3.0] and name == "A"
+
+
+def documented(self):
+    """Of the new getter."""
+
+
+def test_copies_of_existing_properties_have_the_text_of_eager():
+    for text in (None, "of the property"):
+        given = property(lambda self: 1)
+        given.__doc__ = text
+
+        def fn(given):
+            return given.getter(documented).__doc__, given.setter(documented).__doc__
+
+        assert pyframe.compile(fn, backend="eager")(given) == fn(given)
