@@ -100,7 +100,7 @@ class Leave:
         self.handled: list[str] = []  # where the exceptions are that are being handled for real, outermost first
         self.first = super_argument(root.cc)
         if cells_of_comprehensions(root.cc):
-            raise SkipFrame("a graph break in a frame with a comprehension whose variable a function inside of it keeps")
+            raise SkipFrame("a graph break in a frame with a comprehension whose variable a closure keeps")
         if reads_all_locals(root.cc):
             raise SkipFrame("a graph break in a frame that reads its locals as a dict")
         self.alive = live_locals(root.cc, end.at)
