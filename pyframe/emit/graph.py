@@ -108,6 +108,8 @@ class GraphBuilder:
         self._drawn_last()
         if not outputs and not any(node.op.startswith("call") for node in self.graph.nodes):
             return None
+        if self._shapes is not None:  # those of an operator that is not in the graph
+            self._shapes.pending_fresh_unbacked_symbols.clear()
         self.graph.output(tuple(var.node for var in outputs))
         self.graph.lint()
         return self._module(self.graph, put_back)

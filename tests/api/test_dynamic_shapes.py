@@ -533,3 +533,11 @@ loaded = [name for name in sys.modules if name.startswith(("torch._dynamo", "tor
 assert not loaded, loaded
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_an_operator_that_breaks_leaves_no_size_behind():
+    def fn(x, i):
+        return x.sin(), torch.bincount(i, minlength=5)
+
+    i = torch.tensor([0, 3])
+    compare(fn, [(torch.ones(3), i), (torch.zeros(3), i)], backend="inductor")
