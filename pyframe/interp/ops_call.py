@@ -120,7 +120,11 @@ def import_name(frame: Frame, name: str) -> None:
         frame.tx.graph_break("builtin-side-effect", f"import of {full}, which is not loaded yet")
     if not names.truth(frame.tx) and level.constant() == 0:
         full = full.partition(".")[0]
-    frame.push(frame.tx.wrap(sys.modules[full], ConstSource.of(sys.modules[full], full)))
+    module = sys.modules[full]
+    for part in names.plain() or () if hasattr(module, "__path__") else ():
+        if not hasattr(module, part):  # it may be a module of this package
+            frame.tx.graph_break("builtin-side-effect", f"import of {full}.{part}, which is not loaded yet")
+    frame.push(frame.tx.wrap(module, ConstSource.of(module, full)))
 
 
 @op("IMPORT_FROM")
