@@ -59,13 +59,18 @@ def load_fast(frame: Frame, name: str) -> None:
 
 @op("LOAD_FAST_AND_CLEAR")
 def load_fast_and_clear(frame: Frame, name: str) -> None:
-    frame.push(frame.local(name) or NULL)
+    """Put the local aside for a comprehension; one that is a cell as the cell that it is."""
+    kept = frame.cells.pop(name, None) if name in frame.cc.cellvars else frame.local(name)
+    frame.push(kept or NULL)
     frame.locals.pop(name, None)
 
 
 @op("STORE_FAST")
 def store_fast(frame: Frame, name: str) -> None:
     value = frame.pop()
+    if isinstance(value, CellVar) and name in frame.cc.cellvars:  # back from `load_fast_and_clear`
+        frame.cells[name] = value
+        return
     if frame.tx.referred and name in frame.locals:
         _let_go(frame, frame.locals[name])
     if value is NULL:
