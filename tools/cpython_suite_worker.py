@@ -92,6 +92,7 @@ class Outcomes(unittest.TestResult):
         super().__init__()
         self.tests: dict[str, str] = {}
         self.out = out
+        self.began = time.perf_counter()
 
     def startTest(self, test: Any) -> None:
         super().startTest(test)
