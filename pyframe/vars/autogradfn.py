@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from inductor.torch_compat import AUTOGRAD_APPLY
+
 from ..core.in_order import in_order
 from ..core.tracer import Tracer
 from .base import Var
@@ -25,7 +27,6 @@ from .sequence import SequenceVar, TupleVar
 from .tensor import TensorVar
 
 Function = torch.autograd.Function
-APPLY = Function.__dict__["apply"].__func__
 
 
 class Context:
@@ -143,4 +144,4 @@ def _not_the_inputs(tx: Tracer, result: Var, inputs: Sequence[Var]) -> Var:
     return result
 
 
-MODELS: dict[Any, Handler] = {APPLY: _apply}
+MODELS: dict[Any, Handler] = {AUTOGRAD_APPLY: _apply}

@@ -404,6 +404,15 @@ def _of_torch(function: Any) -> bool:
     return (getattr(function, "__module__", None) or "").startswith("torch") and function not in NOT_OVERRIDDEN
 
 
+def _modelled_class_method(value: Any) -> types.ClassMethodDescriptorType | None:
+    """The class method written in C that `value` is bound to a class of, if it has a model."""
+    owner = getattr(value, "__self__", None)
+    if not isinstance(value, types.BuiltinMethodType) or not isinstance(owner, type):
+        return None
+    found = next((base.__dict__[value.__name__] for base in owner.__mro__ if value.__name__ in base.__dict__), None)
+    return found if isinstance(found, types.ClassMethodDescriptorType) and found in BUILTINS else None
+
+
 class BuiltinVar(HeldVar):
     """A function written in C: a model from BUILTINS, else folded when pure, else a break."""
 
@@ -432,6 +441,8 @@ class BuiltinVar(HeldVar):
         except TypeError:  # a method of an unhashable object
             handler = None
         arity.check(tx, self.value, args, kwargs)
+        if handler is None and (descriptor := _modelled_class_method(self.value)) is not None:
+            return BUILTINS[descriptor](tx, [make(self.value.__self__), *args], dict(kwargs))
         if handler is not None and _of_torch(self.value) and tx.overrides.concern(args, kwargs):
             return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
         if handler is not None:

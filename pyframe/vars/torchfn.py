@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from inductor import torch_compat
+
 from ..core.source import CallSource, ConstSource
 from ..core.tracer import Tracer
 from . import settings
@@ -50,10 +52,10 @@ MAKES_SIZES = (torch.nonzero, torch.unique, torch.masked_select)
 # On fake tensors they give something else.
 MAKES_QUANTIZED = (torch.quantize_per_tensor, torch.quantize_per_channel, torch.quantize_per_tensor_dynamic)
 BREAKS: dict[Callable[..., Any], str] = {
-    torch.compiler.graph_break if hasattr(torch.compiler, "graph_break") else torch.compiler.reset: "explicit-break",
+    **dict.fromkeys((*torch_compat.GRAPH_BREAKS, torch.compiler.reset), "explicit-break"),
     **dict.fromkeys(MAKES_SIZES, "data-dependent-shape"),
     **dict.fromkeys(MAKES_QUANTIZED, "unsupported-torch-op"),
-    torch._C._skip_one_hop_torch_function: "unsupported-object",
+    **dict.fromkeys(torch_compat.SKIP_ONE_HOP, "unsupported-object"),
     torch.save: "builtin-side-effect",
     torch.load: "builtin-side-effect",
 }

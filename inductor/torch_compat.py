@@ -1,0 +1,30 @@
+"""What torch's releases have in different places, or not at all: the one module that asks.
+
+Supported are torch 2.11 and later.  Each question is about the thing itself (is there such an attribute, of what
+kind is it), never about a version number, so that a release between two known ones is answered right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def present(owner: Any, *names: str) -> tuple[Any, ...]:
+    """Those attributes of `owner` among `names` that this torch has."""
+    return tuple(getattr(owner, name) for name in names if hasattr(owner, name))
+
+
+def _autograd_apply() -> Any:
+    apply = torch.autograd.Function.__dict__["apply"]
+    return apply.__func__ if isinstance(apply, classmethod) else apply
+
+
+# What `torch.autograd.Function.apply` binds to a class: a function written in Python, or, since 2.14, the descriptor of
+# a class method written in C.
+AUTOGRAD_APPLY = _autograd_apply()
+# The default `__torch_function__` of subclasses that ask for no second call; since 2.13.
+SKIP_ONE_HOP = present(torch._C, "_skip_one_hop_torch_function")
+# Breaks that a program asks for by a function of torch's own.
+GRAPH_BREAKS = present(torch.compiler, "graph_break")
