@@ -1,0 +1,352 @@
+"""One job of `benchmarks.accuracy`: a model run by eager, by a reference in a wider dtype, and compiled."""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# Root mean square of the error over that of the tensor: about what a sum over a few hundred numbers loses.
+TOLERANCES = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3, "autocast": 1.6e-2}
+MOST_WORSE = 3.0  # times eager's own error
+# A tensor is measured by no less than this part of the largest of its kind: gradients that are zero but for rounding.
+SMALLEST_PART = 1e-3
+PEAK = 8.0  # a single element may be this many times as far off as the root mean square allows
+CALLS = 2
+DISTURBED = 3  # more runs of eager, where its error is in doubt
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model by its name, on a device, in a dtype of `TOLERANCES`, in "train" or "infer" mode."""
+
+    model: str
+    device: str
+    dtype: str
+    mode: str
+
+    @property
+    def key(self) -> str:
+        """What the results know it by."""
+        return f"{self.model} {self.dtype} {self.mode}"
+
+    @property
+    def train(self) -> bool:
+        return self.mode == "train"
+
+
+@dataclass
+class Setting:
+    """A model and its inputs in one dtype on one device."""
+
+    model: Any
+    inputs: dict[str, Any]
+    job: Job
+    autocast: bool
+
+    def copy(self) -> Setting:
+        return Setting(copy.deepcopy(self.model), copy.deepcopy(self.inputs), self.job, self.autocast)
+
+    def to(self, dtype: torch.dtype) -> Setting:
+        """All that is floating-point in that dtype, without autocast."""
+        inputs = {name: _to(value, dtype, None) for name, value in self.inputs.items()}
+        return Setting(self.model.to(dtype), inputs, self.job, False)
+
+
+Found = dict[str, torch.Tensor | str]  # by path: tensors, and the repr of what else a result holds
+
+
+def _to(value: Any, dtype: torch.dtype | None, device: str | None) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+    if isinstance(value, Mapping):
+        return {k: _to(v, dtype, device) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_to(v, dtype, device) for v in value)
+    return value
+
+
+def without_dropout(model: torch.nn.Module) -> None:
+    """Sets every probability of dropping something to 0: of modules, and of the configurations that they read."""
+    seen: set[int] = set()
+    for module in model.modules():
+        for holder in (module, getattr(module, "config", None)):
+            if holder is None or id(holder) in seen or not hasattr(holder, "__dict__"):
+                continue
+            seen.add(id(holder))
+            for name, value in list(vars(holder).items()):
+                if type(value) is float and ("drop" in name or name == "p" and "Dropout" in type(module).__name__):
+                    setattr(holder, name, 0.0)
+
+
+def prepared(job: Job, case: Callable[[], tuple[Any, dict[str, Any]]], keep_dropout: bool) -> Setting:
+    """The model as it is compiled."""
+    model, inputs = case()
+    model.train(job.train)
+    if not keep_dropout:
+        without_dropout(model)
+    dtype = getattr(torch, job.dtype) if job.dtype != "autocast" else None
+    model = model.to(device=job.device, dtype=dtype)
+    return Setting(model, {k: _to(v, dtype, job.device) for k, v in inputs.items()}, job, dtype is None)
+
+
+# ---- running
+
+
+def run(setting: Setting, call: Callable[..., Any]) -> tuple[Found, float]:
+    """All that is compared, by name, and the seconds of the first call, with its backward."""
+    job, found = setting.job, Found()
+    inputs = {k: _leaf(v) for k, v in setting.inputs.items()} if job.train else setting.inputs
+    seconds = 0.0
+    for k in range(CALLS):
+        torch.manual_seed(1)
+        start = time.perf_counter()
+        autocast = torch.autocast(job.device, torch.bfloat16) if setting.autocast else nullcontext()
+        with torch.set_grad_enabled(job.train), autocast:
+            out = call(**inputs)
+        results = dict(flat(out, f"call {k}: output"))
+        found |= {name: v.detach().clone() if isinstance(v, torch.Tensor) else v for name, v in results.items()}
+        found |= {f"{name} as": _described(v) for name, v in results.items() if isinstance(v, torch.Tensor)}
+        if job.train:
+            _backward(out, results)
+        if job.device == "cuda":
+            torch.cuda.synchronize()
+        seconds = seconds or time.perf_counter() - start
+        if job.train:
+            found |= _gradients(setting.model, inputs, f"call {k}: gradient")
+    found |= {f"buffer {name}": buffer.detach().clone() for name, buffer in setting.model.named_buffers()}
+    return found, seconds
+
+
+def _leaf(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.detach().clone().requires_grad_()
+    return value
+
+
+def _described(value: torch.Tensor) -> str:
+    return f"{tuple(value.shape)} {value.dtype} requires_grad={value.requires_grad}"
+
+
+def flat(value: Any, path: str, seen: set[int] | None = None) -> Iterator[tuple[str, torch.Tensor | str]]:
+    """The tensors in a result by their paths, and what else there is as text."""
+    seen = set() if seen is None else seen
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, int | float | str | complex | None):
+        yield path, repr(value)
+    elif id(value) not in seen:
+        seen.add(id(value))
+        if isinstance(value, Mapping):
+            for key, each in value.items():
+                yield from flat(each, f"{path}.{key}", seen)
+        elif isinstance(value, list | tuple):
+            for key, each in enumerate(value):
+                yield from flat(each, f"{path}.{key}", seen)
+        elif hasattr(value, "__dict__") and not isinstance(value, type):
+            yield from flat(vars(value), path, seen)
+
+
+def _backward(out: Any, results: dict[str, Any]) -> None:
+    """From the loss alone where the model gives one, else from all its results, each with random weights."""
+    loss = out.get("loss") if isinstance(out, Mapping) else None
+    if loss is not None:
+        loss.backward()
+        return
+    generator = torch.Generator().manual_seed(7)
+    outs, weights = [], []
+    for value in results.values():
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            outs.append(value)
+            real = torch.randn(value.shape, generator=generator, dtype=torch.float32)
+            weights.append(real.to(value.device, value.dtype))
+    if not outs:
+        raise NoGradient("no result requires a gradient")
+    torch.autograd.backward(outs, weights)
+
+
+class NoGradient(Exception):
+    """A model that has nothing to train."""
+
+
+def _gradients(model: Any, inputs: dict[str, Any], prefix: str) -> Found:
+    found: Found = {}
+    leaves = [*model.named_parameters(), *((k, v) for k, v in inputs.items() if isinstance(v, torch.Tensor))]
+    for name, leaf in leaves:
+        if leaf.requires_grad:
+            grad = leaf.grad
+            found[f"{prefix} {name}"] = "None" if grad is None else grad.detach().clone()
+    return found
+
+
+# ---- comparing
+
+
+def run_job(job: Job, case: Callable[[], tuple[Any, dict[str, Any]]], system: str) -> dict[str, Any]:
+    """`status`, what is wrong, and the seconds of the first call."""
+    stochastic = getattr(case, "stochastic", False)
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        setting = prepared(job, case, stochastic)
+        plain = setting.copy()
+        want, eager_seconds = run(plain, plain.model)
+    except Exception as error:  # noqa: BLE001  the model, not the compiler
+        return {"status": "no reference", "detail": f"eager: {type(error).__name__}: {error}"}
+    reference, note = (None, "dropout: compared with eager") if stochastic else _reference(job, case)
+    compiled, statistics = _compiled(setting.model, system)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        got, seconds = run(setting, compiled)
+    found = compare(got, [want], reference, job.dtype)
+    if found["status"] == "wrong" and found["ratio"] < float("inf") and not stochastic:
+        found = compare(got, [want, *_disturbed(job, case)], reference, job.dtype)
+    told = [str(w.message).splitlines()[0] for w in said if "pyframe" in str(w.message) or "inductor" in w.filename]
+    notes = [*([note] if note else []), *dict.fromkeys(told)]
+    if notes:
+        found["detail"] = "; ".join([*([found["detail"]] if found.get("detail") else []), *notes])
+    return {**found, **statistics(), "first_seconds": seconds, "eager_seconds": eager_seconds}
+
+
+def _reference(job: Job, case: Callable[[], tuple[Any, dict[str, Any]]]) -> tuple[Found | None, str]:
+    """What a wider dtype gives, or None and why there is nothing."""
+    wide = torch.float64 if job.dtype == "float32" else torch.float32
+    torch.set_default_dtype(torch.float32)
+    setting = prepared(job, case, False).to(wide)
+    try:
+        torch.set_default_dtype(wide)
+        return run(setting, setting.model)[0], ""
+    except Exception as error:  # noqa: BLE001  a model that names its dtypes
+        return None, f"no reference in {wide} ({type(error).__name__}): compared with eager"
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _disturbed(job: Job, case: Callable[[], tuple[Any, dict[str, Any]]]) -> list[Found]:
+    """What eager gives where parameters differ in their last bits: its own error is a matter of luck in a model that
+    makes rounding large, such as a batch norm over four numbers."""
+    found = []
+    for seed in range(DISTURBED):
+        setting = prepared(job, case, False)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in setting.model.parameters():
+                if parameter.is_floating_point():
+                    noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
+                    parameter.mul_((1 + noise * torch.finfo(parameter.dtype).eps).to(parameter.dtype))
+        found.append(run(setting, setting.model)[0])
+    return found
+
+
+def _compiled(model: Any, system: str) -> tuple[Callable[..., Any], Callable[[], dict[str, Any]]]:
+    """The model compiled, and what to say of it after its calls."""
+    if system == "torch.compile":
+        return torch.compile(model), dict
+    import pyframe
+    from pyframe.metrics import counters
+
+    return pyframe.compile(model), lambda: {
+        "graphs": counters["graphs"],
+        "breaks": sum(counters["graph_breaks"].values()),
+        "recompiles": counters["recompiles"],
+    }
+
+
+def compare(got: Found, wants: list[Found], reference: Found | None, dtype: str) -> dict[str, Any]:
+    """Whether each result is right: "right" or "wrong", the largest ratio to eager's error, and what is wrong.
+
+    `wants`: what eager gives, and what it gives with parameters that differ in their last bits."""
+    want, *others = wants
+    wrong = []
+    worst = 0.0
+    count = 0
+    largest = _largest(want)
+    for name in dict.fromkeys([*want, *got]):
+        ours, eager = got.get(name), want.get(name)
+        if not isinstance(ours, torch.Tensor) or not isinstance(eager, torch.Tensor):
+            if type(ours) is not type(eager) or ours != eager:
+                wrong.append((float("inf"), f"{name}: {_brief(ours)} instead of {_brief(eager)}"))
+            continue
+        count += 1
+        exact = reference.get(name) if reference is not None else None
+        if not isinstance(exact, torch.Tensor) or exact.shape != eager.shape:
+            exact = None
+        more = [v for other in others if isinstance(v := other.get(name), torch.Tensor)]
+        ratio, error = _judged(ours, [eager, *more], exact, TOLERANCES[dtype], largest[_kind(name)])
+        worst = max(worst, ratio)
+        if error:
+            wrong.append((ratio, f"{name}: {error}"))
+    wrong.sort(key=lambda each: -each[0])
+    detail = f"{len(wrong)} of {count}: " + "; ".join(text for _, text in wrong[:3]) if wrong else ""
+    return {"status": "wrong" if wrong else "right", "tensors": count, "ratio": worst, "detail": detail}
+
+
+def _brief(value: Any) -> str:
+    return _described(value) if isinstance(value, torch.Tensor) else str(value)[:80]
+
+
+def _kind(name: str) -> str:
+    """Results of one call, gradients of one call, buffers: what is measured by one scale."""
+    return name.rsplit(":", 1)[0] + ("gradient" if ": gradient" in name else "")
+
+
+def _largest(found: Found) -> dict[str, float]:
+    """The largest root mean square of each kind."""
+    largest: dict[str, float] = {}
+    for name, value in found.items():
+        kind = _kind(name)
+        size = _rms(value) if isinstance(value, torch.Tensor) and value.is_floating_point() else 0.0
+        largest[kind] = max(largest.get(kind, 0.0), size if size < float("inf") else 0.0)
+    return largest
+
+
+def _rms(value: torch.Tensor) -> float:
+    """Root mean square of what is finite."""
+    wide = value.to(torch.complex128 if value.is_complex() else torch.float64).abs()
+    wide = wide[wide.isfinite()]
+    return float(wide.square().mean().sqrt()) if wide.numel() else 0.0
+
+
+def _peak(value: torch.Tensor) -> float:
+    wide = value.to(torch.complex128 if value.is_complex() else torch.float64).abs()
+    wide = wide[wide.isfinite()]
+    return float(wide.max()) if wide.numel() else 0.0
+
+
+def _judged(
+    ours: torch.Tensor, eagers: list[torch.Tensor], exact: torch.Tensor | None, tolerance: float, largest: float
+) -> tuple[float, str]:
+    """The error over eager's (0 where it is within the tolerance), and what is wrong, or ""."""
+    eager = eagers[0]
+    if ours.shape != eager.shape or ours.dtype != eager.dtype:
+        return float("inf"), f"{_described(ours)} instead of {_described(eager)}"
+    if not (eager.is_floating_point() or eager.is_complex()):
+        differing = int((ours != eager).sum())
+        return (float("inf"), f"{differing} of {ours.numel()} differ") if differing else (0.0, "")
+    if not torch.equal(ours.isfinite(), eager.isfinite()) or not torch.equal(ours.isnan(), eager.isnan()):
+        return float("inf"), "infinite or not a number elsewhere than in eager"
+    exact = eager if exact is None else exact
+    scale = max(_rms(exact), SMALLEST_PART * largest, torch.finfo(eager.dtype).tiny)
+    ratio, text = 0.0, ""
+    for measure, factor in ((_rms, 1.0), (_peak, PEAK)):
+        allowed = tolerance * scale * factor
+        if factor > 1:
+            allowed = max(allowed, tolerance * _peak(exact))
+        error, own = measure(_minus(ours, exact)), max(measure(_minus(each, exact)) for each in eagers)
+        if error <= allowed or measure(_minus(ours, eager)) <= allowed:
+            continue
+        this = error / own if own else float("inf")
+        ratio = max(ratio, this)
+        if this > MOST_WORSE:
+            text = text or f"error {error / scale:.2g}, eager's {own / scale:.2g} ({tuple(ours.shape)})"
+    return ratio, text
+
+
+def _minus(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    wide = torch.complex128 if b.is_complex() else torch.float64
+    return a.to(wide) - b.to(wide)
