@@ -1,0 +1,619 @@
+"""What may be changed between two calls of a program: found by walking from the program, not from the guards.
+
+``Walk`` goes from the globals that the program's code names to every object that it can reach under names that executed
+code mentions: instance dicts, classes along the MRO and their metaclasses, functions and what they are made of, cells,
+containers, modules.  For each it writes the changes that Python allows there as text, run in the program's module.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextvars
+import functools
+import sys
+import types
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+MOST_OBJECTS = 600
+PLAIN = (bool, int, float, str, bytes, type(None), complex)
+# what a class may be given: method -> bodies
+SPECIAL = {
+    "__bool__": ("lambda self: False",),
+    "__len__": ("lambda self: 0", "lambda self: 3"),
+    "__eq__": ("lambda self, other: True", "lambda self, other: False"),
+    "__ne__": ("lambda self, other: True", "lambda self, other: False"),
+    "__hash__": ("lambda self: 1", "None"),
+    "__call__": ("lambda self, *args, **kwargs: 5",),
+    "__getattr__": ("lambda self, name: 11",),
+    "__getattribute__": ("lambda self, name: twist(object.__getattribute__(self, name))",),
+    "__setattr__": ("lambda self, name, value: object.__setattr__(self, name, twist(value))",),
+    "__contains__": ("lambda self, item: False", "lambda self, item: True"),
+    "__iter__": ("lambda self: iter((1, 2))",),
+    "__getitem__": ("lambda self, index: 3",),
+    "__add__": ("lambda self, other: 5", "lambda self, other: NotImplemented"),
+    "__radd__": ("lambda self, other: 6",),
+    "__lt__": ("lambda self, other: True",),
+    "__gt__": ("lambda self, other: True",),
+    "__str__": ("lambda self: 'changed'",),
+    "__repr__": ("lambda self: 'changed'",),
+    "__format__": ("lambda self, spec: 'changed'",),
+    "__index__": ("lambda self: 1",),
+    "__enter__": ("lambda self: [4, 5, 6]",),
+    "__exit__": ("lambda self, *exc: True",),
+    "__init__": ("lambda self, *args, **kwargs: self.__dict__.update(n=9, m=9, value=9, size=9, items=[])",),
+    "__new__": ("staticmethod(lambda cls, *args, **kwargs: 13)",),
+    "__get__": ("lambda self, obj, owner=None: 8",),
+    "__set__": ("lambda self, obj, value: None",),
+    "__missing__": ("lambda self, key: 12",),
+    "__reversed__": ("lambda self: iter((9,))",),
+    "__class__": ("property(lambda self: int)",),
+    "__match_args__": ("('right', 'left')", "()"),
+    "__torch_function__": ("classmethod(lambda cls, fn, types, args=(), kwargs=None: 14)",),
+    "__class_getitem__": ("classmethod(lambda cls, item: 3)",),
+    "__subclasshook__": ("classmethod(lambda cls, other: True)",),
+    "__doc__": ("'changed'",),
+    "__name__": ("'Changed'",),
+    "__qualname__": ("'Changed.deep'",),
+    "__copy__": ("lambda self: 3",),
+}
+OF_METACLASS = {
+    "__instancecheck__": ("lambda cls, obj: True", "lambda cls, obj: False"),
+    "__subclasscheck__": ("lambda cls, other: True", "lambda cls, other: False"),
+    "__call__": ("lambda cls, *args, **kwargs: 15",),
+    "__getattribute__": ("lambda cls, name: twist(type.__getattribute__(cls, name))",),
+    "__getattr__": ("lambda cls, name: 16",),
+    "__len__": ("lambda cls: 6",),
+    "__contains__": ("lambda cls, item: True",),
+    "__iter__": ("lambda cls: iter((1,))",),
+    "__bool__": ("lambda cls: False",),
+    "__eq__": ("lambda cls, other: False",),
+}
+SETTINGS = """
+torch.set_default_dtype(torch.float64)
+torch.set_default_device('meta')
+torch.set_default_device('cpu')
+torch.set_grad_enabled(False)
+torch.inference_mode(True).__enter__()
+torch.autocast('cpu', dtype=torch.bfloat16).__enter__()
+torch.set_autocast_enabled('cpu', True)
+torch.set_autocast_dtype('cpu', torch.float16)
+torch.set_autocast_cache_enabled(False)
+torch.autocast_increment_nesting()
+torch.set_num_threads(2)
+torch.use_deterministic_algorithms(True)
+torch.use_deterministic_algorithms(True, warn_only=True)
+torch.utils.deterministic.fill_uninitialized_memory = False
+torch.set_float32_matmul_precision('medium')
+torch.set_float32_matmul_precision('high')
+torch.backends.cudnn.enabled = False
+torch.backends.cudnn.benchmark = True
+torch.backends.cudnn.deterministic = True
+torch.backends.cuda.matmul.allow_tf32 = True
+torch.backends.mkldnn.enabled = False
+torch.backends.cuda.enable_flash_sdp(False)
+torch.backends.cuda.enable_math_sdp(False)
+torch.autograd.set_detect_anomaly(True)
+torch.autograd.set_multithreading_enabled(False)
+torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t).__enter__()
+torch.autograd.graph.disable_saved_tensors_hooks('no hooks').__enter__()
+torch.set_flush_denormal(True)
+torch.manual_seed(99)
+random.seed(99)
+torch.rand(1)
+random.random()
+warnings.simplefilter('error')
+warnings.simplefilter('ignore')
+os.environ['MADE_UP'] = 'two'
+os.environ.pop('MADE_UP', None)
+os.environ.clear()
+sys.modules.pop('made_up_module', None)
+sys.modules['made_up_module'] = types.SimpleNamespace(value=50, fn=lambda x: x - 9, deep=made_up.deep)
+sys.modules['made_up_module'] = None
+sys.setrecursionlimit(5000)
+torch._C._set_deterministic_algorithms(True)
+torch._C.DisableTorchFunctionSubclass().__enter__()
+torch._C.DisableTorchFunction().__enter__()
+torch.autograd.forward_ad.enter_dual_level()
+torch.overrides.TorchFunctionMode().__enter__()
+nn.modules.module.register_module_forward_hook(hook_output)
+nn.modules.module.register_module_forward_pre_hook(hook_input)
+__import__('gc').collect()
+""".strip().split("\n")
+
+
+@dataclass(frozen=True)
+class Change:
+    """``text`` is run in the program's module; ``kind`` names the sort of change."""
+
+    kind: str
+    text: str
+
+
+def identifiers(code: types.CodeType) -> set[str]:
+    """Names and identifier-like strings in a code object and those nested in it."""
+    found = set(code.co_names) | {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            found |= identifiers(const)
+    return found
+
+
+class Recorder:
+    """The code objects that run, and the C functions that they call, while the program runs as it is."""
+
+    def __init__(self) -> None:
+        self.codes: set[types.CodeType] = set()
+
+    def __call__(self, frame: types.FrameType, event: str, arg: Any) -> None:
+        if event == "call":
+            self.codes.add(frame.f_code)
+
+    def run(self, fn: Any, *args: Any) -> None:
+        sys.setprofile(self)
+        try:
+            fn(*args)
+        finally:
+            sys.setprofile(None)
+
+
+class Walk:
+    """The changes of everything reachable from the program in `module`; ``executed`` are the codes that ran."""
+
+    def __init__(self, module: types.ModuleType, executed: set[types.CodeType]) -> None:
+        self.module, self.executed = module, executed
+        self.file = module.program.__code__.co_filename
+        self.names: set[str] = set()
+        for code in executed:
+            if code.co_filename == self.file:
+                self.names |= identifiers(code)
+        self.names -= {"out", "append"}
+        self.seen: dict[int, str] = {}
+        self.alive: list[Any] = []  # what was seen stays alive: an id is that of one object
+        self.queue: deque[tuple[str, Any]] = deque()
+        self.changes: list[Change] = []
+
+    # ---- walking -----------------------------------------------------------------------------------------
+
+    def run(self) -> list[Change]:
+        self.changes += [Change("setting", text) for text in SETTINGS]
+        self.visit("program", self.module.program)
+        while self.queue and len(self.seen) < MOST_OBJECTS:
+            expr, value = self.queue.popleft()
+            self.parts(expr, value)
+        return list(dict.fromkeys(self.changes))
+
+    def visit(self, expr: str, value: Any) -> None:
+        if isinstance(value, PLAIN) or id(value) in self.seen:
+            return
+        self.seen[id(value)] = expr
+        self.alive.append(value)
+        self.queue.append((expr, value))
+
+    def add(self, kind: str, *texts: str) -> None:
+        self.changes += [Change(kind, text) for text in texts]
+
+    def place(self, kind: str, place: str, value: Any, *, delete: bool = True) -> None:
+        """A place that can be assigned to, and its present value."""
+        for sort, new in replacements(place, value):
+            self.add(f"{kind} {sort}", f"{place} = {new}")
+        if delete:
+            self.add(f"{kind} deleted", f"del {place}")
+        self.visit(place, value)
+
+    def parts(self, expr: str, value: Any) -> None:
+        if isinstance(value, types.FunctionType):
+            self.function(expr, value)
+        elif isinstance(value, type):
+            self.class_(expr, value)
+        elif isinstance(value, types.ModuleType):
+            self.python_module(expr, value)
+        elif isinstance(value, types.MethodType):
+            self.visit(f"{expr}.__func__", value.__func__)
+            self.visit(f"{expr}.__self__", value.__self__)
+        elif isinstance(value, torch.Tensor):
+            self.add("tensor", *(f"{expr}{text}" for text in TENSOR_CHANGES))
+            self.instance(expr, value)
+        elif isinstance(value, (property, functools.cached_property, staticmethod, classmethod)):
+            for part in ("fget", "fset", "func", "__func__"):
+                if getattr(value, part, None) is not None:
+                    self.visit(f"{expr}.{part}", getattr(value, part))
+            if isinstance(value, functools.cached_property):
+                self.place("cached property", f"{expr}.func", value.func, delete=False)
+        else:
+            self.container(expr, value)
+            self.instance(expr, value)
+
+    def global_names(self, code: types.CodeType, scope: dict[str, Any], prefix: str) -> None:
+        names = sorted(identifiers(code))
+        for name in names:
+            if name in scope:
+                place = name if scope is vars(self.module) else f"{prefix}.{name}"
+                self.place("global", place, scope[name])
+            elif hasattr(builtins, name) and scope is vars(self.module):
+                self.builtin(name)
+
+    def builtin(self, name: str) -> None:
+        value = getattr(builtins, name)
+        if isinstance(value, type) and issubclass(value, BaseException):
+            return
+        if not isinstance(value, type):
+            self.add("builtin replaced", f"builtins.{name} = changed_for(builtins.{name}, globals())")
+            self.add("builtin shadowed by a global", f"{name} = changed({name})")
+        else:
+            self.add("builtin shadowed by a global", f"{name} = lambda *args: twist(builtins.{name}(*args))")
+        self.add("builtin shadowed by a global", f"{name} = 5", f"{name} = lambda *args: 4")
+
+    def function(self, expr: str, fn: types.FunctionType) -> None:
+        if fn.__code__ not in self.executed:
+            return
+        name = self.named(fn) or expr
+        if fn.__globals__ is vars(self.module):
+            self.global_names(fn.__code__, fn.__globals__, "")
+        elif (holder := fn.__globals__.get("__name__")) in sys.modules and "torch" in str(holder):
+            self.global_names(fn.__code__, fn.__globals__, f"sys.modules[{holder!r}]")
+        if expr == "program":
+            return
+        self.add("code", f"{expr}.__code__ = constants_changed({name})", f"{expr}.__code__ = names_changed({name})")
+        self.add("code", f"{expr}.__code__ = (lambda *args, **kwargs: 7).__code__")
+        for part in ("__defaults__", "__kwdefaults__"):
+            held = getattr(fn, part)
+            if held:
+                self.place("defaults", f"{expr}.{part}", held, delete=False)
+        if not fn.__defaults__:
+            self.add("defaults", f"{expr}.__defaults__ = (3,)")
+        if not fn.__kwdefaults__:
+            self.add("defaults", f"{expr}.__kwdefaults__ = {{'scale': 3}}")
+        for i, cell in enumerate(fn.__closure__ or ()):
+            try:
+                held = cell.cell_contents
+            except ValueError:
+                continue
+            if not (isinstance(held, type) and fn.__code__.co_freevars[i] == "__class__"):
+                self.place("cell", f"{expr}.__closure__[{i}].cell_contents", held)
+        for key, held in vars(fn).items():
+            self.place("function attribute", f"{expr}.{key}", held)
+        self.add("function name", f"{expr}.__name__ = 'changed'", f"{expr}.__doc__ = 'changed'")
+
+    def named(self, value: Any) -> str | None:
+        """An expression for a class or function by its module and name, if that leads to it."""
+        for key, held in vars(self.module).items():
+            if held is value:
+                return key
+        module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+        found: Any = sys.modules.get(module) if isinstance(module, str) else None
+        if found is None or found is self.module:
+            return None
+        for part in qualname.split("."):
+            found = getattr(found, part, None)
+        return f"sys.modules[{module!r}].{qualname}" if found is value else None
+
+    def ours(self, cls: type) -> bool:
+        """Whether the class is the program's own; what all of the process uses is changed less freely."""
+        return cls.__module__ == self.module.__name__
+
+    def class_(self, expr: str, cls: type) -> None:
+        expr = self.named(cls) or expr
+        for place, base in enumerate(cls.__mro__):
+            if place and base.__flags__ & (1 << 9):
+                self.visit(self.named(base) or f"{expr}.__mro__[{place}]", base)
+        if not cls.__flags__ & (1 << 9):
+            return
+        for name, held in list(vars(cls).items()):
+            function = getattr(held, "__func__", getattr(held, "fget", getattr(held, "func", held)))
+            ran = isinstance(function, types.FunctionType) and function.__code__ in self.executed
+            if ran or name in self.names or (self.ours(cls) and not name.startswith("__")):
+                if not name.startswith("__") or ran:
+                    self.class_attribute(expr, cls, name, held)
+        if not self.ours(cls):
+            return
+        for name in sorted(self.names):
+            if name not in vars(cls) and not name.startswith("__"):
+                absent = not hasattr(cls, name)
+                kind = "class attribute added" if absent else "class attribute shadowed in a subclass"
+                self.add(kind, f"{expr}.{name} = 21", f"{expr}.{name} = Data(22)")
+                self.add(kind, f"{expr}.{name} = property(lambda self: 23)", f"{expr}.{name} = lambda self, *args: 24")
+                if not absent:
+                    self.add(kind, f"{expr}.{name} = changed({expr}.{name})")
+        self.special_methods(expr, cls)
+
+    def special_methods(self, expr: str, cls: type) -> None:
+        for name, bodies in SPECIAL.items():
+            self.add(f"class {name}", *(f"{expr}.{name} = {body}" for body in bodies))
+            if name in vars(cls):
+                self.add(f"class {name} deleted", f"del {expr}.{name}")
+        if not issubclass(cls, type):
+            extra = ", ".join(
+                f"{name}=31" for name in sorted(self.names) if name.isidentifier() and not hasattr(cls, name)
+            )
+            self.add("bases", f"{expr}.__bases__ = (type('Extra', (), dict({extra})), *{expr}.__bases__)")
+            if len(cls.__bases__) > 1:
+                self.add(
+                    "bases", f"{expr}.__bases__ = {expr}.__bases__[::-1]", f"{expr}.__bases__ = {expr}.__bases__[1:]"
+                )
+            elif cls.__bases__ != (object,):
+                self.add("bases", f"{expr}.__bases__ = (type('Empty', (), {{}}),)")
+        meta = type(cls)
+        if self.ours(meta):
+            self.visit(self.named(meta) or f"type({expr})", meta)
+            for name, bodies in OF_METACLASS.items():
+                self.add(f"metaclass {name}", *(f"type({expr}).{name} = {body}" for body in bodies))
+        elif meta is type:
+            for name, bodies in OF_METACLASS.items():
+                self.add("metaclass changed", *(f"{expr}.__class__ = subclass(type, {name}={b})" for b in bodies))
+        if hasattr(cls, "register"):
+            names = [key for key, held in vars(self.module).items() if isinstance(held, type) and self.ours(held)]
+            self.add("abc registration", *(f"{expr}.register({name})" for name in names))
+
+    def class_attribute(self, expr: str, cls: type, name: str, held: Any) -> None:
+        place, raw = f"{expr}.{name}", f"vars({expr})[{name!r}]"
+        if isinstance(held, types.MemberDescriptorType):
+            self.add("slot", f"{place} = 25", f"del {place}", f"{place} = property(lambda self: 26)")
+        elif isinstance(held, property):
+            self.add("property", f"{place} = property(changed({raw}.fget))", f"{place} = 27", f"del {place}")
+            self.add("property", f"{place} = functools.cached_property({raw}.fget)", f"{place} = {raw}.fget")
+        elif isinstance(held, (staticmethod, classmethod)):
+            sort = type(held).__name__
+            self.add(sort, f"{place} = {sort}(changed({raw}.__func__))", f"{place} = {raw}.__func__", f"del {place}")
+            other = "staticmethod" if sort == "classmethod" else "classmethod"
+            self.add(sort, f"{place} = {other}(changed({raw}.__func__))")
+        else:
+            self.place("class attribute", place, held)
+            self.add("class attribute as data descriptor", f"{place} = Data({place})", f"{place} = Data(28)")
+        self.visit(raw, held)
+
+    def instance(self, expr: str, value: Any) -> None:
+        cls = type(value)
+        self.visit(self.named(cls) or f"type({expr})", cls)
+        self.bases_of_instance(expr, cls)
+        fields = getattr(value, "__dict__", None)
+        if isinstance(value, nn.Module):
+            self.nn_module(expr, value)
+        elif isinstance(fields, dict):
+            for name, held in list(fields.items()):
+                if name.isidentifier():
+                    self.place("attribute", f"{expr}.{name}", held)
+                    self.add("attribute in the instance dict", f"{expr}.__dict__[{name!r}] = 41")
+        for name in sorted(self.names):
+            if isinstance(fields, dict) and name not in fields and hasattr(cls, name) and not name.startswith("__"):
+                self.add("class attribute shadowed by the instance", f"{expr}.__dict__[{name!r}] = 42")
+                if callable(getattr(cls, name)):
+                    self.add("class attribute shadowed by the instance", f"{expr}.{name} = changed({expr}.{name})")
+            elif isinstance(fields, dict) and name not in fields:
+                if not isinstance(value, (torch.Tensor, nn.Module)):
+                    self.add("attribute added", f"{expr}.{name} = 43")
+            if isinstance(vars(cls).get(name), types.MemberDescriptorType):
+                self.add("slot of the instance", f"{expr}.{name} = 44", f"del {expr}.{name}")
+        if cls.__flags__ & (1 << 9) and not isinstance(value, (torch.Tensor, type)):
+            self.add("__class__", f"{expr}.__class__ = subclass(type({expr}))")
+            own = [n for n in sorted(self.names) if hasattr(cls, n) and not n.startswith("__")]
+            self.add("__class__", *(f"{expr}.__class__ = subclass(type({expr}), {n}=45)" for n in own))
+            self.add("__class__", f"{expr}.__class__ = subclass(type({expr}), __bool__=lambda self: False)")
+
+    def bases_of_instance(self, expr: str, cls: type) -> None:
+        for base in cls.__mro__[1:]:
+            if base.__flags__ & (1 << 9):
+                self.visit(self.named(base) or f"type({expr})", base)
+
+    def nn_module(self, expr: str, value: nn.Module) -> None:
+        for name, held in value.__dict__.items():
+            if not name.startswith("_"):
+                self.place("attribute", f"{expr}.{name}", held)
+        for name, param in value._parameters.items():
+            self.add(
+                "parameter", f"{expr}.{name} = nn.Parameter(twist({expr}.{name}.detach()))", f"{expr}.{name} = None"
+            )
+            self.add("parameter", f"del {expr}.{name}", f"{expr}._parameters[{name!r}] = nn.Parameter(torch.ones(3))")
+            self.add("parameter", f"torch.nn.utils.parametrize.register_parametrization({expr}, {name!r}, Doubled())")
+            self.add("parameter", f"type({expr}).{name} = 51", f"{expr}.__dict__[{name!r}] = torch.ones(3, 3)")
+            if param is not None:
+                self.visit(f"{expr}.{name}", param)
+        for name, held in value._buffers.items():
+            self.add("buffer", f"{expr}.{name} = twist({expr}.{name})", f"{expr}._buffers[{name!r}] = torch.zeros(3)")
+            self.add(
+                "buffer", f"del {expr}.{name}", f"type({expr}).{name} = 52", f"{expr}.{name} = {expr}.{name}.double()"
+            )
+            self.visit(f"{expr}.{name}", held)
+        for name, held in value._modules.items():
+            child = f"{expr}._modules[{name!r}]"
+            self.add("submodule", f"{child} = Doubled()", f"{child} = nn.Identity()", f"del {child}")
+            if name.isidentifier():
+                self.add("submodule", f"type({expr}).{name} = Doubled()", f"{expr}.__dict__[{name!r}] = Doubled()")
+                self.add("submodule", f"type({expr}).{name} = property(lambda self: Doubled())")
+            self.visit(child, held)
+        self.add("module", *(expr + text.replace("MODULE", expr) for text in MODULE_CHANGES))
+        self.add("module class", *(text.replace("CLASS", f"type({expr})") for text in MODULE_CLASS_CHANGES))
+
+    def container(self, expr: str, value: Any) -> None:
+        if isinstance(value, (list, deque)):
+            self.items(expr, enumerate(value))
+            self.add("list", f"{expr}.append(61)", f"{expr}.pop()", f"{expr}.reverse()", f"{expr}.insert(0, 62)")
+            self.add("list", f"{expr}.clear()", f"{expr}.extend({expr})", f"{expr}[0] = {expr}")
+        elif isinstance(value, tuple):
+            for i, held in enumerate(value):
+                self.visit(f"{expr}[{i}]", held)
+        elif isinstance(value, dict):
+            self.items(expr, ((k, v) for k, v in value.items() if isinstance(k, PLAIN)))
+            self.add("dict", f"reordered({expr})", f"{expr}.clear()", f"{expr}['new'] = 63", f"{expr}.popitem()")
+            for key in [k for k in value if isinstance(k, (str, int))]:
+                self.add("dict", f"rename_key({expr}, {key!r})")
+            if isinstance(value, defaultdict):
+                self.add("dict", f"{expr}.default_factory = None", f"{expr}.default_factory = int")
+        elif isinstance(value, set):
+            self.add("set", f"{expr}.add(64)", f"{expr}.discard(2)", f"{expr}.clear()", f"{expr}.add('s')")
+        elif isinstance(value, functools.partial):
+            self.visit(f"{expr}.func", value.func)
+            self.add("partial", f"{expr}.__setstate__((changed({expr}.func), {expr}.args, {{}}, {{}}))")
+            self.add("partial", f"{expr}.__setstate__(({expr}.func, (70,), {{}}, {{}}))", f"{expr}.keywords['by'] = 9")
+        elif isinstance(value, contextvars.ContextVar):
+            self.add("context variable", f"{expr}.set(71)")
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self.add("lru_cache", f"{expr}.cache_clear()", f"{expr}(5)")
+            self.visit(f"{expr}.__wrapped__", value.__wrapped__)
+        elif isinstance(value, weakref.ReferenceType):
+            self.visit(f"{expr}()", value())
+        elif isinstance(value, types.MappingProxyType):
+            pass
+        for name in ("maps", "registry"):
+            held = getattr(value, name, None)
+            if isinstance(held, list):
+                self.place("attribute", f"{expr}.{name}", held)
+
+    def items(self, expr: str, items: Iterator[tuple[Any, Any]]) -> None:
+        for key, held in list(items)[:8]:
+            self.place("item", f"{expr}[{key!r}]", held)
+
+    def python_module(self, expr: str, module: types.ModuleType) -> None:
+        own = module.__name__.startswith("made_up")
+        torch_own = module.__name__.startswith("torch")
+        for name in sorted(self.names):
+            held = vars(module).get(name)
+            if held is None:
+                continue
+            place = f"{expr}.{name}"
+            if own:
+                self.place("module attribute", place, held)
+                self.add("class of a module", f"{expr}.__class__ = subclass(types.ModuleType, {name}=Data(81))")
+            elif isinstance(held, types.ModuleType):
+                self.visit(place, held)
+                self.add("module replaced", f"{place} = types.SimpleNamespace()")
+            elif callable(held):
+                new = f"changed({place})" if torch_own else f"changed_for({place}, globals())"
+                self.add(f"function of {'torch' if torch_own else 'the library'}", f"{place} = {new}", f"del {place}")
+                self.visit(place, held)
+        if module is torch:
+            for name in sorted(self.names):
+                if callable(getattr(torch.Tensor, name, None)) and not name.startswith("__"):
+                    self.add("method of Tensor", f"torch.Tensor.{name} = changed(torch.Tensor.{name})")
+            for name in (
+                "__add__",
+                "__mul__",
+                "__radd__",
+                "__rmul__",
+                "__getitem__",
+                "__matmul__",
+                "__len__",
+                "__sub__",
+            ):
+                self.add("method of Tensor", f"torch.Tensor.{name} = changed(torch.Tensor.{name})")
+            for name in ("mark", "tag", "shape", "dtype", "T"):
+                self.add("attribute of Tensor", f"torch.Tensor.{name} = 82", f"torch.Tensor.{name} = Data(83)")
+
+
+def replacements(place: str, value: Any) -> list[tuple[str, str]]:
+    """(kind, expression) of values to put in `place`, which holds `value`."""
+    found = [("None", "None")] if value is not None else []
+    if isinstance(value, bool):
+        found += [("flipped", f"not {place}"), ("of another type", f"int({place})")]
+    elif isinstance(value, int):
+        found += [("other", f"{place} + 3"), ("of another type", f"float({place})"), ("zero", "0")]
+        found += [
+            ("of another type", f"bool({place})"),
+            ("negative", f"-{place}"),
+            ("derived", f"derived_container({place})"),
+        ]
+        found += [("tensor", f"torch.tensor({place})")]
+    elif isinstance(value, float):
+        found += [
+            ("other", f"{place} + 0.5"),
+            ("of another type", f"int({place})"),
+            ("negative zero", "-0.0"),
+            ("nan", "float('nan')"),
+        ]
+    elif isinstance(value, str):
+        found += [("other", f"{place} + 'q'"), ("empty", "''"), ("derived", f"derived_container({place})")]
+    elif value is None:
+        found += [("a value", "91")]
+    elif isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        found += [
+            ("other", f"{place}[::-1]"),
+            ("of another type", f"{'tuple' if type(value) is list else 'list'}({place})"),
+        ]
+        found += [
+            ("longer", f"{place} + {place}"),
+            ("empty", f"{place}[:0]"),
+            ("derived", f"derived_container({place})"),
+        ]
+    elif type(value) is dict:
+        found += [
+            ("other", f"dict(reversed({place}.items()))"),
+            ("of another type", f"collections.OrderedDict({place})"),
+        ]
+        found += [("empty", "{}"), ("derived", f"derived_container({place})")]
+    elif isinstance(value, OrderedDict):
+        found += [("of another type", f"dict({place})")]
+    elif isinstance(value, (set, frozenset)):
+        found += [
+            ("other", f"{place} | {{92}}"),
+            ("of another type", f"{'frozenset' if type(value) is set else 'set'}({place})"),
+        ]
+    elif isinstance(value, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
+        found += [("replaced", f"changed({place})"), ("a callable object", f"Callable({place})")]
+        found += [("partial", f"functools.partial(changed({place}))"), ("staticmethod", f"staticmethod({place})")]
+        found += [("a class", "int")]
+    elif isinstance(value, functools._lru_cache_wrapper):
+        found += [("replaced", f"cache_of({place})"), ("unwrapped", f"{place}.__wrapped__")]
+    elif isinstance(value, type):
+        found += [("a subclass", f"subclass({place})"), ("another class", "dict"), ("a function", f"changed({place})")]
+    elif isinstance(value, torch.Tensor):
+        found += [("other", f"twist({place})"), ("of another dtype", f"{place}.double()"), ("a number", "2.5")]
+        found += [("a parameter", f"nn.Parameter({place}.detach())"), ("of another shape", f"{place}[None]")]
+        found += [
+            ("array", f"{place}.detach().numpy()"),
+            ("of a subclass", f"{place}.detach().as_subclass(subclass(torch.Tensor))"),
+        ]
+        found += [
+            ("transposed", f"{place}.mT" if value.ndim > 1 else f"{place}.flip(0)"),
+            ("meta", f"{place}.to('meta')"),
+        ]
+    elif isinstance(value, types.ModuleType):
+        found += [("another module", "math"), ("a namespace", f"types.SimpleNamespace(**vars({place}))")]
+    elif hasattr(value, "__dict__") and type(value).__flags__ & (1 << 9):
+        found += [("of a subclass", f"as_subclass({place})"), ("a copy", f"copy.copy({place})")]
+    return found
+
+
+TENSOR_CHANGES = (
+    ".requires_grad_()", ".requires_grad_(False)", ".data = torch.zeros(3)",
+    ".data = torch.zeros(3, dtype=torch.float64)",
+    ".resize_(2)", ".set_(torch.ones(3))", ".as_strided_((3,), (0,))", ".mark = 93", ".grad = torch.ones(3)", ".t_()",
+    ".squeeze_()", ".unsqueeze_(0)", ".detach_()", ".register_hook(lambda grad: grad * 2)", ".retain_grad()",
+    ".transpose_(0, -1)", ".swapaxes_(0, -1)", ".add_(1)", ".data = torch.zeros(2, 3)", ".data = torch.ones(3, 3).T",
+    ".share_memory_()", ".data.fill_(3)", ".requires_grad = True", ".is_mark = 5", ".resize_(0)",
+    ".__class__ = subclass(torch.Tensor, mark=94)", ".__class__ = nn.Parameter", ".data = torch.zeros(3).to_sparse()",
+    ".data = torch.zeros(3, dtype=torch.complex64)",
+)  # fmt: skip
+MODULE_CHANGES = (
+    ".train()", ".eval()", ".register_forward_hook(hook_output)", ".register_forward_pre_hook(hook_input)",
+    ".requires_grad_(False)", ".double()", ".half()", ".forward = changed(MODULE.forward)", ".to('meta')",
+    ".register_full_backward_hook(lambda module, a, b: None)", ".register_buffer('extra', torch.ones(3))",
+    ".add_module('extra', Doubled())", ".register_parameter('extra', nn.Parameter(torch.ones(3)))",
+    ".compile(backend='eager')", ".training = 0", ".training = None", ".__dict__['training'] = []",
+    ".__class__ = subclass(type(MODULE), forward=lambda self, x: x * 3)",
+    ".__class__ = subclass(type(MODULE), __call__=lambda self, x: x * 4)",
+    ".__class__ = subclass(type(MODULE), __getattr__=lambda self, name: 5)", ".__dict__.pop('training')",
+    "._forward_hooks[5] = hook_output", "._forward_pre_hooks[5] = hook_input", ".__dict__['_modules'] = {}",
+    "._modules = dict(reversed(MODULE._modules.items()))", "._call_impl = lambda *args: 6",
+)  # fmt: skip
+MODULE_CLASS_CHANGES = (
+    "CLASS.forward = changed(CLASS.forward)", "CLASS.__call__ = changed(CLASS.__call__)",
+    "CLASS.forward.__code__ = constants_changed(CLASS.forward)", "CLASS.training = property(lambda self: 7)",
+    "CLASS.__getattr__ = lambda self, name: 8", "CLASS._call_impl = lambda self, *args: 9",
+    "CLASS.__len__ = lambda self: 1",
+    "CLASS.__iter__ = lambda self: iter([Doubled()])", "CLASS.__bool__ = lambda self: False",
+    "CLASS.__getitem__ = lambda self, i: Doubled()", "nn.Module.__call__ = changed(nn.Module.__call__)",
+    "nn.Module._wrapped_call_impl = changed(nn.Module._wrapped_call_impl)",
+    "nn.Module.__getattr__ = lambda self, name: 10",
+    "nn.Module._call_impl = changed(nn.Module._call_impl)", "nn.Module.forward = changed(nn.Module.forward)",
+    "nn.Module.parameters = lambda self: iter([])", "nn.Module.named_parameters = lambda self, recurse=True: iter([])",
+    "nn.Module.training = Data(1)",
+    "nn.Module.__getattribute__ = lambda self, name: twist(object.__getattribute__(self, name))",
+    "nn.Linear.forward = lambda self, x: x + 1", "nn.Module.__call__ = lambda self, x: x", "del nn.Module.__call__",
+    "torch.nn.functional.linear = changed(torch.nn.functional.linear)", "nn.modules.linear.F = torch.nn.init",
+)  # fmt: skip
