@@ -1,0 +1,376 @@
+"""Runs a program in eager and compiled, and compares everything that the caller can see."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .program import Program, arguments
+
+EPS = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+# relative and absolute error that any correct order of the same arithmetic may have
+TOLERANCE = {
+    torch.float64: (1e-7, 1e-7),
+    torch.float32: (1e-5, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-2),
+    torch.float16: (2e-3, 1e-3),
+}
+PERTURBED_RUNS = 6
+THREADS = 4
+SHIFTS = (0, 1, 3)  # how much larger the sizes of a dynamic program's calls are
+
+
+@dataclass
+class Outcome:
+    """What a caller sees of one call. `tensors`: every tensor to compare; `facts`: what must be equal; both by name."""
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Verdict:
+    """`kind`: "" for a program that is right, "skip" where eager itself fails, else what is wrong. `sensitive`: numbers
+    that differ, and that rounding in another place changes as much."""
+
+    kind: str = ""
+    detail: str = ""
+    sensitive: int = 0
+    notes: dict[str, int] = field(default_factory=dict)
+
+
+class Wrong(Exception):
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind, self.detail = kind, detail
+
+
+def call(
+    fn: Callable[..., Any],
+    program: Program,
+    seed: int,
+    device: str,
+    double: bool = False,
+    sizes: dict[int, int] | None = None,
+    writes: bool = True,
+) -> Outcome:
+    """One call of `fn` on inputs of its own, its gradients, then writes to each result to see what shares memory."""
+    args = arguments(program, seed, device, double, sizes)
+    results = fn(*args.given)
+    seen = Outcome()
+    if not isinstance(results, tuple):
+        raise Wrong("structure", f"a {type(results).__name__} was returned")
+    seen.facts["results"] = len(results)
+    for k, out in enumerate(results):
+        seen.tensors[f"result {k}"] = out.detach().clone(memory_format=torch.preserve_format)
+        seen.facts[f"result {k} requires_grad"] = out.requires_grad
+        seen.facts[f"result {k} strides"] = strides(out)
+        seen.facts[f"result {k} is input"] = (
+            [out is x for x in args.given].index(True) if any(out is x for x in args.given) else None
+        )
+        seen.facts[f"result {k} is result"] = [out is y for y in results].index(True)
+    for k, base in enumerate(args.bases):
+        seen.tensors[f"base {k}"] = base.detach().clone()
+    for k, x in enumerate(args.given):
+        seen.facts[f"input {k} after"] = (tuple(x.shape), x.stride() if x.numel() else None, x.requires_grad)
+    if program.trains:
+        gradients(program, results, args, seen)
+    if writes:
+        write_to_results(results, args, seen)
+    return seen
+
+
+def strides(t: torch.Tensor) -> tuple[int, ...] | None:
+    """Strides that matter, of a tensor whose elements fill its memory; None for any other."""
+    if not t.numel():
+        return None
+    axes = sorted((s, n) for n, s in zip(t.shape, t.stride()) if n > 1)
+    expected = 1
+    for s, n in axes:
+        if s != expected:
+            return None
+        expected *= n
+    return tuple(s if n > 1 else 0 for n, s in zip(t.shape, t.stride()))
+
+
+def gradients(program: Program, results: tuple[torch.Tensor, ...], args: Any, seen: Outcome) -> None:
+    roots = [o for o in results if o.requires_grad]
+    wanted = [b for b in args.bases if b.requires_grad]
+    if not roots or not wanted:
+        return
+    incoming = [
+        torch.linspace(-1, 1, o.numel(), dtype=torch.float64, device=o.device).reshape(o.shape).to(o.dtype)
+        for o in roots
+    ]
+    try:
+        found = torch.autograd.grad(roots, wanted, incoming, allow_unused=True)
+    except RuntimeError as error:
+        # such as a saved tensor that was written: an error is right where eager has one
+        seen.facts["backward"] = "error"
+        seen.facts["backward message (not compared)"] = str(error)
+        return
+    seen.facts["backward"] = "runs"
+    for k, grad in enumerate(found):
+        seen.facts[f"gradient {k} is None"] = grad is None
+        if grad is not None:
+            seen.tensors[f"gradient {k}"] = grad.detach().clone()
+
+
+def write_to_results(results: tuple[torch.Tensor, ...], args: Any, seen: Outcome) -> None:
+    """Which results and bases share memory: each result is written in turn, and what else changes is looked at."""
+    every = {f"result {k}": r.detach() for k, r in enumerate(results)} | {
+        f"base {k}": b.detach() for k, b in enumerate(args.bases)
+    }
+    for k, out in enumerate(results):
+        before = {name: t.clone() for name, t in every.items()}
+        try:
+            with torch.no_grad():
+                flipped = out.detach()
+                flipped.copy_(flipped.logical_not() if out.dtype == torch.bool else torch.full_like(flipped, 99 - k))
+        except RuntimeError:
+            continue  # of overlapping memory
+        changed = [
+            name for name, t in every.items() if not torch.equal(torch.nan_to_num(before[name]), torch.nan_to_num(t))
+        ]
+        seen.facts[f"written with result {k}"] = sorted({*changed, f"result {k}"})
+
+
+# ---- the comparison
+
+
+def compare(program: Program, want: Outcome, got: Outcome, references: Callable[[], list[Outcome]], where: str) -> int:
+    """Wrong where they differ. How many numbers differ as rounding elsewhere may make them."""
+    sensitive = 0
+    for name, expected in want.tensors.items():
+        found = got.tensors.get(name)
+        if found is None:
+            raise Wrong("gradient" if name.startswith("gradient") else "results", f"{where}: {name} is missing")
+        if found.dtype != expected.dtype or found.shape != expected.shape:
+            raise Wrong(
+                "shape or dtype",
+                f"{where}: {name} is {found.dtype} {list(found.shape)}, not {expected.dtype} {list(expected.shape)}",
+            )
+        bad = differ(found, expected)
+        if bool(bad.any()):
+            bad = bad & ~excused(name, found, expected, references())
+            if bool(bad.any()):
+                kind = (
+                    "gradient"
+                    if name.startswith("gradient")
+                    else "written input"
+                    if name.startswith("base")
+                    else "value"
+                )
+                at = tuple(bad.nonzero()[0].tolist())
+                raise Wrong(
+                    kind,
+                    f"{where}: {name}: {int(bad.sum())} of {bad.numel()} wrong, "
+                    f"at {list(at)} {found[at].item()} for {expected[at].item()}",
+                )
+            sensitive += 1
+    for name, expected_fact in want.facts.items():
+        if "not compared" not in name and got.facts.get(name, "missing") != expected_fact:
+            if name.endswith("strides") and expected_fact is None:
+                continue
+            kind = (
+                "strides"
+                if name.endswith("strides")
+                else "aliasing"
+                if name.startswith("written") or " is " in name
+                else "backward"
+                if name == "backward"
+                else "metadata"
+            )
+            more = got.facts.get("backward message (not compared)", "") or want.facts.get(
+                "backward message (not compared)", ""
+            )
+            raise Wrong(kind, f"{where}: {name}: {got.facts.get(name, 'missing')} for {expected_fact} {more}")
+    return sensitive
+
+
+def differ(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Where two tensors of one dtype differ by more than the dtype's tolerance."""
+    if not found.dtype.is_floating_point:
+        return found != expected
+    rtol, atol = TOLERANCE[found.dtype]
+    a, b = found.double(), expected.double()
+    near = (a - b).abs() <= atol + rtol * b.abs()
+    return ~(near | (a == b) | (a.isnan() & b.isnan()))
+
+
+def excused(name: str, found: torch.Tensor, expected: torch.Tensor, references: list[Outcome]) -> torch.Tensor:
+    """Which numbers may be so: as near to float64 as eager is (three times its error), or as far off as other
+    roundings of the same program are. Integers only where these disagree."""
+    exact, *perturbed = [r.tensors.get(name) for r in references] if references else [None]
+    nothing = torch.zeros(found.shape, dtype=torch.bool, device=found.device)
+    if exact is None or exact.shape != found.shape or any(p is None or p.shape != found.shape for p in perturbed):
+        return nothing if exact is None or exact.shape == found.shape else ~nothing
+    if not found.dtype.is_floating_point:
+        unstable = nothing
+        for p in perturbed:
+            unstable = unstable | (p != exact)
+        return unstable | (exact != expected)
+    rtol, atol = TOLERANCE[found.dtype]
+    a, e, x = found.double(), expected.double(), exact.double()
+    spread = torch.zeros_like(x)
+    broken = x.isfinite() != e.isfinite()  # it overflows only where there is rounding
+    for p in perturbed:
+        spread = torch.maximum(spread, (p.double() - x).abs())
+        broken = broken | (p.isfinite() != x.isfinite())
+    bound = atol + rtol * x.abs() + 3 * (e - x).abs() + 8 * spread
+    return ((a - x).abs() <= bound) | broken | spread.isnan()
+
+
+class Perturbation:
+    """`_p` of a perturbed program: numbers off by as much as rounding to the eager value's dtype, gradients too."""
+
+    def __init__(self, dtypes: dict[str, torch.dtype], seed: int, device: str) -> None:
+        self.dtypes, self.generator, self.device = dtypes, torch.Generator().manual_seed(seed), device
+
+    def __call__(self, value: torch.Tensor, name: str) -> torch.Tensor:
+        eps = EPS.get(self.dtypes.get(name, torch.float32), 0.0)
+        if not value.is_floating_point():
+            return value
+        noise = [
+            1 + 2 * eps * (torch.rand(value.shape, generator=self.generator, dtype=torch.float64) - 0.5).to(self.device)
+            for _ in range(2)
+        ]
+        return _Noise.apply(value, *noise)
+
+
+class _Noise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, noise: torch.Tensor, back: torch.Tensor) -> torch.Tensor:
+        ctx.back = back
+        return value * noise
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return grads[0] * ctx.back, None, None
+
+
+def reference_runs(program: Program, seed: int, device: str, sizes: dict[int, int] | None) -> list[Outcome]:
+    """The program in float64: as it is, and with each result of arithmetic off by a rounding error."""
+    dtypes: dict[str, torch.dtype] = {}
+
+    def note(value: torch.Tensor, name: str) -> torch.Tensor:
+        dtypes[name] = value.dtype
+        return value
+
+    made = []
+    before = torch.get_default_dtype()
+    try:
+        call(program.function(device, perturbed=True, perturb=note), program, seed, device, sizes=sizes, writes=False)
+        torch.set_default_dtype(torch.float64)
+        made.append(call(program.function(device, double=True), program, seed, device, True, sizes, writes=False))
+        for k in range(PERTURBED_RUNS):
+            fn = program.function(device, double=True, perturbed=True, perturb=Perturbation(dtypes, k, device))
+            made.append(call(fn, program, seed, device, True, sizes, writes=False))
+    except (RuntimeError, TypeError, IndexError, ValueError):
+        return []  # operators that do not take float64 beside what they are given
+    finally:
+        torch.set_default_dtype(before)
+    return made
+
+
+# ---- one program
+
+
+def other_sizes(program: Program, shift: int) -> dict[int, int]:
+    return {n: n + shift for i in program.inputs for n in i.shape if n > 1}
+
+
+def check(program: Program, compiler: Callable[..., Callable[..., Any]], device: str = "cpu") -> Verdict:
+    """Compares `compiler(fn, dynamic)` with eager over several calls. Any exception of a compiled call that eager does
+    not raise is a failure, too."""
+    fn = program.function(device)
+    verdict = Verdict()
+    calls: list[tuple[int, dict[int, int]]] = [(0, {}), (1, {})]
+    if "dynamic" in program.mode:
+        calls = [(k, other_sizes(program, shift)) for k, shift in enumerate(SHIFTS)]
+    compiled = compiler(program.function(device), "dynamic" in program.mode)
+    ran = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed, sizes in calls:
+            try:
+                want = call(fn, program, seed, device, sizes=sizes)
+            except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
+                verdict.notes[f"eager raises {type(error).__name__}"] = 1
+                continue
+            ran += 1
+            try:
+                run_once(program, compiled, seed, device, sizes, want, verdict)
+            except Wrong as wrong:
+                verdict.kind, verdict.detail = wrong.kind, wrong.detail
+                return verdict
+    if not ran:
+        verdict.kind = "skip"
+    return verdict
+
+
+def run_once(
+    program: Program,
+    compiled: Callable[..., Any],
+    seed: int,
+    device: str,
+    sizes: dict[int, int],
+    want: Outcome,
+    verdict: Verdict,
+) -> None:
+    where = f"call {seed}" + (f" with sizes {sizes}" if sizes else "")
+    cached: list[list[Outcome]] = []
+
+    def references() -> list[Outcome]:
+        if not cached:
+            cached.append(reference_runs(program, seed, device, sizes))
+        return cached[0]
+
+    if program.mode != "threads":
+        outcomes = [guarded(compiled, program, seed, device, sizes, where)]
+    else:
+        outcomes = in_threads(compiled, program, seed, device, sizes, where)
+    for got in outcomes:
+        if isinstance(got, Wrong):
+            raise got
+        verdict.sensitive += compare(program, want, got, references, where)
+
+
+def guarded(
+    compiled: Callable[..., Any], program: Program, seed: int, device: str, sizes: dict[int, int], where: str
+) -> Outcome | Wrong:
+    try:
+        return call(compiled, program, seed, device, sizes=sizes)
+    except Wrong as wrong:
+        return wrong
+    except Exception as error:  # noqa: BLE001  whatever it raises is the finding
+        import traceback
+
+        return Wrong(
+            f"error {type(error).__name__}",
+            f"{where}: {error}\n{''.join(traceback.format_tb(error.__traceback__)[-4:])}",
+        )
+
+
+def in_threads(
+    compiled: Callable[..., Any], program: Program, seed: int, device: str, sizes: dict[int, int], where: str
+) -> list[Outcome | Wrong]:
+    found: list[Outcome | Wrong] = []
+    start = threading.Barrier(THREADS)
+
+    def run() -> None:
+        start.wait()
+        for _ in range(2):
+            found.append(guarded(compiled, program, seed, device, sizes, where))
+
+    threads = [threading.Thread(target=run) for _ in range(THREADS)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return found

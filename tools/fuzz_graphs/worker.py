@@ -1,0 +1,84 @@
+"""A process that checks programs: one JSON object a line in, one out. It may die of a program; the parent starts
+another. A program comes whole or as a seed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+
+def main(device: str) -> None:
+    """`device`: cpu, cuda, or fake-cuda (the Triton code generator, its kernels interpreted on the CPU)."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    compiler, notes = compiler_of(device)
+    from .check import check
+    from .generate import compact, generate
+    from .grammar import ROWS
+    from .program import Program
+
+    place = "cuda" if device == "cuda" else "cpu"
+    answers.write("ready\n")
+    answers.flush()
+    for line in sys.stdin:
+        job = json.loads(line)
+        program = (
+            Program.from_json(job["program"])
+            if "program" in job
+            else compact(generate(job["seed"], ROWS, job.get("mode")))
+        )
+        answers.write("start\n")
+        answers.flush()
+        notes.clear()
+        verdict = check(program, compiler, place)
+        answer = {
+            "kind": verdict.kind,
+            "detail": verdict.detail[:4000],
+            "sensitive": verdict.sensitive,
+            "notes": {**verdict.notes, **notes},
+            "program": program.to_json(),
+            "seed": program.seed,
+        }
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def compiler_of(device: str) -> tuple[Callable[..., Any], Counter[str]]:
+    """What compiles, and where it counts graphs and fallbacks of the present program."""
+    notes: Counter[str] = Counter()
+    if device == "peer":
+        import torch
+
+        def peer(fn: Callable[..., Any], dynamic: bool) -> Callable[..., Any]:
+            torch._dynamo.reset()
+            return torch.compile(fn, dynamic=dynamic or None)
+
+        return peer, notes
+    if device == "fake-cuda":
+        from . import fake_cuda
+
+        fake_cuda.install()
+    import inductor.compile
+    import pyframe
+
+    graph, warn = inductor.compile.compile_fx, inductor.compile._warn_of_fallback
+
+    def fallback(error: Exception) -> None:
+        notes[f"fallback: {str(error).splitlines()[0][:120]}"] += 1
+
+    inductor.compile._warn_of_fallback = fallback  # it warns of each reason once in a process
+
+    def compiler(fn: Callable[..., Any], dynamic: bool) -> Callable[..., Any]:
+        pyframe.reset()
+        return pyframe.compile(fn, dynamic=True) if dynamic else pyframe.compile(fn)
+
+    del graph, warn
+    return compiler, notes
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
