@@ -22,6 +22,7 @@ from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
 from .aot.joint import to_joint
 from .aot.partition import partition
+from .aot.plain_memory import refuse_special
 from .aot.random import seeded
 from .aot.refusal import RunOtherwise
 from .aot.standins import light_torch
@@ -129,6 +130,7 @@ def compile_fx(
         return Specialized(gm, again, symbolic_examples(gm, example_inputs), many)
     gm = without_known_masks(gm)
     try:
+        refuse_special([*example_inputs, *(value for _, value in attributes_of(gm))])
         if _records_gradients(gm, example_inputs):
             return _compile_training(gm, example_inputs, chosen, report)
         return _compile(gm, example_inputs, chosen, report)
@@ -247,6 +249,7 @@ def _compile_sizes(
     from .aot.symbols import Sized, Symbols, alike, fake_inputs  # sympy is loaded by its first use only
 
     report = gm.meta["compile_report"] = CompileReport()
+    refuse_special([*inputs, *(value for _, value in attributes_of(gm))])
     gm = without_known_masks(gm)
     symbols, training = Symbols(), _records_gradients(gm, inputs)
     # autograd would express a size by others where a loss takes a * b == c * d for granted

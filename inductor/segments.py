@@ -81,12 +81,17 @@ class Piece(torch.nn.Module):
         self.__dict__.update(gm=gm, compile_graph=compile_graph)  # the graph is not to be a submodule
         self.values = [value_of(node) for node in gm.graph.find_nodes(op="placeholder")]
         self.symbolic = is_symbolic(self.values)
+        # a compiled piece gives plain memory where ATen gives a tensor with its conjugate or negative bit set
+        tensors = [(i, x) for i, x in enumerate(self.values) if isinstance(x, torch.Tensor)]
+        self.bits = [i for i, x in tensors if x.is_conj() or x.is_neg()]
 
     def __call__(self, *args: Any) -> Any:  # not by way of a module's hooks, which it has none of
         if self.symbolic:
             key: Any = tuple(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
         else:
             key = tuple((x.requires_grad, x.shape, x.stride()) for x in args)
+        if self.bits:
+            key = key, *((args[i].is_conj(), args[i].is_neg()) for i in self.bits)
         call = self.calls.get(key)
         if call is None:
             call = self.calls[key] = self.compile_graph(self.gm, self._examples(args))

@@ -241,7 +241,10 @@ def _taking(backward: Compiled) -> Callable[[list[torch.Tensor]], list[torch.Ten
 
 
 def _placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:
-    if x is not None and x.stride() == layout.stride:
+    """A gradient in memory of this layout, whatever kind of tensor autograd passes; None is a gradient of zero."""
+    if x is not None and x.layout is not torch.strided:
+        x = x.to_dense()
+    if x is not None and x.stride() == layout.stride and not (x.is_conj() or x.is_neg() or torch._is_zerotensor(x)):
         return x
     made = torch.empty_strided(layout.size, layout.stride, dtype=layout.dtype, device=layout.device)
     return made.zero_() if x is None else made.copy_(x)

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
 from .fake import fake_mode, make_fx
+from .plain_memory import computed_values
 from .standins import light_torch
 
 
@@ -83,6 +84,7 @@ def to_aten(
         graph = _functional(flat, decompositions, fakes)
         if _writes_inside(graph):  # a decomposition did
             graph = _functional(torch.fx.Interpreter(graph).run, decompositions, fakes)
+        graph = computed_values(graph, fakes)
         mutated = _check_writes(graph)
         if any(storage_of(fakes[i]) == storage_of(x) for i in mutated for k, x in enumerate(fakes) if k != i):
             raise NotFunctional("an input that is written shares memory with another")
@@ -210,8 +212,8 @@ def _find_aliases(
                 group = fresh.setdefault(storage_of(value), len(fresh))
             elif value is copies[index]:
                 alias = _Alias(index)
-            elif value.dtype != copies[index].dtype:
-                raise NotFunctional("a result lies in the memory of an input of another dtype")
+            elif value.dtype != copies[index].dtype or value.is_conj() or value.is_neg():
+                raise NotFunctional("a result lies in the memory of an input, which it reads in another way")
             else:
                 alias = _Alias(index, tuple(value.shape), value.stride(), value.storage_offset())
         aliases.append(alias)

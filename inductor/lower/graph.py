@@ -117,7 +117,7 @@ class GraphLowering:
         check_static(self.val)
         lower = find(target)
         mutates = target._schema.is_mutable
-        if lower is not None and not mutates:
+        if lower is not None and not mutates and not self.is_complex():
             try:
                 return self.kept(lower(self, *args, **kwargs))
             except Unlowered:
@@ -125,6 +125,12 @@ class GraphLowering:
         if mutates:
             raise Unsupported(f"{target} writes to its argument")
         return self.extern(target)
+
+    def is_complex(self) -> bool:
+        """Whether the current node takes or gives complex numbers, on which loops do not compute."""
+        vals: list[Any] = [node.meta.get("val") for node in self.node.all_input_nodes]
+        vals.extend(self.val if isinstance(self.val, tuple | list) else (self.val,))
+        return any(is_tensor(val) and val.dtype.is_complex for val in vals)
 
     def kept(self, value: Any, uses: int | None = None) -> Any:
         """A lowering's result, put into memory if computing it at each use would cost too much."""

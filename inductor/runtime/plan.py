@@ -48,7 +48,9 @@ _DEVICE_TYPES = {"cpu": 0, "cuda": 1}  # c10::DeviceType's numbers
 # c10::ScalarType's numbers, as in csrc/tensor_view.c.
 _DTYPE_CODES = {
     "uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6, "float64": 7,
-    "complex64": 9, "complex128": 10, "bool": 11, "bfloat16": 15, "uint16": 27, "uint32": 28, "uint64": 29,
+    "complex32": 8, "complex64": 9, "complex128": 10, "bool": 11, "bfloat16": 15, "float8_e5m2": 23,
+    "float8_e4m3fn": 24, "float8_e5m2fnuz": 25, "float8_e4m3fnuz": 26, "uint16": 27, "uint32": 28, "uint64": 29,
+    "float8_e8m0fnu": 44,
 }  # fmt: skip
 _CPU = (0, -1)
 _ANY = (-1, -1)

@@ -1,0 +1,72 @@
+"""What keeps compiled graphs to plain memory: tensors whose bytes, read as their dtype, are their elements.
+
+A conjugate bit, a negative bit and views that read memory as another dtype say something else, so that within a graph
+their values are computed; a zero tensor of autograd has no memory at all. Inputs of these kinds are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from ..errors import Unsupported
+from .fake import make_fx
+
+aten = torch.ops.aten
+
+
+# For each view operator that changes how memory is read, the operator that computes its values.
+_VALUES: dict[Any, Callable[..., Any]] = {
+    aten._conj.default: aten._conj_physical.default,
+    aten._neg_view.default: aten.neg.default,
+    aten.view_as_real.default: aten.view_as_real_copy.default,
+    aten.view_as_complex.default: aten.view_as_complex_copy.default,
+    aten.view.dtype: aten.view_copy.dtype,
+}
+
+
+def computed_values(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> torch.fx.GraphModule:
+    """`graph`, an ATen graph without mutation but for closing writes, with the values of such views computed.
+
+    Where it has any, it is traced again on `fakes`, under the modes of the first trace: later strides may differ.
+    """
+    if not any(node.target in _VALUES for node in graph.graph.nodes):
+        return graph
+    return make_fx(_Values(graph).run, decomposition_table=_VALUES)(*fakes)
+
+
+class _Values(torch.fx.Interpreter):
+    """Runs a traced graph. Its tracer has put a Python number where autograd made a tensor of one."""
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target in (aten._conj.default, aten._neg_view.default) and not isinstance(args[0], torch.Tensor):
+            return args[0].conjugate() if target is aten._conj.default else -args[0]
+        return super().call_function(target, args, kwargs)
+
+
+def why_not_plain(x: torch.Tensor) -> str | None:
+    """Why the memory of `x` does not hold its elements; None where it does."""
+    if x.is_sparse or x.layout != torch.strided:
+        return f"a tensor of layout {x.layout}"
+    if x.is_nested:
+        return "a nested tensor"
+    if x.is_quantized:
+        return "a quantized tensor"
+    if x.is_conj():
+        return "a tensor with its conjugate bit set"
+    if x.is_neg():
+        return "a tensor with its negative bit set"
+    if torch._is_zerotensor(x):
+        return "a zero tensor, which has no memory"
+    return None
+
+
+def refuse_special(values: Iterable[Any]) -> None:
+    """Raises Unsupported where one of these values is a tensor whose memory does not hold its elements."""
+    for x in values:
+        reason = why_not_plain(x) if isinstance(x, torch.Tensor) else None
+        if reason is not None:
+            raise Unsupported(reason)
