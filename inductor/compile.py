@@ -6,7 +6,6 @@ import contextlib
 import functools
 import io
 import pickle
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,15 +29,17 @@ from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec, describe
 from .arguments import results_of
 from .codegen import Source, codegen
-from .errors import CompileError, Unsupported
+from .errors import PASSED
+from .fallback import check_expected, fall_back
 from .graph_key import graph_key, training_key
 from .ir.printer import print_graph
 from .ir.size import Program
 from .lower import lower_graph, separate_results
 from .options import CompileOptions
 from .passes import biases_apart, run_joint_passes, run_passes, without_known_masks
+from .places import reason_of
 from .runtime.cache import shared_cache
-from .runtime.cpp_build import BuildError, build_all, kernel_addresses
+from .runtime.cpp_build import build_all, kernel_addresses
 from .runtime.cuda import load_cubins
 from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec
@@ -47,7 +48,6 @@ from .segments import cut, must_be_cut
 from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples
 from .stages import count, show
 from .template import Template, spec_at, training_spec_at
-from .warn import warn_once
 
 if TYPE_CHECKING:
     from .aot.symbols import Sized
@@ -118,28 +118,35 @@ def compile_fx(
     """A callable that does what `gm` does on inputs of the sizes, strides and dtypes of `example_inputs`.
 
     With numbers or symbolic sizes among the inputs, it is compiled at the first call of each size. Where it cannot be
-    compiled, one warning says why and `gm.forward` is returned; with the option `strict` that is a CompileError.
+    compiled, whatever the reason, one warning says why and what is returned runs `gm` with ATen operators; with the
+    option `strict` that is a CompileError. A MemoryError is raised.
     ValueError for an unknown option.
     """
     chosen = CompileOptions.of(options)
     report = gm.meta["compile_report"] = CompileReport()
-    if must_be_cut(gm):
-        return cut(gm, functools.partial(_compile_piece, report=report, options=options))
-    if is_symbolic(example_inputs):
-        again, many = functools.partial(compile_fx, options=options), functools.partial(_compile_sizes, options=chosen)
-        return Specialized(gm, again, symbolic_examples(gm, example_inputs), many)
-    gm = without_known_masks(gm)
     try:
+        if must_be_cut(gm):
+            return cut(gm, functools.partial(_compile_piece, report=report, options=options))
+        if is_symbolic(example_inputs):
+            return _specialized(gm, example_inputs, chosen, options)
+        gm = without_known_masks(gm)
         refuse_special([*example_inputs, *(value for _, value in attributes_of(gm))])
         if _records_gradients(gm, example_inputs):
             return _compile_training(gm, example_inputs, chosen, report)
         return _compile(gm, example_inputs, chosen, report)
-    except (Unsupported, BuildError, OSError) as error:
-        report.fallback = str(error)
-        if chosen.strict:
-            raise CompileError(f"the graph could not be compiled: {error}") from error
-        _warn_of_fallback(error)
-        return gm.forward
+    except PASSED:
+        raise
+    except Exception as error:
+        report.fallback = reason_of(error)
+        return fall_back(gm, error, chosen.strict)
+
+
+def _specialized(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None
+) -> Specialized:
+    """Compiles at the first call of each size."""
+    again, many = functools.partial(compile_fx, options=options), functools.partial(_compile_sizes, options=chosen)
+    return Specialized(gm, again, symbolic_examples(gm, example_inputs), many, check_expected)
 
 
 def _compile_piece(
@@ -430,8 +437,3 @@ def _without_autocast(plan: Callable[..., Any]) -> Callable[..., Any]:
             return plan(*args)
 
     return call
-
-
-def _warn_of_fallback(error: Exception) -> None:
-    kind = re.sub(r"/\S+", "", str(error))  # temporary files differ each time
-    warn_once(kind, f"inductor: a graph runs with ATen operators, not compiled: {error}", stacklevel=4)

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from .errors import Unsupported
+from .aot.higher_order import runnable
+from .errors import PASSED
 from .numbers import Numbers
+from .places import reason_of
 from .stages import count, show
 from .template import Template
 
@@ -83,14 +85,15 @@ def symbolic_examples(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
 
 class Specialized:
     """Calls `compile_static(gm, tensors)` or `compile_sizes` for new combinations of sizes and numbers, and then its
-    result. `compile_sizes` is given the symbols that vary by their names."""
+    result. `compile_sizes` is given the symbols that vary by their names; where it fails, `check(error)` may raise,
+    else the graph is compiled for each size."""
 
     def __init__(
         self, gm: fx.GraphModule, compile_static: Callable[..., Callable[..., Any]], examples: Sequence[Any] = (),
-        compile_sizes: Callable[..., Template] | None = None,
+        compile_sizes: Callable[..., Template] | None = None, check: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         self.gm, self.compile_static, self.compile_sizes = gm, compile_static, compile_sizes
-        self.examples = list(examples)
+        self.examples, self.check = list(examples), check
         self.ready: dict[Any, Callable[..., Any]] = {}
         self.templates: dict[Any, list[Template]] = {}
         self.compiled = 0  # for one size each
@@ -119,7 +122,7 @@ class Specialized:
             if call is None:
                 call = self._static(tensors, fixed)
             if call is None:
-                return self.gm.forward(*args)
+                return runnable(self.gm).forward(*args)
             while len(self.ready) >= MOST_READY:
                 self.ready.pop(next(iter(self.ready)), None)
             self.ready[key] = call
@@ -163,17 +166,30 @@ class Specialized:
             gm = self.gm if self.numbers is None else self.numbers.fix(fixed)
             try:
                 template = self.compile_sizes(gm, varying, values, constants, examples, inputs)
-            except Unsupported as error:
-                self.compile_sizes = None
-                self.apart = str(error)
-                count("graphs_per_size")
-                show("sizes", f"a graph is compiled for each size: {error}")
+            except PASSED:
+                raise
+            except Exception as error:
+                self._give_up_sizes(error)
                 return None
             self._report(gm)
             known.insert(0, template)
             show("sizes", f"compiled for all sizes of which so much is assumed: {template.program}")
-        call, ints = template.at(values), [x for x in inputs if type(x) is int]
+        try:
+            call, ints = template.at(values), [x for x in inputs if type(x) is int]
+        except PASSED:
+            raise
+        except Exception as error:
+            self._give_up_sizes(error)
+            return None
         return (lambda *given: call(*given, *ints)) if ints else call
+
+    def _give_up_sizes(self, error: Exception) -> None:
+        """From now on the graph is compiled for each size."""
+        self.check(error)
+        self.compile_sizes = None
+        self.apart = reason_of(error)
+        count("graphs_per_size")
+        show("sizes", f"a graph is compiled for each size: {self.apart}")
 
     def _varying(self, tensors: list[torch.Tensor], fixed: list[Any]) -> tuple[list[Any], list[Any]]:
         """The inputs of the graph with its ints passed, and what the examples say of each."""

@@ -21,6 +21,7 @@ class Counters(dict[str, Any]):
             kernels=0,
             graphs_per_size=0,
             runs_again=0,
+            fallbacks=0,
         )
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import random
 import sys
 from collections.abc import Iterator
 
 import pytest
+
+# An exception that the compiler does not raise on purpose is an error here, in the processes that tests start too.
+os.environ.setdefault("PYFRAME_STRICT", "internal")
 
 
 @pytest.fixture(autouse=True)

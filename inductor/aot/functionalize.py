@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
+from ..places import blame
 from .fake import fake_mode, make_fx
 from .plain_memory import computed_values
 from .standins import light_torch
@@ -146,6 +147,14 @@ class GraphRun(torch.fx.Interpreter):
     def __init__(self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor]) -> None:
         super().__init__(gm, garbage_collect_values=False)
         self.state = state
+        self.extra_traceback = False  # messages stay as they are: an exception knows its node
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        try:
+            return super().run_node(n)
+        except Exception as error:
+            blame(error, n)
+            raise
 
     def fetch_attr(self, target: str) -> Any:
         return self.state[target] if target in self.state else super().fetch_attr(target)

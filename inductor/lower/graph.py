@@ -26,6 +26,7 @@ from ..ir.nodes import GraphIR, Lazy, Strided, TensorValue, dense_order, store, 
 from ..ir.real import Real
 from ..ir.size import Size
 from ..ir.sized import SizedTensor
+from ..places import blame
 from .common import is_value, used_results
 from .registry import Unlowered, Unsupported, find
 
@@ -62,7 +63,14 @@ class GraphLowering:
     # ---- nodes
 
     def run(self, gm: fx.GraphModule) -> GraphIR:
-        """The loop IR of `gm`; raises Unsupported."""
+        """The loop IR of `gm`; raises Unsupported. An exception knows the node that was being lowered."""
+        try:
+            return self._run(gm)
+        except Exception as error:
+            blame(error, self.node)
+            raise
+
+    def _run(self, gm: fx.GraphModule) -> GraphIR:
         nodes = list(gm.graph.nodes)
         for node in nodes:
             self.node, self.val = node, node.meta.get("val")

@@ -33,6 +33,10 @@ class BuildError(RuntimeError):
     """There is no C++ compiler, or it refused a source that we generated, or the result cannot be stored or loaded."""
 
 
+class RefusedSource(BuildError):
+    """The C++ compiler ran and failed: as a rule on a source that is wrong."""
+
+
 @functools.cache
 def find_compiler(chosen: str | None) -> tuple[str, ...]:
     """The command of a C++ compiler: `chosen` ($CXX) first, then g++, then clang++. BuildError if there is none."""
@@ -174,7 +178,7 @@ def _compile(source: str, processes: Processes) -> bytes:
             if done.returncode == 0 and library.exists():
                 return library.read_bytes()
             message = "\n".join(done.stderr.splitlines()[:_MESSAGE_LINES])
-            raise BuildError(f"the C++ compiler {_ending(done.returncode)}: {shlex.join(line)}\n{message}")
+            raise RefusedSource(f"the C++ compiler {_ending(done.returncode)}: {shlex.join(line)}\n{message}")
     except OSError as error:
         raise BuildError(f"the C++ compiler's files cannot be written: {error}") from error
 

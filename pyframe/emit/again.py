@@ -11,6 +11,8 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from inductor.errors import CompileError
+
 from .. import _C
 from ..core.per_code import per_code
 from ..metrics import counters
@@ -18,7 +20,7 @@ from ..report.logs import log
 from .resume import CO_VARARGS, CO_VARKEYWORDS
 
 _MODULES = ("torch", "_operator", "math", "builtins")
-_NOT_ANSWERED = (MemoryError, torch.OutOfMemoryError)
+_NOT_ANSWERED = (MemoryError, torch.OutOfMemoryError, CompileError)
 
 
 class _Changes(Exception):

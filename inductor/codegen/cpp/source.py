@@ -6,16 +6,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import torch
-
+from ...places import user_place
 from ...schedule.node import Group
 from .kernel import Kernel
 
 UNIT_CHARACTERS, MOST_UNITS = 6000, 8
-_FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in [^\n]*\n?(?P<text>(?!  File)[^\n]*)')
-_TORCH = str(Path(torch.__file__).parent)
 _NOT_TEXT = re.compile(r"[^\x20-\x7e]|\\$")
 
 
@@ -52,19 +48,10 @@ def user_lines(group: Group) -> list[str]:
     lines: dict[str, None] = {}
     for member in group.members:
         for origin in member.node.origins:
-            place = _user_place(origin.meta.get("stack_trace") or "")
+            place = user_place(origin)
             if place:
-                lines[_NOT_TEXT.sub("?", place)] = None
+                lines[_NOT_TEXT.sub("?", str(place))] = None
     return list(lines)
-
-
-def _user_place(stack_trace: str) -> str:
-    """The innermost frame that is not torch's own, or the innermost."""
-    frames = list(_FRAME.finditer(stack_trace))
-    if not frames:
-        return ""
-    frame = next((f for f in reversed(frames) if not f["file"].startswith(_TORCH)), frames[-1])
-    return f"{frame['file']}:{frame['line']}: {(frame['text'] or '').strip()}".rstrip(": ")
 
 
 def _comment(group: Group) -> str:

@@ -1,0 +1,62 @@
+"""What happens to a graph that cannot be compiled: one warning, and it runs with ATen operators.
+
+Any exception of the compiler is such a reason, so that a defect of the compiler is never an error of the user's
+program. With the option `strict` every reason is an error. With the environment variable PYFRAME_STRICT=internal, as
+the project's own tests run, every reason is one but those that the compiler states itself: `errors.Unsupported`, no
+working C++ compiler, an operating system error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+
+from .aot.higher_order import runnable
+from .errors import CompileError, InternalCompileError, Unsupported
+from .places import Place, captured_function, name_of, reason_of, user_place
+from .runtime.cpp_build import BuildError, RefusedSource
+from .stages import count, show
+from .warn import warn_once
+
+# The reasons that the compiler states itself. Every other exception is a defect of it.
+EXPECTED = (Unsupported, BuildError, OSError)
+
+
+def fall_back(gm: fx.GraphModule, error: Exception, strict: bool) -> Callable[..., Any]:
+    """What runs `gm` with ATen operators, once a warning has said why. CompileError where that is not wanted."""
+    check_allowed(error, strict)
+    count("fallbacks")
+    reason, function = reason_of(error), captured_function(gm)
+    node = getattr(error, "graph_node", None)
+    show("fallbacks", lambda: f"{reason}\n{gm.print_readable(print_output=False)}")
+    whose = f"the graph of {function.function} ({function.file}:{function.line})" if function else "a graph"
+    kind = _kind(error, node, function)
+    warn_once(kind, f"inductor: {whose} runs with ATen operators, not compiled: {reason}", stacklevel=5)
+    return runnable(gm).forward
+
+
+def check_allowed(error: Exception, strict: bool) -> None:
+    """CompileError where a graph must not run with ATen operators for this reason."""
+    check_expected(error)
+    if strict:
+        raise CompileError(f"the graph could not be compiled: {reason_of(error)}") from error
+
+
+def check_expected(error: Exception) -> None:
+    """InternalCompileError for a defect of the compiler, where PYFRAME_STRICT=internal asks for it."""
+    expected = isinstance(error, EXPECTED) and not isinstance(error, RefusedSource)
+    if not expected and os.environ.get("PYFRAME_STRICT") == "internal":
+        raise InternalCompileError(f"the compiler failed: {reason_of(error)}") from error
+
+
+def _kind(error: Exception, node: fx.Node | None, function: Place | None) -> str:
+    """Warnings of the same kind are given once. What the machine lacks is one warning for the process."""
+    if isinstance(error, OSError | BuildError):
+        return type(error).__name__
+    place = user_place(node) if node is not None else function
+    if place is None:
+        return f"{type(error).__name__} {error}"
+    return f"{type(error).__name__} {node and name_of(node)} {place.file}:{place.line}"
