@@ -1,0 +1,50 @@
+"""A share of the operator suite (`tools/op_suite.py`): some operators through the whole stack, compared with eager."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+
+import op_suite  # noqa: E402
+from op_suite_compare import Outcome, difference  # noqa: E402
+from op_suite_report import failures, stale  # noqa: E402
+
+OPERATORS = "sgn,sin,clamp,nn.functional.pad.reflect,masked_fill,cumsum,div.floor_rounding,index_add,std_mean"
+
+
+def test_operators_as_in_eager(tmp_path: Path) -> None:
+    sys_argv = ["--ops", OPERATORS, "--dtypes", "float32,int64,bool", "--samples", "2", "--modes", "forward,backward"]
+    args = op_suite.arguments([*sys_argv, "--out", str(tmp_path), "--show", "0"])
+    units = op_suite.select_units(args, OPERATORS.split(","), set())
+    rows = op_suite.run_all(units, "ours", args, None)
+    bad = {f"{row.op} {row.mode}": failures(row) for row in rows if failures(row)}
+    assert not bad and not stale(rows)
+    assert sum(row.counts()["right"] for row in rows) > 60
+
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("other", "word"),
+    [
+        (X + 1, "not close"), (X.double(), "dtype"), (X.reshape(3, 2), "shape"), (X.t().contiguous().t(), "strides"),
+        (X.clone().requires_grad_(), "requires_grad"), ([X], "structure"), (torch._neg_view(-X), "neg bit"),
+    ],
+)  # fmt: skip
+def test_comparison_sees(other: object, word: str) -> None:
+    found = difference(Outcome(X, ()), Outcome(other, ()), lambda: None)
+    assert found is not None and word in found
+    assert difference(Outcome(X, ()), Outcome(X.clone(), ()), lambda: None) is None
+
+
+def test_comparison_sees_shared_memory_and_inputs() -> None:
+    copy = X.clone()
+    assert "shared memory" in str(difference(Outcome(X, X), Outcome(X.clone(), copy), lambda: None))
+    assert "input 0" in str(difference(Outcome(None, X), Outcome(None, X + 1), lambda: None))
+    assert "gradient 0" in str(difference(Outcome(None, (), [X]), Outcome(None, (), [X + 1]), lambda: None))

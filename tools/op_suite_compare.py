@@ -1,0 +1,142 @@
+"""How the operator suite compares what a compiled call gave with what eager gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+ERROR_FACTOR = 3  # largest error allowed beyond the dtype's tolerance, in units of eager's own, against float64
+
+
+@dataclass
+class Outcome:
+    """What a call left behind: `results` (any containers), the `inputs` afterwards, and `gradients` of the inputs."""
+
+    results: Any
+    inputs: Any
+    gradients: Any = None
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        yield "result", self.results
+        yield "input", self.inputs
+        yield "gradient", self.gradients
+
+
+def difference(
+    want: Outcome, got: Outcome, reference: Callable[[], Outcome | None], values: bool = True
+) -> str | None:
+    """In words, where `got` is not what eager's `want` is. `reference()`: the same call in float64; None if that is not
+    possible. Without `values`, everything but the elements is compared."""
+    exact = None
+    for (part, expected), (_, actual) in zip(want.parts(), got.parts(), strict=True):
+        left, left_spec = pytree.tree_flatten(expected)
+        right, right_spec = pytree.tree_flatten(actual)
+        if left_spec != right_spec:
+            return f"{part}: structure {right_spec} instead of {left_spec}"
+        for position, (x, y) in enumerate(zip(left, right, strict=True)):
+            where = f"{part} {position}"
+            if not isinstance(x, torch.Tensor):
+                if not _same_object(x, y) and values:
+                    return f"{where}: {y!r} instead of {x!r}"
+                continue
+            word = _metadata(x, y, part == "gradient")
+            if word is not None:
+                return f"{where}: {word}"
+            if not values:
+                continue
+            word = _elements(x, y)
+            if word is not None:
+                exact = exact or (reference(),)
+                if not _as_exact(part, position, x, y, exact[0]):
+                    return f"{where}: {word}"
+    return _aliases(want, got)
+
+
+def _same_object(x: Any, y: Any) -> bool:
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, float | complex):
+        return x == y or abs(x - y) <= 1e-6 * abs(x) or (x != x and y != y)
+    return isinstance(x, torch.Generator) or x is y or bool(x == y)
+
+
+def _metadata(x: torch.Tensor, y: Any, is_gradient: bool) -> str | None:
+    if not isinstance(y, torch.Tensor):
+        return f"{type(y).__name__} instead of a tensor"
+    facts: list[tuple[str, Callable[[torch.Tensor], Any]]] = [
+        ("class", type), ("dtype", lambda t: t.dtype), ("shape", lambda t: tuple(t.shape)),
+        ("device", lambda t: t.device), ("layout", lambda t: t.layout),
+        ("requires_grad", lambda t: t.requires_grad), ("conj bit", torch.is_conj), ("neg bit", torch.is_neg),
+    ]  # fmt: skip
+    if x.layout is torch.strided and not is_gradient:
+        facts.append(("strides", _strides))
+    for word, read in facts:
+        if read(x) != read(y):
+            return f"{word} {read(y)} instead of {read(x)}"
+    return None
+
+
+def _strides(x: torch.Tensor) -> tuple[int, ...]:
+    """Strides of the dimensions that have more than one element: those of others mean nothing."""
+    if x.numel() == 0:
+        return ()
+    return tuple(step for n, step in zip(x.shape, x.stride(), strict=True) if n > 1)
+
+
+def _dense(x: torch.Tensor) -> torch.Tensor:
+    x = x.detach()
+    if x.layout is not torch.strided:
+        x = x.to_dense()
+    if x.is_quantized:
+        x = x.dequantize()
+    return x.resolve_conj().resolve_neg()
+
+
+def _elements(x: torch.Tensor, y: torch.Tensor) -> str | None:
+    x, y = _dense(x), _dense(y)
+    try:
+        torch.testing.assert_close(y, x, equal_nan=True)
+    except AssertionError as error:
+        return " ".join(str(error).split())[:300]
+    return None
+
+
+def _as_exact(part: str, position: int, x: torch.Tensor, y: torch.Tensor, exact: Outcome | None) -> bool:
+    """Whether `y` is about as near to the exact value as eager's `x` is."""
+    if exact is None or not (x.is_floating_point() or x.is_complex()):
+        return False
+    leaves = pytree.tree_leaves(dict(exact.parts())[part])
+    if position >= len(leaves) or not isinstance(leaves[position], torch.Tensor):
+        return False
+    truth = _dense(leaves[position])
+    x, y = _dense(x).to(truth.dtype), _dense(y).to(truth.dtype)
+    if truth.shape != x.shape or not (truth.is_floating_point() or truth.is_complex()):
+        return False
+    if not torch.equal(torch.isfinite(x), torch.isfinite(y)):
+        return False
+    finite = torch.isfinite(x) & torch.isfinite(truth)
+    if not torch.equal(x[~finite].nan_to_num(0.5), y[~finite].nan_to_num(0.5)) or not finite.any():
+        return not finite.any() and torch.equal(x.nan_to_num(0.5), y.nan_to_num(0.5))
+    ours, eagers = (y - truth).abs()[finite], (x - truth).abs()[finite]
+    return bool(ours.max() <= ERROR_FACTOR * eagers.max())
+
+
+def _aliases(want: Outcome, got: Outcome) -> str | None:
+    """Whether results share memory with other inputs, or with other results, than in eager."""
+    expected, actual = _sharing(want), _sharing(got)
+    return None if expected == actual else f"shared memory: {actual} instead of {expected} (results, then inputs)"
+
+
+def _sharing(outcome: Outcome) -> list[int]:
+    """For each result, the first tensor among inputs and results whose memory it has."""
+    first: dict[int, int] = {}
+    found = []
+    leaves = pytree.tree_leaves(outcome.inputs) + pytree.tree_leaves(outcome.results)
+    for position, x in enumerate(leaves):
+        if isinstance(x, torch.Tensor) and x.layout is torch.strided and x.numel():
+            found.append(first.setdefault(x.untyped_storage()._cdata, position))
+    return found

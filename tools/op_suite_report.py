@@ -1,0 +1,183 @@
+"""The rows of the operator suite: stored, merged, and written as a table."""
+
+from __future__ import annotations
+
+import collections
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from op_suite_exceptions import KNOWN, LEFT_OUT, UNINITIALISED
+
+ROOT = Path(__file__).resolve().parents[1]
+FINE = ("right", "not run")
+VERDICTS = ("right", "wrong", "error", "other error", "no error", "not reused", "together", "crash", "hang", "not run")
+
+
+@dataclass
+class Row:
+    """An operator in one mode: `cases` by name, each [verdict, detail]. `remarks`: what did not run as one compiled
+    graph, with the reasons."""
+
+    op: str
+    mode: str
+    device: str
+    engine: str
+    samples: int
+    cases: dict[str, list[str]] = field(default_factory=dict)
+    remarks: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+
+    def data(self) -> dict[str, Any]:
+        """As it is stored."""
+        return {**self.__dict__, "remarks": sorted(self.remarks)}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Row:
+        """From what is stored."""
+        return Row(**{**data, "remarks": set(data["remarks"])})
+
+    def counts(self) -> collections.Counter[str]:
+        """Cases by verdicts."""
+        return collections.Counter(verdict for verdict, _ in self.cases.values())
+
+    def summary(self) -> str:
+        """The counts in words."""
+        return ", ".join(f"{n} {verdict}" for verdict, n in self.counts().most_common()) or "no cases"
+
+
+def known(row: Row, case: str) -> tuple[str, str] | None:
+    """The verdict that is expected of a case, with the reason, where that is not "right"."""
+    dtype = case.partition(":")[0]
+    for key in (f"{row.op} {row.mode} {case}", f"{row.op} {row.mode} {dtype}", f"{row.op} {row.mode}"):
+        if key in KNOWN:
+            return KNOWN[key]
+    return None
+
+
+def failures(row: Row) -> dict[str, list[str]]:
+    """The cases that are not right and not expected not to be."""
+    bad = {}
+    for case, (verdict, detail) in row.cases.items():
+        expected = known(row, case)
+        if verdict not in FINE and (expected is None or expected[0] != verdict):
+            bad[case] = [verdict, detail]
+    return bad
+
+
+def stale(rows: Sequence[Row]) -> list[str]:
+    """Keys of the table of known failures that no case of these rows fails by, though the operator was run."""
+    used, run = set(), set()
+    for row in rows:
+        run.add((row.op, row.mode))
+        for case, (verdict, _) in row.cases.items():
+            if verdict not in FINE:
+                dtype = case.partition(":")[0]
+                used |= {f"{row.op} {row.mode} {case}", f"{row.op} {row.mode} {dtype}", f"{row.op} {row.mode}"}
+    return [key for key in KNOWN if key not in used and tuple(key.split(" ")[:2]) in run]
+
+
+def merge(log: Path) -> list[Row]:
+    """The last row of each operator and mode in a file of them."""
+    if not log.exists():
+        return []
+    rows = [Row.of(json.loads(line)) for line in log.read_text().splitlines()]
+    return list({(row.op, row.mode, row.device): row for row in rows}.values())
+
+
+def _totals(rows: Sequence[Row]) -> list[str]:
+    lines = [f"{'':24}" + "".join(f"{word:>12}" for word in VERDICTS)]
+    groups: dict[str, collections.Counter[str]] = {}
+    for row in rows:
+        for case, (verdict, _) in row.cases.items():
+            for name in (f"mode {row.mode}", f"dtype {case.partition(':')[0]}", "all"):
+                groups.setdefault(name, collections.Counter())[verdict] += 1
+    for name in sorted(groups, key=lambda word: (word == "all", word.startswith("dtype"), word)):
+        lines.append(f"{name:24}" + "".join(f"{groups[name][word]:>12}" for word in VERDICTS))
+    return lines
+
+
+def _listing(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", f"{title}: {len(lines)}", *(f"  {line}" for line in lines)]
+
+
+def _remarks(rows: Sequence[Row]) -> list[str]:
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        for remark in row.remarks:
+            found.setdefault(remark, set()).add(row.op)
+    lines = []
+    for remark, ops in sorted(found.items(), key=lambda pair: -len(pair[1])):
+        lines += [f"{remark}: {len(ops)} operators", f"    {', '.join(sorted(ops))}"]
+    return lines
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def write_report(
+    path: Path, rows: Sequence[Row], device: str, compared: Mapping[str, Sequence[Row]] | None = None
+) -> int:
+    """Writes `path`.{json,txt}; 1 where a case is not as expected. `compared`: rows of each compiler on a sample."""
+    import torch
+
+    rows = [row for row in rows if row.device == device]
+    bad = [
+        f"{row.op} {row.mode} {case}: {verdict}: {detail}"
+        for row in rows for case, (verdict, detail) in failures(row).items()
+    ]  # fmt: skip
+    expected = [
+        f"{row.op} {row.mode} {case}: {verdict}: {known(row, case)[1]}"  # type: ignore[index]
+        for row in rows for case, (verdict, _) in row.cases.items()
+        if verdict not in FINE and case not in failures(row)
+    ]  # fmt: skip
+    old = stale(rows)
+    ops = {row.op for row in rows}
+    lines = [
+        f"Operator database of torch {torch.__version__}, device {device}, at commit {_commit()}",
+        f"{len(ops)} operators, {len(rows)} rows (operator x mode)",
+        f"samples of each operator and dtype: {sorted({row.samples or 'all' for row in rows}, key=str)}",
+        "", *_totals(rows),
+        *_listing("Not right", bad), *_listing("Known, with the reason", expected),
+        *_listing("Known failures that no longer fail", old),
+        *_listing("Operators that are not run", [f"{name}: {why}" for name, why in LEFT_OUT.items()]),
+        *_listing("Elements not compared, as they are uninitialised", sorted(UNINITIALISED & ops)),
+    ]
+    if compared:
+        lines += _comparison(compared)
+    lines += ["", "What does not run as one compiled graph", *_remarks(rows)]
+    path.with_suffix(".txt").write_text("\n".join(lines) + "\n")
+    data = {
+        "torch": torch.__version__, "device": device, "commit": _commit(), "failures": bad, "known": expected,
+        "rows": [_stored(row) for row in rows],
+        "compared": {name: [row.data() for row in found] for name, found in (compared or {}).items()},
+    }  # fmt: skip
+    path.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
+    print("\n".join(lines[:3] + _totals(rows)), flush=True)
+    print(f"{len(bad)} not right, {len(expected)} known, {len(old)} known that no longer fail", flush=True)
+    return 1 if bad or old else 0
+
+
+def _stored(row: Row) -> dict[str, Any]:
+    """With the cases that are not right alone, and how many of each verdict there are."""
+    cases = {name: found for name, found in row.cases.items() if found[0] != "right"}
+    return {**row.data(), "cases": cases, "counts": row.counts()}
+
+
+def _comparison(compared: Mapping[str, Sequence[Row]]) -> list[str]:
+    lines = ["", "Beside torch.compile, the same cases: float32, 2 samples, forward and backward, every k-th operator"]
+    lines.append(f"{'':24}" + "".join(f"{word:>12}" for word in VERDICTS) + f"{'seconds':>12}")
+    for name, rows in compared.items():
+        total: collections.Counter[str] = sum((row.counts() for row in rows), collections.Counter())
+        seconds = sum(row.seconds for row in rows)
+        lines.append(f"{name:24}" + "".join(f"{total[word]:>12}" for word in VERDICTS) + f"{seconds:>12.0f}")
+    for name, rows in compared.items():
+        bad = [f"{r.op} {r.mode} {c}: {v}: {d}" for r in rows for c, (v, d) in r.cases.items() if v not in FINE]
+        lines += _listing(f"Not right with {name}", bad)
+    return lines

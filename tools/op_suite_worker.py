@@ -1,0 +1,265 @@
+"""One process of the operator suite: takes units (an operator in one mode) from standard input, runs their cases
+through a compiler and through eager, and writes what it found to a file descriptor (its first argument) as JSON lines.
+
+Several cases are compiled as one function.  Where that function fails, its cases are tried in halves, down to one, so
+that a verdict is always about one case; "together" is the verdict where cases are right alone and wrong together.
+Before each attempt the names of its cases are written, so that the parent knows which ones a death of the process is
+about.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import torch  # noqa: E402
+from op_suite_cases import Case, cases_of, copy_call, function_of, operators, to_double  # noqa: E402
+from op_suite_compare import Outcome, difference  # noqa: E402
+from op_suite_engines import Ours, Peer  # noqa: E402
+from op_suite_exceptions import LEFT_OUT, RANDOM_ON_CUDA, UNINITIALISED  # noqa: E402
+from torch.utils import _pytree as pytree  # noqa: E402
+
+MOST_RAISING = 2  # cases for which eager raises that are tried, of each operator and mode
+
+
+def batch_function(op: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """A function of `count` calls of `op`, with no loop: (calls) -> list of results."""
+    names = ", ".join(f"(i{k}, a{k}, k{k})" for k in range(count))
+    lines = [f"    {names}, = calls"]
+    lines += [f"    r{k} = op(i{k}, *a{k}, **k{k})" for k in range(count)]
+    text = "\n".join(["def batch(calls):", *lines, f"    return [{', '.join(f'r{k}' for k in range(count))}]"])
+    scope: dict[str, Any] = {"op": op}
+    exec(compile(text, "<op_suite>", "exec"), scope)
+    return scope["batch"]
+
+
+def differentiable(results: Any) -> list[torch.Tensor]:
+    """The tensors among the leaves that require a gradient."""
+    return [x for x in pytree.tree_leaves(results) if isinstance(x, torch.Tensor) and x.requires_grad]
+
+
+def gradients(cases: Sequence[Case], results: Sequence[Any], calls: Sequence[Any]) -> list[list[Any]]:
+    """Of each case's inputs, from fixed numbers as the gradients of its results."""
+    outputs = [x for case, result in zip(cases, results, strict=True) for x in differentiable(case.process(result))]
+    leaves = [differentiable(call) for call in calls]
+    flat = [x for group in leaves for x in group]
+    if not outputs or not flat:
+        return [[] for _ in calls]
+    generator = torch.Generator().manual_seed(1)
+    given = []
+    for x in outputs:
+        numbers = torch.rand(x.shape, generator=generator, dtype=torch.float64) + 0.5
+        if x.layout is not torch.strided:
+            numbers = numbers.to_sparse(layout=x.layout)
+        given.append(numbers.to(x.dtype).to(x.device))
+    found = iter(torch.autograd.grad(outputs, flat, given, allow_unused=True))
+    return [[next(found) for _ in group] for group in leaves]
+
+
+def run(fn: Callable[..., Any], cases: Sequence[Case], calls: Sequence[Any], backward: bool) -> list[Outcome]:
+    """`fn` on copies of the calls."""
+    copies = [copy_call(call) for call in calls]
+    torch.manual_seed(0)
+    results = fn(copies)
+    # results that are inputs, and gradients, are those of this run
+    found: Sequence[Any] = gradients(cases, results, copies) if backward else [None for _ in cases]
+    return [Outcome(*each) for each in zip(results, copies, found, strict=True)]
+
+
+class Unit:
+    """An operator in one mode."""
+
+    def __init__(self, op: Any, mode: str, engine: Any, device: str, tell: Callable[..., None]) -> None:
+        self.op, self.mode, self.engine, self.device, self.tell = op, mode, engine, device, tell
+        self.function = function_of(op, mode)
+        self.backward = mode == "backward"
+        self.random = op.full_name in UNINITIALISED or (device != "cpu" and op.full_name in RANDOM_ON_CUDA)
+
+    def try_cases(self, cases: list[Case]) -> None:
+        """A verdict for each case."""
+        kept = self._those_eager_runs(cases)
+        if kept:
+            self._attempt(kept)
+
+    def _those_eager_runs(self, cases: list[Case]) -> list[Case]:
+        kept = []
+        raised: set[str] = set()
+        for case in cases:
+            error = self._eager_error(case)
+            if error is None:
+                kept.append(case)
+            elif len(raised) < MOST_RAISING and f"{type(error)} {error}" not in raised:
+                raised.add(f"{type(error)} {error}")
+                self._try_error(case, error)
+            else:
+                self.tell(case=case.name, verdict="not run", detail="eager raises")
+        return kept
+
+    def _eager_error(self, case: Case) -> Exception | None:
+        try:
+            run(batch_function(self.function, 1), [case], [case.call], self.backward)
+        except Exception as error:
+            return error
+        return None
+
+    def _try_error(self, case: Case, wanted: Exception) -> None:
+        """Eager raises `wanted`: so must the compiled function."""
+        self.tell(start=[case.name])
+        self.engine.forget()
+        try:
+            fast = self.engine.compile(batch_function(self.function, 1), self.mode == "dynamic")
+            run(fast, [case], [case.call], self.backward)
+        except Exception as error:
+            if type(error) is type(wanted):
+                self.tell(case=case.name, verdict="right", detail=f"raises {type(error).__name__}")
+            else:
+                detail = f"{_words(error)} instead of {_words(wanted)}"
+                self.tell(case=case.name, verdict="other error", detail=detail)
+        else:
+            self.tell(case=case.name, verdict="no error", detail=f"a result instead of {_words(wanted)}")
+
+    def _attempt(self, cases: list[Case]) -> bool:
+        """Whether all of them are right; tells each one's verdict."""
+        found = self._problems(cases)
+        if not any(found.values()):
+            for case in cases:
+                self.tell(case=case.name, verdict="right")
+            return True
+        if len(cases) == 1:
+            verdict, detail = found[cases[0].name]
+            self.tell(case=cases[0].name, verdict=verdict, detail=detail)
+            return False
+        suspects = [case for case in cases if found.get(case.name)]
+        others = [case for case in cases if not found.get(case.name)]
+        if len(suspects) == len(cases):
+            middle = len(cases) // 2
+            groups = [cases[:middle], cases[middle:]]
+        else:
+            groups = [[case] for case in suspects]
+            for case in others:
+                self.tell(case=case.name, verdict="right")
+        if all([self._attempt(group) for group in groups]):
+            name, (_, detail) = next((n, p) for n, p in found.items() if p)
+            self.tell(case=name, verdict="together", detail=f"{detail}; with {[case.name for case in cases]}")
+            return False
+        return False
+
+    def _problems(self, cases: list[Case]) -> dict[str, tuple[str, str] | None]:
+        """By names of cases, what is not right; the same for all of them where the compiled function raises."""
+        self.tell(start=[case.name for case in cases])
+        eager = batch_function(self.function, len(cases))
+        calls = [case.call for case in cases]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                want = run(eager, cases, calls, self.backward)
+        except Exception as error:
+            return {case.name: ("not run", f"eager raises {_words(error)} for several at once") for case in cases}
+        self.engine.forget()
+        fast = self.engine.compile(batch_function(self.function, len(cases)), self.mode == "dynamic")
+        found: dict[str, tuple[str, str] | None] = {}
+        try:
+            got = run(fast, cases, calls, self.backward)
+            self._compare(cases, calls, want, got, "", found)
+            before = self.engine.compilations()
+            got = run(fast, cases, calls, self.backward)
+            if self.engine.compilations() != before:
+                return {case.name: ("not reused", "the second call compiled again") for case in cases} | found
+            self._compare(cases, calls, want, got, "second call: ", found)
+            others = [case.partner or case.call for case in cases]
+            if any(case.partner for case in cases) and not any(found.values()):
+                want = run(eager, cases, others, self.backward)
+                got = run(fast, cases, others, self.backward)
+                self._compare(cases, others, want, got, "other sizes: ", found)
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            detail = f"{_words(error)} ({Path(where.filename).name}:{where.lineno})"
+            return {case.name: ("error", detail) for case in cases}
+        finally:
+            self.tell(remarks=self.engine.remarks())
+        return found
+
+    def _compare(
+        self, cases: Sequence[Case], calls: Sequence[Any], want: Sequence[Outcome], got: Sequence[Outcome], when: str,
+        found: dict[str, tuple[str, str] | None],
+    ) -> None:
+        for case, call, expected, actual in zip(cases, calls, want, got, strict=True):
+            reference = functools.partial(self._in_double, case, call)
+            word = difference(expected, actual, reference, values=not self.random)
+            if word is not None and not found.get(case.name):
+                found[case.name] = "wrong", when + word
+        owners: dict[int, int] = {}
+        for k, outcome in enumerate(got):
+            for x in pytree.tree_leaves(outcome.results):
+                if isinstance(x, torch.Tensor) and x.layout is torch.strided and x.numel():
+                    if owners.setdefault(x.untyped_storage()._cdata, k) != k:
+                        found[cases[k].name] = "wrong", when + "a result shares memory with another call's"
+
+    def _in_double(self, case: Case, call: Any) -> Outcome | None:
+        """The call in float64; None where the operator does not take it."""
+        try:
+            return run(batch_function(self.function, 1), [case], [to_double(call)], self.backward)[0]
+        except (RuntimeError, ValueError, TypeError):
+            return None
+
+
+def _words(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
+
+
+def run_unit(request: dict[str, Any], engine: Any, database: dict[str, Any], tell: Callable[..., None]) -> None:
+    """The cases of a unit, in batches; `request["plan"]` says which ones are left and how they go together."""
+    op = database[request["op"]]
+    device, mode = request["device"], request["mode"]
+    unit = Unit(op, mode, engine, device, tell)
+    if unit.function is None or f"{request['op']} {mode}" in LEFT_OUT or request["op"] in LEFT_OUT:
+        tell(plan=[])
+        return
+    wanted = [getattr(torch, name) for name in request["dtypes"]]
+    try:
+        cases = {case.name: case for case in cases_of(op, mode, device, wanted, request["samples"])}
+    except Exception as error:
+        tell(plan=[])
+        tell(case="samples", verdict="not run", detail=f"the database cannot make samples: {_words(error)}")
+        return
+    size = 1 if mode == "errors" else request["batch"]
+    names = list(cases)
+    plan = request.get("plan") or [names[k : k + size] for k in range(0, len(names), size)]
+    tell(plan=plan)
+    for group in plan:
+        unit.try_cases([cases[name] for name in group if name in cases])
+    engine.forget()
+    gc.collect()
+
+
+def main() -> None:
+    out = os.fdopen(int(sys.argv[1]), "w", buffering=1)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    engine = {"ours": Ours, "peer": Peer}[sys.argv[2]]()
+    database = operators()
+
+    def tell(**message: Any) -> None:
+        out.write(json.dumps(message) + "\n")
+        out.flush()
+
+    tell(ready=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        run_unit(request, engine, database, tell)
+        tell(done=True)
+
+
+if __name__ == "__main__":
+    main()
