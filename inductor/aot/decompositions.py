@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,4 +27,13 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         name = op._schema.name.removeprefix("aten::") if isinstance(op, torch._ops.OpOverload) else None
         if name is not None and name not in LOWERINGS and name not in _KEPT:
             table[op] = fn
+    table[torch.ops.aten._efficientzerotensor.default] = zeros
     return table
+
+
+def zeros(
+    size: Sequence[int], *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+    device: torch.device | None = None, pin_memory: bool | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """aten._efficientzerotensor with memory: autograd's zeros have none, which no kernel can read."""
+    return torch.zeros(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
