@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 
+from . import accuracy_training  # noqa: F401  registers its blocks
 from .accuracy_blocks import BLOCKS
 from .accuracy_compare import Job
 from .capture_models import CASES, Case
@@ -30,8 +31,11 @@ def make(name: str) -> Case:
 
 def ordered() -> list[str]:
     """All models: what is quick and diverse first, then the groups in turn."""
-    first = [f"block/{name}" for name in BLOCKS] + [name for name in DIVERSE if name in ALL]
-    return list(dict.fromkeys([*first, *_in_turn([[n for n in ALL if n.startswith(g + "/")] for g in GROUPS])]))
+    blocks = [f"block/{name}" for name in BLOCKS]
+    spread = [name for start in range(4) for name in blocks[start::4]]
+    first = [*blocks[:7], *_in_turn([spread[: len(spread) // 4], [name for name in DIVERSE if name in ALL]])]
+    groups = [spread, *([n for n in ALL if n.startswith(g + "/")] for g in GROUPS[1:])]
+    return list(dict.fromkeys([*first, *_in_turn(groups)]))
 
 
 def _in_turn(lists: Iterable[Sequence[str]]) -> list[str]:
@@ -62,5 +66,5 @@ def selected(
         if not (mode == "infer" and name.endswith("_train"))
     ]
     rank = {name: k for k, name in enumerate(names)}
-    half = len(names) // 4  # a quarter of the models in all settings before the next quarter
-    return sorted(jobs, key=lambda job: rank[job.model] // max(1, half))
+    quarter = max(1, len(names) // 4)  # of the models, in all settings before the next quarter
+    return sorted(jobs, key=lambda job: rank[job.model] // quarter)
