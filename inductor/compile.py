@@ -29,6 +29,7 @@ from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec, describe
 from .arguments import results_of
 from .codegen import Source, codegen
+from .compile_lock import compile_lock, without_lock
 from .errors import PASSED
 from .fallback import check_expected, fall_back
 from .graph_key import graph_key, training_key
@@ -123,6 +124,13 @@ def compile_fx(
     ValueError for an unknown option.
     """
     chosen = CompileOptions.of(options)
+    with compile_lock:
+        return _compile_any(gm, example_inputs, chosen, options)
+
+
+def _compile_any(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None
+) -> Callable[..., Any]:
     report = gm.meta["compile_report"] = CompileReport()
     try:
         if must_be_cut(gm):
@@ -222,7 +230,7 @@ def _show_code(artifact: Artifact) -> None:
 def _build(artifact: Artifact, report: CompileReport) -> list[Any]:
     """What `make_plan` takes as kernels."""
     with report.phase("build"):
-        addresses = _kernels(artifact)
+        addresses = without_lock(lambda: _kernels(artifact))
     report.kernels += len(artifact.spec.kernel_names)
     count("kernels", len(artifact.spec.kernel_names))
     report.externs += sum(isinstance(step, Extern) for step in artifact.spec.steps)
@@ -342,12 +350,14 @@ def _generate_training(
         halves = partition(joint)
         spec = describe(joint, halves)
     forward = _generate_half(halves.forward, report, sized)
-    with ThreadPoolExecutor(1) as pool:  # the forward is built while the backward is generated
+    pool = ThreadPoolExecutor(1)
+    try:  # the forward is built while the backward is generated
         building = pool.submit(_kernels, forward)
         backward = _generate_half(halves.backward, report, sized, release=True)
         with report.phase("build"):
-            _kernels(backward)
-            building.result()
+            without_lock(lambda: (_kernels(backward), building.result()))
+    finally:
+        without_lock(pool.shutdown)
     if sized is None:
         return TrainingArtifact(spec, forward, backward)
     return TrainingArtifact(sized.data(spec), forward, backward, sized.symbols.program())

@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from .aot.higher_order import RUNNERS
+from .compile_lock import make_once
 from .modes import AS_RECORDED, ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD, graph_module
 from .specialize import is_symbolic
 
@@ -94,8 +95,12 @@ class Piece(torch.nn.Module):
             key = key, *((args[i].is_conj(), args[i].is_neg()) for i in self.bits)
         call = self.calls.get(key)
         if call is None:
-            call = self.calls[key] = self.compile_graph(self.gm, self._examples(args))
+            call = make_once(id(self), lambda: self.calls.get(key), lambda: self._compile(key, args))
         return call(*args)
+
+    def _compile(self, key: Any, args: Sequence[Any]) -> Callable[..., Any]:
+        call = self.calls[key] = self.compile_graph(self.gm, self._examples(args))
+        return call
 
     def _examples(self, args: Sequence[Any]) -> list[Any]:
         """What to compile for: these inputs, or where sizes or numbers vary what the capture knows of them."""

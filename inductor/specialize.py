@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from .aot.higher_order import runnable
+from .compile_lock import make_once
 from .errors import PASSED
 from .numbers import Numbers
 from .places import reason_of
@@ -118,15 +119,21 @@ class Specialized:
                 tensors += [torch.full((), x, dtype=torch.float64, device=device) for x in floats]
         call = self.ready.get(key)
         if call is None:
-            call = self._of_sizes(args, tensors, fixed)
-            if call is None:
-                call = self._static(tensors, fixed)
-            if call is None:
-                return runnable(self.gm).forward(*args)
+            call = make_once(id(self), lambda: self.ready.get(key), lambda: self._make(key, args, tensors, fixed))
+        return runnable(self.gm).forward(*args) if call is None else call(*tensors)
+
+    def _make(
+        self, key: Any, args: Sequence[Any], tensors: list[torch.Tensor], fixed: list[Any]
+    ) -> Callable[..., Any] | None:
+        """What runs calls of these sizes and numbers, kept from now on; None where the graph is to run as it is."""
+        call = self._of_sizes(args, tensors, fixed)
+        if call is None:
+            call = self._static(tensors, fixed)
+        if call is not None:
             while len(self.ready) >= MOST_READY:
                 self.ready.pop(next(iter(self.ready)), None)
             self.ready[key] = call
-        return call(*tensors)
+        return call
 
     def _static(self, tensors: list[torch.Tensor], fixed: list[Any]) -> Callable[..., Any] | None:
         """Compiled for just these sizes and ints; None beyond MOST_SIZES of them."""

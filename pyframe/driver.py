@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from inductor.aot.fake import fake_mode
+from inductor.compile_lock import make_once
 
 from . import _C, config, stance
 from .backends import Backend
@@ -56,7 +57,6 @@ _BUILTINS = {name: _BUILTINS_NOW[name] for name in dir(builtins) if name not in 
 )}  # fmt: skip
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
 _FEW = 2  # operators on single numbers that cost no more than the call of a graph, guards included
-_COMPILING = threading.RLock()  # one thread captures at a time, the others wait: torch's tracing is not made for more
 
 
 @dataclass(slots=True)
@@ -107,6 +107,7 @@ class FrameCompiler:
         self.long = LongParts()
         self.skipped: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()  # vain captures
         self.announced: set[tuple[str, str, int] | None] = set()
+        self.backend_seconds = threading.local()  # `spent`: of this thread's current capture
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         if self.skips(func):
@@ -115,18 +116,17 @@ class FrameCompiler:
             return None
         if _transformed() or self._importing(func):
             return None
-        waits = not _COMPILING.acquire(blocking=False)
-        if waits:
-            _COMPILING.acquire()
-        try:
-            fitting = self._fitting(func, locals_, state) if waits else None
-            return fitting or self._answer(func, locals_, state)
-        finally:
-            _COMPILING.release()
+        return make_once(
+            (id(self), id(func.__code__)),
+            lambda: self._fitting(func, locals_, state),
+            lambda: self._answer(func, locals_, state),
+        )
 
     def _fitting(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
-        """An entry for this call that another thread made in the meantime."""
-        mine = (e for e in state.entries if e.owner is self.owner)
+        """An entry for this call that another thread made since the guards were evaluated."""
+        mine = [e for e in state.entries if e.owner is self.owner]
+        if len(mine) >= self.options.recompile_limit:  # each call of such a function comes here
+            return None
         return next((e for e in mine if e.guards.check(func, locals_)[0] < 0), None)
 
     def _answer(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
@@ -146,6 +146,7 @@ class FrameCompiler:
             entry = self._capture(func, locals_, len(entries))
             if entry.guards.check(func, locals_, False)[0] >= 0:  # a finalizer, say, has changed what was read
                 entry = self._capture(func, locals_, len(entries))
+            _C.install(code, entry)  # while other threads wait, which are to find it
             return entry
         except SkipFrame as skip:
             log("graph", f"{code.co_qualname} runs as it is: {skip}")
@@ -270,7 +271,7 @@ class FrameCompiler:
     def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> Any:
         start = time.perf_counter()
         state = _C.GlobalState.capture()
-        self.backend_seconds = 0.0
+        self.backend_seconds.spent = 0.0
         overrides = torch._C._get_torch_function_state()  # type: ignore[attr-defined]  # not in torch's stubs
         modes = modes_around()
         with torch._C.DisableTorchFunction() if modes else torch._C.DisableTorchFunctionSubclass():
@@ -281,7 +282,8 @@ class FrameCompiler:
                 trace.dismantle()
         if self.captures is not None:
             total = time.perf_counter() - start
-            seconds = {"capture": total - self.backend_seconds, "backend": self.backend_seconds}
+            backend = self.backend_seconds.spent
+            seconds = {"capture": total - backend, "backend": backend}
             self.captures.append(
                 Capture(func.__qualname__, list(result.guards), result.gms, result.breaks, seconds)
             )
@@ -358,7 +360,7 @@ class FrameCompiler:
                 f"backend {self.backend_name!r} raised {type(error).__name__} for a graph of {where}: {error}", error
             ) from error
         finally:
-            self.backend_seconds += time.perf_counter() - start
+            self.backend_seconds.spent += time.perf_counter() - start
         if not callable(compiled):
             raise BackendCompilerFailed(
                 f"backend {self.backend_name!r} returned {compiled!r} for a graph of {where}, which is not callable"

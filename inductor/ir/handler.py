@@ -1,10 +1,11 @@
-"""`ops`: the loop IR's operations as functions, carried out by whichever handler is current.
+"""`ops`: the loop IR's operations as functions, carried out by the handler that is current in the calling thread.
 
 An `inner_fn` calls `ops.add(x, y)`; under the tracing handler that records an op, under another it counts or prints.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -76,8 +77,8 @@ def _forward(name: str) -> Callable[..., Any]:
     return method
 
 
-class Ops:
-    """The current handler's methods. `using(handler)` replaces the handler for a block."""
+class Ops(threading.local):
+    """The methods of this thread's current handler. `using(handler)` replaces the handler for a block."""
 
     def __init__(self) -> None:
         self.current = Handler()

@@ -1,0 +1,255 @@
+"""First calls in many threads with the default backend: right, compiled once, nothing locked while a kernel builds; and
+forks while another thread compiles."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+import inductor.compile
+import pyframe
+from inductor.compile_lock import compile_lock, make_once, without_lock
+from inductor.ir.handler import Handler, ops
+from pyframe import _C
+from pyframe.metrics import counters
+
+THREADS = 32
+
+
+def run_threads(work, count=THREADS, seconds=240):
+    """Run `work(i)` in threads that start together; what one of them raised is raised here."""
+    start, errors = threading.Barrier(count), []
+
+    def body(i):
+        start.wait()
+        try:
+            work(i)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=body, args=(i,), daemon=True) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds)
+    assert not any(thread.is_alive() for thread in threads), "deadlock"
+    if errors:
+        raise errors[0]
+
+
+def numbered(i):
+    """Functions with two different graphs, each a function of its own."""
+    names = {"torch": torch}
+    exec(f"def numbered(x):\n    return (x * {i // 2 % 2} + 1).sin().softmax(-1).sum(0)", names)
+    return names["numbered"]
+
+
+def test_first_calls_of_different_functions_and_sizes():
+    functions = [numbered(i) for i in range(THREADS)]
+    compiled = [pyframe.compile(function) for function in functions]
+
+    def work(i):
+        for size in (4, 7):
+            x = torch.randn(3, size, requires_grad=bool(i % 2))
+            got, want = compiled[i](x), functions[i](x)
+            torch.testing.assert_close(got, want)
+            if i % 2:
+                pairs = zip(torch.autograd.grad(got.sum() * 2, x), torch.autograd.grad(want.sum() * 2, x))
+                for gradients in pairs:
+                    torch.testing.assert_close(*gradients)
+
+    run_threads(work)
+
+
+def test_one_function_is_compiled_once():
+    def program(x):
+        return x.sin() * 2 + x
+
+    fn = pyframe.compile(program)
+    x = torch.randn(5)
+
+    def work(i):
+        torch.testing.assert_close(fn(x), program(x))
+
+    run_threads(work)
+    assert counters["graphs"] == 1 and len(_C.entries(program)) == 1
+
+
+def test_sizes_that_vary_are_compiled_once():
+    fn = pyframe.compile(lambda x: (x + 1).sum(), dynamic=True)
+    fn(torch.randn(3))
+    misses = counters["cache_misses"] + counters["cache_hits"]
+
+    def work(i):
+        for n in range(4, 12):
+            torch.testing.assert_close(fn(torch.ones(n)), torch.tensor(2.0 * n))
+
+    run_threads(work)
+    assert counters["cache_misses"] + counters["cache_hits"] - misses <= 1
+
+
+def test_nothing_is_locked_while_a_kernel_builds(monkeypatch):
+    """Another thread captures, compiles and calls a function while the first one's kernels build."""
+    building, go_on = threading.Event(), threading.Event()
+    kernels = inductor.compile._kernels
+    first = threading.Thread(target=lambda: done.append(pyframe.compile(lambda x: x.cos() + 3)(torch.ones(3))))
+    done = []
+
+    def slow(artifact):
+        if threading.current_thread() is first:
+            building.set()
+            assert go_on.wait(60)
+        return kernels(artifact)
+
+    monkeypatch.setattr(inductor.compile, "_kernels", slow)
+    first.start()
+    assert building.wait(60)
+    second = []
+    thread = threading.Thread(target=lambda: second.append(pyframe.compile(lambda x: x.exp() - 1)(torch.ones(3))))
+    thread.start()
+    thread.join(60)
+    pyframe.reset()
+    go_on.set()
+    first.join(60)
+    torch.testing.assert_close(second[0], torch.ones(3).exp() - 1)
+    torch.testing.assert_close(done[0], torch.ones(3).cos() + 3)
+
+
+def test_the_lock_is_as_before_whatever_is_raised():
+    def fail():
+        raise KeyboardInterrupt
+
+    for nested in (fail, lambda: without_lock(fail), lambda: make_once("inner", lambda: None, fail)):
+        with pytest.raises(KeyboardInterrupt):
+            make_once("outer", lambda: None, lambda: without_lock(nested))
+        assert not compile_lock._is_owned()
+    assert make_once("outer", lambda: None, lambda: 1) == 1
+
+
+def test_two_threads_that_need_what_the_other_makes_do_not_wait_forever():
+    inside = threading.Barrier(2)
+
+    def work(i):
+        def outer():
+            without_lock(inside.wait)
+            return make_once(("a", "b")[1 - i], lambda: None, lambda: 1)
+
+        assert make_once(("a", "b")[i], lambda: None, outer) == 1
+
+    run_threads(work, 2, 30)
+
+
+def test_the_current_handler_belongs_to_a_thread():
+    class Named(Handler):
+        def __init__(self, name):
+            self.name = name
+
+        def default(self, op, args):
+            return self.name, op
+
+    both = threading.Barrier(2)
+
+    def work(i):
+        with ops.using(Named(i)):
+            both.wait()
+            assert ops.sin(None) == (i, "sin")
+            both.wait()
+        with pytest.raises(NotImplementedError):
+            ops.sin(None)
+
+    run_threads(work, 2, 30)
+
+
+# ---- forks
+
+FORKS = """
+import os, sys, threading, torch, pyframe
+import inductor.compile
+
+def function(i):
+    names = {"torch": torch}
+    exec(f"def made(x):\\n    return (x + {i}).sin() * 2", names)
+    return names["made"]
+
+def right(i):
+    x = torch.randn(5, requires_grad=True)
+    made = function(i)
+    got = pyframe.compile(made)(x)
+    torch.testing.assert_close(got, made(x))
+    got.sum().backward()
+
+stop = threading.Event()
+"""
+
+
+def run_program(text, seconds=200):
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", FORKS + text], capture_output=True, text=True, timeout=seconds, env=env)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_a_child_compiles_that_was_forked_while_another_thread_compiled():
+    """Once at a moment when the other thread is in its build, then at any moment of its captures."""
+    run_program("""
+building, go_on, parent = threading.Event(), threading.Event(), os.getpid()
+kernels = inductor.compile._kernels
+def slow(artifact):
+    if os.getpid() == parent and not go_on.is_set():
+        building.set()
+        go_on.wait(60)
+    return kernels(artifact)
+inductor.compile._kernels = slow
+def loop():
+    i = 0
+    while not stop.is_set():
+        right(i % 3)
+        i += 1
+thread = threading.Thread(target=loop)
+thread.start()
+building.wait(60)
+
+def child():
+    pid = os.fork()
+    if pid == 0:
+        import signal
+        signal.alarm(60)
+        right(100)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+child()
+go_on.set()
+for _ in range(2):
+    child()
+stop.set()
+thread.join()
+right(101)
+""")
+
+
+def test_children_of_multiprocessing_and_workers_of_a_data_loader():
+    run_program("""
+import multiprocessing
+class Data(torch.utils.data.Dataset):
+    def __init__(self):
+        self.fn = pyframe.compile(lambda x: x * 2 + 1)
+        self.fn(torch.ones(2))
+    def __len__(self):
+        return 4
+    def __getitem__(self, i):
+        return self.fn(torch.full((2,), float(i))), self.fn(torch.full((i + 3,), float(i))).sum()
+
+for batch, sums in torch.utils.data.DataLoader(Data(), num_workers=2):
+    i = (batch[0, 0].item() - 1) / 2
+    torch.testing.assert_close(sums, (i + 3) * torch.tensor([2 * i + 1]))
+process = multiprocessing.get_context("fork").Process(target=right, args=(7,))
+process.start()
+process.join()
+assert process.exitcode == 0
+""")
