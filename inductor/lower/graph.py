@@ -188,7 +188,11 @@ class GraphLowering:
         return tuple(values) if multi else values[0] if values else None
 
     def operand(self, arg: Any) -> Any:
-        """An argument of an extern kernel: tensors in memory with the strides that fake tensors promised."""
+        """An argument of an extern kernel: tensors in memory with the strides that fake tensors promised.
+
+        Kernels of ATen may rely on strides that are not dense, such as those of a mask that was padded so that its
+        rows are aligned and then sliced: there the tensor is kept as the view that it is in eager.
+        """
         if isinstance(arg, list | tuple):
             return type(arg)(map(self.operand, arg)) if type(arg) in (list, tuple) else list(map(self.operand, arg))
         if not isinstance(arg, fx.Node):
@@ -196,7 +200,9 @@ class GraphLowering:
         value = self.env[arg]
         if not is_value(value):
             return value
-        memory = self.in_memory(value, arg.meta["val"])
+        val = arg.meta["val"]
+        dense = dense_order(val.shape, tuple(val.stride())) is not None
+        memory = self.in_memory(value, val) if dense else viewed_memory(self, value)
         return memory.buffer if memory.layout == memory.buffer.layout else View(memory.buffer, memory.layout)
 
     def in_memory(self, value: TensorValue, val: torch.Tensor) -> Strided:
