@@ -24,6 +24,18 @@ DIVERSE = (
 QUICK_BLOCKS = 24
 
 
+# Jobs that eager cannot run, by what their keys contain, and why.  Where it fails for a job that is not here, that is
+# a failure of the suite.
+EAGER_CANNOT: dict[str, str] = {
+    "hard/buffers float32 train": "a buffer keeps the graph of the first step, so that there is no second backward",
+}
+
+
+def eager_cannot(job: Job) -> str | None:
+    """Why eager is known not to run a job."""
+    return next((reason for part, reason in EAGER_CANNOT.items() if part in job.key), None)
+
+
 def make(name: str) -> Case:
     """The function that makes a model and its keyword arguments."""
     return ALL[name]
