@@ -11,6 +11,7 @@ from torch import nn
 
 from . import _C, metrics
 from .backends import find_backend
+from .callables import caller_of, compile_class, original, python_function
 from .driver import FrameCompiler
 from .errors import UserError
 from .module import CompiledModule, compile_module, fresh_root, run_module
@@ -30,7 +31,9 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """Compile a function or an nn.Module; signature and meaning follow torch.compile.
+    """Compile an nn.Module, a function or anything else that can be called; signature and meaning follow torch.compile.
+
+    A class is given back, changed: calls of its instances are compiled.
 
     fullgraph: raise `errors.Unsupported` instead of breaking the graph.  backend: "inductor", "eager", "aot_eager", a
     registered name, or a callable `(gm, example_inputs) -> callable`.  options: see `options.Options`.  disable: return
@@ -44,7 +47,7 @@ def compile(
     chosen = find_backend(backend, checked.strict)
     if model is None:
         return lambda fn: compile(fn, **settings)
-    if not callable(model):
+    if not callable(model) and not isinstance(model, classmethod):
         raise UserError(f"compile() needs a function or an nn.Module, got {type(model).__name__}: {model!r}")
     if disable:
         return model
@@ -54,6 +57,7 @@ def compile(
 
 def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any]) -> Any:
     _C.bind_torch()
+    model = original(model)
     if isinstance(model, CompiledModule):
         model = model._pyframe_original
     if isinstance(model, nn.Module):
@@ -61,17 +65,19 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
         compiler.always.add(root.__code__)
         run = _C.CompiledFunction(root, compiler)
         return compile_module(model, run, functools.partial(compile, **settings), settings)
-    if isinstance(model, _C.CompiledFunction | _C.DisabledFunction):
-        model = model.__wrapped__
-    function = getattr(model, "__func__", model)
-    if not hasattr(function, "__code__"):
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return model(*args, **kwargs)
-
-        functools.update_wrapper(call, model, updated=())
-        model = function = call
-    compiler.always.add(function.__code__)
-    return _C.CompiledFunction(model, compiler)
+    if isinstance(model, staticmethod | classmethod):
+        return type(model)(_compile_with(model.__func__, compiler, settings))
+    if isinstance(model, type):
+        return compile_class(model, functools.partial(_compile_with, compiler=compiler, settings=settings))
+    function = python_function(model)
+    if function is not None:
+        compiler.always.add(function.__code__)
+        return _C.CompiledFunction(model, compiler)
+    caller = caller_of(model)
+    compiler.always.add(caller.__code__)
+    compiled = _C.CompiledFunction(caller, compiler)
+    compiled.__wrapped__ = model
+    return compiled
 
 
 def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:

@@ -1,0 +1,67 @@
+"""What `compile` makes of callables that are no Python functions and no modules.
+
+Objects in C, partials and objects with a `__call__` are called by a small Python function, which is captured.  Classes,
+`staticmethod` and `classmethod` objects stay what they are, so that `compile` can stand above them as a decorator.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from . import _C
+
+
+def original(model: Any) -> Any:
+    """`model` without what an earlier `compile` or `disable`, ours or torch's, has put around it."""
+    eval_frame = sys.modules.get("torch._dynamo.eval_frame")  # where torch's own compiler makes its wrappers
+    while True:
+        if isinstance(model, _C.CompiledFunction | _C.DisabledFunction):
+            model = model.__wrapped__
+        elif eval_frame is None:
+            return model
+        elif isinstance(model, eval_frame.OptimizedModule):
+            model = model._orig_mod
+        elif isinstance(model, types.FunctionType) and model.__globals__ is vars(eval_frame):
+            wrapped = getattr(model, "_torchdynamo_orig_callable", None)
+            if wrapped is None:
+                return model
+            model = wrapped
+        else:
+            return model
+
+
+def python_function(model: Any) -> types.FunctionType | None:
+    """The Python function that a call of `model`, a function or bound method, runs; None if `model` is neither."""
+    function = model.__func__ if isinstance(model, types.MethodType) else model
+    return function if isinstance(function, types.FunctionType) else None
+
+
+def caller_of(target: Callable[..., Any]) -> types.FunctionType:
+    """A Python function that calls `target`, with its name and signature, and code that no other function has."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    name = getattr(target, "__name__", type(target).__name__)
+    if isinstance(name, str):
+        call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
+    return functools.update_wrapper(call, target, updated=())
+
+
+def compile_class(cls: type, compile_function: Callable[[Any], Any]) -> type:
+    """`cls` itself, changed: calls of its instances are compiled, as torch.compile does it, or, where instances cannot
+    be called, its own `__init__`.  A class with neither in Python is left as it is."""
+    call = _in_class(cls, "__call__")
+    if python_function(original(call)) is not None:
+        cls.__call__ = compile_function(caller_of(original(call)))  # type: ignore[operator]
+    elif call is None and python_function(initializer := original(cls.__dict__.get("__init__"))) is not None:
+        cls.__init__ = compile_function(initializer)  # type: ignore[misc]
+    return cls
+
+
+def _in_class(cls: type, name: str) -> Any:
+    return next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
