@@ -14,11 +14,12 @@ from .backends import find_backend
 from .callables import caller_of, compile_class, original, python_function
 from .driver import FrameCompiler
 from .errors import UserError
-from .module import CompiledModule, compile_module, fresh_root, run_module
+from .module import CompiledModule, compile_again, compile_module, fresh_root, run_module
 from .options import make_options
 from .report.explain import Explanation
 from .stance import set_stance
 from .vars import marks, torchfn
+from .vars.function import BUILTINS
 
 
 def compile(
@@ -70,13 +71,15 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
     if isinstance(model, type):
         return compile_class(model, functools.partial(_compile_with, compiler=compiler, settings=settings))
     function = python_function(model)
-    if function is not None:
-        compiler.always.add(function.__code__)
-        return _C.CompiledFunction(model, compiler)
-    caller = caller_of(model)
-    compiler.always.add(caller.__code__)
+    if function is not None and function not in BUILTINS and not torchfn.is_torch_function(function):
+        caller = model
+    else:
+        function = caller = caller_of(model)
+    compiler.always.add(function.__code__)
     compiled = _C.CompiledFunction(caller, compiler)
     compiled.__wrapped__ = model
+    if not isinstance(model, types.FunctionType):  # a function is pickled by its name
+        vars(compiled)["_pyframe_reduced"] = compile_again, (model, settings)
     return compiled
 
 

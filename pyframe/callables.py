@@ -46,9 +46,11 @@ def caller_of(target: Callable[..., Any]) -> types.FunctionType:
     def call(*args: Any, **kwargs: Any) -> Any:
         return target(*args, **kwargs)
 
-    name = getattr(target, "__name__", type(target).__name__)
-    if isinstance(name, str):
-        call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
+    call.__name__ = call.__qualname__ = type(target).__name__  # of those without a name, such as partials
+    call.__module__ = type(target).__module__
+    name = getattr(target, "__name__", None)
+    name = name if isinstance(name, str) else call.__name__
+    call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
     return functools.update_wrapper(call, target, updated=())
 
 
@@ -57,7 +59,7 @@ def compile_class(cls: type, compile_function: Callable[[Any], Any]) -> type:
     be called, its own `__init__`.  A class with neither in Python is left as it is."""
     call = _in_class(cls, "__call__")
     if python_function(original(call)) is not None:
-        cls.__call__ = compile_function(caller_of(original(call)))  # type: ignore[operator]
+        cls.__call__ = compile_function(caller_of(original(call)))  # type: ignore[method-assign]
     elif call is None and python_function(initializer := original(cls.__dict__.get("__init__"))) is not None:
         cls.__init__ = compile_function(initializer)  # type: ignore[misc]
     return cls

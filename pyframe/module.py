@@ -35,7 +35,7 @@ class CompiledModule:
         return self._pyframe_run(self._pyframe_original, *args, **kwargs)
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self._pyframe_original, self._pyframe_settings)
+        return compile_again, (self._pyframe_original, self._pyframe_settings)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self._pyframe_recompile(copy.deepcopy(self._pyframe_original, memo))
@@ -63,7 +63,8 @@ def compile_module(
     return result
 
 
-def _rebuild(module: nn.Module, settings: dict[str, Any]) -> nn.Module:
-    from .api import compile  # the unpickler's entry: api is above this file
+def compile_again(model: Any, settings: dict[str, Any]) -> Any:
+    """What an unpickler calls."""
+    from .api import compile  # api is above this file
 
-    return compile(module, **settings)
+    return compile(model, **settings)

@@ -74,10 +74,14 @@ wrapper_repr(PyObject *self)
     return PyUnicode_FromFormat("<%s of %R>", Py_TYPE(self)->tp_name, ((wrapper_base *)self)->wrapped);
 }
 
-/* Pickled by reference to its name, as a function is. */
+/* Pickled by reference to its name, as a function is, unless `compile` has said how it is made again. */
 PyObject *
 wrapper_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    PyObject *made_by = PyDict_GetItemString(((wrapper_base *)self)->dict, "_pyframe_reduced");
+    if (made_by != NULL) {
+        return Py_NewRef(made_by);
+    }
     return PyObject_GetAttrString(self, "__qualname__");
 }
 

@@ -247,7 +247,8 @@ class Trace:
                 var = OpaqueVar(value, source)
             var = var or wrapping.wrap(self, value, source)
             self.wrapping.discard(id(value))
-            if has_identity(value):
+            # `var` of a compiled function is that of the function it wraps: it has another source.
+            if has_identity(value) and not isinstance(value, _C.CompiledFunction):
                 self.memo[id(value)] = var
                 self.keep_alive.append(value)
             return var

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.source import AttrSource, ConstSource, DictItemSource, Source
@@ -17,6 +17,7 @@ from .fields import FieldsVar, dict_source, has_dict
 from .function import BoundMethodVar, BuiltinVar, FunctionVar
 from .iterator import IteratorVar
 from .lookup import (
+    FUNCTIONS,
     MISSING,
     class_function,
     class_source,
@@ -90,7 +91,7 @@ class InstanceVar(Var):
         return str(self.source) if self.source else f"a {self.cls.__qualname__}"
 
     # ---- attributes ----
-    def _function(self, tx: Tracer, fn: types.FunctionType, name: str) -> Var:
+    def _function(self, tx: Tracer, fn: Callable[..., Any], name: str) -> Var:
         return tx.wrap(fn, class_source(self.cls, name))
 
     def _instance_attr(self, tx: Tracer, name: str) -> Var | None:
@@ -162,7 +163,7 @@ class InstanceVar(Var):
             return self._slot(tx, name, raw)
         if isinstance(raw, types.GetSetDescriptorType):
             return self._computed(tx, name, raw)
-        if isinstance(raw, types.FunctionType):
+        if isinstance(raw, FUNCTIONS):
             return BoundMethodVar(self._function(tx, raw, name), self)
         if isinstance(raw, classmethod):
             return BoundMethodVar(class_function(tx, self.cls, name, raw), make(self.cls))
@@ -319,7 +320,7 @@ class InstanceVar(Var):
         """The method that a slot runs, bound: None where the class has none written in Python."""
         raw = guarded_lookup(tx, self.cls, name)
         get = lookup(type(raw), "__get__")
-        known = isinstance(raw, types.FunctionType | staticmethod | classmethod | property | functools.partialmethod)
+        known = isinstance(raw, (*FUNCTIONS, staticmethod, classmethod, property, functools.partialmethod))
         if raw is MISSING or not (known or get is MISSING or isinstance(get, types.FunctionType)):
             return None
         return self._bound(tx, name, raw)

@@ -17,6 +17,7 @@ from .const import FOLDED, ConstVar, constants, fold, make
 from .construct import construct
 from .function import BUILTINS, BoundMethodVar, BuiltinVar
 from .lookup import (
+    FUNCTIONS,
     MISSING,
     class_function,
     class_source,
@@ -53,11 +54,11 @@ class ClassVar(HeldVar):
         of_meta = lookup(type(cls), name)
         if type(of_meta) is property and not isinstance(cls, enum.EnumMeta):
             return tx.call(constant_function(tx, of_meta.fget), [self], {})
-        if found is MISSING and isinstance(of_meta, types.FunctionType):
+        if found is MISSING and isinstance(of_meta, FUNCTIONS):
             return BoundMethodVar(class_function(tx, type(cls), name, of_meta), self)
         if isinstance(found, classmethod):
             return BoundMethodVar(class_function(tx, cls, name, found), self)
-        if isinstance(found, staticmethod | types.FunctionType):
+        if isinstance(found, (staticmethod, *FUNCTIONS)):
             return class_function(tx, cls, name, found)
         if found is MISSING and isinstance(of_meta, types.WrapperDescriptorType | types.MethodDescriptorType):
             return BoundMethodVar(BuiltinVar(of_meta), self)
@@ -217,7 +218,7 @@ class SuperVar(Var):
             if name not in base.__dict__ and (base not in tx.class_writes or name not in tx.class_writes[base].attrs):
                 continue
             found = guarded_lookup(tx, base, name)
-            if isinstance(found, types.FunctionType):
+            if isinstance(found, FUNCTIONS):
                 fn = class_function(tx, base, name, found)
                 return fn if of_class else BoundMethodVar(fn, self.obj)
             if isinstance(found, classmethod):

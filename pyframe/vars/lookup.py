@@ -7,12 +7,15 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from .. import _C
 from ..core.source import AttrSource, ConstSource, Source
 from ..core.tracer import Tracer
 from .base import Var
 from .function import FunctionVar
 
 MISSING = object()
+# What binds to an instance as a function does: Python's own, and those that were compiled or disabled.
+FUNCTIONS = (types.FunctionType, _C.CompiledFunction, _C.DisabledFunction)
 _mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # whatever a metaclass says
 # What C keeps for a class: no program replaces these.
 _FIXED = (
@@ -68,7 +71,7 @@ def guarded_lookup(tx: Tracer, cls: type, name: str) -> Any:
             tx.guard(ConstSource.of(cls, cls.__name__), "NO_ATTR", name)
     elif type(raw) is property:
         tx.guard(source, "ID", raw)
-    elif isinstance(raw, (types.FunctionType, staticmethod, classmethod, *_FIXED)):
+    elif isinstance(raw, (*FUNCTIONS, staticmethod, classmethod, *_FIXED)):
         pass
     elif hasattr(type(raw), "__get__") and not isinstance(raw, type):
         tx.guard(ConstSource.of(cls, cls.__name__), "PREDICATE", (_Finds(name, raw), (), f"its {name!r} is the same"))
