@@ -49,6 +49,7 @@ from .segments import cut, must_be_cut
 from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples
 from .stages import count, show
 from .template import Template, spec_at, training_spec_at
+from .verify.policy import OFF, Policy
 
 if TYPE_CHECKING:
     from .aot.symbols import Sized
@@ -131,17 +132,19 @@ def compile_fx(
 def _compile_any(
     gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None
 ) -> Callable[..., Any]:
+    policy = Policy.of(chosen.verify)
     report = gm.meta["compile_report"] = CompileReport()
     try:
         if must_be_cut(gm):
             return cut(gm, functools.partial(_compile_piece, report=report, options=options))
         if is_symbolic(example_inputs):
-            return _specialized(gm, example_inputs, chosen, options)
+            specialized = _specialized(gm, example_inputs, chosen, options)
+            return specialized if policy is None else _checked_sizes(gm, specialized, policy)
         gm = without_known_masks(gm)
         refuse_special([*example_inputs, *(value for _, value in attributes_of(gm))])
-        if _records_gradients(gm, example_inputs):
-            return _compile_training(gm, example_inputs, chosen, report)
-        return _compile(gm, example_inputs, chosen, report)
+        kind = _compile_training if _records_gradients(gm, example_inputs) else _compile
+        compiled = kind(gm, example_inputs, chosen, report)
+        return compiled if policy is None else _checked(gm, compiled, policy, report)
     except PASSED:
         raise
     except Exception as error:
@@ -153,8 +156,62 @@ def _specialized(
     gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None
 ) -> Specialized:
     """Compiles at the first call of each size."""
+    options = {**(options or {}), "verify": OFF}  # the whole is checked
     again, many = functools.partial(compile_fx, options=options), functools.partial(_compile_sizes, options=chosen)
     return Specialized(gm, again, symbolic_examples(gm, example_inputs), many, check_expected)
+
+
+def _checked(gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, report: CompileReport) -> Any:
+    """`compiled`, compared with `gm` at some of its calls."""
+    from .verify.check import Checked  # loaded where it is asked for
+
+    return Checked(gm, compiled, policy, _Parts(), report).call
+
+
+def _checked_sizes(gm: fx.GraphModule, specialized: Specialized, policy: Policy) -> Any:
+    """The same for a graph of many sizes, of which each new one is a first call."""
+    from .verify.check import Checked
+
+    checked = Checked(gm, specialized, policy, _Parts(), gm.meta["compile_report"])
+    if policy.rate is None:
+        specialized.first_call, checked.call.countdown = checked.compare, 0
+    return checked.call
+
+
+class _Parts:
+    """The parts of the compiler that tell where a compiled graph differs from ATen."""
+
+    @staticmethod
+    def aten_graphs(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[tuple[fx.GraphModule, list[Any]]]:
+        """As `verify.locate.Pipeline` says."""
+        from .verify.compare import copies, weights
+
+        attributes = [value for _, value in attributes_of(gm)]
+        if not _records_gradients(gm, inputs):
+            aten = to_aten(gm, inputs, decompositions())
+            seeded(aten.graph)
+            return [(run_passes(aten.graph, aten.shared), [*inputs, *attributes])]
+        joint = to_joint(gm, inputs, training_decompositions())
+        seeded(joint.graph)
+        run_joint_passes(joint.graph)
+        halves = partition(joint)
+        primals = [x.detach() for x in (*inputs, *joint.attributes)]
+        run = fx.Interpreter(halves.forward, garbage_collect_values=False)
+        with torch.no_grad():
+            run.run(*copies(primals))
+        named = {node.name: value for node, value in run.env.items()}
+        wanted = halves.backward.graph.find_nodes(op="placeholder")
+        given = [named[x.name] if x.name in named else weights(x.meta["val"]) for x in wanted]
+        return [(halves.forward, primals), (halves.backward, given)]
+
+    @staticmethod
+    def compile_aten(graph: fx.GraphModule) -> tuple[Callable[..., Any], list[str | None]]:
+        """As `verify.locate.Pipeline` says."""
+        from .verify.locate import writers
+
+        report = CompileReport()
+        artifact = _generate_half(graph, report, None)
+        return _half_plan(artifact.spec, _build(artifact, report)), writers(artifact.spec)
 
 
 def _compile_piece(

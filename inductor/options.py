@@ -6,15 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .verify.policy import Policy
+
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """strict: an error where a graph cannot be compiled, in place of one warning and ATen (does not affect code).
-    cache: whether compiled graphs are kept on disk (does not affect code).
+    """Neither of them affects code.
+
+    strict: an error where a graph cannot be compiled, in place of one warning and ATen.
+    cache: whether compiled graphs are kept on disk.
+    verify: "first", or a rate above 0 and up to 1: compiled graphs are compared with ATen at their first call, or at
+        such a share of their calls and of the time; None: as the environment variable PYFRAME_VERIFY says.
     """
 
     strict: bool = False
     cache: bool = True
+    verify: str | float | None = None
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> CompileOptions:
@@ -23,6 +30,8 @@ class CompileOptions:
         for name, value in (given or {}).items():
             if name not in accepted:
                 raise ValueError(f"unknown option {name!r}; accepted: {', '.join(sorted(accepted))}")
-            if not isinstance(value, bool):
+            if name == "verify":
+                Policy.of(value)
+            elif not isinstance(value, bool):
                 raise ValueError(f"option {name!r} must be {accepted[name]}, not {value!r}")
         return CompileOptions(**dict(given or {}))

@@ -45,7 +45,7 @@ def compile(
         "disable": disable,
     }  # fmt: skip
     checked = make_options(fullgraph, dynamic, mode, options)
-    chosen = find_backend(backend, checked.strict)
+    chosen = find_backend(backend, checked.strict, checked.verify)
     if model is None:
         return lambda fn: compile(fn, **settings)
     if not callable(model) and not isinstance(model, classmethod):
@@ -91,7 +91,7 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
         checked = make_options(
             settings.get("fullgraph", False), settings.get("dynamic"), settings.get("mode"), settings.get("options")
         )
-        compiler = FrameCompiler(find_backend(backend, checked.strict), checked, str(backend))
+        compiler = FrameCompiler(find_backend(backend, checked.strict, checked.verify), checked, str(backend))
         compiler.captures = []
         result = _compile_with(fn, compiler, {"backend": backend})(*args, **kwargs)
         return Explanation(compiler.captures, result)

@@ -40,12 +40,13 @@ def list_backends() -> list[str]:
     return sorted(_REGISTRY)
 
 
-def find_backend(backend: Any, strict: bool = False) -> Backend:
-    """The callable of a name, or the callable itself; `strict` is for "inductor" only."""
-    if strict and backend != "inductor":
-        raise UserError(f"the option 'strict' is of the backend 'inductor', not of {backend!r}")
-    if strict:
-        return functools.partial(inductor_backend, strict=True)
+def find_backend(backend: Any, strict: bool = False, verify: str | float | None = None) -> Backend:
+    """The callable of a name, or the callable itself; `strict` and `verify` are for "inductor" only."""
+    for name, given in (("strict", strict), ("verify", verify)):
+        if given and backend != "inductor":
+            raise UserError(f"the option {name!r} is of the backend 'inductor', not of {backend!r}")
+    if strict or verify:
+        return functools.partial(inductor_backend, strict=strict, verify=verify)
     if isinstance(backend, str):
         if backend not in _REGISTRY:
             raise UserError(f"unknown backend {backend!r}; accepted: {', '.join(list_backends())}, or a callable")
@@ -78,11 +79,12 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 
 @register_backend("inductor")
 def inductor_backend(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], strict: bool = False
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], strict: bool = False, verify: str | float | None = None
 ) -> Callable[..., Any]:
-    """The default: our own compiler.  strict: an error where it cannot compile, in place of a warning and ATen."""
+    """The default: our own compiler.  strict: an error where it cannot compile, in place of a warning and ATen.
+    verify: when compiled graphs are compared with ATen."""
     import inductor  # the compiler is loaded by its first use only
     from inductor import stages
 
     stages.set_sink(log, counters)
-    return inductor.compile_fx(gm, example_inputs, options={"strict": strict})
+    return inductor.compile_fx(gm, example_inputs, options={"strict": strict, "verify": verify})

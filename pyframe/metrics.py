@@ -22,6 +22,8 @@ class Counters(dict[str, Any]):
             graphs_per_size=0,
             runs_again=0,
             fallbacks=0,
+            verified=0,
+            verify_failures=0,
         )
 
 

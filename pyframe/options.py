@@ -22,6 +22,9 @@ class Options:
         vary; True: all sizes of inputs but 0 and 1, and ints among the arguments; False: none.
     limit: captures per code object before calls run eagerly; None: as config.recompile_limit says.
     strict: with the backend "inductor": an error where a graph cannot be compiled, in place of a warning and ATen.
+    verify: with the backend "inductor": compiled graphs are compared with ATen, "first" at their first call, or a rate
+        above 0 and up to 1: at such a share of their calls, for no larger a share of the time. None: the environment
+        variable PYFRAME_VERIFY says.
     steps: instructions of one trace while its graph does not grow; None: as config.instruction_limit says.
     """
 
@@ -30,6 +33,7 @@ class Options:
     limit: int | None = None
     strict: bool = False
     steps: int | None = None
+    verify: str | float | None = None
 
     @property
     def recompile_limit(self) -> int:
@@ -52,7 +56,9 @@ class Options:
         return config.ignore_logging_functions
 
 
-_USER_OPTIONS: dict[str, tuple[type, str]] = {"recompile_limit": (int, "limit"), "strict": (bool, "strict")}
+_USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
+    "recompile_limit": ((int,), "limit"), "strict": ((bool,), "strict"), "verify": ((str, float, int), "verify"),
+}  # fmt: skip
 
 
 def make_options(
@@ -70,8 +76,15 @@ def make_options(
         if name not in _USER_OPTIONS:
             raise UserError(f"unknown option {name!r}; accepted: {', '.join(sorted(_USER_OPTIONS))}")
         wanted, field = _USER_OPTIONS[name]
-        if type(value) is not wanted:
-            raise UserError(f"option {name!r} must be {wanted.__name__}, not {value!r}")
+        if type(value) not in wanted:
+            raise UserError(f"option {name!r} must be {' or '.join(t.__name__ for t in wanted)}, not {value!r}")
+        if name == "verify":
+            _check_verify(value)
         changes: dict[str, Any] = {field: value}
         result = dataclasses.replace(result, **changes)
     return result
+
+
+def _check_verify(value: str | float) -> None:
+    if not (value in ("first", "off") or (not isinstance(value, str) and 0 < value <= 1)):
+        raise UserError(f"option 'verify' must be 'first', 'off' or a rate above 0 and up to 1, not {value!r}")

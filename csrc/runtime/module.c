@@ -1,5 +1,6 @@
 /* inductor._C: the Plan type. */
 #include "plan.h"
+#include "sampler.h"
 
 #include <structmember.h>
 
@@ -163,7 +164,7 @@ PyMODINIT_FUNC
 PyInit__C(void)
 {
     PyObject *m = PyModule_Create(&module);
-    if (m == NULL || PyModule_AddType(m, &plan_type) < 0) {
+    if (m == NULL || PyModule_AddType(m, &plan_type) < 0 || PyModule_AddType(m, &sampler_type) < 0) {
         Py_XDECREF(m);
         return NULL;
     }

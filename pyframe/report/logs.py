@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import UserError
 
-STAGES = ("graph", "guards", "breaks", "recompiles", "sizes", "ir", "schedule", "code", "cache", "fallbacks")
+STAGES = ("graph", "guards", "breaks", "recompiles", "sizes", "ir", "schedule", "code", "cache", "fallbacks", "verify")
 _enabled: set[str] = set()
 _numbers = itertools.count()
 

@@ -1,0 +1,1 @@
+"""Compiled graphs checked against ATen while the program runs: the option `verify`."""

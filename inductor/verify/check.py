@@ -1,0 +1,137 @@
+"""A compiled graph that is compared with ATen at its first call, or at some calls."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..aot.higher_order import runnable
+from ..compile_lock import compile_lock
+from ..fallback import check_expected
+from ..places import captured_function, name_of, user_place
+from ..stages import count, show
+from .compare import NotComparable, Outcome, copies, device_of, difference, run
+from .locate import Fault, Pipeline, locate
+from .policy import Policy, budget, sampler
+from .repro import write_repro
+
+
+class Checked:
+    """Compares `compiled` with `gm`, of which it is the compilation, at the calls that `policy` names.
+
+    `call` is what the program calls. Where the two differ it runs `gm` with ATen from then on, one warning says what
+    differs, and a script that shows it is written. `pipeline` compiles parts of the graph to find the fault.
+    """
+
+    def __init__(
+        self, gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, pipeline: Pipeline, report: Any
+    ) -> None:
+        self.gm, self.compiled, self.policy, self.pipeline, self.report = gm, compiled, policy, pipeline, report
+        self.expected = 0.0  # seconds of a check
+        first = 1 if policy.rate is None else budget.next_call(policy.rate)
+        self.call = sampler(compiled, self.check, first)
+
+    def check(self, *args: Any) -> Any:
+        """A call that is compared, if there is time for it."""
+        rate = self.policy.rate
+        if rate is not None:
+            self.call.countdown = budget.next_call(rate)
+            if not budget.allows(rate, self.expected):
+                return self.compiled(*args)
+        return self.compare(*args)
+
+    def compare(self, *args: Any) -> Any:
+        """A call, compared: the result of the compiled graph, or of ATen where the two differ."""
+        start = time.perf_counter()
+        try:
+            why = self._difference(args)
+        except NotComparable as error:
+            show("verify", f"{self._whose()} is not compared: {error}")
+            why = None
+        self.expected = time.perf_counter() - start
+        budget.spent += self.expected
+        if why is None:
+            return self.compiled(*args)
+        self._give_up(args, why)
+        return self.call.target(*args)
+
+    def _difference(self, args: Sequence[Any]) -> str | None:
+        count("verified")
+        eager = runnable(self.gm)
+        with _state_kept(self.gm):
+            theirs = run(eager, copies(args))
+            if theirs.drew and device_of(args).type == "cuda":
+                raise NotComparable("it draws random numbers, on a GPU others than ATen's")
+            ours = run(self.compiled, copies(args))
+            return difference(ours, theirs, lambda convert: _converted(eager, args, convert))
+
+    def _give_up(self, args: Sequence[Any], why: str) -> None:
+        """The graph runs with ATen from now on; say so, and where the fault is."""
+        self.call.target, self.call.countdown = runnable(self.gm).forward, 0
+        self.report.fallback = f"the compiled graph gave another result than ATen: {why}"
+        count("verify_failures")
+        with _state_kept(self.gm):
+            fault = self._fault(args)
+        script = write_repro(self.gm, copies(args), why)
+        warnings.warn(
+            f"inductor: {self._whose()} gave another result than ATen: {why}. {_describe(fault)} ATen's result is "
+            f"returned, and the graph runs with ATen from now on. To reproduce: {script} "
+            f"(`python -m inductor.verify.minify` makes it smaller).",
+            stacklevel=4,
+        )
+
+    def _fault(self, args: Sequence[Any]) -> Fault | None:
+        """Where the difference begins, as far as that can be found."""
+        try:
+            with compile_lock:
+                return locate(self.gm, copies(args), self.pipeline)
+        except Exception as error:  # noqa: BLE001  the result is known to be wrong, the rest of the report matters more
+            check_expected(error)
+            show("verify", f"the operator was not found: {type(error).__name__}: {error}")
+            return None
+
+    def _whose(self) -> str:
+        place = captured_function(self.gm)
+        return f"the compiled graph of {place.function} ({place.file}:{place.line})" if place else "a compiled graph"
+
+
+def _converted(eager: fx.GraphModule, args: Sequence[Any], convert: Callable[[Any], Any]) -> Outcome:
+    """ATen's run on inputs of other values, NotComparable where there is no memory for it."""
+    try:
+        changed = copies(args, convert)
+    except (MemoryError, torch.OutOfMemoryError):
+        return Outcome(error=MemoryError())
+    try:
+        return run(eager, changed)
+    except NotComparable as error:
+        return Outcome(error=error)
+
+
+def _describe(fault: Fault | None) -> str:
+    if fault is None:
+        return "No single operator differs when its value is looked at."
+    place = user_place(fault.node)
+    where = f" at {place}" if place else ""
+    kernel = f", computed by {fault.kernel}" if fault.kernel else ""
+    return f"The first operator whose output differs is {name_of(fault.node)}{where}{kernel}."
+
+
+class _state_kept:  # noqa: N801  used as a function
+    """The tensors that belong to the module are afterwards as before."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        self.tensors = [*gm.parameters(), *gm.buffers()]
+
+    def __enter__(self) -> None:
+        self.before = [(x, x._version, x.detach().clone()) for x in self.tensors]
+
+    def __exit__(self, *_: object) -> None:
+        with torch.no_grad():
+            for x, version, value in self.before:
+                if x._version != version:
+                    x.copy_(value)

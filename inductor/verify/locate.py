@@ -1,0 +1,131 @@
+"""Which operator of a compiled graph gives another value than ATen, and which kernel computes it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+
+from ..runtime.plan_spec import Extern, KernelCall, Launch, PlanSpec, View
+from .compare import Outcome, copies, difference
+
+
+class Pipeline(Protocol):
+    """Parts of the compiler, without its cache."""
+
+    def aten_graphs(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> list[tuple[fx.GraphModule, list[Any]]]:
+        """The ATen graphs that `gm` is compiled to, forward and backward, with inputs for each."""
+
+    def compile_aten(self, graph: fx.GraphModule) -> tuple[Callable[..., Any], list[str | None]]:
+        """An ATen graph that returns a list, compiled, and the kernel that writes each result."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first node of an ATen graph whose compiled value differs. `kernel` is the function that computes it, None
+    where ATen does."""
+
+    node: fx.Node
+    kernel: str | None
+
+
+def locate(gm: fx.GraphModule, inputs: Sequence[Any], pipeline: Pipeline) -> Fault | None:
+    """The first operator that differs in the compiled forward, else in the backward, of `gm`; None if none does."""
+    for graph, given in pipeline.aten_graphs(gm, inputs):
+        fault = _in_graph(graph, given, pipeline)
+        if fault is not None:
+            return fault
+    return None
+
+
+def _in_graph(graph: fx.GraphModule, inputs: Sequence[Any], pipeline: Pipeline) -> Fault | None:
+    nodes = [node for node in graph.graph.nodes if _is_tensor(node)]
+    fault = _first_of(graph, nodes, inputs, pipeline)
+    if fault is not None or not nodes:
+        return fault
+    # The fault needs the kernels of the graph as it is: look for the shortest beginning that has it.
+    low, high = 0, len(nodes) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if _first_of(graph, [nodes[middle]], inputs, pipeline) is not None:
+            high = middle
+        else:
+            low = middle + 1
+    return _first_of(graph, [nodes[low]], inputs, pipeline)
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    writes = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    return node.op == "call_function" and isinstance(node.meta.get("val"), torch.Tensor) and not writes
+
+
+def _first_of(
+    graph: fx.GraphModule, nodes: Sequence[fx.Node], inputs: Sequence[Any], pipeline: Pipeline
+) -> Fault | None:
+    """The first of these nodes whose value differs in a compilation of the graph that returns them."""
+    part = returning(graph, nodes)
+    compiled, kernels = pipeline.compile_aten(part)
+    with torch.no_grad():
+        expected = _values(part, copies(inputs))
+        exact = _values(part, copies(inputs, torch.Tensor.double))
+        found = compiled(*copies(inputs))
+    if expected is None:
+        return None
+    for node, kernel, ours, theirs, reference in zip(nodes, kernels, found, expected, exact or expected):
+        if difference(Outcome([ours]), Outcome([theirs]), functools.partial(_always, Outcome([reference]))) is not None:
+            return Fault(node, kernel)
+    return None
+
+
+def _always(outcome: Outcome, convert: Any) -> Outcome:
+    return outcome
+
+
+def _values(graph: fx.GraphModule, inputs: Sequence[Any]) -> list[Any] | None:
+    try:
+        return list(graph(*inputs))
+    except RuntimeError:  # operators that do not take operands of two dtypes
+        return None
+
+
+def returning(graph: fx.GraphModule, nodes: Sequence[fx.Node]) -> fx.GraphModule:
+    """A copy of an ATen graph that returns these of its nodes, and writes to no input."""
+    new = fx.Graph()
+    env: dict[fx.Node, fx.Node] = {}
+    for node in graph.graph.nodes:
+        if node.op == "output":
+            continue
+        if node.target is torch.ops.aten.copy_.default:
+            env[node] = env[node.args[1]]
+            continue
+        env[node] = new.node_copy(node, env.__getitem__)
+    new.output([env[node] for node in nodes])
+    part = fx.GraphModule(graph, new)
+    part.graph.eliminate_dead_code()
+    part.recompile()
+    return part
+
+
+def writers(spec: PlanSpec) -> list[str | None]:
+    """The kernel that writes each result of a plan, None for what ATen computes."""
+    base: dict[int, int] = {}
+    writer: dict[int, str | None] = {}
+    for step in spec.steps:
+        if isinstance(step, View):
+            base[step.buf] = step.base
+        elif isinstance(step, KernelCall | Launch):
+            for buf in step.bufs:  # the first kernel that touches memory fills it
+                writer.setdefault(buf, spec.kernel_names[step.kernel])
+        elif isinstance(step, Extern):
+            writer.update(dict.fromkeys(step.outs, None))
+    found = []
+    for ref in spec.outputs:
+        at = ref.value if ref.kind == "buf" else -1
+        while at in base:
+            at = base[at]
+        found.append(writer.get(at))
+    return found

@@ -1,0 +1,256 @@
+"""A graph and its inputs as a script that needs nothing but torch and inductor, and back."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.node import _get_qualified_name
+
+FOLDER = "PYFRAME_REPRO_DIR"
+_SAVED_BYTES = 64 << 20  # inputs that take more are drawn at random anew
+
+_SCRIPT = '''"""{why}
+
+    python {name}            runs the graph compiled and with ATen, and compares: exit status 0 where they agree
+    python -m inductor.verify.minify {name}    makes it smaller
+"""
+
+import importlib
+
+import torch
+from torch import device, inf, nan
+from torch.fx import Graph, GraphModule
+
+from inductor.verify.repro import attribute, drawn, main
+
+
+def inputs():
+    """The graph's inputs."""
+{inputs}
+
+
+def build():
+    """The graph."""
+    root, g = torch.nn.Module(), Graph()
+{graph}
+    return GraphModule(root, g)
+
+
+if __name__ == "__main__":
+    main(build(), inputs())
+'''
+
+
+def write_repro(
+    gm: fx.GraphModule, inputs: Sequence[Any], why: str, folder: Path | None = None, strict: bool = False
+) -> str:
+    """Writes the script, and beside it the values of the inputs; its path, or why it could not be written. `strict`:
+    the reason is raised, NotWritable or OSError."""
+    try:
+        place = _folder() if folder is None else folder
+        graph, tensors = _graph_lines(gm)
+        name = f"repro_{hashlib.sha256(chr(10).join(graph).encode()).hexdigest()[:12]}"
+        values = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
+        given = _input_lines(values, place / f"{name}.pt", list(inputs), tensors)
+        text = _SCRIPT.format(
+            why=why.replace('"""', "'''").replace("\\", "/"),
+            name=f"{name}.py",
+            graph="\n".join(f"    {x}" for x in graph),
+            inputs="\n".join(f"    {x}" for x in given),
+        )
+        path = place / f"{name}.py"
+        path.write_text(text)
+        return str(path)
+    except (OSError, NotWritable) as error:
+        if strict:
+            raise
+        return f"no script could be written ({error})"
+
+
+class NotWritable(Exception):
+    """A graph holds what cannot be written as code."""
+
+
+def _folder() -> Path:
+    """$PYFRAME_REPRO_DIR, or a directory of this user alone."""
+    chosen = os.environ.get(FOLDER)
+    if chosen:
+        path = Path(chosen)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+    path = Path(tempfile.gettempdir()) / f"pyframe-repros-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise OSError(f"{path} is not a directory of this user alone")
+    return path
+
+
+def _input_lines(values: list[Any], path: Path, given: list[Any], tensors: dict[str, torch.Tensor]) -> list[str]:
+    total = sum(x.untyped_storage().nbytes() for x in values if isinstance(x, torch.Tensor))
+    grad = [i for i, x in enumerate(given) if isinstance(x, torch.Tensor) and x.requires_grad]
+    state = {"inputs": values, "attributes": {k: v.detach() for k, v in tensors.items()}}
+    if total <= _SAVED_BYTES:
+        torch.save(state, path)
+        lines = [f"values = torch.load(__file__[:-3] + {'.pt'!r})[{'inputs'!r}]"]
+    else:
+        torch.save({**state, "inputs": []}, path)
+        lines = ["torch.manual_seed(0)", "values = ["]
+        lines += [f"    {_drawn(x)}," for x in values]
+        lines.append("]")
+    lines += [f"values[{i}].requires_grad_()" for i in grad]
+    return [*lines, "return values"]
+
+
+def _drawn(x: Any) -> str:
+    if not isinstance(x, torch.Tensor):
+        return literal(x)
+    top = int(x.max()) if x.numel() and not x.is_floating_point() and not x.is_complex() else 0
+    return f"drawn({tuple(x.shape)}, {tuple(x.stride())}, {x.dtype}, {str(x.device)!r}, {top})"
+
+
+def drawn(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: str, top: int) -> torch.Tensor:
+    """A tensor of random values; whole numbers are at least 0 and at most `top`."""
+    made = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    if dtype.is_floating_point or dtype.is_complex:
+        return made.copy_(torch.randn(size))
+    return made.copy_(torch.randint(0, top + 1, size))
+
+
+def attribute(path: str, name: str) -> Any:
+    """A tensor that belongs to the graph, from the file beside the script `path`."""
+    return torch.load(path[:-3] + ".pt")["attributes"][name]
+
+
+# ---- the graph
+
+
+def _graph_lines(gm: fx.GraphModule) -> tuple[list[str], dict[str, torch.Tensor]]:
+    """Statements that build the graph, and the tensors of its module that they take."""
+    lines: list[str] = []
+    tensors: dict[str, torch.Tensor] = {}
+    for node in gm.graph.nodes:
+        name = _safe(node)
+        if node.op == "placeholder":
+            lines.append(f"{name} = g.placeholder({node.name!r})")
+        elif node.op == "get_attr":
+            flat = node.target.replace(".", "_")
+            value = gm.get_parameter(node.target) if _is_parameter(gm, node.target) else _attribute(gm, node.target)
+            tensors[flat] = value
+            kind = f"torch.nn.Parameter({{}}, {value.requires_grad})" if isinstance(value, torch.nn.Parameter) else "{}"
+            made = kind.format(f"attribute(__file__, {flat!r})")
+            lines.append(f"root.{flat} = {made}")
+            lines.append(f"{name} = g.get_attr({flat!r})")
+        elif node.op == "output":
+            lines.append(f"g.output({literal(node.args[0])})")
+        elif node.op in ("call_function", "call_method"):
+            target = literal(node.target) if node.op == "call_method" else _function(node.target)
+            line = f"{name} = g.{node.op}({target}, {literal(tuple(node.args))}, {literal(dict(node.kwargs))})"
+            place = node.meta.get("stack_trace", "").strip().splitlines()
+            lines.append(line + (f"  # {place[-1].strip()}" if place and place[-1].strip().isprintable() else ""))
+        else:
+            raise NotWritable(f"a graph node of kind {node.op}")
+    return lines, tensors
+
+
+def _is_parameter(gm: fx.GraphModule, name: str) -> bool:
+    return name in dict(gm.named_parameters())
+
+
+def _attribute(gm: fx.GraphModule, name: str) -> torch.Tensor:
+    value: Any = gm
+    for part in name.split("."):
+        value = getattr(value, part)
+    if not isinstance(value, torch.Tensor):
+        raise NotWritable(f"an attribute of type {type(value).__name__}")
+    return value
+
+
+def _safe(node: fx.Node) -> str:
+    return f"n_{node.name}"
+
+
+def _function(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return f"torch.ops.{target}"
+    name = _get_qualified_name(target)
+    if getattr(builtins, name, None) is target:
+        return name
+    head = name.split(".")[0]
+    found: Any = sys.modules.get(head)
+    for part in name.split(".")[1:]:
+        found = getattr(found, part, None)
+    if found is not target:
+        raise NotWritable(f"a call of {name}, which cannot be imported by that name")
+    if head == "torch":
+        return name
+    module, _, function = name.rpartition(".")
+    return f"importlib.import_module({module!r}).{function}"
+
+
+def literal(value: Any) -> str:
+    """An argument of a node as code."""
+    if isinstance(value, fx.Node):
+        return _safe(value)
+    if isinstance(value, torch.Size):
+        return f"torch.Size({list(value)!r})"
+    if isinstance(value, tuple):
+        if type(value) is not tuple:
+            raise NotWritable(f"an argument of type {type(value).__name__}")
+        return "(" + "".join(f"{literal(x)}, " for x in value) + ")"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({literal(value.start)}, {literal(value.stop)}, {literal(value.step)})"
+    if isinstance(value, torch.device):
+        return f"device({str(value)!r})"
+    if value is None or value is ... or isinstance(
+        value, bool | int | float | complex | str | torch.dtype | torch.layout | torch.memory_format
+    ):
+        return "..." if value is ... else repr(value)
+    raise NotWritable(f"an argument of type {type(value).__name__}")
+
+
+# ---- running one
+
+
+def verdict(gm: fx.GraphModule, inputs: Sequence[Any], compile_graph: Callable[..., Any] | None = None) -> str:
+    """"right", "wrong: ..." or "error: ..." for a graph compiled and run."""
+    from ..compile import compile_fx  # the compiler imports this package
+    from .check import _converted
+    from .compare import copies, difference, run
+
+    theirs = run(gm, copies(inputs))
+    if theirs.error is not None:
+        return f"eager raises {type(theirs.error).__name__}: {theirs.error}"
+    try:
+        compiled = (compile_graph or compile_fx)(gm, list(inputs), options={"strict": True, "cache": False})
+    except Exception as error:  # noqa: BLE001  whatever the compiler raises is the finding
+        cause = error.__cause__ or error
+        return f"error: {type(cause).__name__}: {cause}"
+    why = difference(run(compiled, copies(inputs)), theirs, lambda convert: _converted(gm, inputs, convert))
+    return "right" if why is None else f"wrong: {why}"
+
+
+def main(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """What a script does when it is run."""
+    try:
+        found = verdict(gm, inputs)
+    except Exception:  # noqa: BLE001
+        traceback.print_exc()
+        sys.exit(2)
+    print(found)
+    sys.exit(0 if found == "right" else 1)

@@ -1,0 +1,312 @@
+"""The option `verify`: a fault of a kernel is found, named, and never reaches the program; a right graph is left alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import inductor.compile
+import pyframe
+from inductor.codegen.cpp.kernel import ARITHMETIC
+from inductor.verify import minify, policy, repro
+from inductor.verify.compare import Outcome, copies, difference, run
+from pyframe.metrics import counters
+
+
+def waves(x, y):
+    a = torch.sin(x) + y
+    b = a * 2
+    c = torch.cos(b)  # the cosine
+    return c.sum(-1), b
+
+
+def line_of(marker):
+    with open(__file__) as source:
+        return next(i for i, line in enumerate(source, 1) if line.rstrip().endswith(f"# {marker}"))
+
+
+@pytest.fixture
+def no_cache(monkeypatch, tmp_path):
+    """What is generated here is not kept; scripts go to a folder of the test."""
+    monkeypatch.setattr(inductor.compile, "_load", lambda key, report: None)
+    monkeypatch.setattr(inductor.compile, "_store", lambda key, artifact, report: None)
+    monkeypatch.setenv("PYFRAME_REPRO_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def fault(no_cache, monkeypatch):
+    """Kernels compute sines in place of cosines."""
+    monkeypatch.setitem(ARITHMETIC, "cos", ARITHMETIC["cos"].replace("cos", "sin"))
+
+
+def call(compiled, *args):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = compiled(*args)
+    return result, [str(w.message) for w in caught if "another result" in str(w.message)]
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def inputs(**kind):
+    return torch.randn(6, 9, **kind), torch.randn(6, 9)
+
+
+def check_message(message):
+    assert f"the compiled graph of waves ({__file__}:" in message
+    assert "aten.cos.default" in message and f"{__file__}:{line_of('the cosine')}: c = torch.cos(b)" in message, message
+    assert re.search(r"computed by k\d+", message), message
+
+
+def test_a_right_graph_is_compared_once():
+    x, y = inputs()
+    compiled = pyframe.compile(waves, options={"verify": "first"})
+    for _ in range(3):
+        result, messages = call(compiled, x, y)
+        assert not messages
+    torch.testing.assert_close(result, waves(x, y))
+    assert counters["verified"] == 1 and counters["verify_failures"] == 0
+
+
+def test_a_wrong_kernel_is_found(fault):
+    x, y = inputs()
+    compiled = pyframe.compile(waves, options={"verify": "first"})
+    result, messages = call(compiled, x, y)
+    assert same(result, waves(x, y)) and len(messages) == 1
+    check_message(messages[0])
+    again, messages = call(compiled, y, x)
+    assert same(again, waves(y, x)) and not messages and counters["verify_failures"] == 1
+
+
+def test_explain_says_so(fault):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        told = pyframe.explain(waves, options={"verify": "first"})(*inputs())
+    assert "not compiled: the compiled graph gave another result than ATen" in str(told)
+
+
+def test_gradients_are_compared(no_cache, monkeypatch):
+    x, y = inputs(requires_grad=True)
+    compile_half = inductor.compile._generate_half
+
+    def faulty(half, report, sized, release=False):  # only the backward is wrong
+        if release:
+            monkeypatch.setitem(ARITHMETIC, "cos", ARITHMETIC["cos"].replace("cos", "sin"))
+        return compile_half(half, report, sized, release)
+
+    monkeypatch.setattr(inductor.compile, "_generate_half", faulty)
+    compiled = pyframe.compile(lambda x, y: torch.sin(x) * y, options={"verify": "first"})
+    result, messages = call(compiled, x, y)
+    result.sum().backward()
+    torch.testing.assert_close(x.grad, x.detach().cos() * y)
+    assert len(messages) == 1 and "gradient of input 0" in messages[0] and "aten.cos.default" in messages[0]
+
+
+def test_inputs_that_are_written_get_the_values_of_eager(fault):
+    def writes(x, y):
+        x.mul_(torch.cos(y))
+        return x + 1
+
+    x, y = inputs()
+    expected, other = x.clone(), x.clone()
+    expected_result = writes(expected, y)
+    result, messages = call(pyframe.compile(writes, options={"verify": "first"}), other, y)
+    assert torch.equal(other, expected) and torch.equal(result, expected_result) and messages
+
+
+def test_right_writes_happen_once():
+    def counts(x, y):
+        x += 1
+        return x * y
+
+    x, y = inputs()
+    before = x.clone()
+    compiled = pyframe.compile(counts, options={"verify": "first"})
+    compiled(x, y)
+    assert torch.equal(x, before + 1)
+
+
+def test_random_numbers_are_those_of_eager():
+    def drops(x, y):
+        return torch.nn.functional.dropout(x, 0.5) + y
+
+    x, y = inputs()
+    torch.manual_seed(3)
+    expected = drops(x, y)
+    torch.manual_seed(3)
+    result, messages = call(pyframe.compile(drops, options={"verify": "first"}), x, y)
+    assert torch.equal(result, expected) and not messages and counters["verified"] == 1
+
+
+def test_each_size_has_its_first_call(fault):
+    compiled = pyframe.compile(waves, dynamic=True, options={"verify": "first"})
+    for rows in (4, 5):
+        x, y = torch.randn(rows, 7), torch.randn(rows, 7)
+        result, _ = call(compiled, x, y)
+        assert same(result, waves(x, y))
+    assert counters["verify_failures"] == 1
+
+
+def test_every_size_of_a_right_graph_is_compared():
+    compiled = pyframe.compile(waves, dynamic=True, options={"verify": "first"})
+    for rows in (4, 5, 4, 5, 6):
+        call(compiled, torch.randn(rows, 7), torch.randn(rows, 7))
+    assert counters["verified"] == 3
+
+
+def test_a_rate_samples_calls(monkeypatch):
+    monkeypatch.setattr(policy, "budget", type(policy.budget)())
+    monkeypatch.setattr("inductor.verify.check.budget", policy.budget)
+    monkeypatch.setattr(policy.budget, "allows", lambda rate, expected: True)
+    compiled = pyframe.compile(waves, options={"verify": 0.1})
+    x, y = inputs()
+    for _ in range(500):
+        compiled(x, y)
+    assert 20 <= counters["verified"] <= 90
+
+
+def test_a_rate_bounds_the_time():
+    limits = type(policy.budget)()
+    assert not limits.allows(0.01, expected=1.0)
+    limits.start -= 1000
+    assert limits.allows(0.01, expected=1.0)
+    limits.spent = 9.5
+    assert not limits.allows(0.01, expected=1.0)
+
+
+def test_a_fault_is_found_by_samples(fault, monkeypatch):
+    monkeypatch.setattr("inductor.verify.check.budget.allows", lambda rate, expected: True)
+    compiled = pyframe.compile(waves, options={"verify": 1.0})
+    x, y = inputs()
+    result, messages = call(compiled, x, y)
+    assert same(result, waves(x, y)) and len(messages) == 1
+
+
+def test_the_environment_turns_it_on(monkeypatch):
+    monkeypatch.setenv("PYFRAME_VERIFY", "first")
+    call(pyframe.compile(waves), *inputs())
+    assert counters["verified"] == 1
+
+
+def test_off_adds_nothing(monkeypatch):
+    gm = torch.fx.symbolic_trace(waves)
+    with torch.no_grad():
+        plan = inductor.compile_fx(gm, list(inputs()))
+    assert type(plan).__name__ == "Plan"
+
+
+@pytest.mark.parametrize("wrong", ["often", 0, 1.5, True, -1])
+def test_other_values_are_refused(wrong):
+    with pytest.raises(pyframe.UserError, match="verify"):
+        pyframe.compile(waves, options={"verify": wrong})
+
+
+def test_with_torch_compile(fault):
+    compiled = torch.compile(waves, backend=inductor.compile_fx, options={"verify": "first"})
+    x, y = inputs()
+    result, messages = call(compiled, x, y)
+    assert same(result, waves(x, y)) and len(messages) == 1
+    assert "aten.cos.default" in messages[0]
+
+
+# ---- the script and the minifier
+
+
+def many_steps(x, y):
+    for _ in range(6):
+        x = torch.tanh(x) + y.exp() * 0.1
+    z = torch.cos(x) * y
+    for _ in range(6):
+        z = torch.tanh(z) - y
+    return z, x, y.sum()
+
+
+def test_the_minifier_leaves_the_operator_alone(fault, tmp_path):
+    _, messages = call(pyframe.compile(many_steps, options={"verify": "first"}), *inputs())
+    script = Path(re.search(r"To reproduce: (\S+)", messages[0])[1])
+    said: list[str] = []
+    minifier = minify.Minifier(script, 300, 60, said.append)
+    best = minifier.run()
+    gm, given = minify.load(best.path)
+    names = [node.target for node in minify.calls(gm)]
+    assert names == [torch.cos] and best.kind == "wrong", (said, names)
+    assert sum(x.numel() for x in given) <= 2, [x.shape for x in given]
+
+
+def test_the_minifier_for_an_error_of_the_compiler(no_cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("PYFRAME_STRICT", "")
+    gm = torch.fx.symbolic_trace(many_steps)
+    script = Path(repro.write_repro(gm, list(inputs()), "a crash", tmp_path))
+    monkeypatch.delitem(ARITHMETIC, "cos")
+    minifier = minify.Minifier(script, 300, 60, lambda text: None)
+    best = minifier.run()
+    reduced, _ = minify.load(best.path)
+    assert [node.target for node in minify.calls(reduced)] == [torch.cos] and best.kind.startswith("error"), best
+
+
+def test_a_script_runs_alone(tmp_path):
+    gm = torch.fx.symbolic_trace(waves)
+    script = repro.write_repro(gm, [inputs()[0].requires_grad_(), inputs()[1]], "nothing is wrong", tmp_path)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.strip() == "right", done.stderr
+
+
+def test_arguments_are_written_as_code(tmp_path):
+    def odd(x):
+        y = x.to(torch.float64).sum(dim=[0, 1], keepdim=True)
+        z = x.clone()
+        torch.ops.aten.fill_.Scalar(z, float("inf"))
+        return y, torch.zeros(2, device=x.device, dtype=torch.int8), z[..., 1:], x.view((2, -1)).clamp(min=-1e30, max=None)
+
+    gm = torch.fx.symbolic_trace(odd)
+    x = torch.randn(2, 4)
+    script = repro.write_repro(gm, [x], 'a "quoted" text', tmp_path)
+    again, given = minify.load(Path(script))
+    for a, b in zip(gm(x), again(*given), strict=True):
+        assert torch.equal(a, b)
+
+
+# ---- what counts as the same
+
+
+def test_copies_share_memory_as_their_originals_do():
+    base = torch.randn(4, 6)
+    view, same_object = base[1:, ::2], base
+    a, b, c, d = copies([base, view, same_object, 3])
+    assert a is c and d == 3 and b.stride() == view.stride()
+    b.zero_()
+    assert (a[1:, ::2] == 0).all() and not (base[1:, ::2] == 0).all()
+
+
+def test_rounding_is_no_difference():
+    def sums(x):
+        return (x.reshape(-1).sum(), (x > 0.25).sum(), x.round())
+
+    x = torch.rand(300, 300)
+    theirs = run(sums, copies([x]))
+    ours = run(lambda x: (x.T.reshape(-1).flip(0).cumsum(0)[-1], *sums(x)[1:]), copies([x]))
+    assert difference(ours, theirs, lambda convert: run(sums, copies([x], convert))) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [lambda x: x.sum(0) * (1 + 1e-3), lambda x: x.sum(0).double(), lambda x: x.sum(0)[:-1], lambda x: None,
+     lambda x: x.sum(0).fill_(float("nan"))],
+)  # fmt: skip
+def test_what_is_a_difference(other):
+    x = torch.rand(30, 30)
+    theirs = run(lambda x: x.sum(0), copies([x]))
+    assert difference(run(other, copies([x])), theirs, lambda c: run(lambda x: x.sum(0), copies([x], c))) is not None
+
+
+def test_an_exception_is_compared_by_its_type():
+    assert difference(Outcome(error=ValueError()), Outcome(error=ValueError()), Outcome) is None
+    assert "IndexError in place of a result" in difference(Outcome(error=IndexError()), Outcome(), Outcome)
