@@ -1,6 +1,7 @@
 """Graphs with operators that cannot be compiled ahead: those whose results have sizes that depend on data, numbers read
 from tensors, branches and loops on tensors, inference mode entered and left, and what has to run in order: settings of
-the process, random numbers of a generator that the program holds, what reads or writes the state of one.
+the process, random numbers of a generator that the program holds, what reads or writes the state of one. Further,
+tensors made to require a gradient, and what takes or gives tensors that are sparse or the like, or has such a gradient.
 
 Such a graph is cut at them. The pieces between are compiled, each at its first call, as are the branches and loop
 bodies; a small graph runs the pieces and, with ATen, what lies between.
@@ -26,6 +27,10 @@ _READS = {"item", "tolist"}
 _SIZES = {"size", "numel", "stride", "dim", "storage_offset"}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NUMBERS = (*_SYMBOLIC, int, float)
+# Functions whose argument `sparse`, at this place, makes the gradient sparse.
+_SPARSE: dict[Any, int] = {
+    torch.nn.functional.embedding: 6, torch.nn.functional.embedding_bag: 7, torch.embedding: 4
+}  # fmt: skip
 
 
 def must_be_cut(gm: fx.GraphModule) -> bool:
@@ -38,6 +43,12 @@ def _cuts(node: fx.Node) -> bool:
         return True
     if node.op == "call_function" and (node.target in RUNNERS or node.target in AS_RECORDED or _in_order(node)):
         return True
+    if node.kwargs.get("requires_grad") is True:  # a leaf that is made here: an input of the pieces after it
+        return True
+    if node.op.startswith("call") and any(map(_is_special, (node, *node.all_input_nodes))):
+        return True
+    if _has_sparse_gradient(node):
+        return True
     if any(isinstance(value_of(arg), torch.Generator) for arg in node.all_input_nodes) and node.op != "output":
         return True
     return node.op.startswith("call") and bool(_symbols(node) - _symbols(*node.all_input_nodes))
@@ -46,6 +57,21 @@ def _cuts(node: fx.Node) -> bool:
 def _in_order(node: fx.Node) -> bool:
     """Whether a node may raise, with everything before it done."""
     return getattr(node.target, "in_order", False)
+
+
+def _is_special(node: fx.Node) -> bool:
+    """Whether a node's value is a tensor that is not laid out by strides: sparse, nested, quantized, oneDNN's own."""
+    value = value_of(node)
+    return isinstance(value, torch.Tensor) and (
+        value.layout != torch.strided or value.is_nested or value.is_quantized
+    )
+
+
+def _has_sparse_gradient(node: fx.Node) -> bool:
+    place = _SPARSE.get(node.target)
+    if place is None:
+        return False
+    return bool(node.args[place] if len(node.args) > place else node.kwargs.get("sparse"))
 
 
 def _symbols(*nodes: fx.Node) -> set[Any]:

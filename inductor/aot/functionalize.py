@@ -17,7 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
+from ..overlap import elements_overlap
 from ..places import blame
+from .eager_checks import WITHOUT_READING
 from .fake import fake_mode, make_fx
 from .plain_memory import computed_values
 from .standins import light_torch
@@ -150,11 +152,19 @@ class GraphRun(torch.fx.Interpreter):
         self.extra_traceback = False  # messages stay as they are: an exception knows its node
 
     def run_node(self, n: torch.fx.Node) -> Any:
+        given = (self.env.get(arg) for arg in n.all_input_nodes) if n.op.startswith("call") else ()
+        overlapping = [(x, x._version) for x in given if isinstance(x, torch.Tensor) and elements_overlap(x)]
         try:
-            return super().run_node(n)
+            result = super().run_node(n)
         except Exception as error:
             blame(error, n)
             raise
+        if any(x._version != version for x, version in overlapping):
+            raise NotFunctional("a tensor is written whose elements overlap in memory")
+        return result
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return super().call_function(WITHOUT_READING.get(target, target), args, kwargs)
 
     def fetch_attr(self, target: str) -> Any:
         return self.state[target] if target in self.state else super().fetch_attr(target)

@@ -222,6 +222,8 @@ class GraphLowering:
         if source is None or not all(is_tensor(v) for v in vals):
             raise Unsupported(f"{self.node.target} on these arguments")
         memory, base = self.in_memory(self.env[source], source.meta["val"]), source.meta["val"]
+        if self.node.target is torch.ops.aten.as_strided.default:
+            memory = self.whole_memory(self.env[source], base)
         if not _same_strides(memory.layout, tuple(base.stride())):
             vals = self.restrided(memory.layout, source)
             base = base.as_strided(memory.layout.size, memory.layout.stride, 0)
@@ -230,8 +232,15 @@ class GraphLowering:
         for val in vals:
             layout = replace(static_layout(val), device=memory.device)
             offset = val.storage_offset() + shift
-            outs.append(Strided(memory.buffer, layout.with_view(layout.size, layout.stride, offset)))
+            view = layout.with_view(layout.size, layout.stride, offset)
+            _check_within(view, memory.buffer)
+            outs.append(Strided(memory.buffer, view))
         return tuple(outs) if isinstance(self.val, tuple | list) else outs[0]
+
+    def whole_memory(self, value: TensorValue, val: torch.Tensor) -> Strided:
+        """The memory that a view lies in, of which `as_strided` may read more than the view shows."""
+        memory = viewed_memory(self, value)
+        return memory if _same_strides(memory.layout, tuple(val.stride())) else self.in_memory(value, val)
 
     def restrided(self, layout: Layout, source: fx.Node) -> Sequence[torch.Tensor]:
         """The current view operator's results on a tensor with these strides and offset 0."""
@@ -322,6 +331,14 @@ def viewed_memory(graph: GraphLowering, value: TensorValue) -> Strided:
         if layout is not None:
             return Strided(memory.buffer, layout)
     return value.realize(graph)
+
+
+def _check_within(view: Layout, buffer: Buffer) -> None:
+    """Raises Unsupported where a view shows more than a buffer of the graph holds: in eager there is more memory."""
+    if isinstance(buffer, InputBuffer | ConstantBuffer) or not all(type(n) is int for n in (*view.size, view.offset)):
+        return
+    if view.numel and (view.offset < 0 or view.extent > buffer.layout.extent):
+        raise Unsupported("a view of more memory than its source shows")
 
 
 def _check_shared(outs: Sequence[Any], groups: Sequence[int | None]) -> None:

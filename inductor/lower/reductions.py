@@ -80,7 +80,14 @@ def _truth(graph: Any, x: TensorValue, kind: str, dim: Any, keepdim: bool) -> Te
     return _finish(out, space, keepdim)
 
 
+def _refuse_empty(x: TensorValue) -> None:
+    """Of no elements there is no extreme: the operator itself says so."""
+    if any(type(n) is int and n == 0 for n in x.size):
+        raise Unlowered
+
+
 def _extreme(graph: Any, x: TensorValue, kind: str, dim: Any, keepdim: bool) -> TensorValue:
+    _refuse_empty(x)
     if x.dtype == torch.bool:
         kind = "any" if kind == "max" else "all"
     return _simple(graph, x, kind, dim, keepdim, x.dtype)
@@ -101,6 +108,7 @@ def amin(graph: Any, x: TensorValue, dim: Any = (), keepdim: bool = False) -> Te
 def _position(graph: Any, x: TensorValue, kind: str, dim: int | None, keepdim: bool) -> TensorValue:
     if x.dtype.is_complex or x.dtype == torch.bool:
         raise Unlowered
+    _refuse_empty(x)
     space = Reduce(tuple(x.size), dims_of(dim, len(x.size)))
     return _finish(space(graph, x, kind, x.load, torch.int64), space, keepdim)
 

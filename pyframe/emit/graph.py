@@ -47,6 +47,7 @@ from .quiet import quiet
 _EFFECTFUL = {torch._C._set_grad_enabled}
 _WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _TAKE_TENSORS = {operator.getitem, operator.setitem}  # which give something else for numbers
+_FROM_OFFSET = {"as_strided", "as_strided_", "as_strided_copy"}  # which count an offset from the start of the storage
 _NO_FAKE = "There was no fake impl registered"  # torch's words for a custom operator that lacks one
 
 
@@ -484,6 +485,8 @@ class GraphBuilder:
         node_args = tuple(self._value(a, fake=False) for a in args)
         node_kwargs = {k: self._value(v, fake=False) for k, v in kwargs.items()}
         label = target if isinstance(target, str) else getattr(target, "__name__", repr(target))
+        if label in _FROM_OFFSET and (len(args) > 3 or kwargs.get("storage_offset") is not None):
+            self.guard_offset(args[0])
         if label in ("squeeze", "squeeze_") and any(map(_has_unbacked_size, fake_args)):
             tx.graph_break("data-dependent-shape", f"{label} of a tensor whose sizes are not known")
         assumed = 0 if self._shapes is None else self._shapes.num_deferred_runtime_asserts
@@ -527,6 +530,21 @@ class GraphBuilder:
         if isinstance(result, str) and tensors and target != "type":
             tx.graph_break("tensor-to-python", f"{label} gives text about a tensor")
         return self._wrap(node, result, tensors)
+
+    def guard_offset(self, var: Any) -> None:
+        """Guard where in its storage the input lies whose memory `var` has, if it is one's."""
+        tx = self.tx
+        assert tx is not None
+        if not isinstance(var, TensorVar):
+            return
+        storage = var.fake.untyped_storage()._cdata
+        for source, fake in zip(self.inputs, self.example_inputs, strict=True):
+            if isinstance(fake, torch.Tensor) and fake.untyped_storage()._cdata == storage:
+                offset = self.originals[source].storage_offset()
+                if fake.storage_offset() != offset:  # symbolic sizes: without an offset
+                    self._try_concrete()
+                what = f"its storage offset is {offset}"
+                tx.guard(source, "PREDICATE", (functools.partial(_lies_at, offset), (), what))
 
     def _with_numbers(
         self, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -725,6 +743,11 @@ def _itself(node: fx.Node) -> fx.Node:
 def _holds(value: float, tensor: torch.Tensor) -> bool:
     with torch._C.DisableTorchFunction():
         return tensor.item() == value
+
+
+def _lies_at(offset: int, tensor: torch.Tensor) -> bool:
+    with torch._C.DisableTorchFunction():
+        return tensor.storage_offset() == offset
 
 
 def _has_unbacked_size(value: Any) -> bool:

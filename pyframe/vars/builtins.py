@@ -28,6 +28,7 @@ from .namedtuple import NamedTupleVar
 from .polyfills import builtins as polyfills
 from .sequence import ListVar, TupleVar, sorted_items
 from .tensor import TensorVar
+from .tensor_types import is_instance, is_tensor_type
 from .text import format_of, hash_of, repr_of, str_of
 
 
@@ -50,6 +51,8 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[1], TupleVar):
         return known(any(_isinstance(tx, [args[0], each], {}).truth(tx) for each in args[1].items))
     if isinstance(args[1], ClassVar):
+        if is_tensor_type(args[1].value):
+            return known(isinstance(args[0], TensorVar) and is_instance(args[0].fake, args[1].value))
         check = lookup(type(args[1].value), "__instancecheck__")
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
             if not _of_torch(check):

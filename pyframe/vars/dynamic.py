@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from inductor.overlap import elements_overlap
+
 from ..core.expr import Expr, Number
 from ..core.guard import TensorMeta
 from ..core.source import (
@@ -159,7 +161,7 @@ def _dynamic_dims(tx: Any, value: torch.Tensor, source: Source) -> dict[int, Mar
 
 def _can_vary(value: torch.Tensor) -> bool:
     """Whether a fake tensor of other sizes can be made by sizes and strides alone."""
-    if value.is_conj() or value.is_neg() or value.is_inference():
+    if value.is_conj() or value.is_neg() or value.is_inference() or elements_overlap(value):
         return False
     return value.is_leaf or bool(torch.ops.aten.is_non_overlapping_and_dense(value))
 

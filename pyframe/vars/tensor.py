@@ -223,6 +223,8 @@ class TensorVar(Var):
             if args or kwargs:
                 return make(sizes[(args[0] if args else kwargs["dim"]).constant()])
             return SizeVar([make(size) for size in sizes]) if name == "size" else make(tuple(sizes))
+        if name == "storage_offset":
+            tx.graph.guard_offset(self)
         if name in METADATA_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
             values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
             return make(getattr(self.fake, name)(*values, **named))

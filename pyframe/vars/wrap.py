@@ -163,13 +163,20 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
     if source is None:
         source = ConstSource.of(value, "<tensor constant>")
     base = value._base if value._is_view() else None
-    if any(t.layout != torch.strided or t.is_quantized or t.is_nested for t in (value, base) if t is not None):
+    if any(map(_is_special, (value,) if base is None else (value, base))):
         return _opaque(tx, value, source)
     tensor = wrap_tensor(tx, value, source)
     if plain:
         return tensor
     assert isinstance(tensor, TensorVar)
     return of_input(tensor, value, source)
+
+
+def _is_special(value: torch.Tensor) -> bool:
+    """Whether a tensor is more than strides over memory: sparse, quantized, nested, or a zero tensor of autograd."""
+    return (
+        value.layout != torch.strided or value.is_quantized or value.is_nested or torch._is_zerotensor(value)
+    )
 
 
 def _list(tx: Any, value: Any, source: Source | None) -> Var:
