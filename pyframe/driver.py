@@ -79,13 +79,16 @@ def _file_of(func: types.FunctionType) -> str:
 def _transformed() -> bool:
     """Whether something watches or rewrites the operators that run now (functorch, forward-mode AD, tracing, dispatch
     modes, modes of `__torch_function__` that are not the program's own): it has to see the operators themselves, so
-    frames run as they are."""
+    frames run as they are.  So do those called by `__torch_dispatch__` or by a kernel of an operator, under which
+    autograd records nothing and functional tensors do not work."""
     return (
         torch._C._functorch.maybe_current_level() is not None
         or not are_traced()
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._is_tracing()
         or torch.autograd.forward_ad._current_level >= 0
+        or torch._C._dispatch_tls_is_dispatch_key_excluded("Functionalize")
+        or (torch._C._dispatch_tls_is_dispatch_key_excluded("AutogradCPU") and not torch.is_inference_mode_enabled())
     )
 
 

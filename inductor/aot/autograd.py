@@ -96,6 +96,8 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
     return call if assigned or any(isinstance(x, Input | View) for x in spec.results) else straight
 
 
+_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}  # the gradients that a compiled backward takes
+
 Maker = Callable[[Sequence[torch.Tensor], tuple[torch.Tensor, ...]], Any]
 
 
@@ -196,7 +198,7 @@ def _make_function(
 
         @staticmethod
         def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
                 return again(ctx, tangents[:differentiable])
             given = list(ctx.saved_tensors)
             ctx.maybe_clear_saved_tensors()  # what is not needed for another backward goes as soon as it is used

@@ -1,4 +1,5 @@
-"""Second derivatives: the captured graph once more, this time under autograd, on the inputs of the forward."""
+"""Second derivatives, and gradients given as tensors of a class of their own: the captured graph once more, this time
+under autograd, on the inputs of the forward."""
 
 from __future__ import annotations
 
@@ -45,12 +46,12 @@ class Rerun:
         return held, versions, states
 
     def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
-        """The gradients of the inputs that need one, with a graph of their own."""
+        """The gradients of the inputs that need one, with a graph of their own where gradients are recorded."""
         held, versions, states = ctx.held
         _ = ctx.saved_tensors  # raises autograd's own error for what was freed or written since
         primals = self._primals(held, versions)
-        message = "inductor: a second derivative runs the captured graph in eager, not compiled"
-        warn_once("second derivative", message, stacklevel=3)
+        what = "a second derivative" if torch.is_grad_enabled() else "the backward of a tensor subclass"
+        warn_once(what, f"inductor: {what} runs the captured graph in eager, not compiled", stacklevel=3)
         with self._modes(states):
             state = {name: primals[i] for name, i in self.names.items()}
             values = pytree.tree_leaves(GraphRun(self.gm, state).run(*primals[: self.count]))
@@ -64,7 +65,7 @@ class Rerun:
             [x for x, _ in outputs],
             [primals[i] for i in wanted],
             [x for _, x in outputs],
-            create_graph=True,
+            create_graph=torch.is_grad_enabled(),
             allow_unused=True,
         )
         gradients: list[torch.Tensor | None] = [None] * len(primals)
