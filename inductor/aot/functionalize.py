@@ -153,7 +153,8 @@ class GraphRun(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         given = (self.env.get(arg) for arg in n.all_input_nodes) if n.op.startswith("call") else ()
-        overlapping = [(x, x._version) for x in given if isinstance(x, torch.Tensor) and elements_overlap(x)]
+        tensors = (x for x in given if isinstance(x, torch.Tensor) and not x.is_inference())  # those have no version
+        overlapping = [(x, x._version) for x in tensors if elements_overlap(x)]
         try:
             result = super().run_node(n)
         except Exception as error:
