@@ -42,16 +42,23 @@ def compile_training(
 
 @dataclass(frozen=True)
 class Captured:
-    """A graph of `count` inputs with the tensors of its module, as `module_tensors` gives them."""
+    """A graph of `count` inputs with the tensors of its module, as `module_tensors` gives them.
+
+    `tracked`: the numbers of those inputs and tensors that require gradients.
+    """
 
     gm: torch.fx.GraphModule
     count: int
     attributes: tuple[torch.Tensor, ...]
     names: Mapping[str, int]
+    tracked: frozenset[int]
 
     @staticmethod
     def of(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Captured:
-        return Captured(gm, len(inputs), *module_tensors(gm, inputs))
+        attributes, names = module_tensors(gm, inputs)
+        given = enumerate((*inputs, *attributes))
+        tracked = frozenset(i for i, x in given if isinstance(x, torch.Tensor) and x.requires_grad)
+        return Captured(gm, len(inputs), attributes, names, tracked)
 
 
 def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Compiled) -> Callable[..., Any]:
@@ -66,6 +73,7 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
         # less than Function.apply: no wrappers of function transforms come this far
         function = _make_function(spec, forward, backward, Rerun(gm, captured.names, spec, captured.count))
         apply = super(torch.autograd.Function, function).apply  # type: ignore[misc]  # not in torch's stubs
+        apply = _linked(apply, captured.tracked - {gradient.place for gradient in spec.gradients})
     else:
         apply = _no_gradient(spec, forward)
     assigned = spec.assigned
@@ -165,6 +173,18 @@ def _no_gradient(spec: TrainingSpec, forward: Compiled) -> Callable[..., Any]:
             return tuple(run(*primals))
 
     return apply
+
+
+def _linked(apply: Callable[..., Any], unreached: frozenset[int]) -> Callable[..., Any]:
+    """`apply` of inputs less the history of those that no result depends on: in eager they are no part of the graph
+    of autograd, whose backward would run theirs too, perhaps a second time."""
+    if not unreached:
+        return apply
+
+    def call(*primals: torch.Tensor) -> Any:
+        return apply(*[x.detach() if i in unreached else x for i, x in enumerate(primals)])
+
+    return call
 
 
 def _pick(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:

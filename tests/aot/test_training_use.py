@@ -263,3 +263,20 @@ def test_a_second_derivative_after_a_write_is_an_error():
     torch.autograd.grad(y.sum(), x, retain_graph=True)  # the first derivative does not need b
     with pytest.raises(RuntimeError, match="written to since"):
         torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+HISTORY = {"unused": lambda x, old: x.sin(), "detached": lambda x, old: x.sin() + old.detach()}
+
+
+@pytest.mark.parametrize("fn", HISTORY.values(), ids=HISTORY)
+def test_the_backward_does_not_go_on_into_what_the_results_do_not_depend_on(fn):
+    x, w = (torch.randn(3, requires_grad=True) for _ in range(2))
+    ran = []
+    old = w.exp()
+    old.register_hook(lambda grad: ran.append("hook"))
+    old.sum().backward()  # frees what the backward of `old` needs
+    ran.clear()
+    w.grad = None
+    compiled(fn, x, old)(x, old).sum().backward()
+    torch.testing.assert_close(x.grad, x.detach().cos())
+    assert w.grad is None and not ran
