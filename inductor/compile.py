@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
-import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from . import graph_store
 from .aot.autograd import Captured, wrap
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
@@ -40,7 +39,7 @@ from .options import CompileOptions
 from .passes import biases_apart, run_joint_passes, run_passes, without_known_masks
 from .places import reason_of
 from .runtime.cache import shared_cache
-from .runtime.cpp_build import build_all, kernel_addresses
+from .runtime.cpp_build import Vanished, build_all, kernel_addresses
 from .runtime.cuda import load_cubins
 from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec
@@ -49,10 +48,14 @@ from .segments import cut, must_be_cut
 from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples
 from .stages import count, show
 from .template import Template, spec_at, training_spec_at
+from .thread_state import restored_on_error
 from .verify.policy import OFF, Policy
 
 if TYPE_CHECKING:
     from .aot.symbols import Sized
+
+
+_LOADS = 3  # attempts to load kernels that others remove
 
 
 @dataclass
@@ -114,6 +117,9 @@ class TrainingArtifact:
     program: Program | None = None
 
 
+Kept = TypeVar("Kept", Artifact, TrainingArtifact)
+
+
 def compile_fx(
     gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
@@ -126,7 +132,7 @@ def compile_fx(
     """
     chosen = CompileOptions.of(options)
     with compile_lock:
-        return _compile_any(gm, example_inputs, chosen, options)
+        return restored_on_error(lambda: _compile_any(gm, example_inputs, chosen, options))
 
 
 def _compile_any(
@@ -233,7 +239,7 @@ def _compile(
 ) -> Callable[..., Any]:
     with report.phase("cache"):
         key = graph_key(gm, inputs, attributes_of(gm)) if options.cache else None
-        artifact = _load(key, report)
+        artifact = _load(key, Artifact, report)
     if artifact is None:
         artifact = _generate(gm, inputs, report)
         _store(key, artifact, report)
@@ -298,8 +304,17 @@ def _kernels(artifact: Artifact) -> list[Any]:
     if not artifact.sources:
         return []
     if artifact.spec.device == "cpu":
-        return list(kernel_addresses(build_all(artifact.sources), artifact.spec.kernel_names))
+        return _addresses(artifact.sources, artifact.spec.kernel_names)
     return load_cubins(artifact.sources, torch.device(artifact.spec.device))
+
+
+def _addresses(sources: Sequence[str], names: Sequence[str]) -> list[Any]:
+    for _ in range(_LOADS - 1):
+        try:
+            return list(kernel_addresses(build_all(sources), names))
+        except Vanished:  # another process trimmed the cache between the two
+            continue
+    return list(kernel_addresses(build_all(sources), names))
 
 
 # ---- graphs of many sizes
@@ -332,7 +347,7 @@ def _compile_sizes(
         return _train_sizes(gm, inputs, sized, options, report)
     with report.phase("cache"):
         key = graph_key(gm, sized.known, attributes_of(gm), hints) if options.cache else None
-        artifact = _load(key, report)
+        artifact = _load(key, Artifact, report)
     if artifact is None:
         with light_torch:
             with report.phase("aot"):
@@ -385,7 +400,7 @@ def _training_artifact(
         known, hints = (sized.known, sized.hints) if sized else (inputs, None)
         named = captured.attributes, captured.names
         key = training_key(captured.gm, inputs, *named, known, hints) if options.cache else None
-        artifact = _load(key, report)
+        artifact = _load(key, TrainingArtifact, report)
     if artifact is None:
         artifact = _generate_training(captured.gm, inputs, report, sized)
         _store(key, artifact, report)
@@ -441,36 +456,24 @@ def _half_plan(spec: PlanSpec, addresses: list[Any]) -> Callable[..., Any]:
 # ---- the graph cache
 
 
-def _load(key: str | None, report: CompileReport) -> Any:
+def _load(key: str | None, kind: type[Kept], report: CompileReport) -> Kept | None:
     """The artifact of a key, if there is one; None for no key."""
     data = shared_cache().get(key, ".graph") if key else None
-    report.cache = "off" if key is None else "miss" if data is None else "hit"
+    artifact = None if data is None else graph_store.load(data, kind)
+    report.cache = "off" if key is None else "miss" if artifact is None else "hit"
     if key is not None:
-        count("cache_misses" if data is None else "cache_hits")
+        count("cache_misses" if artifact is None else "cache_hits")
     show("cache", lambda: f"graph {key}: {report.cache}")
-    # the entry's checksum was right, so it is what a process with this very source wrote
-    return None if data is None else pickle.loads(data)
+    return artifact
 
 
 def _store(key: str | None, artifact: Any, report: CompileReport) -> None:
     if key is None:
         return
     with report.phase("cache"):
-        data = io.BytesIO()
-        try:
-            _Pickler(data).dump(artifact)
-        except (pickle.PicklingError, TypeError, AttributeError):  # outputs in containers of a local class
-            return
-        shared_cache().put(key, data.getvalue(), ".graph")
-
-
-class _Pickler(pickle.Pickler):
-    """Leaves of a pytree by what makes them: torch warns of their class wherever an object of it is created."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, pytree.TreeSpec) and value.is_leaf():
-            return pytree.tree_structure, (0,)
-        return NotImplemented
+        data = graph_store.dump(artifact)
+        if data is not None:
+            shared_cache().put(key, data, ".graph")
 
 
 # ---- around the plan

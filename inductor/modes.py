@@ -68,7 +68,7 @@ def left_as_found(
     @functools.wraps(run)
     def call(*args: Any, **kwargs: Any) -> Any:
         depth, grad = len(_entered.modes), torch.is_grad_enabled()
-        casts = _Autocast(autocast_devices) if autocast_devices else None
+        casts = AutocastState(autocast_devices) if autocast_devices else None
         found = [(write, read()) for read, write in settings]
         try:
             return run(*args, **kwargs)
@@ -86,7 +86,7 @@ def left_as_found(
     return call
 
 
-class _Autocast:
+class AutocastState:
     """The state of autocast."""
 
     def __init__(self, devices: frozenset[str]) -> None:

@@ -21,6 +21,7 @@ from .numbers import Numbers
 from .places import reason_of
 from .stages import count, show
 from .template import Template
+from .thread_state import restored_on_error
 
 MOST_SIZES = 32  # beyond so many compilations for one size, a new size runs the graph as it is
 MOST_TEMPLATES = 8
@@ -120,7 +121,9 @@ class Specialized:
                 tensors += [torch.full((), x, dtype=torch.float64, device=device) for x in floats]
         call = self.ready.get(key)
         if call is None:
-            call = make_once(id(self), lambda: self.ready.get(key), lambda: self._make(key, args, tensors, fixed))
+            call = make_once(id(self), lambda: self.ready.get(key), lambda: restored_on_error(
+                lambda: self._make(key, args, tensors, fixed)
+            ))  # fmt: skip
             if call is not None and self.first_call is not None:
                 return self.first_call(*args)
         return runnable(self.gm).forward(*args) if call is None else call(*tensors)

@@ -20,6 +20,7 @@ import torch
 
 from inductor.aot.fake import fake_mode
 from inductor.compile_lock import make_once
+from inductor.thread_state import restored_on_error
 
 from . import _C, config, stance
 from .backends import Backend
@@ -146,9 +147,9 @@ class FrameCompiler:
         if entries and not self._may_recompile(func, locals_, entries):
             return None
         try:
-            entry = self._capture(func, locals_, len(entries))
+            entry = restored_on_error(lambda: self._capture(func, locals_, len(entries)))
             if entry.guards.check(func, locals_, False)[0] >= 0:  # a finalizer, say, has changed what was read
-                entry = self._capture(func, locals_, len(entries))
+                entry = restored_on_error(lambda: self._capture(func, locals_, len(entries)))
             _C.install(code, entry)  # while other threads wait, which are to find it
             return entry
         except SkipFrame as skip:

@@ -208,6 +208,14 @@ class _LightTorch:
             if self.depth == 0:
                 self.withdraw()
 
+    def leave_to(self, depth: int) -> None:
+        """Leave the blocks beyond `depth`, whose own exits an exception kept from running."""
+        with self.lock:
+            if self.depth > depth:
+                self.depth = depth
+            if self.depth == 0:
+                self.withdraw()
+
     def _place(self, roots: Sequence[str]) -> None:
         if not roots:
             return

@@ -1,7 +1,9 @@
 """A content-addressed store of files on disk, shared by processes.
 
-An entry is a file named by its key that carries a checksum of its contents: whatever is truncated or corrupt counts as
-absent. Writers write a temporary file and rename it, so readers never see half an entry.
+An entry is a file named by its key that carries a checksum of its name and contents: whatever is truncated, corrupt or
+under another name counts as absent. Writers write a temporary file and rename it, so readers never see half an entry.
+Entries are loaded as code. So the directory is made for this user alone, one that others own or may write is not used,
+and a file is read only if it is this user's (`trust`).
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from filelock import FileLock, Timeout
 
 from ..warn import warn_once
 from .private import private_folders, replace_file
+from .trust import distrust, make_folder, read_own_file
 
-_MAGIC = b"pyframe2"
+_MAGIC = b"pyframe3"
 _SEAL = len(_MAGIC) + 32
 DEFAULT_MAX_BYTES = 2 << 30
 _TRIM_EVERY = 64  # writes of one process between two looks at the total size
@@ -63,6 +66,7 @@ class Cache:
         self.max_bytes = _max_bytes() if max_bytes is None else max_bytes
         self._spare: list[Path] = []
         self._writes = 0
+        self._checked: tuple[tuple[int, int], str | None, Path] | None = None
 
     def get(self, key: str, suffix: str = ".bin") -> bytes | None:
         """The bytes of an entry, or None if it is absent or damaged."""
@@ -83,17 +87,19 @@ class Cache:
 
     def put_file(self, key: str, suffix: str, data: bytes) -> Path:
         """Stores an entry and gives its path. OSError if no directory, temporary ones included, takes it."""
-        sealed = data + _MAGIC + hashlib.sha256(data).digest()
+        sealed = data + _MAGIC + _checksum(key, suffix, data)
         if self.directory is None:
             _warn("there is no home directory; set PYFRAME_CACHE_DIR to keep compiled kernels")
         else:
             try:
-                path = self._write(self.directory, key, suffix, sealed)
+                folder = self._made_folder()
+                path = folder and self._write(folder, key, suffix, sealed)
             except OSError as error:
                 _warn(f"cannot write to the cache {self.directory} ({error}); using temporary directories")
             else:
-                self._count_write(self.directory)
-                return path
+                if folder and path:
+                    self._count_write(folder)
+                    return path
         failure: OSError | None = None
         for folder in private_folders():
             try:
@@ -121,24 +127,25 @@ class Cache:
     def lock(self, key: str) -> Iterator[None]:
         """Held by one process at a time for a key. Where files cannot be locked it is nothing: work is done twice."""
         with ExitStack() as stack:
-            if self.directory is not None:
-                folder = self.directory / "locks"
-                try:
-                    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                folder = self._made_folder()
+                if folder is not None:
+                    (folder / "locks").mkdir(exist_ok=True, mode=0o700)
                     # few files, shared by many keys: nobody may remove the file of a lock
-                    stack.enter_context(FileLock(str(folder / f"{key[:2]}.lock"), timeout=_LOCK_SECONDS))
-                except (OSError, NotImplementedError, Timeout):
-                    pass
+                    stack.enter_context(FileLock(str(folder / "locks" / f"{key[:2]}.lock"), timeout=_LOCK_SECONDS))
+            except (OSError, NotImplementedError, Timeout):
+                pass
             yield
 
     def trim(self) -> None:
         """Removes what was used longest ago until at most `max_bytes` remain, and what killed writers left."""
-        if self.directory is None:
+        folder = self._folder()
+        if folder is None:
             return
         now, entries = time.time(), []
-        for path in self.directory.glob("??/*"):
+        for path in _files(folder):
             try:
-                status = path.stat()
+                status = path.lstat()
                 if path.suffix == ".tmp":
                     if status.st_mtime < now - _TRIM_SECONDS:
                         path.unlink()
@@ -157,23 +164,47 @@ class Cache:
             total -= size
 
     def _find(self, key: str, suffix: str) -> tuple[Path, bytes] | None:
-        for folder in [self.directory, *self._spare]:
+        for folder in [self._folder(), *self._spare]:
             if folder is None:
                 continue
             path = _path(folder, key, suffix)
             try:
-                sealed = path.read_bytes()
+                sealed = read_own_file(path) or b""
             except OSError:
                 continue
             data, magic, digest = sealed[:-_SEAL], sealed[-_SEAL:-32], sealed[-32:]
-            if magic == _MAGIC and hashlib.sha256(data).digest() == digest:
-                _touch(path)
+            if magic == _MAGIC and _checksum(key, suffix, data) == digest:
                 return path, data
         return None
 
+    def _folder(self) -> Path | None:
+        """The directory with no symbolic link in it; None if it does not exist or may not be used."""
+        if self.directory is None:
+            return None
+        try:
+            status = os.stat(self.directory)
+            identity = status.st_dev, status.st_ino
+            if self._checked is None or self._checked[0] != identity:
+                folder = Path(os.path.realpath(self.directory))
+                reason = distrust(folder)
+                self._checked = identity, reason, folder
+        except OSError:
+            return None
+        _, reason, folder = self._checked
+        if reason is not None:
+            _warn(f"the cache {self.directory} is not used: {reason}; using temporary directories")
+            return None
+        return folder
+
+    def _made_folder(self) -> Path | None:
+        """The same, made if it does not exist. OSError if that fails."""
+        if self.directory is not None and not self.directory.is_dir():
+            make_folder(self.directory)
+        return self._folder()
+
     def _write(self, folder: Path, key: str, suffix: str, sealed: bytes) -> Path:
         path = _path(folder, key, suffix)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.parent.mkdir(exist_ok=True, mode=0o700)
         replace_file(path, sealed)
         return path
 
@@ -199,6 +230,18 @@ def _path(folder: Path, key: str, suffix: str) -> Path:
     return folder / key[:2] / f"{key}{suffix}"
 
 
+def _checksum(key: str, suffix: str, data: bytes) -> bytes:
+    """Of an entry with its name: one that was moved to another key is none."""
+    return hashlib.sha256(f"{key}{suffix}\0".encode() + data).digest()
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return list(folder.glob("??/*"))
+    except OSError:  # somebody removes the directory meanwhile
+        return []
+
+
 def _max_bytes() -> int:
     text = os.environ.get("PYFRAME_CACHE_MAX_BYTES", "")
     try:
@@ -206,13 +249,6 @@ def _max_bytes() -> int:
     except ValueError:
         _warn(f"PYFRAME_CACHE_MAX_BYTES={text!r} is not a number of bytes")
         return DEFAULT_MAX_BYTES
-
-
-def _touch(path: Path) -> None:
-    try:
-        os.utime(path)
-    except OSError:  # a read-only cache still serves
-        return
 
 
 def _warn(reason: str) -> None:

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -18,7 +17,7 @@ from pathlib import Path
 import torch
 
 from .cache import Cache, content_key, shared_cache
-from .private import private_folders, replace_file
+from .private import private_folders, replace_file, temporary_folder
 from .processes import Processes, Stopped
 
 _COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
@@ -170,8 +169,8 @@ def _headers() -> str:
 def _compile(source: str, processes: Processes) -> bytes:
     command = find_compiler(os.environ.get("CXX"))
     try:
-        with tempfile.TemporaryDirectory(prefix="pyframe-build-") as folder:
-            unit, library = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
+        with temporary_folder("build-") as folder:
+            unit, library = folder / "kernels.cpp", folder / "kernels.so"
             unit.write_text(source)
             line = [*command, str(unit), *build_flags(), "-o", str(library)]
             done = _run(line, _TIMEOUT_SECONDS, processes)
@@ -201,6 +200,10 @@ def _run(line: Sequence[str], seconds: float, processes: Processes) -> subproces
         raise BuildError("the C++ compiler was stopped, as another source failed") from error
 
 
+class Vanished(BuildError):
+    """The library was removed after it was found or built."""
+
+
 _loaded: dict[Path, ctypes.CDLL] = {}
 
 
@@ -210,6 +213,8 @@ def load(path: Path) -> ctypes.CDLL:
         try:
             _loaded[path] = _open(path)
         except OSError as error:
+            if not path.exists():
+                raise Vanished(f"{path} was removed") from error
             # the file system may forbid running code from it
             copy = _open_copy(path) if _forbids_code(path) or "failed to map segment" in str(error) else None
             if copy is None:

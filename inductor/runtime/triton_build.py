@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from . import triton_worker
 from .cache import Cache, content_key, shared_cache
 from .cpp_build import BuildError
+from .private import private_folders
 
 PRELUDE = Path(__file__).resolve().parent.parent / "codegen" / "triton" / "prelude.py"
 _WORKER = Path(triton_worker.__file__).resolve()
@@ -139,7 +140,7 @@ class _Worker:
     """One process, used by one thread; it ends when its input closes, that is with this process at the latest."""
 
     def __init__(self) -> None:
-        folder = tempfile.mkdtemp(prefix="pyframe-triton-")
+        folder = tempfile.mkdtemp(prefix="triton-", dir=next(private_folders(), None))
         environment = {k: v for k, v in os.environ.items() if k not in _UNSET} | {"TRITON_CACHE_DIR": folder}
         line = [sys.executable, "-P", str(_WORKER), str(PRELUDE), folder]
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)

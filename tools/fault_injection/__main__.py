@@ -39,7 +39,8 @@ class Worker:
 
     def __init__(self, program: str, stage: str, scratch: str) -> None:
         folder = tempfile.mkdtemp(dir=scratch)
-        env = {**os.environ, "TMPDIR": folder, "PYFRAME_CACHE_DIR": str(Path(scratch) / "cache"), "OMP_NUM_THREADS": "1"}
+        own = {"TMPDIR": folder, "PYFRAME_CACHE_DIR": str(Path(scratch) / "cache"), "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, **own}
         line = [sys.executable, "-m", "tools.fault_injection.worker", program, stage]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(

@@ -45,11 +45,11 @@ def state() -> dict[str, Any]:
         "loggers": _loggers(),
         "warnings": len(warnings.filters),
         "random": (random.getstate(), torch.random.get_rng_state().tolist()),
-        "temporary files": sorted(os.listdir(tempfile.gettempdir())),
+        "temporary files": _temporary_files(),
         "files of the cache that are half written": _unfinished(),
         "file descriptors": _descriptors(),
         "locks": (compile_lock._lock._is_owned(), len(compile_lock._makers)),
-        "threads": threading.active_count(),
+        "threads": sorted(thread.name for thread in threading.enumerate()),
         "handler": type(ops.current).__name__,
         "log filter": quiet.depth,
     }
@@ -69,6 +69,15 @@ def _loggers() -> list[Any]:
             if isinstance(x, logging.Logger) and (x.filters or x.level or x.disabled)]  # fmt: skip
 
 
+def _temporary_files() -> list[str]:
+    """All but the directory that the process keeps for such files until it ends."""
+    folder = tempfile.gettempdir()
+    return sorted(
+        name for root, folders, files in os.walk(folder) for name in (*folders, *files)
+        if not (root == folder and name.startswith("pyframe-")) and name != "alive"
+    )  # fmt: skip
+
+
 def _unfinished() -> list[str]:
     folder = os.environ["PYFRAME_CACHE_DIR"]
     return [name for _, _, names in os.walk(folder) for name in names if name.endswith(".tmp")]
@@ -78,7 +87,8 @@ def _descriptors() -> list[str]:
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
-            found.append(os.readlink(f"/proc/self/fd/{name}"))
+            target = os.readlink(f"/proc/self/fd/{name}")
+            found += [target] if not target.endswith("/alive") else []
         except OSError:  # the one that lists them
             continue
     return sorted(found)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -41,9 +42,15 @@ def main() -> None:
     compiled = pyframe.compile(target, backend=calling_back(_backend(stage)))
     if stage != "first":
         call(compiled)
+    gc.collect()
+    gc.freeze()  # children neither look through what is there now nor copy it
+    usual: list[str] = []  # what a call without a fault changes: modules that it loads add filters of warnings
+    usual += _in_child(lambda: _run(stage, target, compiled, call, want, {"kind": "none", "at": 0}))["changes"]
     for line in sys.stdin:
         job = json.loads(line)
-        print(json.dumps({**job, **_in_child(lambda job=job: _run(stage, target, compiled, call, want, job))}), flush=True)
+        answer = _in_child(lambda job=job: _run(stage, target, compiled, call, want, job))
+        answer["wrong"] = [reason for reason in answer.get("wrong", []) if reason not in usual]
+        print(json.dumps({**job, **answer}), flush=True)
 
 
 def _backend(stage: str) -> Any:
@@ -94,7 +101,8 @@ def _run(stage: str, target: Any, compiled: Any, call: Any, want: Any, job: dict
     before, start = state(), time.perf_counter()
     result, error = _with_fault(kind, at, lambda: call(compiled))
     if at == 0 and kind != "alloc":
-        return {"points": counter.seen, "seconds": time.perf_counter() - start}
+        seconds = time.perf_counter() - start
+        return {"points": counter.seen, "seconds": seconds, "changes": differences(before, state())}
     answer: dict[str, Any] = {"where": counter.where, "ended": type(error).__name__ if error else "result", "wrong": []}
     wrong = answer["wrong"]
     if kind == "alloc" and error is None and counter.seen == 0:
