@@ -17,7 +17,9 @@ def moved(value):
         if not isinstance(x, torch.Tensor):
             return x
         with torch.no_grad(), x.fake_mode:
-            bare = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+            length = x.untyped_storage().nbytes() // x.dtype.itemsize
+            bare = torch.empty(length, dtype=x.dtype, device="meta")
+            bare = bare.as_strided(x.shape, x.stride(), x.storage_offset())
         return FakeTensor(x.fake_mode, bare, GPU)
 
     return pytree.tree_map(move, value)

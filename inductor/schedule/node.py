@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ir.body import Op
+from ..ir.body import Op, walk
 from ..ir.buffer import ComputedBuffer
 from ..ir.size import AnySize, hint, same
 from .index import Affine, Index, read, variable
@@ -32,6 +32,7 @@ class Node:
     origins: tuple[Any, ...]
     reads: list[Access] = field(default_factory=list)
     writes: list[Access] = field(default_factory=list)
+    counted: list[Index] = field(default_factory=list)  # what index_expr ops compute, in masked bodies too
     plain: bool = True  # stores only by assignment, so others may share its loops
 
     @staticmethod
@@ -46,6 +47,7 @@ class Node:
             buffer.origins,
             [Access(dep.buf, read(dep.index)) for dep in body.reads],
             [Access(dep.buf, read(dep.index)) for dep in body.writes],
+            [read(op.args[0]) for op in walk(body.ops) if op.name == "index_expr"],
             all(op.args[3] is None for op in body.ops if op.name == "store"),
         )
 
@@ -68,6 +70,11 @@ class Member:
     def writes(self) -> list[Access]:
         """The node's writes, in the group's variables."""
         return [Access(a.buf, a.index.substitute(self.env)) for a in self.node.writes]
+
+    def indices(self) -> list[Index]:
+        """Every index that the node computes, to access memory or as a value, in the group's variables."""
+        own = [a.index for a in (*self.node.reads, *self.node.writes)] + self.node.counted
+        return [index.substitute(self.env) for index in own]
 
 
 @dataclass(eq=False)

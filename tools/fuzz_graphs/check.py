@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -349,12 +350,14 @@ def guarded(
     except Wrong as wrong:
         return wrong
     except Exception as error:  # noqa: BLE001  whatever it raises is the finding
-        import traceback
+        return Wrong(f"error {type(error).__name__}", f"{where}: {error}\n{trace_of(error)}")
 
-        return Wrong(
-            f"error {type(error).__name__}",
-            f"{where}: {error}\n{''.join(traceback.format_tb(error.__traceback__)[-4:])}",
-        )
+
+def trace_of(error: BaseException) -> str:
+    """The last lines of where an exception and its first cause were raised."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return "".join(traceback.format_tb(error.__traceback__)[-6:])
 
 
 def in_threads(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...ir.size import AnySize, hint, same
-from ...schedule.index import Affine, Index, read
+from ...schedule.index import Affine, Index
 from ...schedule.node import Group
 
 
@@ -25,11 +25,7 @@ class Axes:
 
 def plan_axes(group: Group) -> Axes:
     """The loops of a group."""
-    indices = [a.index for m in group.members for a in m.reads() + m.writes()]
-    for m in group.members:
-        for op in m.node.ops:
-            if op.name == "index_expr":
-                indices.append(read(op.args[0]).substitute(m.env))
+    indices = [index for m in group.members for index in m.indices()]
     renames: dict[str, Affine] = {}
     outer = merge(group.outer_vars(), indices, renames)
     inner = merge(group.inner_vars(), indices, renames)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...ir.size import AnySize, hint, same
-from ...schedule.index import Affine, Index, read
+from ...schedule.index import Affine, Index
 from ...schedule.node import Group
 from ..cpp.axes import merge, steps
 from .heuristics import TILED_MIN
@@ -78,11 +78,8 @@ class Axes:
 def plan_axes(group: Group) -> Axes:
     """The tile of a group."""
     accesses = list(dict.fromkeys((a.buf, a.index) for m in group.members for a in m.reads() + m.writes()))
-    counted = [
-        read(op.args[0]).substitute(m.env) for m in group.members for op in m.node.ops if op.name == "index_expr"
-    ]
     renames: dict[str, Affine] = {}
-    indices = [index for _, index in accesses] + counted
+    indices = [index for m in group.members for index in m.indices()]
     outer = merge(group.outer_vars(), indices, renames)
     inner = merge(group.inner_vars(), indices, renames)
     moved = [index.substitute(renames) for _, index in accesses]
