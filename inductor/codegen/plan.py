@@ -149,7 +149,7 @@ class _Planner:
                     self.steps.append(self._memory(name, offsets))
             self._emit(call)
             self._free([b for b in dict.fromkeys(call.touches) if last[b] == at and b not in offsets])
-        outputs = tuple(self._output(o) for o in self.graph.outputs)
+        outputs = tuple(self._output(o, k in self.graph.viewed) for k, o in enumerate(self.graph.outputs))
         kept = tuple(Range(self.number(r.name), r.nbytes, r.first, r.last) for r in ranges) if varying else ()
         mutated = {self.numbers[n.mutates] for n in self.graph.buffers if getattr(n, "mutates", None)}
         return self.source, PlanSpec(
@@ -293,10 +293,12 @@ class _Planner:
         device = spec.ANY_DEVICE if passed else ""
         return InputSpec("tensor", self.dtypes[buffer.name], buffer.layout.size, buffer.layout.stride, device)
 
-    def _output(self, out: Strided | int | None) -> OutputRef:
+    def _output(self, out: Strided | int | None, viewed: bool) -> OutputRef:
         if not isinstance(out, Strided):
             return OutputRef("const", out)
-        if out.layout != out.buffer.layout:
+        if viewed:
+            self.views.pop((out.buffer.name, out.layout), None)  # one that nobody else returns
+        if viewed or out.layout != out.buffer.layout:
             return OutputRef("buf", self._view(out.buffer, out.layout))
         if isinstance(out.buffer, InputBuffer):
             return OutputRef("input", self.numbers[out.buffer.name])

@@ -145,7 +145,8 @@ def store_body(name: str, layout: Layout, value: TensorValue, order: Sequence[in
 
 @dataclass(eq=False)
 class GraphIR:
-    """A lowered graph. `outputs` are values in memory, Python ints, or None.
+    """A lowered graph. `outputs` are values in memory, Python ints, or None. `viewed`: positions of the outputs that
+    are tensors of their own although an input, or an output before them, has the same memory and layout.
 
     `buffers` holds ComputedBuffers and ExternKernels in an order in which they can run.
     """
@@ -155,3 +156,4 @@ class GraphIR:
     buffers: list[Any]
     outputs: list[Strided | int | None]
     origins: dict[str, fx.Node] | None = None
+    viewed: frozenset[int] = frozenset()

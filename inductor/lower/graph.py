@@ -84,7 +84,9 @@ class GraphLowering:
                         self.finish_copies(nodes)
                     self.env[node] = self.call()
                 case "output":
-                    return GraphIR(self.inputs, self.constants, self.buffers, self.outputs())
+                    outputs = self.outputs()
+                    viewed = _viewed(results_of(self.node.graph), outputs)
+                    return GraphIR(self.inputs, self.constants, self.buffers, outputs, viewed=viewed)
                 case other:
                     raise Unsupported(f"a graph node of kind {other}")
         raise Unsupported("the graph has no output node")
@@ -339,6 +341,19 @@ def _check_within(view: Layout, buffer: Buffer) -> None:
         return
     if view.numel and (view.offset < 0 or view.extent > buffer.layout.extent):
         raise Unsupported("a view of more memory than its source shows")
+
+
+def _viewed(nodes: Sequence[Any], outs: Sequence[Any]) -> frozenset[int]:
+    """Which results are views that look like what they are views of: one tensor is one node of the graph."""
+    found = set()
+    first: dict[tuple[str, Layout], Any] = {}
+    for k, (node, out) in enumerate(zip(nodes, outs)):
+        if not isinstance(out, Strided) or not isinstance(node, fx.Node):
+            continue
+        whole = isinstance(out.buffer, InputBuffer) and out.layout == out.buffer.layout
+        if first.setdefault((out.buffer.name, out.layout), node) is not node or (whole and node.op != "placeholder"):
+            found.add(k)
+    return frozenset(found)
 
 
 def _check_shared(outs: Sequence[Any], groups: Sequence[int | None]) -> None:

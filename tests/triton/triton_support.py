@@ -69,6 +69,15 @@ def _reduce(self, inputs):
 interpreter.ReduceOps.generic_reduce = _reduce
 
 
+def _binary_op(self, lhs, rhs, op, _binary=interpreter.InterpreterBuilder.binary_op):
+    """What a comparison gives is of dtype int1, not of its operands': broadcasting a number would convert it."""
+    out = _binary(self, lhs, rhs, op)
+    return interpreter.TensorHandle(out.data, tl.int1) if out.data.dtype == np.bool_ else out
+
+
+interpreter.InterpreterBuilder.binary_op = _binary_op
+
+
 # ---- a plan in Python
 
 
