@@ -144,25 +144,40 @@ def _writes_inside(graph: torch.fx.GraphModule) -> bool:
 
 
 class GraphRun(torch.fx.Interpreter):
-    """Runs a graph with some attributes replaced; every ATen node gets the stack trace of the node it comes from."""
+    """Runs a graph with some attributes replaced; every ATen node gets the stack trace of the node it comes from.
+
+    NotFunctional for a write through `unfold`: functionalization would make zeros of what the view leaves out.
+    """
 
     def __init__(self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor]) -> None:
         super().__init__(gm, garbage_collect_values=False)
         self.state = state
         self.extra_traceback = False  # messages stay as they are: an exception knows its node
+        self.unfolded: dict[int, torch.Tensor] = {}  # by id: what `unfold` gave, and views of it
 
     def run_node(self, n: torch.fx.Node) -> Any:
         given = (self.env.get(arg) for arg in n.all_input_nodes) if n.op.startswith("call") else ()
-        tensors = (x for x in given if isinstance(x, torch.Tensor) and not x.is_inference())  # those have no version
-        overlapping = [(x, x._version) for x in tensors if elements_overlap(x)]
+        tensors = [x for x in given if isinstance(x, torch.Tensor) and not x.is_inference()]  # those have no version
+        fixed = [(x, x._version) for x in tensors if id(x) in self.unfolded or elements_overlap(x)]
         try:
             result = super().run_node(n)
         except Exception as error:
             blame(error, n)
             raise
-        if any(x._version != version for x, version in overlapping):
-            raise NotFunctional("a tensor is written whose elements overlap in memory")
+        if any(x._version != version for x, version in fixed):
+            raise NotFunctional("a tensor is written whose elements overlap in memory, or that unfold has made")
+        if n.target in _UNFOLDS:
+            self.unfolded[id(result)] = result
+        elif self.unfolded:
+            self._note_views(result, tensors)
         return result
+
+    def _note_views(self, result: Any, given: Sequence[torch.Tensor]) -> None:
+        """Takes down which results are views of a view that unfold has made."""
+        storages = [storage_of(x) for x in given if id(x) in self.unfolded]
+        for x in result if isinstance(result, list | tuple) else (result,):
+            if storages and isinstance(x, torch.Tensor) and storage_of(x) in storages:
+                self.unfolded[id(x)] = x
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         return super().call_function(WITHOUT_READING.get(target, target), args, kwargs)
@@ -177,6 +192,9 @@ class GraphRun(torch.fx.Interpreter):
 
     def output(self, target: Any, args: Any, kwargs: Any) -> Any:
         return _mutable(super().output(target, args, kwargs))
+
+
+_UNFOLDS = ("unfold", torch.Tensor.unfold, torch.ops.aten.unfold.default)
 
 
 def _mutable(x: Any) -> Any:

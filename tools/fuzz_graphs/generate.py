@@ -211,7 +211,7 @@ class Generator:
 
     def replay(self) -> None:
         """Everything once more in eager, after an input was added."""
-        made = arguments(self.program(), 0)
+        made = self.made = arguments(self.program(), 0)
         scope = {f"x{i}": x for i, x in enumerate(made.given)}
         run = dict(scope, torch=torch, F=F, DEVICE=torch.device("cpu"))
         for s in self.statements:
@@ -264,6 +264,19 @@ class Generator:
             return bool(t.detach().isfinite().all()) and float(t.detach().double().abs().max()) < LARGEST
         return t.dtype == torch.bool or int(t.long().abs().max()) < 2**31 - 1
 
+    def backward_runs(self, results: list[str]) -> bool:
+        """Whether eager has gradients, or lacks them only because a write changed what they need: a formula of an
+        operator that does not take its operands' dtypes says nothing of who compiles it."""
+        if any(not s.target for s in self.statements):
+            return True
+        roots = [self.values[r] for r in dict.fromkeys(results) if self.values[r].requires_grad]
+        wanted = [b for b in self.made.bases if b.requires_grad]
+        try:
+            torch.autograd.grad(roots, wanted, [torch.ones_like(r) for r in roots], allow_unused=True)
+        except (RuntimeError, NotImplementedError):
+            return False
+        return True
+
     # ---- the whole
 
     def generate(self, length: int) -> Program:
@@ -310,7 +323,7 @@ class Generator:
         results = list(dict.fromkeys(results)) if self.chance(0.9) else results
         if self.trains and not any(self.values[r].requires_grad for r in results):
             raise Reject
-        if not results:
+        if not results or (self.trains and not self.backward_runs(results)):
             raise Reject
         return Program(tuple(self.inputs), tuple(self.statements), tuple(results), self.mode, self.seed)
 

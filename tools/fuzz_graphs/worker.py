@@ -68,8 +68,6 @@ def compiler_of(device: str) -> tuple[Callable[..., Any], Counter[str]]:
     import inductor.compile
     import pyframe
 
-    graph, warn = inductor.compile.compile_fx, inductor.compile._warn_of_fallback
-
     def fallback(error: Exception) -> None:
         notes[f"fallback: {str(error).splitlines()[0][:120]}"] += 1
 
@@ -79,7 +77,6 @@ def compiler_of(device: str) -> tuple[Callable[..., Any], Counter[str]]:
         pyframe.reset()
         return pyframe.compile(fn, dynamic=True) if dynamic else pyframe.compile(fn)
 
-    del graph, warn
     return compiler, notes
 
 
