@@ -1,0 +1,108 @@
+"""The smallest programs that random tensor programs found wrong, and a share of tools/fuzz_graphs itself."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pyframe
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def padded_beside_itself(x):
+    return torch.cat([F.pad(x[:, 1:], [0, 0, 0, 1]), x], 2)
+
+
+def write_through_unfold(x):
+    y = x * 2
+    y.unfold(0, 2, 2)[0].copy_(x[:2])
+    return y
+
+
+def write_into_overlapping_windows(x):
+    y = x * 2
+    y.unfold(0, 2, 1)[0] = 5
+    return y
+
+
+FOUND = {
+    "a mask inside a masked part reads one of two axes": (padded_beside_itself, (5, 4, 3)),
+    "a write through windows that leave elements out": (write_through_unfold, (5,)),
+    "a write into one of several overlapping windows": (write_into_overlapping_windows, (5,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:inductor. a graph")
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", FOUND)
+def test_programs_that_were_wrong(name, grad):
+    fn, shape = FOUND[name]
+    x = torch.randn(shape, requires_grad=grad)
+    torch.testing.assert_close(pyframe.compile(fn)(x), fn(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_that_looks_like_its_base_is_a_tensor_of_its_own(grad, dynamic):
+    def fn(x, y):
+        c = x * 2
+        d = c.view_as(c)
+        y.add_(1)
+        return x, x.squeeze(0), x.transpose(0, 0), c, d, d.transpose(0, 0), c, y, y.squeeze(0)
+
+    def same(args, results):
+        return [[a is b for a in (*args, *results)] for b in results]
+
+    args = torch.randn(3, 4, requires_grad=grad), torch.randn(3)
+    assert same(args, pyframe.compile(fn, dynamic=dynamic)(*args)) == same(args, fn(*args))
+
+
+def fuzz(*options):
+    line = [sys.executable, "-m", "tools.fuzz_graphs", "--shrink", "0", *options]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_fixed_seeds_are_right():
+    assert "outcomes: right 8" in fuzz("--programs", "8", "--seed", "1")
+
+
+def test_fresh_seeds_are_right():
+    fuzz("--programs", "5", "--seed", str(random.randrange(1 << 20, 1 << 30)))
+
+
+def test_triton_kernels_of_fixed_seeds_are_right():
+    assert "outcomes: right 5" in fuzz("--programs", "5", "--seed", "30", "--device", "fake-cuda")
+
+
+def test_a_wrong_result_is_found():
+    """The tool sees a compiler that is off by one element."""
+    from tools.fuzz_graphs.check import check
+    from tools.fuzz_graphs.generate import compact, generate
+    from tools.fuzz_graphs.grammar import ROWS
+    from tools.fuzz_graphs.program import Program
+
+    def off(fn, dynamic):
+        def call(*args):
+            out = [x.clone() if isinstance(x, torch.Tensor) else x for x in fn(*args)]
+            with torch.no_grad():
+                first = next(x for x in out if x.numel())
+                first.view(-1)[-1:] = first.view(-1)[-1:].logical_not() if first.dtype == torch.bool else 77
+            return tuple(out)
+
+        return call
+
+    def right(fn, dynamic):
+        return fn
+
+    program = compact(generate(3, ROWS, "forward"))
+    assert Program.from_json(program.to_json()) == program
+    assert check(program, right).kind == ""
+    assert check(program, off).kind == "value"
