@@ -7,9 +7,6 @@ UNINITIALISED = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_",
 }  # fmt: skip
 
-# On a GPU numbers are drawn by our kernels from a seed, so they are other numbers than eager's.
-RANDOM_ON_CUDA: set[str] = set()
-
 # Operators, or an operator in one mode ("name mode"), that are not run, with the reason.
 LEFT_OUT: dict[str, str] = {}
 
