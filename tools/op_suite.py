@@ -44,7 +44,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
-from op_suite_report import Row, failures, merge, write_report  # noqa: E402
+from op_suite_report import Row, commit, failures, merge, write_report  # noqa: E402
 
 WORKER = Path(__file__).with_name("op_suite_worker.py")
 DTYPES = "float32,float64,bfloat16,float16,int64,int32,uint8,bool,complex64"
@@ -127,7 +127,8 @@ class Worker:
 
 def run_unit(worker: list[Worker], engine: str, request: dict[str, Any], seconds: float) -> Row:
     """Every case's verdict for one operator in one mode. `worker[0]` is replaced where it dies."""
-    row = Row(request["op"], request["mode"], request["device"], engine, request["samples"])
+    chosen = request["samples"], " ".join(request["dtypes"]), request["commit"]
+    row = Row(request["op"], request["mode"], request["device"], engine, *chosen)
     begun = time.monotonic()
     plan: list[list[str]] | None = None
     while plan is None or plan:
@@ -215,16 +216,17 @@ def run_all(units: Sequence[dict[str, Any]], engine: str, args: argparse.Namespa
 
 
 def select_units(args: argparse.Namespace, names: Sequence[str], done: set[tuple[str, str]]) -> list[dict[str, Any]]:
-    """One request for each operator and mode, those that take long not at the end."""
+    """One request for each operator and mode, one mode after the other."""
     wanted = [name for name in names if _matches(name, args.ops)]
     first, _, of = args.shard.partition("/")
     wanted = wanted[int(first) - 1 :: int(of)]
+    here = commit()
     return [
         {
             "op": name, "mode": mode, "device": args.device, "dtypes": args.dtypes.split(","),
-            "samples": 0 if args.full else args.samples, "batch": args.batch,
+            "samples": 0 if args.full else args.samples, "batch": args.batch, "commit": here,
         }
-        for name in wanted for mode in args.modes.split(",") if (name, mode) not in done
+        for mode in args.modes.split(",") for name in wanted if (name, mode) not in done
     ]  # fmt: skip
 
 
@@ -235,9 +237,12 @@ def _matches(name: str, patterns: str) -> bool:
 
 def peer_units(args: argparse.Namespace, names: Sequence[str]) -> list[dict[str, Any]]:
     """Every k-th operator so that there are `args.peer` of them; two samples of float32, forward and backward."""
-    step = max(1, len(names) // args.peer)
+    step, here = max(1, len(names) // args.peer), commit()
     return [
-        {"op": name, "mode": mode, "device": args.device, "dtypes": ["float32"], "samples": 2, "batch": args.batch}
+        {
+            "op": name, "mode": mode, "device": args.device, "dtypes": ["float32"], "samples": 2, "batch": args.batch,
+            "commit": here,
+        }
         for name in list(names)[step // 2 :: step][: args.peer] for mode in ("forward", "backward")
     ]
 

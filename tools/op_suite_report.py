@@ -27,6 +27,8 @@ class Row:
     device: str
     engine: str
     samples: int
+    dtypes: str = ""
+    commit: str = ""
     cases: dict[str, list[str]] = field(default_factory=dict)
     remarks: set[str] = field(default_factory=set)
     seconds: float = 0.0
@@ -115,7 +117,8 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Of the code that is here."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
@@ -140,9 +143,11 @@ def write_report(
     old = stale(rows)
     ops = {row.op for row in rows}
     lines = [
-        f"Operator database of torch {torch.__version__}, device {device}, at commit {_commit()}",
+        f"Operator database of torch {torch.__version__}, device {device}, at commit {commit()}",
         f"{len(ops)} operators, {len(rows)} rows (operator x mode)",
         f"samples of each operator and dtype: {sorted({row.samples or 'all' for row in rows}, key=str)}",
+        *(f"dtypes of {n} rows: {text}" for text, n in collections.Counter(row.dtypes for row in rows).most_common()),
+        *(f"commit of {n} rows: {text}" for text, n in collections.Counter(row.commit for row in rows).most_common()),
         "", *_totals(rows),
         *_listing("Not right", bad), *_listing("Known, with the reason", expected),
         *_listing("Known failures that no longer fail", old),
@@ -154,7 +159,7 @@ def write_report(
     lines += ["", "What does not run as one compiled graph", *_remarks(rows)]
     path.with_suffix(".txt").write_text("\n".join(lines) + "\n")
     data = {
-        "torch": torch.__version__, "device": device, "commit": _commit(), "failures": bad, "known": expected,
+        "torch": torch.__version__, "device": device, "commit": commit(), "failures": bad, "known": expected,
         "rows": [_stored(row) for row in rows],
         "compared": {name: [row.data() for row in found] for name, found in (compared or {}).items()},
     }  # fmt: skip

@@ -245,6 +245,7 @@ set_result(run *r, const step *s, Py_ssize_t i, PyObject *tensor)
         strides = strides && (view.sizes[d] == 1 || view.strides[d] == expected->dims[view.ndim + d]);
     }
     if (!same) {
+        r->unexpected = s - r->plan->steps + 1;
         PyErr_Format(PyExc_RuntimeError, "plan: %R returned a tensor of another size or dtype than its fake tensors "
                      "promised", s->callee);
         Py_DECREF(tensor);
@@ -501,6 +502,44 @@ run_steps(run *r)
     return 0;
 }
 
+/* Whether a kernel before step `n` may have written to an input. */
+static int
+may_have_written(const plan_object *plan, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const step *s = &plan->steps[i];
+        if (s->kind != STEP_KERNEL && s->kind != STEP_LAUNCH) {
+            continue;
+        }
+        for (Py_ssize_t b = 0; b < s->n_bufs; b++) {
+            for (Py_ssize_t m = 0; m < plan->n_mutated; m++) {
+                if (s->bufs[b] == plan->mutated[m]) {
+                    return 1;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* An operator returned something else than fake tensors said of it, so this plan computes nothing right: the captured
+ * graph runs, if the inputs are still as they were. A warning says so. */
+static PyObject *
+run_fallback(run *r, PyObject *const *args)
+{
+    plan_object *plan = r->plan;
+    if (plan->fallback == NULL || r->given != NULL || may_have_written(plan, r->unexpected - 1)) {
+        return NULL;
+    }
+    PyErr_Clear();
+    if (PyErr_WarnFormat(PyExc_UserWarning, 1, "inductor: a graph runs with ATen operators: %R returned a tensor of "
+                         "another size or dtype than its fake tensors promised",
+                         plan->steps[r->unexpected - 1].callee) < 0) {
+        return NULL;
+    }
+    return PyObject_Vectorcall(plan->fallback, args, (size_t)(plan->n_inputs - plan->n_fixed), NULL);
+}
+
 static PyObject *
 run_all(run *r, PyObject *const *args)
 {
@@ -534,7 +573,7 @@ run_all(run *r, PyObject *const *args)
     if (grad) {
         plan_api.set_grad(true);
     }
-    return result;
+    return result == NULL && r->unexpected > 0 ? run_fallback(r, args) : result;
 }
 
 static PyObject *

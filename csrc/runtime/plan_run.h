@@ -19,6 +19,7 @@ typedef struct run {
     void *stream;           /* CUDA */
     PyObject *given; /* the list that the arguments are in, to be emptied once they are read; NULL for a plain call */
     int64_t status; /* set by kernels of the CPU: an index was out of bounds */
+    Py_ssize_t unexpected; /* 1 + the step whose operator returned another size or dtype than was promised; or 0 */
 } run;
 
 /* plan_cuda.c. Each is 0 or more, or -1 with an exception set.

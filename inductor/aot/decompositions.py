@@ -10,6 +10,9 @@ import torch
 from torch._decomp import core_aten_decompositions
 
 from ..lower import LOWERINGS
+from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_norm
+
+aten = torch.ops.aten
 
 # ATen's own kernels are better than what these decompose into.
 _KEPT = set(
@@ -27,7 +30,10 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         name = op._schema.name.removeprefix("aten::") if isinstance(op, torch._ops.OpOverload) else None
         if name is not None and name not in LOWERINGS and name not in _KEPT:
             table[op] = fn
-    table[torch.ops.aten._efficientzerotensor.default] = zeros
+    table[aten._efficientzerotensor.default] = zeros
+    table[aten.native_batch_norm.default] = writing_batch_norm
+    table[aten._native_batch_norm_legit_functional.default] = batch_norm
+    table[aten._native_batch_norm_legit.no_stats] = batch_norm_without_running
     return table
 
 

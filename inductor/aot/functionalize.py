@@ -16,6 +16,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from ..arguments import node_at
 from ..errors import Unsupported
 from ..overlap import elements_overlap
 from ..places import blame
@@ -87,6 +88,7 @@ def to_aten(
         graph = _functional(flat, decompositions, fakes)
         if _writes_inside(graph):  # a decomposition did
             graph = _functional(torch.fx.Interpreter(graph).run, decompositions, fakes)
+        refuse_fixed_offsets(graph)
         graph = computed_values(graph, fakes)
         mutated = _check_writes(graph)
         if any(storage_of(fakes[i]) == storage_of(x) for i in mutated for k, x in enumerate(fakes) if k != i):
@@ -140,7 +142,21 @@ def unwrapped(x: Any) -> Any:
 
 
 def _writes_inside(graph: torch.fx.GraphModule) -> bool:
-    return any(_mutates(n.target) and n.target is not torch.ops.aten.copy_.default for n in graph.graph.nodes)
+    """Whether anything is written but inputs by closing copies."""
+    return any(
+        _mutates(n.target) and not (n.target is torch.ops.aten.copy_.default and node_at(n).op == "placeholder")
+        for n in graph.graph.nodes
+    )
+
+
+def refuse_fixed_offsets(graph: torch.fx.GraphModule) -> None:
+    """NotFunctional where `as_strided` counts from the beginning of an input's storage: where in it the input begins
+    is neither known nor guarded."""
+    inputs = {storage_of(n.meta["val"]) for n in graph.graph.find_nodes(op="placeholder")}
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
+        explicit = len(node.args) > 3 or node.kwargs.get("storage_offset") is not None  # noqa: PLR2004
+        if explicit and storage_of(node_at(node).meta["val"]) in inputs:
+            raise NotFunctional("as_strided with a storage offset, of an input")
 
 
 class GraphRun(torch.fx.Interpreter):

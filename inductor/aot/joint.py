@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from .fake import fake_mode, make_fx
-from .functionalize import GraphRun, NotFunctional, attributes_of, storage_of, unwrapped
+from .functionalize import GraphRun, NotFunctional, attributes_of, refuse_fixed_offsets, storage_of, unwrapped
 from .memory import is_random, tidy
 from .plain_memory import computed_values
 from .results import Finals, InputState, Result, classify, dense
@@ -76,7 +76,9 @@ def to_joint(
     with _tracing(), mode:
         bare = [x.detach() if isinstance(x, torch.Tensor) else x for x in fakes]
         try:
-            graph = computed_values(make_fx(trace, decomposition_table=table)(*bare), bare)
+            graph = make_fx(trace, decomposition_table=table)(*bare)
+            refuse_fixed_offsets(graph)
+            graph = computed_values(graph, bare)
         except RuntimeError as error:
             raise NotFunctional(f"eager has to say what is wrong: {error}") from error
     if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mkldnn_rnn_layer.default):

@@ -1,0 +1,84 @@
+"""Batch normalization by the statistics of the batch, as simpler operators."""
+
+from __future__ import annotations
+
+import torch
+
+from ..ir.nodes import compute_dtype
+
+_HALF = (torch.float16, torch.bfloat16)
+Parameter = torch.Tensor | None
+
+
+def writing_batch_norm(
+    x: torch.Tensor, weight: Parameter, bias: Parameter, mean: Parameter, var: Parameter, training: bool,
+    momentum: float, eps: float,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """aten.native_batch_norm, whose schema does not say that it writes to the running statistics in training."""
+    if not training or mean is None or var is None:
+        return NotImplemented
+    function = torch.ops.aten._native_batch_norm_legit_functional
+    *results, new_mean, new_var = function(x, weight, bias, mean, var, training, momentum, eps)
+    mean.copy_(new_mean)
+    var.copy_(new_var)
+    return tuple(results)
+
+
+def batch_norm(
+    x: torch.Tensor, weight: Parameter, bias: Parameter, mean: torch.Tensor, var: torch.Tensor, training: bool,
+    momentum: float, eps: float,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """By the statistics of the batch; NotImplemented where ATen's operator is kept.
+
+    On a GPU these are loops that fuse with what is around them, and the backward computes the result again from what
+    was normalized. Of half precision on the CPU, torch's description of the operator has other dtypes for the
+    statistics than the operator itself.
+    """
+    if not training or not _rewritten(x):
+        return NotImplemented
+    wide, own_mean, own_var = _statistics(x)
+    count = x.numel() // x.shape[1]
+    unbiased = own_var * (count / max(1, count - 1))
+    new_mean = own_mean.to(mean.dtype) * momentum + mean * (1 - momentum)
+    new_var = unbiased.to(var.dtype) * momentum + var * (1 - momentum)
+    return *_normalized(x, wide, own_mean, own_var, weight, bias, eps, mean), new_mean, new_var
+
+
+def batch_norm_without_running(
+    x: torch.Tensor, weight: Parameter, bias: Parameter, training: bool, momentum: float, eps: float
+) -> tuple[torch.Tensor, ...]:
+    """The same without running statistics"""
+    if not _rewritten(x):
+        return NotImplemented
+    wide, mean, var = _statistics(x)
+    return _normalized(x, wide, mean, var, weight, bias, eps)
+
+
+def _rewritten(x: torch.Tensor) -> bool:
+    return x.numel() > 0 and (x.device.type == "cuda" or (x.device.type == "cpu" and x.dtype in _HALF))
+
+
+def _statistics(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    wide = x.to(compute_dtype(x.dtype))
+    var, mean = torch.var_mean(wide, [d for d in range(x.dim()) if d != 1], correction=0)
+    return wide, mean, var
+
+
+def _normalized(
+    x: torch.Tensor, wide: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, weight: Parameter, bias: Parameter,
+    eps: float, running: Parameter = None,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """The result, and the mean and scale that are saved: on the CPU in the result's dtype if all parameters are."""
+
+    def channel(v: torch.Tensor) -> torch.Tensor:
+        return v.to(wide.dtype).reshape(-1, *[1] * (x.dim() - 2))
+
+    scale = (var + eps).rsqrt()
+    out = (wide - channel(mean)) * channel(scale)
+    if weight is not None:
+        out = out * channel(weight)
+    if bias is not None:
+        out = out + channel(bias)
+    narrow = x.device.type == "cpu" and all(p is None or p.dtype == x.dtype for p in (weight, bias, running))
+    saved = x.dtype if narrow else mean.dtype
+    return out.to(x.dtype), mean.to(saved), scale.to(saved)
