@@ -60,7 +60,7 @@ class Worker:
         self.seconds, self.units = seconds, 0
         reads, writes = os.pipe()
         self.errors = tempfile.TemporaryFile()
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        environment = {**with_path(ROOT), "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", str(WORKER), str(writes), engine],
             stdin=subprocess.PIPE, stdout=self.errors, stderr=self.errors, pass_fds=(writes,), env=environment,
@@ -274,13 +274,18 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     return args
 
 
+def with_path(folder: Path) -> dict[str, str]:
+    """The environment, with `folder` first among the places that Python imports from."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(":")}
+
+
 def main() -> int:
     args = arguments()
     args.out.mkdir(parents=True, exist_ok=True)
     log = args.out / f"{args.name}.jsonl"
     listing = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", "import op_suite_cases as c; print(*c.operators(), sep='\\n')"],
-        env={**os.environ, "PYTHONPATH": str(WORKER.parent)}, capture_output=True, text=True, check=True,
+        env=with_path(WORKER.parent), capture_output=True, text=True, check=True,
     )  # fmt: skip
     names = listing.stdout.split()
     kept = merge(log)
