@@ -34,6 +34,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.native_batch_norm.default] = writing_batch_norm
     table[aten._native_batch_norm_legit_functional.default] = batch_norm
     table[aten._native_batch_norm_legit.no_stats] = batch_norm_without_running
+    table[aten.as_strided_scatter.default] = as_strided_scatter
     return table
 
 
@@ -43,3 +44,33 @@ def zeros(
 ) -> torch.Tensor:  # fmt: skip
     """aten._efficientzerotensor with memory: autograd's zeros have none, which no kernel can read."""
     return torch.zeros(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
+def as_strided_scatter(
+    base: torch.Tensor, src: torch.Tensor, size: Sequence[int], stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """aten.as_strided_scatter by positions in `base`. ATen's own kernel takes `storage_offset` from the start of the
+    storage, and a compiled graph may keep `base` anywhere in a storage that it shares with other tensors."""
+    if not base.is_contiguous():
+        return NotImplemented
+    start = 0 if storage_offset is None else storage_offset - base.storage_offset()
+    flat, count = base.reshape(-1), src.numel()
+    order = sorted(range(len(size)), key=lambda d: -stride[d])
+    if contiguous([size[d] for d in order], [stride[d] for d in order]):
+        pieces = [flat[:start], src.permute(order).reshape(-1), flat[start + count :]]
+        return torch.cat(pieces).reshape(base.shape)
+    position = torch.full((), start, dtype=torch.int64, device=base.device)
+    for n, step in zip(size, stride):
+        position = position.unsqueeze(-1) + torch.arange(n, device=base.device) * step
+    return flat.scatter(0, position.reshape(-1), src.reshape(-1)).reshape(base.shape)
+
+
+def contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether these are the sizes and strides of a contiguous tensor."""
+    expected = 1
+    for n, step in zip(reversed(size), reversed(stride)):
+        if n != 1 and step != expected:
+            return False
+        expected *= n
+    return True
