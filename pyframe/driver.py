@@ -27,6 +27,7 @@ from .backends import Backend
 from .core import guard_explain, guard_program
 from .core.files import our_file, skipped_file
 from .core.guard import Guard, TensorMeta
+from .core.source import ConstSource
 from .emit.graph import GraphBuilder
 from .emit.known import only_views
 from .emit.output import TraceResult
@@ -48,6 +49,7 @@ from .options import Options
 from .report.logs import log
 from .vars import unknown
 from .vars.dynamic import Seen
+from .vars.lookup import class_reads, reads_of_classes
 from .vars.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
@@ -334,8 +336,9 @@ class FrameCompiler:
             trace.compile_graph = functools.partial(self._compile_graph, graph)
             result = None
             try:
-                trace.overrides.begin(*overrides)
-                result = trace.run()
+                with reads_of_classes(trace.class_reads):
+                    trace.overrides.begin(*overrides)
+                    result = trace.run()
                 return result, trace
             except Restart:
                 continue
@@ -374,6 +377,10 @@ class FrameCompiler:
     def _entry(self, result: TraceResult, trace: Trace, state: _C.GlobalState) -> _C.Entry:
         for guard in trace.graph.relations():
             trace.guards.add(guard)
+        for cls, found in trace.class_reads.items():
+            if id(cls) not in trace.stand_ins:
+                source = ConstSource.of(cls, cls.__name__)
+                trace.guards.add(Guard(source, "CLASS_FINDS", class_reads(trace, cls, found), None))
         trace.guards.add(Guard(None, "GLOBAL_STATE", state, None))
         tensors = [g.source for g in trace.guards if g.kind == "TENSOR"]
         if len(tensors) > 1 and _may_alias(trace.guards):

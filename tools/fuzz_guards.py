@@ -18,6 +18,7 @@ import collections
 import concurrent.futures
 import contextlib
 import faulthandler
+import gc
 import importlib
 import inspect
 import json
@@ -27,6 +28,7 @@ import os
 import pickle
 import platform
 import random
+import re
 import select
 import signal
 import sys
@@ -48,13 +50,14 @@ from guard_programs import INPUT, program  # noqa: E402
 
 import pyframe  # noqa: E402
 
+ADDRESS = re.compile("0x[0-9a-f]{6,}")
 CALLS_AFTER = 2
 LIMIT = 60  # seconds that the calls after one change may take
 PER_PROGRAM = 40
 HELPERS = {name: held for name, held in vars(guard_helpers).items() if not name.startswith("__")}
 NOTHING_CAME_BACK = "the process died"
 
-Stage = dict[str, Any]
+TENSOR = torch.Tensor  # which a change may replace
 
 
 # ---- results as plain data ---------------------------------------------------------------------------------
@@ -66,12 +69,12 @@ def describe(value: Any, depth: int = 0) -> Any:
     name = cls.__qualname__
     if depth > 6:
         return name
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, TENSOR):
         return _tensor(value, name)
     if isinstance(value, float):
         return (name, float.__repr__(value))
     if isinstance(value, (bool, int, str, bytes, complex, type(None))) and cls.__module__ == "builtins":
-        return (name, repr(value))
+        return (name, ADDRESS.sub("0x", repr(value)))
     if isinstance(value, (list, tuple)):
         iterate = list.__iter__ if isinstance(value, list) else tuple.__iter__
         return (name, [describe(item, depth + 1) for item in iterate(value)])  # type: ignore[arg-type]
@@ -243,11 +246,14 @@ def try_program(seed: int, count: int, hows: list[str], only: list[int] | None =
     listed = forked(lambda: found_changes(text, seed), LIMIT)
     if listed is None:
         raise RuntimeError(f"program {seed} does not run")
-    taken = sample(listed, seed, count * 2)
+    taken = sample(listed, seed, 1 << 30)[: count * 3 // 2]
     ran = forked(lambda: run_changes("eager", text, seed, taken), LIMIT * 4)
     if ran is None:
         raise RuntimeError(f"program {seed} does not run in eager")
     before, after = ran
+    again = forked(lambda: run_changes("eager", text, seed, []), LIMIT)
+    if again is None or not same(again[0], before):
+        raise RuntimeError(f"program {seed} gives something else each time")
     usable = [i for i, found in enumerate(after) if found is not None and found[0] != "refused"]
     mattering = [i for i in usable if not same(after[i], before)]
     others = [i for i in usable if i not in set(mattering)]
@@ -287,6 +293,7 @@ def repro(text: str, change: str, how: str) -> str:
 
 def _worker(job: tuple[int, int, list[str]]) -> tuple[int, list[Tried] | str]:
     faulthandler.enable()
+    gc.freeze()  # so that forks share what there is
     seed, count, hows = job
     try:
         return seed, try_program(seed, count, hows)
@@ -323,7 +330,7 @@ def run(args: argparse.Namespace, hows: list[str]) -> tuple[list[Tried], list[st
                 for t in wrong:
                     print(f"  {t.seed}:{t.number} [{t.kind}] {t.text}", flush=True)
                     if args.verbose:
-                        print(f"     expected {t.expected}\n     found    {t.found[hows[0]]}", flush=True)
+                        print(_brief(t.expected, t.found[hows[0]]), flush=True)
     return sorted(tried, key=lambda t: (t.seed, t.number)), broken
 
 
@@ -368,8 +375,17 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="folder for fuzz_guards.txt and .json")
     parser.add_argument("--show", type=int, metavar="SEED")
     parser.add_argument("--repro", metavar="SEED:NUMBER")
+    parser.add_argument("--only", metavar="SEED:NUMBER", help="this change alone: what was expected and found")
     parser.add_argument("--verbose", action="store_true")
     return parser.parse_args(argv)
+
+
+def _brief(expected: Any, found: Any) -> str:
+    """Where two outcomes begin to differ."""
+    one, other = repr(expected), repr(found)
+    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+    start = max(0, at - 60)
+    return f"     expected ...{one[start : at + 100]}\n     found    ...{other[start : at + 100]}"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -379,6 +395,12 @@ def main(argv: list[str] | None = None) -> int:
         listed = forked(lambda: found_changes(text, args.show), LIMIT) or []
         print(text, *(f"[{c.kind}] {c.text}" for c in listed), sep="\n")
         return 0
+    if args.only:
+        seed, number = map(int, args.only.split(":"))
+        (tried,) = try_program(seed, number + 1, ["inductor" if args.inductor else "pyframe"], [number])
+        wrong = [_brief(tried.expected, found) for found in tried.found.values()]
+        print(tried.text, *wrong or ["as in eager"], sep="\n")
+        return int(bool(tried.found))
     if args.repro:
         seed, number = map(int, args.repro.split(":"))
         _, text = program(seed)

@@ -244,6 +244,32 @@ DEFINE(NO_ATTR)
     return has < 0 ? -1 : !has;
 }
 
+/* What a capture looked up on a class, raw: see guard_ops.def. */
+DEFINE(CLASS_FINDS)
+{
+    PyObject *metaclass = PyTuple_GET_ITEM(op->object, 0), *mro = PyTuple_GET_ITEM(op->object, 1);
+    PyObject *entries = PyTuple_GET_ITEM(op->object, 2);
+    if (!PyType_Check(registers[op->a])) {
+        return 0;
+    }
+    PyTypeObject *type = (PyTypeObject *)registers[op->a];
+    if ((PyObject *)Py_TYPE(type) != metaclass || type->tp_mro != mro) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(entries); i += 3) {
+        PyObject *found = cp_type_lookup(type, PyTuple_GET_ITEM(entries, i)); /* borrowed */
+        long how = PyLong_AsLong(PyTuple_GET_ITEM(entries, i + 1));
+        PyObject *expected = PyTuple_GET_ITEM(entries, i + 2);
+        bool holds = how == 0   ? found == NULL
+                     : how == 1 ? found == expected
+                                : found != NULL && (PyObject *)Py_TYPE(found) == expected;
+        if (!holds) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 DEFINE(TENSOR)
 {
     return tensor_matches(registers[op->a], op->tensor);

@@ -366,6 +366,18 @@ WITNESS(NO_ATTR)
            && witness_class_attribute(list, (PyTypeObject *)registers[op->a], op->object, &found) && found == NULL;
 }
 
+WITNESS(CLASS_FINDS)
+{
+    PyTypeObject *type = (PyTypeObject *)registers[op->a];
+    const uint64_t *version = cp_type_version(type);
+    if (version == NULL) {
+        return false;
+    }
+    word_list_add(list, &((PyObject *)type)->ob_type);
+    word_list_add(list, version);
+    return true;
+}
+
 static const witness_function witnesses[] = {
     [OP_CONST] = witness_CONST,
     [OP_ATTR] = witness_ATTR,
@@ -391,6 +403,7 @@ static const witness_function witnesses[] = {
     [OP_HAS_KEY] = witness_HAS_KEY,
     [OP_HAS_ATTR] = witness_HAS_ATTR,
     [OP_NO_ATTR] = witness_NO_ATTR,
+    [OP_CLASS_FINDS] = witness_CLASS_FINDS,
     [OP_SAME] = witness_SAME_OBJECT,
     [OP_DISTINCT] = witness_SAME_OBJECT,
     [OP_INT_TYPE] = witness_SAME_OBJECT,

@@ -55,6 +55,7 @@ KINDS: dict[str, Kind] = {
         Kind("DICT_LACKS", "a key that must be absent", 3),
         Kind("HAS_ATTR", "attribute name that must exist", 4),
         Kind("NO_ATTR", "attribute name that must not exist", 4),
+        Kind("CLASS_FINDS", "ClassReads: what was found along the MRO of a class", 3),
         Kind("TENSOR", "TensorMeta", 5),
         Kind("GLOBAL_STATE", "a GlobalState snapshot; source is None", 5),
         Kind("SAME", "another Source whose value must be the same object", 2),
@@ -77,6 +78,18 @@ class TensorMeta:
     strides: tuple[int | None, ...]
     requires_grad: bool
     dispatch_keys: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassReads:
+    """What a capture read of a class: its metaclass, its MRO, and what raw attributes it found along that.
+
+    ``entries`` holds, one after another, a name, how it is compared, and an object: (name, 0, None) is found nowhere,
+    (name, 1, raw) is that object, (name, 2, type) is an object of that type."""
+
+    metaclass: type
+    method_order: tuple[type, ...]  # the MRO
+    entries: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)

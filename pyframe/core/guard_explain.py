@@ -10,7 +10,7 @@ from typing import Any
 from . import expr
 from .guard import Guard, TensorMeta
 from .guard_program import OPERANDS, guard_row, source_row, tensor_payload
-from .guard_reference import ACCESSORS, CHECKS, CallContext, read_tensor
+from .guard_reference import ACCESSORS, CHECKS, CallContext, read_tensor, unlike
 from .source import Source
 
 # Mode names of _C.GlobalState whose number is a yes or no.
@@ -152,6 +152,16 @@ def _presence(wanted: str, form: str) -> Callable[[Guard, CallContext], str]:
     return word
 
 
+def _class_finds(guard: Guard, context: CallContext) -> str:
+    reads, cls = guard.payload, _value(guard, context)
+    name = unlike(cls, reads.metaclass, reads.method_order, reads.entries)
+    if name is None:
+        return f"{_subject(guard)}: holds now"
+    if not name:
+        return f"{_subject(guard)}: its metaclass or its bases have changed"
+    return f"{_subject(guard)}.{name}: the class finds something else under this name"
+
+
 def _tensor(guard: Guard, context: CallContext) -> str:
     subject, actual = _subject(guard), _value(guard, context)
     return "; ".join(tensor_differences(subject, guard.payload, actual)) or f"{subject}: holds now"
@@ -240,6 +250,7 @@ _WORDINGS: dict[str, Callable[[Guard, CallContext], str]] = {
     "DICT_LACKS": _presence("absent", "{subject}[{0!r}]"),
     "HAS_ATTR": _presence("present", "{subject}.{0}"),
     "NO_ATTR": _presence("absent", "{subject}.{0}"),
+    "CLASS_FINDS": _class_finds,
     "TENSOR": _tensor,
     "GLOBAL_STATE": _global_state,
     "SAME": _same,

@@ -116,6 +116,11 @@ def _relation(guard: Guard) -> Row:
     return ("PREDICATE", expr.Holds(tree), inputs) if steps is None else ("RELATION", steps, inputs)
 
 
+def _class_finds(guard: Guard) -> Row:
+    reads = guard.payload
+    return ("CLASS_FINDS", guard.source, (reads.metaclass, reads.method_order, reads.entries))
+
+
 KIND_ROWS: dict[str, Callable[[Guard], Row]] = {
     "TYPE": lambda g: ("TYPE_IS", g.source, g.payload),
     "ID": lambda g: ("IS", g.source, g.payload),
@@ -127,6 +132,7 @@ KIND_ROWS: dict[str, Callable[[Guard], Row]] = {
     "DICT_LACKS": lambda g: ("NO_KEY", g.source, g.payload),
     "HAS_ATTR": lambda g: ("HAS_ATTR", g.source, g.payload),
     "NO_ATTR": lambda g: ("NO_ATTR", g.source, g.payload),
+    "CLASS_FINDS": _class_finds,
     "TENSOR": lambda g: ("TENSOR", g.source, tensor_payload(g.payload)),
     "GLOBAL_STATE": lambda g: ("GLOBAL_STATE", g.payload),
     "SAME": lambda g: ("SAME", g.source, g.payload),

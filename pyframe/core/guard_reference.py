@@ -235,6 +235,26 @@ def _has_attribute(value: Any, name: str) -> bool:
     return hasattr(value, name)
 
 
+_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # whatever a metaclass says
+
+
+def found_along(mro: tuple[type, ...], name: str) -> list[Any]:
+    """The raw attribute `name` of a class of this MRO, in a list; [] where it has none."""
+    return next(([_table(base)[name]] for base in mro if name in _table(base)), [])
+
+
+def unlike(cls: Any, metaclass: type, mro: tuple[type, ...], entries: tuple[Any, ...]) -> str | None:
+    """What differs from what a capture found on a class, "" where that is its metaclass or MRO, None for nothing."""
+    if not isinstance(cls, type) or type(cls) is not metaclass or _mro(cls) is not mro:
+        return ""
+    for name, how, expected in zip(entries[::3], entries[1::3], entries[2::3], strict=True):
+        found = found_along(mro, name)
+        same, alike = any(raw is expected for raw in found), any(type(raw) is expected for raw in found)
+        if not (not found, same, alike)[how]:
+            return str(name)
+    return None
+
+
 CHECKS: dict[str, Check] = {
     "IS": lambda value, expected: value is expected,
     "IS_NOT": lambda value, expected: value is not expected,
@@ -247,6 +267,7 @@ CHECKS: dict[str, Check] = {
     "HAS_KEY": lambda value, key: dict.__contains__(_of_dict(value), key),
     "HAS_ATTR": _has_attribute,
     "NO_ATTR": lambda value, name: not _has_attribute(value, name),
+    "CLASS_FINDS": lambda value, expected: unlike(value, *expected) is None,
     "TENSOR": tensor_matches,
     "SAME": lambda a, b: a is b,
     "DISTINCT": _distinct,

@@ -31,6 +31,7 @@ from ..vars.const import ConstVar, make
 from ..vars.derivatives import HeldVar
 from ..vars.dynamic import Seen, fake_of
 from ..vars.graph_object import GraphObjectVar
+from ..vars.lookup import lookup
 from ..vars.mapping import DictVar
 from ..vars.namedtuple import NamedTupleVar
 from ..vars.numpyfn import NumpyNumberVar
@@ -38,6 +39,7 @@ from ..vars.sequence import ListVar, SliceVar, TupleVar
 from ..vars.settings import as_found
 from ..vars.symint import SYMBOLIC_OPS, NumberVar
 from ..vars.tensor import TAKES_FLOATS, TensorVar
+from ..vars.torch_own import by_name, torchs_own
 from .known import value_of
 from .loops import loops_of
 from .made import Made, new_numbers, size_of, truth_as_int
@@ -367,7 +369,10 @@ class GraphBuilder:
     # ---- operations ----
     def call(self, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Var:
         """`target(*args, **kwargs)` as a node; arguments are Vars or plain values."""
-        return self._add("call_function", target, target, args, kwargs)
+        if isinstance(target, types.BuiltinFunctionType) and target.__module__ == "_operator":
+            name = target.__name__.strip("_")
+            self._needs_own(f"__{name}__", f"__r{name}__")
+        return self._add("call_function", by_name(target), target, args, kwargs)
 
     def call_method(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Var:
         """`args[0].name(*args[1:], **kwargs)` as a node."""
@@ -375,7 +380,15 @@ class GraphBuilder:
         def run(self_: Any, *rest: Any, **keywords: Any) -> Any:
             return getattr(self_, name)(*rest, **keywords)
 
+        self._needs_own(name)
         return self._add("call_method", name, run, args, kwargs)
+
+    def _needs_own(self, *names: str) -> None:
+        """Graphs call methods of tensors by name: where the process has others in torch's place, the frame runs as it
+        is."""
+        for name in names:
+            if not torchs_own(lookup(torch.Tensor, name), name):
+                raise SkipFrame(f"torch.Tensor.{name} is not torch's own")
 
     def effect(self, target: Callable[..., Any], *args: Any) -> None:
         """A node for its effect only (switching grad mode, a check)."""

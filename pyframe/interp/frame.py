@@ -11,8 +11,9 @@ from typing import Any
 from ..bytecode import CanonicalCode, Instr
 from ..bytecode.flow import FlowGraph
 from ..bytecode.isa import NULL_BEFORE_CALLABLE
+from ..core.files import our_file
 from ..core.guard import UserLine
-from ..core.source import DictItemSource, GlobalSource, Source
+from ..core.source import ConstSource, DictItemSource, GlobalSource, Source
 from ..emit.loops import decoded
 from ..emit.resume import plain_name
 from ..errors import InternalError
@@ -276,10 +277,12 @@ class Frame:
             return tx.raise_(NameError, f"name {name!r} is not defined")
         if self.is_root:
             return tx.wrap(value, GlobalSource(name))
-        if name not in self.globals:
+        if name in self.globals:
+            return tx.wrap(value, DictItemSource(self.globals_source, name) if self.globals_source else None)
+        if our_file(self.file):
             return tx.wrap(value, tx.const_source(value, name))
-        source = DictItemSource(self.globals_source, name) if self.globals_source else None
-        return tx.wrap(value, source)
+        tx.guard(self.globals_source, "DICT_LACKS", name)
+        return tx.wrap(value, DictItemSource(ConstSource.of(builtins, "builtins"), name))
 
     def cell(self, name: str) -> CellVar:
         found = self.cells.get(name)

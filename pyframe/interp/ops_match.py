@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..vars.base import NotConstant
 from ..vars.const import ConstVar
 from ..vars.instance import lookup
+from ..vars.lookup import class_source
 from ..vars.sequence import TupleVar
 from .frame import Frame, op
 
@@ -73,5 +74,7 @@ def match_class(frame: Frame, count: int) -> None:
         frame.push(TupleVar([subject]))
         return
     positional = lookup(kind, "__match_args__") if count else ()
+    if count:
+        frame.tx.guard(class_source(kind, "__match_args__"), "EQUALS", positional)
     wanted = (*positional[:count], *names.constant())
     frame.push(TupleVar([frame.tx.getattr(subject, name) for name in wanted]))

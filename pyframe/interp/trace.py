@@ -138,6 +138,7 @@ class Trace:
         self.guards = GuardSet()
         self.effects = EffectLog()
         self.class_writes: dict[type, Any] = {}  # see `vars.class_writes`
+        self.class_reads: dict[type, dict[str, Any]] = {}  # what `vars.lookup` found: class -> name -> raw attribute
         self.draws: list[Any] = []  # of random numbers, see `vars.rng`
         self.foretold: list[foretold.Foretold] = []  # what is taken for granted of draws
         self.memo: dict[int, Var] = {}

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.tracer import Tracer
 from . import builtins_containers, builtins_iterate, builtins_operator, lock, slots, warning
+from .abstract import guard_answer
 from .base import NotConstant, Var
 from .const import ConstVar, fold, make
 from .exception import Raised, TracebackVar
@@ -58,6 +59,8 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
             if not _of_torch(check):
                 return known(args[1].getattr_(tx, "__instancecheck__").call(tx, [args[0]], {}).truth(tx))
     classes = args[1].constant()
+    lookup(kind, "__class__")
+    guard_answer(tx, issubclass, kind, classes)
     value = slots.constant_or(args[0], None)
     if isinstance(args[0], InstanceVar) and isinstance(args[0].value, kind):
         value = args[0].value
@@ -77,6 +80,10 @@ def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         check = lookup(type(args[1].value), "__subclasscheck__")
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
             return known(args[1].getattr_(tx, "__subclasscheck__").call(tx, [args[0]], {}).truth(tx))
+    if isinstance(args[1], TupleVar):
+        return known(any(_issubclass(tx, [args[0], each], {}).truth(tx) for each in args[1].items))
+    if isinstance(args[0], ClassVar):
+        guard_answer(tx, issubclass, args[0].value, args[1].constant())
     return fold(tx, issubclass, args[0].constant(), args[1].constant())
 
 

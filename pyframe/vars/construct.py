@@ -42,6 +42,8 @@ def construct(tx: Tracer, cls_var: Var, args: Sequence[Var], kwargs: Mapping[str
         result = tx.call(class_function(tx, kind, "__init__", init), [obj, *args], kwargs)
         if slots.constant_or(result, 0) is not None:
             tx.raise_(TypeError, f"__init__() should return None, not {slots.type_name(result)!r}")
+    elif isinstance(init, type):
+        return tx.graph_break("unsupported-object", f"{kind.__qualname__}.__init__, which is a class,")
     elif isinstance(obj, InstanceVar) and init is not object.__init__:
         method = obj.special(tx, "__init__")
         if method is not None:

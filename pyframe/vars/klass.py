@@ -8,7 +8,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.source import ConstSource
+from ..core.source import ConstSource, Source
 from ..core.tracer import Tracer
 from . import arity, dunder, slots
 from .base import HeldVar, NotConstant, Var
@@ -24,6 +24,7 @@ from .lookup import (
     constant_function,
     guarded_lookup,
     lookup,
+    note_class,
     written_in_class,
 )
 
@@ -34,6 +35,10 @@ class ClassVar(HeldVar):
     __slots__ = ()
 
     value: type
+
+    def __init__(self, value: type, source: Source | None = None) -> None:
+        super().__init__(value, source)
+        note_class(value)
 
     def constant(self) -> Any:
         return self.value
@@ -50,6 +55,8 @@ class ClassVar(HeldVar):
             return written  # type: ignore[no-any-return]
         if name == "__dict__" and any(base in tx.class_writes for base in cls.__mro__):
             return self.unsupported(tx, "__dict__ of a class that the program has changed")
+        if isinstance(lookup(type(cls), "__getattribute__"), types.FunctionType):
+            return self.unsupported(tx, f"attribute {name!r}, read by a metaclass,")
         found = guarded_lookup(tx, cls, name)
         of_meta = lookup(type(cls), name)
         if type(of_meta) is property and not isinstance(cls, enum.EnumMeta):

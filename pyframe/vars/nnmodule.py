@@ -8,7 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.source import ConstSource, DictItemSource, InstanceDictSource, ModuleAttrSource, Source
+from ..core.source import (
+    AttrSource,
+    ConstSource,
+    DictItemSource,
+    FuncPartSource,
+    InstanceDictSource,
+    ModuleAttrSource,
+    Source,
+)
 from ..core.tracer import Tracer
 from . import slots
 from .base import Var
@@ -23,6 +31,20 @@ _GLOBAL_HOOKS = (
     "_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
 )  # fmt: skip
 _STORES = ("_parameters", "_buffers", "_modules")
+# What torch has in nn.Module: whoever puts something else there has that traced.
+_NAMES = ("__getattr__", "__setattr__", "__delattr__", "__call__", "_call_impl")
+_OWN = {name: nn.Module.__dict__[name] for name in _NAMES}
+_CODES = {id(fn): fn.__code__ for fn in _OWN.values()}
+_GETATTR, _CALL, _CALL_IMPL = _OWN["__getattr__"], _OWN["__call__"], _OWN["_call_impl"]
+_SETTERS = {name: _OWN[name] for name in ("__setattr__", "__delattr__")}
+
+
+def is_own(tx: Tracer, found: Any, own: Any) -> bool:
+    """Whether what a class has is that function of nn.Module, whose code is as torch has it; guards the code."""
+    if found is not own:
+        return False
+    tx.guard(FuncPartSource(ConstSource.of(own, own.__qualname__), "__code__"), "ID", own.__code__)
+    return own.__code__ is _CODES[id(own)]
 
 
 class NNModuleVar(InstanceVar):
@@ -31,12 +53,26 @@ class NNModuleVar(InstanceVar):
     __slots__ = ()
 
     def _instance_attr(self, tx: Tracer, name: str) -> Var | None:
+        """What the instance holds: in its `__dict__`, or what `nn.Module.__getattr__` finds in its three tables where
+        the class has nothing of this name."""
         fields = {} if self.value is MISSING else self.value.__dict__
         if name not in self.attrs and name in fields:
             source = DictItemSource(InstanceDictSource(self.source), name) if self.source else None
             self.attrs[name] = tx.wrap(fields[name], source)
         if name in self.attrs and self.attrs[name] is not None:
             return self.attrs[name]
+        if name not in self.attrs and self.source is not None:
+            tx.guard(InstanceDictSource(self.source), "DICT_LACKS", name)
+        return self._in_tables(tx, name, fields) if self._reads_tables(tx, name) else None
+
+    def _reads_tables(self, tx: Tracer, name: str) -> bool:
+        """Whether reading the attribute `name` comes to `nn.Module.__getattr__`."""
+        written = written_in_class(tx, self.cls, name)
+        if lookup(self.cls, name) is not MISSING and written is not None or written not in (MISSING, None):
+            return False
+        return is_own(tx, lookup(self.cls, "__getattr__"), _GETATTR)
+
+    def _in_tables(self, tx: Tracer, name: str, fields: dict[str, Any]) -> Var | None:
         for store in _STORES:
             table = self.attrs.get(store)
             if isinstance(table, DictVar):
@@ -44,37 +80,23 @@ class NNModuleVar(InstanceVar):
                     return table.items[name]
             elif name in fields.get(store, ()):
                 return tx.wrap(fields[store][name], self._item_source(store, name))
-        if name in self.attrs:
-            return None
-        if self.source is not None and lookup(self.cls, name) is not MISSING:
-            tx.guard(InstanceDictSource(self.source), "DICT_LACKS", name)  # the class's own, until an instance has one
+            elif self.source is not None and store in fields:
+                tx.guard(DictItemSource(InstanceDictSource(self.source), store), "DICT_LACKS", name)
         return None
 
     def _item_source(self, store: str, name: str) -> Source | None:
         return ModuleAttrSource(self.source, store, name) if self.source else None
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        if name in ("__class__", "__dict__"):
-            return super().getattr_(tx, name)
-        own = self._instance_attr(tx, name) if not isinstance(lookup(self.cls, name), property) else None
-        if own is not None:
-            return own
-        written = written_in_class(tx, self.cls, name)
-        lacking = lookup(self.cls, name) is MISSING and (written is MISSING or written is None)
-        if lacking and lookup(self.cls, "__getattr__") is nn.Module.__dict__["__getattr__"]:
-            if self.source is not None:
-                dicts = InstanceDictSource(self.source)
-                if name not in self.attrs:  # else the program itself deleted it
-                    tx.guard(dicts, "DICT_LACKS", name)
-                for store in _STORES:
-                    if not isinstance(self.attrs.get(store), DictVar):  # its keys are guarded already
-                        tx.guard(DictItemSource(dicts, store), "DICT_LACKS", name)
-            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        if self._reads_tables(tx, name) and lookup(self.cls, "__getattribute__") is object.__getattribute__:
+            if name not in ("__class__", "__dict__"):
+                own = self._instance_attr(tx, name)
+                return own or tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         return super().getattr_(tx, name)
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         special = "__setattr__" if value is not None else "__delattr__"
-        if lookup(self.cls, special) is nn.Module.__dict__[special]:
+        if is_own(tx, lookup(self.cls, special), _SETTERS[special]):
             self.assign(tx, name, value)
         else:
             super().setattr_(tx, name, value)
@@ -143,7 +165,7 @@ class NNModuleVar(InstanceVar):
         return self.attrs.get(name)
 
     def setter(self, special: str) -> Any:
-        own = nn.Module.__dict__[special]
+        own = _SETTERS[special]
         return None if lookup(self.cls, special) is own else own
 
     def fields(self, tx: Tracer) -> dict[str, Var]:
@@ -154,18 +176,23 @@ class NNModuleVar(InstanceVar):
         found = {name: self._instance_attr(tx, name) for name in names if self.attrs.get(name) or name not in tables}
         return {name: var for name, var in found.items() if var is not None}
 
-    def truth(self, tx: Tracer) -> bool:
-        return True if lookup(self.cls, "__len__") is MISSING else super().truth(tx)
-
     # ---- calling ----
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        call_method = lookup(self.cls, "__call__")
-        if call_method is not nn.Module.__dict__["__call__"]:
+        own = is_own(tx, lookup(self.cls, "__call__"), _CALL) and is_own(tx, lookup(self.cls, "_call_impl"), _CALL_IMPL)
+        own = own and lookup(self.cls, "__getattribute__") is object.__getattribute__
+        if not own or self._in_dict("_call_impl") or self._in_dict("_compiled_call_impl"):
             return super().call(tx, args, kwargs)
+        if self.source is not None:
+            for name in ("_call_impl", "_compiled_call_impl"):
+                tx.guard(InstanceDictSource(self.source), "DICT_LACKS", name)
         if self._hooked(tx):
             impl = FunctionVar(nn.Module.__dict__["_call_impl"], None)
             return tx.call(impl, [self, *args], kwargs)
         return tx.call(self.getattr_(tx, "forward"), args, kwargs)
+
+    def _in_dict(self, name: str) -> bool:
+        held = {} if self.value is MISSING else self.value.__dict__
+        return self.attrs.get(name, held.get(name)) is not None
 
     def _hooked(self, tx: Tracer) -> bool:
         """Whether any hook would run; guards the answer."""
@@ -183,7 +210,7 @@ class NNModuleVar(InstanceVar):
             traced = tx.traced(hooks)
             found = found or bool(traced.items if isinstance(traced, DictVar) else hooks)
             if not hooks and traced is None:
-                tx.guard(ConstSource.of(hooks, f"torch.nn.modules.module.{name}"), "LEN", 0)
+                tx.guard(AttrSource(ConstSource.of(module, "torch.nn.modules.module"), name), "LEN", 0)
         return found
 
     def reconstruct(self, cg: Any) -> None:

@@ -16,9 +16,11 @@ from . import dunder
 from .base import NotConstant, Var
 from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
 from .iterator import ItemsIteratorVar, NotRebuilt
+from .lookup import lookup
 from .numpyfn import NUMPY_NUMBERS
 from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .symint import is_number, is_unbacked
+from .torch_own import torchs_own
 
 INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul, "/=": operator.itruediv,
@@ -117,6 +119,8 @@ class TensorVar(Var):
         if tx.overrides.moded and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
             if name not in ("__class__", "__dict__"):
                 return tx.overrides.get_attribute(self, name)  # type: ignore[no-any-return]
+        if not torchs_own(lookup(torch.Tensor, name), name):
+            return tx.graph_break("unsupported-object", f"torch.Tensor.{name}, which is not torch's own,")
         if name == "shape":
             return SizeVar([make(size) for size in self.fake.shape])
         if name in ("is_leaf", "grad_fn") and self.source is not None and self.fake.requires_grad:

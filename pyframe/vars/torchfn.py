@@ -24,6 +24,7 @@ from .nparray import from_array
 from .overrides import OPERATORS, leaves_of
 from .sequence import SequenceVar, SizeVar
 from .tensor import TensorVar
+from .torch_own import in_torch
 from .unbacked import check
 
 GRAPH_MODULES = (
@@ -84,9 +85,11 @@ def is_torch_function(value: Any) -> bool:
     if isinstance(owner, type) and owner.__module__.startswith("torch._C"):
         return True
     module = getattr(value, "__module__", None) or ""
-    return module in GRAPH_MODULES and isinstance(
-        value, types.FunctionType | types.BuiltinFunctionType | types.BuiltinMethodType
-    )
+    if module not in GRAPH_MODULES:
+        return False
+    if isinstance(value, types.FunctionType):
+        return in_torch(value.__code__)
+    return isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType)
 
 
 def _is_overridable(value: Any) -> bool:

@@ -265,10 +265,12 @@ def _same_set(expected: frozenset[Any], value: Any) -> bool:
 def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
     if is_torch_function(value):
         tx.guard(source, "ID", value)
+        _guard_parts(tx, value)
         return TorchFunctionVar(value, source)
     modelled = value if value in BUILTINS else behind_mark(value)
     if modelled in BUILTINS:
         tx.guard(source, "ID", value)
+        _guard_parts(tx, value)
         return BuiltinVar(modelled, source)
     original = disabled_for_dynamo(value)
     if original is not None:
@@ -283,6 +285,13 @@ def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
         tx.guard(source, "TYPE", types.FunctionType)
         tx.guard(from_code, "ID", value.__code__)
     return FunctionVar(value, source)
+
+
+def _guard_parts(tx: Any, fn: types.FunctionType) -> None:
+    """A function whose body is not traced: what it computes is known as long as it is made of the same parts."""
+    source = ConstSource.of(fn, fn.__qualname__)
+    for part in ("__code__", "__defaults__", "__kwdefaults__"):
+        tx.guard(FuncPartSource(source, part), "ID", getattr(fn, part))
 
 
 def _part(source: Source, part: str) -> Source:

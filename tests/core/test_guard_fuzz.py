@@ -6,6 +6,7 @@ Each case builds a call from a seed, guards that hold for it, and then the same 
 from __future__ import annotations
 
 import collections
+import inspect
 import random
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pyframe.core import expr  # noqa: E402
-from pyframe.core.guard import KINDS, Guard, TensorMeta  # noqa: E402
+from pyframe.core.guard import KINDS, ClassReads, Guard, TensorMeta  # noqa: E402
 from pyframe.core.guard_explain import evaluate, explain, read  # noqa: E402
 from pyframe.core.guard_program import lower  # noqa: E402
 from pyframe.core.guard_reference import CallContext  # noqa: E402
@@ -216,6 +217,10 @@ def candidates(rng: random.Random, source: Source, value: Any, other: Source) ->
         found.append(("HAS_ATTR", "p"))
     if isinstance(value, Thing) and "r" not in value.__dict__:
         found.append(("NO_ATTR", "r"))
+    if isinstance(value, type):
+        held = ("class_attribute", 2, int) if hasattr(value, "class_attribute") else ("class_attribute", 0, None)
+        reads = ClassReads(type(value), value.__mro__, (*held, "__repr__", 1, inspect.getattr_static(value, "__repr__")))
+        found += [("CLASS_FINDS", reads)] * 2
     if isinstance(value, torch.Tensor):
         found += [("TENSOR", tensor_meta(rng, value))] * 3
         size, stride = SizeSource(source, 1), StrideSource(source, 0)

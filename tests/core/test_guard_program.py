@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from pyframe import _C  # noqa: E402
 from pyframe.core.expr import Expr, Number  # noqa: E402
-from pyframe.core.guard import KINDS, Guard, TensorMeta  # noqa: E402
+from pyframe.core.guard import KINDS, ClassReads, Guard, TensorMeta  # noqa: E402
 from pyframe.core.guard_program import KIND_ROWS, lower, source_row  # noqa: E402
 from pyframe.core.source import (  # noqa: E402
     AttrSource,
@@ -141,6 +141,7 @@ def test_every_kind_passes_and_fails() -> None:
         "DICT_LACKS": (Guard(X, "DICT_LACKS", "a", None), {"b": 1}, {"a": 1}),
         "HAS_ATTR": (Guard(X, "HAS_ATTR", "real", None), 1, "x"),
         "NO_ATTR": (Guard(X, "NO_ATTR", "real", None), "x", 1),
+        "CLASS_FINDS": (Guard(X, "CLASS_FINDS", ClassReads(type, bool.__mro__, ("nothing", 0, None)), None), bool, int),
         "TENSOR": (Guard(X, "TENSOR", meta, None), x, x.double()),
         "SAME": (Guard(X, "SAME", ConstSource.of(marker, "marker"), None), marker, 1),
         "DISTINCT": (Guard(None, "DISTINCT", (X, ConstSource.of(marker, "m")), None), 1, marker),
