@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 
 from .standins import light_torch, peers_loaded
@@ -21,10 +21,26 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     """
     with light_torch:
         mode = FakeTensorMode(**options)
+    converter = mode.fake_tensor_converter
+    converter.from_real_tensor = _without_value(converter.from_real_tensor)  # type: ignore[method-assign]
     if options.get("shape_env") is None and not peers_loaded():
         for method in _METHODS:  # on the instance: torch's operators look handlers up by the exact type of a mode
             setattr(mode, method.__name__, types.MethodType(method, mode))
     return mode
+
+
+def _without_value(convert: Callable[..., FakeTensor]) -> Callable[..., FakeTensor]:
+    """Since 2.14 the fake tensor of a number remembers the number, and `.item()` gives it: a constant of the graph that
+    nothing guards.  What it is is not known of inputs; a symbol (`convert` is given a source then) is kept."""
+
+    @functools.wraps(convert)
+    def call(*args: Any, **kwargs: Any) -> FakeTensor:
+        fake = convert(*args, **kwargs)
+        if isinstance(fake.item_memo, int | float):
+            fake.item_memo = None
+        return fake
+
+    return call
 
 
 def _lightly(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -124,7 +124,10 @@ def _make_all() -> dict[str, _StandIn]:
     module(
         "torch._inductor",
         __path__=[],
-        config=module("torch._inductor.config", emulate_precision_casts=False, trace=trace),
+        config=module(
+            "torch._inductor.config", emulate_precision_casts=False, trace=trace,
+            effective_provenance_tracking_level=lambda: 0,
+        ),
         compiler_bisector=module("torch._inductor.compiler_bisector", CompilerBisector=_CompilerBisector),
         fx_passes=module(
             "torch._inductor.fx_passes",
