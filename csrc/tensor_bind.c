@@ -344,6 +344,9 @@ calibrate(void)
     tv.keys_offset = -1;
     if (tv.handle_offset >= 0) {
         tv.keys_offset = common_offset(impls, keys, n, 8, TENSOR_IMPL_SCAN_BYTES);
+        if (tv.keys_offset < 0) { /* they are the last field: in torch 2.11 objects are one word longer */
+            tv.keys_offset = common_offset(impls, keys, n, TENSOR_IMPL_SCAN_BYTES, TENSOR_IMPL_SCAN_BYTES + 8);
+        }
     }
     Py_DECREF(samples);
     return calibrate_words();
