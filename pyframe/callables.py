@@ -51,7 +51,8 @@ def caller_of(target: Callable[..., Any]) -> types.FunctionType:
     name = getattr(target, "__name__", None)
     name = name if isinstance(name, str) else call.__name__
     call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
-    return functools.update_wrapper(call, target, updated=())
+    functools.update_wrapper(call, target, updated=())
+    return call  # type: ignore[return-value]  # a function, and not only callable
 
 
 def compile_class(cls: type, compile_function: Callable[[Any], Any]) -> type:

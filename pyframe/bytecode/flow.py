@@ -217,11 +217,12 @@ def last_loads(cc: CanonicalCode, names: Collection[str]) -> set[Instr]:
 def definitely_bound(cc: CanonicalCode) -> set[Instr]:
     """The LOAD_FAST instructions whose slot is bound on every path (so that no check is needed).
 
-    A slot that LOAD_FAST_AND_CLEAR touches anywhere counts as unbound: the store that restores it may store NULL.
+    A slot that LOAD_FAST_AND_CLEAR touches anywhere counts as unbound: the store that restores it may store NULL.  So
+    does one that is given the NULL that a resume function has pushed in place of such a value.
     """
     flow = build_flow(cc)
     nargs = cc.argcount + cc.kwonlyargcount + bool(cc.flags & 0x04) + bool(cc.flags & 0x08)
-    unsafe = {instr.arg for instr in flow.instrs if instr.op == "LOAD_FAST_AND_CLEAR"}
+    unsafe = {instr.arg for instr in flow.instrs if instr.op == "LOAD_FAST_AND_CLEAR"} | _given_null(cc, flow)
     universe = {name for name in cc.varnames if name not in unsafe}
     bit = {name: 1 << index for index, name in enumerate(cc.varnames) if name in universe}
     count = len(flow.instrs)
@@ -260,6 +261,48 @@ def definitely_bound(cc: CanonicalCode) -> set[Instr]:
         for index, instr in enumerate(flow.instrs)
         if instr.op == "LOAD_FAST" and visited[index] and state[index] & bit.get(instr.arg, 0)
     }
+
+
+def _given_null(cc: CanonicalCode, flow: FlowGraph) -> set[str]:
+    """The names of slots to which a STORE_FAST may give the NULL of a PUSH_NULL."""
+    if not any(instr.op == "PUSH_NULL" for instr in flow.instrs):
+        return set()
+    depths = stack_depths(cc, flow)
+    names: set[str] = set()
+    nulls: list[int | None] = [None] * len(flow.instrs)  # before each instruction, a bit for each place of the stack
+    nulls[0] = 0
+    todo = [0]
+    while todo:
+        index = todo.pop()
+        instr, before, depth = flow.instrs[index], nulls[index], depths[index]
+        assert before is not None and depth is not None
+        if instr.op == "STORE_FAST" and before >> (depth - 1) & 1:
+            names.add(instr.arg)
+        after = _move_nulls(instr, before, depth)
+        edges = [(successor, after) for successor, _ in flow.normal_successors(index)]
+        region = flow.region[index]
+        if region is not None:
+            edges.append((flow.place[region.handler], before & ((1 << region.depth) - 1)))
+        for successor, bits in edges:
+            known = nulls[successor]
+            if known is None or bits & ~known:
+                nulls[successor] = bits | (known or 0)
+                todo.append(successor)
+    return names
+
+
+def _move_nulls(instr: Instr, bits: int, depth: int) -> int:
+    """Which places of the stack may hold NULL after `instr`."""
+    if instr.op == "SWAP":
+        top, other = depth - 1, depth - instr.arg
+        if bits >> top & 1 != bits >> other & 1:
+            bits ^= 1 << top | 1 << other
+        return bits
+    if instr.op == "COPY":
+        return bits | (bits >> (depth - instr.arg) & 1) << depth
+    row = OPS[instr.op]
+    base = depth - row.pops(instr.arg)
+    return bits & ((1 << base) - 1) | (1 << base if instr.op == "PUSH_NULL" else 0)
 
 
 def displaced_cells(cc: CanonicalCode, flow: FlowGraph | None = None) -> list[frozenset[str]]:

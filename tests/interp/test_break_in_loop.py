@@ -505,3 +505,22 @@ def test_traceback_names_the_users_line() -> None:
     assert caught.tb.tb_next.tb_next is not None
     assert str(caught.traceback[-1].path) == __file__
     assert caught.traceback[-1].lineno + 1 == first + 4
+
+
+def test_a_break_in_a_comprehension_whose_variable_is_unbound_around_it():
+    """From 3.12 the comprehension leaves NULL in `q`, which the resume function must not read as a value."""
+
+    def spoken(x):
+        y = x + 1
+        print(end="")
+        return y * 0.5
+
+    def program(x):
+        for _, row in enumerate(x):
+            made = {q: spoken(row) for q in range(2)}
+        return x, made
+
+    x = torch.arange(6.0).reshape(2, 3)
+    compiled = pyframe.compile(program, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), program(x))
