@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..errors import Unsupported
 from ..ir.buffer import Layout, contiguous_strides
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, Strided, TensorValue
@@ -198,6 +199,12 @@ def as_strided(
 ) -> TensorValue:
     """Any view of x's memory, which fake tensors know best"""
     return graph.strided_view()
+
+
+@lowering("as_strided_scatter")
+def as_strided_scatter(graph: Any, x: TensorValue, *rest: Any) -> TensorValue:
+    """Decomposed before; ATen's kernel counts its offset from the start of a storage, which is not known here"""
+    raise Unsupported("as_strided_scatter into a tensor that is not contiguous")
 
 
 @lowering("flip")
