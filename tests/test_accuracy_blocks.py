@@ -1,0 +1,63 @@
+"""A share of `benchmarks.accuracy`: small models in training, compared with a wider dtype; and what the suite can see."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks import accuracy_compare, accuracy_jobs  # noqa: E402
+from benchmarks.accuracy_compare import Job, compare, run_job  # noqa: E402
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+QUICK = [
+    ("conv2d_depthwise_strided", "autocast"), ("layer_norm_channels_channels_last", "bfloat16"),
+    ("adaptive_avg_pool_channels_last", "float32"), ("batch_norm2d_average", "float32"),
+    ("attention_padding", "float32"), ("attention_lower_float", "autocast"), ("tied", "float32"),
+    ("loss_cross_entropy_ignored_class", "float32"), ("frozen", "float32"), ("running_buffer", "float32"),
+    ("detached", "float32"), ("dropout", "float32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name, dtype", QUICK)
+def test_block(name, dtype, device):
+    found = run_job(Job(f"block/{name}", device, dtype, "train"), accuracy_jobs.make(f"block/{name}"), "pyframe")
+    expected = "not for this setting" if name == "dropout" and device == "cuda" else "right"
+    assert found["status"] == expected, found
+    assert expected != "right" or found["graphs"] >= 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["convnext_linear", "convnext_conv", "convnext_channels_last", "inverted_residual"])
+def test_image_block_under_autocast(name):
+    found = run_job(Job(f"block/{name}", "cuda", "autocast", "train"), accuracy_jobs.make(f"block/{name}"), "pyframe")
+    assert found["status"] == "right", found
+
+
+def test_what_is_wrong_is_seen():
+    want = {"call 0: output": torch.randn(50), "call 0: gradient w": torch.randn(4, 5)}
+    exact = {name: value.double() + 1e-8 for name, value in want.items()}
+
+    def judged(**changed):
+        return compare({**want, **changed}, [want], exact, "float32")["status"]
+
+    assert judged() == "right"
+    assert judged(**{"call 0: gradient w": want["call 0: gradient w"] * (1 + 1e-6)}) == "right"
+    assert judged(**{"call 0: gradient w": torch.zeros(4, 5)}) == "wrong"
+    assert judged(**{"call 0: gradient w": "None"}) == "wrong"
+    assert judged(**{"call 0: output": want["call 0: output"].double()}) == "wrong"
+    one_off = want["call 0: output"].clone()
+    one_off[7] += 1e-3
+    assert judged(**{"call 0: output": one_off}) == "wrong"
+    one_off[7] = float("nan")
+    assert judged(**{"call 0: output": one_off}) == "wrong"
+
+
+def test_a_model_that_eager_cannot_run_is_no_success():
+    def case():
+        return torch.nn.Linear(3, 3), {"input": torch.randn(2, 4)}
+
+    assert run_job(Job("block/none", "cpu", "float32", "train"), case, "pyframe")["status"] == "eager failed"
+    assert accuracy_compare.TOLERANCES["float32"] <= 1e-5
