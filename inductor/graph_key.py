@@ -33,7 +33,11 @@ def graph_key(
     try:
         parts = [_process(), repr(hints), *map(_metadata, inputs)]
         parts += [f"{name}: {_metadata(value)}" for name, value in attributes]
-        parts += _nodes(gm, {name for name, _ in attributes})
+        nodes = _nodes(gm, {name for name, _ in attributes})
+        parts += nodes
+        if any("as_strided" in line for line in nodes):  # counts from the start of a storage
+            tensors = [x for x in (*inputs, *(value for _, value in attributes)) if isinstance(x, torch.Tensor)]
+            parts.append(repr([x.storage_offset() for x in tensors]))
     except _NoKey:
         return None
     return content_key("graph", _source_hash(), *parts)

@@ -43,6 +43,12 @@ def _without_value(convert: Callable[..., FakeTensor]) -> Callable[..., FakeTens
     return call
 
 
+def forget_tensors(mode: FakeTensorMode) -> None:
+    """Drops the mode's weak references to real tensors, with which `torch.utils.swap_tensors` refuses to swap them. A
+    tensor that is converted again has another fake."""
+    mode.fake_tensor_converter.meta_converter.describer.lookup_tensor.clear()
+
+
 def _lightly(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:

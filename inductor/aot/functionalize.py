@@ -21,7 +21,7 @@ from ..errors import Unsupported
 from ..overlap import elements_overlap
 from ..places import blame
 from .eager_checks import WITHOUT_READING
-from .fake import fake_mode, make_fx
+from .fake import fake_mode, forget_tensors, make_fx
 from .plain_memory import computed_values
 from .standins import light_torch
 
@@ -73,6 +73,7 @@ def to_aten(
     mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or fake_mode()
     with light_torch:
         fakes = [_fake(x, mode) for x in (*inputs, *attributes)]
+    forget_tensors(mode)
     structures: list[pytree.TreeSpec] = []
 
     def flat(*values: torch.Tensor) -> list[Any]:

@@ -17,7 +17,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from .fake import fake_mode, make_fx
+from .fake import fake_mode, forget_tensors, make_fx
 from .functionalize import GraphRun, NotFunctional, attributes_of, refuse_fixed_offsets, storage_of, unwrapped
 from .memory import is_random, tidy
 from .plain_memory import computed_values
@@ -71,6 +71,7 @@ def to_joint(
     mode = next((x.fake_mode for x in given if isinstance(x, FakeTensor)), None) or fake_mode()
     primals = (*inputs, *attributes)
     fakes = [mode.from_tensor(x, static_shapes=True) if _is_real(x) else x for x in given]
+    forget_tensors(mode)
     table = {op: fn for op, fn in (decompositions or {}).items() if not is_random(op)}
     trace = _Trace(gm, len(inputs), names, [_grad_state(x) for x in primals])
     with _tracing(), mode:

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
+from inductor.aot.fake import forget_tensors
 from inductor.modes import Setting, graph_module
 
 from .. import config
@@ -454,6 +455,8 @@ class GraphBuilder:
                     node._update_args_kwargs((), {})
                     node._prev = node._next = None
                 vars(graph).clear()
+        if "fake_mode" in vars(self):
+            forget_tensors(self.fake_mode)
         vars(self).clear()
 
     def value_of(self, var: TensorVar, reads: bool = False) -> torch.Tensor | None:

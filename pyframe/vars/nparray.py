@@ -340,7 +340,7 @@ def wrap_numpy(tx: Any, value: Any, source: Source | None) -> Var | None:
     if isinstance(value, numpy.ndarray):
         return wrap_array(tx, value, source)
     kinds = (types.FunctionType, types.BuiltinFunctionType, *NUMPY_FUNCTIONS)
-    if not isinstance(value, kinds) or not (value.__module__ or "").startswith("numpy"):
+    if not isinstance(value, kinds) or not (getattr(value, "__module__", None) or "").startswith("numpy"):
         return None
     if not isinstance(value, NUMPY_FUNCTIONS) and value not in _functions():
         return None

@@ -105,6 +105,13 @@ def _any_requires_grad(args: Sequence[Var]) -> bool:
     return any(isinstance(leaf, TensorVar) and leaf.fake.requires_grad for leaf in leaves)
 
 
+@functools.cache
+def _bindings() -> frozenset[Any]:
+    """The functions of torch._C itself, which do not go through the dispatcher: some read a tensor's memory, launch
+    kernels on it, or pass it to other libraries, and a fake tensor has none."""
+    return frozenset(value for value in vars(torch._C).values() if isinstance(value, types.BuiltinFunctionType))
+
+
 class TorchFunctionVar(HeldVar):
     __slots__ = ()
 
@@ -184,6 +191,8 @@ class TorchFunctionVar(HeldVar):
                 return make(value(*[a.constant() for a in args], **{k: v.constant() for k, v in kwargs.items()}))
             except NotConstant:
                 return self.unsupported(tx, "a call with values known only at run time")
+        if value in _bindings() and any(isinstance(leaf, TensorVar) for leaf in leaves_of((*args, *kwargs.values()))):
+            tx.graph_break("unsupported-torch-op", f"{self.describe()} is no operator: it needs the tensor's memory")
         result = tx.graph.call(value, args, kwargs)
         if isinstance(result, ConstVar) and result.value is not None:
             self._guard_setting(tx, args, kwargs, result.value)
