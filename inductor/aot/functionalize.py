@@ -22,7 +22,7 @@ from ..overlap import elements_overlap
 from ..places import blame
 from .eager_checks import WITHOUT_READING
 from .fake import fake_mode, forget_tensors, make_fx
-from .plain_memory import computed_values
+from .plain_memory import computed_values, refuse_special
 from .standins import light_torch
 
 
@@ -254,6 +254,7 @@ def _find_aliases(
     owner = {storage_of(x): i for i, x in enumerate(copies)}
     before = [(x.shape, x.stride()) for x in copies if isinstance(x, torch.Tensor)]
     outputs = flat(*copies)
+    refuse_special(outputs)
     if before != [(x.shape, x.stride()) for x in copies if isinstance(x, torch.Tensor)]:
         raise NotFunctional("the metadata of an input is changed in place")
     aliases: list[_Alias | None] = []

@@ -1,7 +1,8 @@
 """What keeps compiled graphs to plain memory: tensors whose bytes, read as their dtype, are their elements.
 
 A conjugate bit, a negative bit and views that read memory as another dtype say something else, so that within a graph
-their values are computed; a zero tensor of autograd has no memory at all. Inputs of these kinds are refused.
+their values are computed; a zero tensor of autograd has no memory at all. Inputs and results that are such tensors are
+refused.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .functionalize import NotFunctional, storage_of
+from .plain_memory import refuse_special
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def classify(
     values: Sequence[Any], structure: pytree.TreeSpec, primals: Sequence[Any], before: Sequence[InputState | None]
 ) -> Finals:
     """Sorts the results `values` of a run on functional `primals`. NotFunctional where no rule here fits."""
+    refuse_special(values)
     written, assigned = _writes(primals, before)
     owner = {storage_of(x): i for i, x in enumerate(primals)}
     bases = _bases(values, owner)

@@ -109,7 +109,9 @@ def _any_requires_grad(args: Sequence[Var]) -> bool:
 def _bindings() -> frozenset[Any]:
     """The functions of torch._C itself, which do not go through the dispatcher: some read a tensor's memory, launch
     kernels on it, or pass it to other libraries, and a fake tensor has none."""
-    return frozenset(value for value in vars(torch._C).values() if isinstance(value, types.BuiltinFunctionType))
+    of_metadata = (torch._C._group_tensors_by_device_and_dtype, torch._C._conv_determine_backend_memory_format)
+    functions = (value for value in vars(torch._C).values() if isinstance(value, types.BuiltinFunctionType))
+    return frozenset(functions).difference(of_metadata)
 
 
 class TorchFunctionVar(HeldVar):
