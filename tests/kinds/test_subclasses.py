@@ -1,0 +1,102 @@
+"""Tensors of classes with a `__torch_dispatch__`: modules whose weights are such tensors, training them, DTensor."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.testing._internal.two_tensor import TwoTensor
+
+import pyframe
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from tensor_kinds import difference  # noqa: E402
+from tensor_kinds_programs import Int8Linear, Int8Weight  # noqa: E402
+
+Run = Callable[[Callable[..., Any]], list[Any]]
+
+
+def _same_as_eager(run: Run, dynamic: bool | None) -> None:
+    pyframe.reset()
+    got, want = run(lambda fn: pyframe.compile(fn, dynamic=dynamic)), run(lambda fn: fn)
+    assert difference(got, want, strides=False) is None
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("cls", [Int8Weight, Int8Linear])
+def test_module_of_int8_weights(cls: type[Int8Weight], dynamic: bool | None) -> None:
+    def run(compiled: Callable[..., Any]) -> list[Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+        for layer in (model[0], model[2]):
+            layer.weight = nn.Parameter(cls.of(layer.weight.detach()), requires_grad=False)
+        call, found = compiled(model), []
+        for rows in (4, 4, 7, 9):
+            x = torch.ones(rows, 6).cumsum(0).requires_grad_()
+            y = call(x)
+            y.sum().backward()
+            found += [y.detach(), x.grad, model[0].bias.grad.clone()]
+        return found
+
+    _same_as_eager(run, dynamic)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_training_of_a_pair(dynamic: bool | None) -> None:
+    def run(compiled: Callable[..., Any]) -> list[Any]:
+        torch.manual_seed(0)
+        weight = nn.Parameter(TwoTensor(torch.randn(3, 6), torch.randn(3, 6)))
+        call = compiled(lambda x: F.linear(x, weight).sin().sum())
+        optimizer, found = torch.optim.SGD([weight], lr=0.1), []
+        for rows in (4, 4, 7):
+            optimizer.zero_grad()
+            y = call(torch.ones(rows, 6).cumsum(0))
+            y.backward()
+            optimizer.step()
+            found += [y.detach(), weight.grad.detach().clone(), weight.detach().clone()]
+        return found
+
+    _same_as_eager(run, dynamic)
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    """One process, whose collectives do nothing."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    try:
+        yield init_device_mesh("cpu", (1,))
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("program", ["linear", "local part", "redistributed", "made", "whole"])
+def test_dtensor(mesh: DeviceMesh, program: str) -> None:
+    programs: dict[str, Callable[..., Any]] = {
+        "linear": lambda a, b: F.linear(a, b).relu(),
+        "local part": lambda a, b: a.to_local() * 2 + 1,
+        "redistributed": lambda a, b: a.redistribute(mesh, [Replicate()]) * 2,
+        "made": lambda a, b: DTensor.from_local(a.to_local() * 2, mesh, [Shard(0)]) + a,
+        "whole": lambda a, b: (a * 2).full_tensor().sum(),
+    }
+
+    def run(compiled: Callable[..., Any]) -> list[Any]:
+        torch.manual_seed(0)
+        a = distribute_tensor(torch.randn(4, 6), mesh, [Shard(0)]).requires_grad_()
+        b = distribute_tensor(torch.randn(3, 6), mesh, [Replicate()]).requires_grad_()
+        result = compiled(programs[program])(a, b)
+        local = result.to_local() if isinstance(result, DTensor) else result
+        local.sum().backward()
+        gradients = [x.grad.to_local() if x.grad is not None else None for x in (a, b)]
+        return [type(result).__name__, str(getattr(result, "placements", None)), local.detach(), *gradients]
+
+    _same_as_eager(run, None)
