@@ -29,7 +29,7 @@ def private_folders() -> Iterator[Path]:
     """
     for root in _roots():
         key = os.getpid(), root
-        if key not in _made:
+        if key not in _made or not _made[key].is_dir():  # systems remove old temporary files, too
             sweep(root)
             try:
                 _made[key] = _make(root)
@@ -80,10 +80,13 @@ def _is_abandoned(folder: str, status: os.stat_result) -> bool:
 def _make(root: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
     try:
-        # open for as long as the process lives
-        descriptor = os.open(folder / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # The descriptor stays open for as long as the process lives. The file gets the name that `sweep` looks for
+        # once it is locked: a process that sweeps in between must not take the directory for an abandoned one.
+        unlocked = folder / (_ALIVE + ".new")
+        descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unlocked.rename(folder / _ALIVE)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

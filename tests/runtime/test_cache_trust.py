@@ -210,3 +210,23 @@ def test_directories_of_dead_processes_are_swept(tmp_path):
     finally:
         processes[1].kill()
         processes[1].wait()
+
+
+def test_a_directory_that_is_being_made_is_not_swept(tmp_path, monkeypatch):
+    lock = private.fcntl.flock
+
+    def sweep_before_locking(descriptor, how):
+        monkeypatch.setattr(private.fcntl, "flock", lock)
+        private.sweep(str(tmp_path))
+        lock(descriptor, how)
+
+    monkeypatch.setattr(private.fcntl, "flock", sweep_before_locking)
+    folder = private._make(str(tmp_path))
+    private.sweep(str(tmp_path))
+    assert folder.is_dir()
+
+
+def test_a_directory_that_was_removed_is_made_again():
+    folder = next(private.private_folders())
+    private.shutil.rmtree(folder)
+    assert next(private.private_folders()).is_dir()
