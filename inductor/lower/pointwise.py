@@ -65,13 +65,36 @@ def elementwise(graph: Any, fn: Callable[..., Any], *inputs: Any, work: int = _C
     return pointwise(fn, inputs, compute_dtype(graph.val.dtype), graph.val, work)
 
 
+def floats_only(graph: Any) -> None:
+    """Unlowered for results of other dtypes: what ATen says of them, which may be an error, holds."""
+    if not graph.val.dtype.is_floating_point:
+        raise Unlowered
+
+
+def check_divisor(graph: Any, b: Any) -> None:
+    """Unlowered where an integer may be divided by zero: ATen raises an error on the CPU."""
+    integers = graph.val.dtype in (*_INTEGERS, torch.bool) and graph.val.device.type == "cpu"
+    if integers and (is_value(b) or b == 0):
+        raise Unlowered
+
+
 def _register_tables() -> None:
     def unary(name: str, work: int) -> None:
         lowering(name)(lambda graph, x: elementwise(graph, _fn(name), x, work=work))
 
+    def same_unary(name: str) -> None:
+        def lower(graph: Any, x: TensorValue) -> TensorValue:
+            if x.dtype != torch.bool:
+                return elementwise(graph, _fn(name), x)
+            if name != "sign":
+                raise Unlowered  # an error in eager
+            return x
+
+        lowering(name)(lower)
+
     def rounding(name: str) -> None:
         def lower(graph: Any, x: TensorValue, decimals: int = 0) -> TensorValue:
-            if decimals:
+            if decimals or x.dtype == torch.bool:  # of truth values it is an error in eager
                 raise Unlowered
             return elementwise(graph, _fn(name), x) if x.dtype.is_floating_point else x
 
@@ -79,6 +102,10 @@ def _register_tables() -> None:
 
     def binary(name: str) -> None:
         def lower(graph: Any, a: Any, b: Any) -> TensorValue:
+            if name in ("fmod", "remainder"):
+                check_divisor(graph, b)
+            if name.startswith("bitwise") and graph.val.dtype.is_floating_point:
+                raise Unlowered  # an error in eager
             return elementwise(graph, _fn(_bool_form(graph, name)), a, b)
 
         lowering(name)(lower)
@@ -92,7 +119,7 @@ def _register_tables() -> None:
     for name in _FLOAT_UNARY.split():
         unary(name, _CHEAP if name in ("sqrt", "reciprocal") else _DEAR)
     for name in _SAME_UNARY.split():
-        unary(name, _CHEAP)
+        same_unary(name)
     for name in _ROUNDING.split():
         rounding(name)
     for name in _BINARY.split():
@@ -132,9 +159,15 @@ def add(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
     return elementwise(graph, lambda x, y: getattr(ops, name)(x, scale(y, dtype)), a, b)
 
 
+def _refuse_bool(*operands: Any) -> None:
+    if any(is_value(x) and x.dtype == torch.bool for x in operands):
+        raise Unlowered  # of truth values this is an error in eager
+
+
 @lowering("sub")
 def sub(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
     """a - alpha * b"""
+    _refuse_bool(a, b)
     dtype, scale = compute_dtype(graph.val.dtype), _scaled(graph, alpha)
     return elementwise(graph, lambda x, y: ops.sub(x, scale(y, dtype)), a, b)
 
@@ -142,6 +175,7 @@ def sub(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
 @lowering("rsub")
 def rsub(graph: Any, a: Any, b: Any, alpha: Any = 1) -> TensorValue:
     """b - alpha * a"""
+    _refuse_bool(a, b)
     dtype, scale = compute_dtype(graph.val.dtype), _scaled(graph, alpha)
     return elementwise(graph, lambda x, y: ops.sub(y, scale(x, dtype)), a, b)
 
@@ -156,12 +190,14 @@ def mul(graph: Any, a: Any, b: Any) -> TensorValue:
 def div(graph: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> TensorValue:
     """a / b, rounded as told"""
     names = {None: "div", "floor": "floordiv", "trunc": "truncdiv"}
+    check_divisor(graph, b)
     return elementwise(graph, _fn(names[rounding_mode]), a, b)
 
 
 @lowering("floor_divide")
 def floor_divide(graph: Any, a: Any, b: Any) -> TensorValue:
     """a / b rounded down"""
+    check_divisor(graph, b)
     return elementwise(graph, _fn("floordiv"), a, b)
 
 
@@ -225,6 +261,8 @@ def logical_not(graph: Any, x: TensorValue) -> TensorValue:
 @lowering("bitwise_not")
 def bitwise_not(graph: Any, x: TensorValue) -> TensorValue:
     """~x"""
+    if x.dtype.is_floating_point:
+        raise Unlowered  # an error in eager
     return elementwise(graph, ops.logical_not if x.dtype == torch.bool else ops.bitwise_not, x)
 
 
@@ -327,6 +365,7 @@ class _In:
 
 def _activation(graph: Any, fn: Callable[[Any, _In], Any], x: TensorValue, work: int = _DEAR) -> TensorValue:
     scope = _In(compute_dtype(graph.val.dtype))
+    floats_only(graph)
     return elementwise(graph, lambda v: fn(v, scope), x, work=work)
 
 
@@ -414,6 +453,7 @@ def softplus(graph: Any, x: TensorValue, beta: float = 1, threshold: float = 20)
 @lowering("threshold_backward")
 def threshold_backward(graph: Any, grad: TensorValue, x: TensorValue, threshold: float) -> TensorValue:
     """grad where x is beyond the threshold, else 0"""
+    _refuse_bool(grad, x)
     dtype = compute_dtype(graph.val.dtype)
     return elementwise(
         graph,
@@ -426,6 +466,7 @@ def threshold_backward(graph: Any, grad: TensorValue, x: TensorValue, threshold:
 @lowering("sigmoid_backward")
 def sigmoid_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
     """grad * y * (1 - y)"""
+    floats_only(graph)
     k = _In(compute_dtype(graph.val.dtype))
     return elementwise(graph, lambda g, v: ops.mul(g, ops.mul(v, ops.sub(k.c(1.0), v))), grad, y)
 
@@ -433,6 +474,7 @@ def sigmoid_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorVal
 @lowering("tanh_backward")
 def tanh_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
     """grad * (1 - y * y)"""
+    floats_only(graph)
     k = _In(compute_dtype(graph.val.dtype))
     return elementwise(graph, lambda g, v: ops.mul(g, ops.sub(k.c(1.0), ops.mul(v, v))), grad, y)
 
@@ -440,6 +482,7 @@ def tanh_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
 @lowering("addcmul")
 def addcmul(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValue:
     """x + value * a * b"""
+    _refuse_bool(x, a, b)
     k = _In(compute_dtype(graph.val.dtype))
     return elementwise(graph, lambda v, p, q: ops.add(v, ops.mul(k.c(value), ops.mul(p, q))), x, a, b, work=3)
 
@@ -447,6 +490,7 @@ def addcmul(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValu
 @lowering("addcdiv")
 def addcdiv(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValue:
     """x + value * a / b"""
+    _refuse_bool(x, a, b)
     k = _In(compute_dtype(graph.val.dtype))
     return elementwise(graph, lambda v, p, q: ops.add(v, ops.mul(k.c(value), ops.div(p, q))), x, a, b, work=3)
 
@@ -454,6 +498,7 @@ def addcdiv(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValu
 @lowering("lerp")
 def lerp(graph: Any, a: Any, b: Any, weight: Any) -> TensorValue:
     """a + weight * (b - a), from the nearer end"""
+    floats_only(graph)
     k = _In(compute_dtype(graph.val.dtype))
 
     def fn(x: Any, y: Any, w: Any) -> Any:

@@ -63,3 +63,7 @@ def test_fake_tensors_that_are_wrong_about_a_size() -> None:
             warnings.simplefilter("always")
             assert torch.equal(fast(x), torch.tensor([1.0, 2, 3, 1, 2, 3]))
         assert any("than its fake tensors promised" in str(w.message) for w in given)
+
+
+def test_sign_of_truth_values() -> None:
+    check(lambda x: (torch.sign(x), torch.sgn(x)), lambda: (torch.tensor([True, False] * 5),))

@@ -1,0 +1,76 @@
+"""Dtypes and divisors for which eager raises and fake tensors do not: compiled graphs raise the same exception."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import pyframe
+from inductor.lower import LOWERINGS
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.int8, torch.bool)
+NUMBERS = ("number", "float", "int", "Scalar")
+
+
+def overloads() -> Iterator[Any]:
+    """Those of lowered operators that take one to three tensors and numbers, and write to nothing."""
+    for name in sorted(LOWERINGS):
+        packet = getattr(torch.ops.aten, name, None) if "::" not in name else None
+        for overload in packet.overloads() if packet is not None else ():
+            op = getattr(packet, overload)
+            needed = [str(a.type) for a in op._schema.arguments if not a.has_default_value()]
+            if not op._schema.is_mutable and "Tensor" in needed and {*needed} <= {"Tensor", *NUMBERS}:
+                yield op
+
+
+def arguments(op: Any, dtype: torch.dtype) -> list[Any]:
+    needed = [a for a in op._schema.arguments if not a.has_default_value()]
+    return [torch.tensor([[1, 0], [1, 1]], dtype=dtype) if str(a.type) == "Tensor" else 1 for a in needed]
+
+
+def raised(fn: Any, *args: Any) -> type[Exception] | None:
+    try:
+        fn(*args)
+    except Exception as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_eager_errors_are_raised(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL", logger="torch._subclasses.fake_tensor")
+    mode, tried, different = FakeTensorMode(), 0, []
+
+    def on_fakes(op: Any, args: list[Any]) -> None:
+        with mode:
+            op(*[mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args])
+
+    for op in overloads():
+        for dtype in DTYPES:
+            args = arguments(op, dtype)
+            wanted = raised(op, *args)
+            if wanted is None or raised(on_fakes, op, args) is not None:
+                continue
+            tried += 1
+            pyframe.reset()
+            got = raised(pyframe.compile(lambda given, op=op: op(*given)), args)
+            if got is not wanted:
+                different.append((op, dtype, got, wanted))
+    assert not different
+    assert tried > 30
+
+
+@pytest.mark.parametrize(
+    "divide", [torch.fmod, torch.remainder, torch.floor_divide, lambda a, b: a % b, lambda a, b: a // b]
+)
+@pytest.mark.parametrize("zero", [0, torch.tensor([2, 0])], ids=["number", "tensor"])
+def test_integer_division_by_zero(divide: Any, zero: Any) -> None:
+    x = torch.tensor([5, 7])
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        divide(x, zero)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        pyframe.compile(lambda x, y: divide(x + 1, y) * 2)(x, zero)
