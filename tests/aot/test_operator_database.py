@@ -67,3 +67,8 @@ def test_fake_tensors_that_are_wrong_about_a_size() -> None:
 
 def test_sign_of_truth_values() -> None:
     check(lambda x: (torch.sign(x), torch.sgn(x)), lambda: (torch.tensor([True, False] * 5),))
+
+
+def test_arguments_that_fake_tensors_assert_against() -> None:
+    with pytest.raises(RuntimeError, match="Expected both inputs"):  # torch's meta function raises AssertionError
+        pyframe.compile(torch.complex)(torch.randn(3), torch.ones(3, dtype=torch.int32))
