@@ -313,7 +313,8 @@ def run(args: argparse.Namespace, hows: list[str]) -> tuple[list[Tried], list[st
         while True:
             enough = len(tried) >= args.changes or time.monotonic() - start > args.budget
             while not enough and len(waiting) < args.jobs + 1:
-                waiting.add(pool.submit(_worker, (seed, args.per_program, hows)))
+                with_peer = (seed - args.seed) % args.peer_every == 0
+                waiting.add(pool.submit(_worker, (seed, args.per_program, hows if with_peer else hows[:1])))
                 seed += 1
             if not waiting:
                 break
@@ -345,19 +346,24 @@ def table(tried: list[Tried], hows: list[str], title: str) -> str:
     for t in tried:
         kinds[t.kind].append(t)
     for kind, group in [*sorted(kinds.items()), ("all", tried)]:
-        wrong = " ".join(f"{sum(not t.right.get(h, True) for t in group):>20}" for h in hows)
+        wrong = " ".join(f"{_wrong_of(group, h):>20}" for h in hows)
         lines.append(f"{kind:52} {len(group):>8} {sum(t.matters for t in group):>7} {wrong}")
     return "\n".join(lines)
+
+
+def _wrong_of(group: list[Tried], how: str) -> str:
+    asked = [t.right[how] for t in group if how in t.right]
+    return f"{asked.count(False)} of {len(asked)}"
 
 
 def write(folder: Path, text: str, tried: list[Tried], hows: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     wrong = [t for t in tried if not all(t.right.values())]
     listing = [
-        f"{t.seed}:{t.number} [{t.kind}] {t.text}  ({', '.join(h for h in hows if not t.right[h])})" for t in wrong
+        f"{t.seed}:{t.number} [{t.kind}] {t.text}  ({', '.join(h for h in t.found)})" for t in wrong
     ]
     (folder / "fuzz_guards.txt").write_text(text + "\n\nwrong:\n" + "\n".join(listing or ["none"]) + "\n")
-    totals = {how: sum(not t.right[how] for t in tried) for how in hows}
+    totals = {how: _wrong_of(tried, how) for how in hows}
     failures = [{k: v for k, v in asdict(t).items() if k not in ("expected", "found")} for t in wrong]
     data = {"changes": len(tried), "matter": sum(t.matters for t in tried), "wrong": totals, "failures": failures}
     (folder / "fuzz_guards.json").write_text(json.dumps(data, indent=1) + "\n")
@@ -371,6 +377,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2))
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no program is begun")
     parser.add_argument("--peer", action="store_true", help="torch.compile gets the same changes")
+    parser.add_argument("--peer-every", type=int, default=1, help="torch.compile gets those of every n-th program only")
     parser.add_argument("--inductor", action="store_true", help="compile by the default backend")
     parser.add_argument("--out", type=Path, help="folder for fuzz_guards.txt and .json")
     parser.add_argument("--show", type=int, metavar="SEED")

@@ -221,6 +221,8 @@ class SuperVar(Var):
         of_class = isinstance(self.obj, ClassVar) and slots.derives(self.obj.value, self.cls)
         start = self.obj.constant() if of_class else self.obj.python_type()
         mro = start.__mro__
+        if self.cls not in mro:
+            tx.raise_(TypeError, "super(type, obj): obj must be an instance or subtype of type")
         for base in mro[mro.index(self.cls) + 1 :]:
             if name not in base.__dict__ and (base not in tx.class_writes or name not in tx.class_writes[base].attrs):
                 continue

@@ -16,6 +16,7 @@ from .base import NotConstant, Var
 from .instance import MISSING, InstanceVar
 from .lookup import lookup
 from .tensor import TensorVar
+from .torch_own import as_first_seen, in_torch
 
 _ALIAS = torch.ops.aten.alias.default
 # What the object itself would have to be asked for at each call, which its class would see.
@@ -117,7 +118,8 @@ def is_traced(cls: type) -> bool:
         return False
     own = lookup(cls, "__torch_function__")
     if isinstance(own, classmethod):
-        return isinstance(own.__func__, types.FunctionType)
+        fn = own.__func__
+        return isinstance(fn, types.FunctionType) and (not in_torch(fn.__code__) or as_first_seen(fn))
     return own is torch._C._disabled_torch_function_impl
 
 

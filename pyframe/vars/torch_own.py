@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 from torch.fx.graph import _get_qualified_name, _is_from_torch
 
+from ..core.source import ConstSource, DictItemSource, FuncPartSource
+from ..core.tracer import Tracer
 from .lookup import MISSING
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -35,6 +38,45 @@ def torchs_own(found: Any, name: str) -> bool:
 
 
 _PYTHON = dict(vars(torch.Tensor))
+
+
+# Functions of torch whose bodies are not traced: what each was made of, and what its code read of its globals, when a
+# capture first met it.
+_first_seen: weakref.WeakKeyDictionary[types.FunctionType, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+
+
+def _made_of(fn: types.FunctionType) -> tuple[Any, ...]:
+    parts: list[Any] = []
+    for each in (fn, *_helpers(fn)):
+        parts += (each.__code__, each.__defaults__, each.__kwdefaults__)
+        parts += (each.__globals__.get(name, MISSING) for name in each.__code__.co_names)
+    return tuple(parts)
+
+
+def _helpers(fn: types.FunctionType) -> list[types.FunctionType]:
+    """The functions of the same module that the code of `fn` names."""
+    named = (fn.__globals__.get(name) for name in fn.__code__.co_names)
+    return [each for each in named if type(each) is types.FunctionType and each.__globals__ is fn.__globals__]
+
+
+def as_first_seen(fn: types.FunctionType) -> bool:
+    """Whether a function of torch still is what its node in a graph, or its model here, stands for."""
+    before, now = _first_seen.setdefault(fn, _made_of(fn)), _made_of(fn)
+    return len(before) == len(now) and all(a is b for a, b in zip(before, now, strict=True))
+
+
+def guard_parts(tx: Tracer, fn: types.FunctionType) -> None:
+    """Guards that a function whose body is not traced, and those of its module that it calls, are made of the same
+    parts and read the same globals."""
+    held = fn.__globals__
+    place = ConstSource.of(held, f"the globals of {fn.__module__}")
+    for each in (fn, *_helpers(fn)):
+        source = ConstSource.of(each, each.__qualname__)
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):
+            tx.guard(FuncPartSource(source, part), "ID", getattr(each, part))
+        for name in each.__code__.co_names:
+            if name in held:
+                tx.guard(DictItemSource(place, name), "ID", held[name])
 
 
 def by_name(target: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ from .nparray import from_array
 from .overrides import OPERATORS, leaves_of
 from .sequence import SequenceVar, SizeVar
 from .tensor import TensorVar
-from .torch_own import in_torch
+from .torch_own import as_first_seen, in_torch
 from .unbacked import check
 
 GRAPH_MODULES = (
@@ -76,7 +76,7 @@ def is_torch_function(value: Any) -> bool:
     if known and (
         value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS or value in IN_GRAPH
     ):
-        return True
+        return value not in ON_FAKE or not isinstance(value, types.FunctionType) or as_first_seen(value)
     if known and value in MODELLED:
         return False
     if isinstance(value, type) or not (known or isinstance(value, types.MethodType)):
@@ -88,7 +88,7 @@ def is_torch_function(value: Any) -> bool:
     if module not in GRAPH_MODULES:
         return False
     if isinstance(value, types.FunctionType):
-        return in_torch(value.__code__)
+        return in_torch(value.__code__) and as_first_seen(value)
     return isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType)
 
 

@@ -7,6 +7,7 @@ import collections
 import decimal
 import enum
 import functools
+import inspect
 import types
 import weakref
 from collections.abc import Callable
@@ -68,6 +69,7 @@ from .tensor import TensorVar
 from .tensor_copy import MODELS as COPY_MODELS
 from .tensor_state import MODELS as STATE_MODELS
 from .tensor_subclass import is_traced, of_input
+from .torch_own import guard_parts
 from .torch_rng import MODELS as TORCH_RNG_MODELS
 from .torch_rng import wrap_generator
 from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
@@ -169,6 +171,9 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
     if plain:
         return tensor
     assert isinstance(tensor, TensorVar)
+    own = inspect.getattr_static(torch.Tensor, "__torch_function__")
+    if inspect.getattr_static(type(value), "__torch_function__") is own and isinstance(own, classmethod):
+        guard_parts(tx, own.__func__)
     return of_input(tensor, value, source)
 
 
@@ -265,12 +270,12 @@ def _same_set(expected: frozenset[Any], value: Any) -> bool:
 def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
     if is_torch_function(value):
         tx.guard(source, "ID", value)
-        _guard_parts(tx, value)
+        guard_parts(tx, value)
         return TorchFunctionVar(value, source)
     modelled = value if value in BUILTINS else behind_mark(value)
     if modelled in BUILTINS:
         tx.guard(source, "ID", value)
-        _guard_parts(tx, value)
+        guard_parts(tx, value)
         return BuiltinVar(modelled, source)
     original = disabled_for_dynamo(value)
     if original is not None:
@@ -285,13 +290,6 @@ def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
         tx.guard(source, "TYPE", types.FunctionType)
         tx.guard(from_code, "ID", value.__code__)
     return FunctionVar(value, source)
-
-
-def _guard_parts(tx: Any, fn: types.FunctionType) -> None:
-    """A function whose body is not traced: what it computes is known as long as it is made of the same parts."""
-    source = ConstSource.of(fn, fn.__qualname__)
-    for part in ("__code__", "__defaults__", "__kwdefaults__"):
-        tx.guard(FuncPartSource(source, part), "ID", getattr(fn, part))
 
 
 def _part(source: Source, part: str) -> Source:
