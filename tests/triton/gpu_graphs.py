@@ -17,6 +17,7 @@ from fake_gpu import on_gpu  # noqa: E402
 
 import pyframe  # noqa: E402
 from benchmarks import programs_gpu, programs_training  # noqa: E402
+from inductor.aot import batch_norm  # noqa: E402
 from inductor.aot import training_decompositions as training  # noqa: E402
 from inductor.aot.decompositions import decompositions  # noqa: E402
 from inductor.aot.functionalize import to_aten  # noqa: E402
@@ -107,7 +108,7 @@ def convolutions():
     """The kernels of a step of such a network, layouts and batch norm as on a GPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch._C, "_conv_determine_backend_memory_format", channels_last_if_given)
-        patch.setattr(training, "_rewritten", lambda x, parameter: True)
+        patch.setattr(batch_norm, "_rewritten", lambda x: True)
         args = [torch.empty(32, 3, 224, 224), torch.zeros(32, dtype=torch.int64)]
         return step(fx.symbolic_trace(ConvNet().train()), args)
 
