@@ -6,9 +6,11 @@
     python -m benchmarks.training --device cuda --program gpt --profile    # the GPU time of a step by kernel
     python -m benchmarks.training --tiny           # the programs of `--device cuda` in small, to see whether they run
 
-Step times are medians of interleaved runs in one process. Each system's first step, peak memory and losses are those of
-a process of its own. Its clock starts before the import of the compiler under test, with an empty cache, and after one
-eager step. The process of the step times finds the caches as those left them: its first steps are the warm ones.
+Every gradient is checked: its error against float64 (float32 under autocast) is at most three times eager's own, or
+the tolerance; the benchmark fails where it is not. Step times are medians of interleaved runs in one process. Each
+system's first step, peak memory and losses are those of a process of its own. Its clock starts before the import of
+the compiler under test, with an empty cache, and after one eager step. The process of the step times finds the caches
+as those left them: its first steps are the warm ones.
 """
 
 from __future__ import annotations
@@ -35,6 +37,12 @@ from .programs import make_bert, make_gpt, tensors
 SYSTEMS = ("eager", "torch.compile", "pyframe")
 STEPS = 4  # after the first, of which the memory is measured
 MOST_KERNELS = 45  # that a profile lists
+
+
+Gradients = dict[str, torch.Tensor | None]
+MOST_WORSE = 3.0  # times eager's error
+SMALLEST_PART = 1e-3  # of the largest gradient, by which one is measured at least
+GRADIENT_TOLERANCE = {False: 1e-5, True: 1.6e-2}  # in float32, and under autocast to bfloat16
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,53 @@ def stepper(model: torch.nn.Module, args: tuple[Any, ...], setting: Setting, sys
         return loss.detach()
 
     return step
+
+
+def gradients(model: torch.nn.Module, args: tuple[Any, ...], setting: Setting, call: Callable[..., Any]) -> Gradients:
+    """Those of every parameter, by name, after one forward and backward."""
+    model.zero_grad(set_to_none=True)
+    loss_of = call if setting.large else SmallLoss(call)
+    with torch.autocast(setting.device, torch.bfloat16, enabled=setting.large):
+        loss = loss_of(*args)
+    loss.backward()
+    return {name: None if p.grad is None else p.grad.detach().clone() for name, p in model.named_parameters()}
+
+
+def check_gradients(name: str, systems: tuple[str, ...], setting: Setting) -> dict[str, float]:
+    """The largest error of a gradient over eager's own error (or the tolerance, where that is larger), by system.
+
+    Errors are root mean squares against gradients in float64 (in float32 under autocast), relative to the gradient,
+    or to a thousandth of the largest one where the gradient is smaller than that."""
+    model, args = prepare(name, setting)
+    wide = torch.float32 if setting.large else torch.float64
+    exact_model = copy.deepcopy(model).to(wide)
+    with torch.autocast(setting.device, enabled=False):
+        exact_model.zero_grad(set_to_none=True)
+        loss_of = exact_model if setting.large else SmallLoss(exact_model)
+        loss_of(*(x.to(wide) if x.is_floating_point() else x for x in args)).backward()
+    exact = {n: None if p.grad is None else p.grad.double() for n, p in exact_model.named_parameters()}
+    del exact_model
+    eager = gradients(model, args, setting, wrapped("eager", model))
+    largest = max(float(x.square().mean().sqrt()) for x in exact.values() if x is not None)
+    found = {}
+    for system in systems:
+        twin = copy.deepcopy(model)
+        got = gradients(twin, args, setting, wrapped(system, twin))
+        found[system] = max(_over_eager(got[key], eager[key], want, largest, setting) for key, want in exact.items())
+        if system == "pyframe" and not found[system] <= MOST_WORSE:
+            raise SystemExit(f"{name}: a gradient is wrong: its error is {found[system]:.3g} times eager's")
+    return found
+
+
+def _over_eager(
+    mine: torch.Tensor | None, theirs: torch.Tensor | None, want: torch.Tensor | None, largest: float, setting: Setting
+) -> float:
+    """The error of a gradient over eager's or the tolerance; infinite where only one of them is there."""
+    if want is None or mine is None or theirs is None:
+        return 0.0 if want is None and mine is None and theirs is None else float("inf")
+    scale = max(float(want.square().mean().sqrt()), SMALLEST_PART * largest)
+    error, own = (float((x.double() - want).square().mean().sqrt()) / scale for x in (mine, theirs))
+    return error / max(own, GRADIENT_TOLERANCE[setting.large]) if error == error else float("inf")
 
 
 def wrapped(system: str, model: torch.nn.Module) -> Callable[..., Any]:
@@ -194,6 +249,7 @@ def row(name: str, setting: Setting, rounds: int) -> dict[str, Any]:
         os.environ |= {"PYFRAME_CACHE_DIR": f"{cache}/pyframe", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
         alone = {system: measured(name, system, setting) for system in SYSTEMS}
         step, warm = step_times(name, setting, rounds, calls=4 if setting.device == "cuda" else 1)
+        gradient_errors = check_gradients(name, SYSTEMS[1:], setting)
     cells: dict[str, Any] = {"model": _title(name, setting)}
     for system in SYSTEMS:
         cells[f"{system} ms"] = step[system] * 1e3
@@ -208,6 +264,7 @@ def row(name: str, setting: Setting, rounds: int) -> dict[str, Any]:
     for system in SYSTEMS[1:]:
         pairs = zip(alone["eager"]["losses"], alone[system]["losses"])
         cells[f"relative loss difference {system}"] = max(abs(a - b) / abs(a) for a, b in pairs)
+        cells[f"gradient error / eager's {system}"] = gradient_errors[system]
     return cells
 
 
