@@ -1,17 +1,27 @@
 # Everything runs in a virtual environment at the root, made on first use.
 PYTHON ?= python3
-VENV := .venv
+# `make test TORCH=2.15.0`: with that release of torch, in an environment of its own, `.venv-2.15.0`.
+TORCH ?=
+VENV := .venv$(if $(TORCH),-$(TORCH))
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
+# What the tests need beside torch and triton, of which each torch has its own.
+TEST_PACKAGES := import tomllib; print(*(d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"] if not d.startswith(("torch==", "triton=="))), "sympy", "filelock")
 
-.PHONY: demo test test-gpu lint bench bench-gpu build clean
+.PHONY: demo test test-gpu test-newest environment environment-newest matrix lint bench bench-gpu build clean
 
 $(STAMP): pyproject.toml setup.py
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install -q --upgrade pip "setuptools>=77" wheel
+ifneq ($(TORCH),)
+	$(PY) -m pip install -q "torch==$(TORCH)"
+	$(PY) -m pip install -q $$($(PY) -c '$(TEST_PACKAGES)')
+	$(PY) -m pip install -q --no-build-isolation --no-deps -e .
+else
 	$(PY) -m pip install -q "$$($(PY) -c 'import tomllib; print(next(d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"] if d.startswith("torch==")))')"
 	$(PY) -m pip install -q --no-build-isolation -e '.[test]'
+endif
 	touch $@
 
 # The environment is made only where it is the one that is used.
@@ -23,7 +33,18 @@ demo: build
 
 # Two processes; their threads wait without spinning, as there are more of them than cores.
 test: build
-	OMP_WAIT_POLICY=passive $(PY) -m pytest -n $(WORKERS)
+	OMP_WAIT_POLICY=passive $(PY) -m pytest -n $(WORKERS) $(TESTS)
+
+# What CI runs with the newest torch, in an environment of its own.
+NEWEST := 2.15.0
+environment-newest:
+	$(MAKE) -s TORCH=$(NEWEST) environment
+
+environment: $(STAMP)
+
+test-newest:
+	$(MAKE) TORCH=$(NEWEST) demo
+	$(MAKE) TORCH=$(NEWEST) test TESTS="tests/test_end_to_end.py tests/frame tests/api/test_callables.py tests/aot/test_light_torch.py"
 
 # On a machine with a GPU, in an environment that has torch for it: `make test-gpu PY=python3`.
 test-gpu: build
@@ -33,6 +54,10 @@ bench-gpu: build
 	$(PY) -m benchmarks.kernels --device cuda
 	$(PY) -m benchmarks.models --suite gpu
 	$(PY) -m benchmarks.training --device cuda
+
+# Every release of torch that is supported with every CPython there is; the table goes to benchmarks/results.
+matrix:
+	$(PYTHON) tools/version_matrix.py --workers $(WORKERS)
 
 lint: build
 	$(PY) -m ruff check pyframe inductor tests benchmarks tools examples
