@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from break_examples import EXAMPLES, explained  # noqa: E402
 
 from pyframe.core.breaks import CATALOGUE, BreakKind, describe  # noqa: E402
 
+_LINE_OF_TORCH = re.compile(r"(torch/\S+\.py):\d+")  # which line it is depends on the release
 PAGE = ROOT / "docs" / "graph_breaks.md"
 HEADER = """# Graph breaks
 
@@ -41,7 +43,8 @@ def section(row: BreakKind) -> list[str]:
     broken = explained(example.code).breaks[0]
     out = [f"## {row.id}", "", row.explanation, *(f"- {hint}" for hint in row.hints), ""]
     out += code(example.code, "python")
-    out += ["", *code(describe(broken.kind, broken.detail, broken.stack)), "", "Without the break:", ""]
+    text = _LINE_OF_TORCH.sub(r"\1", describe(broken.kind, broken.detail, broken.stack))
+    out += ["", *code(text), "", "Without the break:", ""]
     out += code(example.fixed, "python")
     return [*out, *(["", example.note] if example.note else [])]
 

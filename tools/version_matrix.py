@@ -3,9 +3,9 @@
     python tools/version_matrix.py [--torch 2.11.0 2.13.0 2.15.0] [--python 3.11 3.12 3.13 3.14] [--env EXE ...]
         [--tests PATH ...] [--workers N] [--budget SECONDS] [--output FOLDER]
 
-One environment for each pair, `.venv-TORCH-pyPYTHON` at the root, is made where it is missing (by `make`, which asks pip
-for torch); `--env` names an interpreter that has torch already, in place of those.  A CPython that is not installed, or
-an environment that pip cannot make, is a row that says so.  The table goes to FOLDER/version_matrix.txt and .json
+One environment for each pair, `.venv-TORCH-pyPYTHON` at the root, is made where it is missing (by `make`, which asks
+pip for torch); `--env` names interpreters that have torch already, in place of those.  A CPython that is not installed,
+or an environment that pip cannot make, is a row that says so.  The table goes to FOLDER/version_matrix.txt and .json
 (FOLDER: benchmarks/results).  Exit status 1 if a test failed anywhere.
 """
 

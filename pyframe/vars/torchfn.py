@@ -35,7 +35,8 @@ GRAPH_MODULES = (
 FOLD = {
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype, torch.finfo, torch.iinfo,
     torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.promote_types, torch.can_cast,
-    torch.broadcast_shapes, torch.device, torch.cuda.is_available, torch.get_default_device, torch.get_autocast_dtype,
+    torch.broadcast_shapes, torch.device, torch.cuda.is_available, torch.cuda.device_count, torch.get_default_device,
+    torch.get_autocast_dtype,
     torch.are_deterministic_algorithms_enabled, torch._C._get_tracing_state, torch._C._is_tracing,
     torch.jit.is_scripting, torch.jit.is_tracing,
     torch.get_num_threads, torch.is_deterministic_algorithms_warn_only_enabled, torch.compiler.is_exporting,
