@@ -212,7 +212,7 @@ class TorchFunctionVar(HeldVar):
         except NotConstant:
             return
         source = CallSource(ConstSource.of(read, self.describe()), operator.call, "call")
-        tx.guard(source, "EQUALS" if isinstance(found, int | float | str) else "ID", found)
+        tx.guard(source, "EQUALS" if isinstance(found, (int, float, str, *CONSTANT_CLASSES)) else "ID", found)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)
