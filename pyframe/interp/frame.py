@@ -215,7 +215,7 @@ class Frame:
         instrs = self.flow.instrs
         if instrs[at].op == "CALL_INTRINSIC_1":  # of the whole body: StopIteration becomes RuntimeError
             return True
-        if instrs[at].op == "CLEANUP_THROW":  # from 3.12, of a `yield from`: raised again once what it waits for is closed
+        if instrs[at].op == "CLEANUP_THROW":  # of a `yield from`, from 3.12: raised again once that is closed
             region = self.flow.region[at]
             return region is None or self._ignores_close(self.flow.place[region.handler])
         if instrs[at].op != "PUSH_EXC_INFO":
