@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.fx
 
 
 def present(owner: Any, *names: str) -> tuple[Any, ...]:
@@ -28,3 +29,15 @@ AUTOGRAD_APPLY = _autograd_apply()
 SKIP_ONE_HOP = present(torch._C, "_skip_one_hop_torch_function")
 # Breaks that a program asks for by a function of torch's own.
 GRAPH_BREAKS = present(torch.compiler, "graph_break")
+
+
+def _checks_have_effects() -> None:
+    """Operators that only raise where their arguments are wrong have no result, so that a graph must be told that it is
+    not without them: torch.fx knows it of all of them since 2.13 only."""
+    for name in ("_linalg_check_errors", "_assert_async", "_assert_scalar", "_assert_tensor_metadata"):
+        packet = getattr(torch.ops.aten, name, None)
+        for overload in () if packet is None else packet.overloads():
+            torch.fx.node.has_side_effect(getattr(packet, overload))
+
+
+_checks_have_effects()
