@@ -20,6 +20,7 @@ from ..arguments import node_at
 from ..errors import Unsupported
 from ..overlap import elements_overlap
 from ..places import blame
+from .calls import call
 from .eager_checks import WITHOUT_READING
 from .fake import fake_mode, forget_tensors, make_fx
 from .plain_memory import computed_values, refuse_special
@@ -85,7 +86,7 @@ def to_aten(
     # with symbols operators have to be taken apart in Python: some in C++ ask for numbers
     symbolic = contextlib.nullcontext() if mode.shape_env is None else enable_python_dispatcher()
     with torch.no_grad(), mode, symbolic, torch.fx.traceback.preserve_node_meta():
-        aliases, shared = _find_aliases(flat, fakes)
+        aliases, shared, strides = _find_aliases(flat, fakes)
         graph = _functional(flat, decompositions, fakes)
         if _writes_inside(graph):  # a decomposition did
             graph = _functional(torch.fx.Interpreter(graph).run, decompositions, fakes)
@@ -95,6 +96,7 @@ def to_aten(
         if any(storage_of(fakes[i]) == storage_of(x) for i in mutated for k, x in enumerate(fakes) if k != i):
             raise NotFunctional("an input that is written shares memory with another")
         _return_aliases(graph, aliases, fakes)
+        _lay_out(graph, strides)
     return AtenGraph(graph, attributes, mutated, shared, structures[0])
 
 
@@ -245,8 +247,9 @@ def storage_of(x: Any) -> Any:
 
 def _find_aliases(
     flat: Callable[..., list[Any]], fakes: list[Any]
-) -> tuple[tuple[_Alias | None, ...], tuple[int | None, ...]]:
-    """Runs the graph on copies that it may write to, and looks where its results lie."""
+) -> tuple[tuple[_Alias | None, ...], tuple[int | None, ...], tuple[tuple[int, ...] | None, ...]]:
+    """Runs the graph on copies that it may write to, and looks where its results lie; and the strides of those with
+    memory of their own, where these are numbers."""
     copies = [
         torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) if isinstance(x, torch.Tensor) else x
         for x in fakes
@@ -274,7 +277,37 @@ def _find_aliases(
                 alias = _Alias(index, tuple(value.shape), value.stride(), value.storage_offset())
         aliases.append(alias)
         shared.append(group)
-    return tuple(aliases), tuple(shared)
+    fixed = (
+        value.stride() if group is not None and shared.count(group) == 1 and _is_static(value) else None
+        for value, group in zip(outputs, shared)
+    )
+    return tuple(aliases), tuple(shared), tuple(fixed)
+
+
+def _is_static(x: torch.Tensor) -> bool:
+    return all(isinstance(n, int) for n in (*x.shape, *x.stride()))
+
+
+def _lay_out(graph: torch.fx.GraphModule, strides: Sequence[tuple[int, ...] | None]) -> None:
+    """Copies results that decompositions lay out in another order than the operators themselves."""
+    output = next(iter(graph.graph.find_nodes(op="output")))
+    results = list(output.args[0])
+    for k, (node, stride) in enumerate(zip(results, strides)):
+        val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+        if stride is None or not isinstance(val, torch.Tensor) or not _is_static(val) or not val.numel():
+            continue
+        if all(n == 1 or a == b for n, a, b in zip(val.shape, val.stride(), stride)):
+            continue
+        order = sorted(range(len(stride)), key=lambda d: (-stride[d], d))
+        back = [order.index(d) for d in range(len(order))]
+        if torch.empty_strided(val.shape, stride, device="meta").permute(order).is_contiguous():
+            with graph.graph.inserting_before(output):
+                turned = call(graph.graph, torch.ops.aten.permute.default, node, order)
+                copy = call(graph.graph, torch.ops.aten.clone.default, turned, memory_format=torch.contiguous_format)
+                results[k] = call(graph.graph, torch.ops.aten.permute.default, copy, back)
+    output.args = (results,)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
 
 
 def _check_writes(graph: torch.fx.GraphModule) -> tuple[int, ...]:

@@ -101,8 +101,7 @@ def install() -> None:
 
     pipeline.to_aten, pipeline.to_joint, pipeline.make_plan = to_aten, to_joint, make_plan
     pipeline.load_cubins = lambda kernels, device: list(kernels)
-    pipeline._load = lambda key, report: None
-    pipeline._store = lambda key, artifact, report: None
+    pipeline.graph_key = pipeline.training_key = lambda *args, **kwargs: None  # nothing is kept
 
 
 class Steps:

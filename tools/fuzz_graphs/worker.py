@@ -38,6 +38,7 @@ def main(device: str) -> None:
         answers.flush()
         notes.clear()
         verdict = check(program, compiler, place)
+        notes["programs with kernels"] = int(kernels() > 0)
         answer = {
             "kind": verdict.kind,
             "detail": verdict.detail[:4000],
@@ -48,6 +49,13 @@ def main(device: str) -> None:
         }
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def kernels() -> int:
+    """How many kernels were made since the present program's compiler was asked for, which resets the counters."""
+    from pyframe import metrics
+
+    return int(metrics.counters["kernels"])
 
 
 def compiler_of(device: str) -> tuple[Callable[..., Any], Counter[str]]:
@@ -65,13 +73,16 @@ def compiler_of(device: str) -> tuple[Callable[..., Any], Counter[str]]:
         from . import fake_cuda
 
         fake_cuda.install()
-    import inductor.compile
+    import inductor.compile as pipeline
     import pyframe
 
-    def fallback(error: Exception) -> None:
-        notes[f"fallback: {str(error).splitlines()[0][:120]}"] += 1
+    falls_back = pipeline.fall_back
 
-    inductor.compile._warn_of_fallback = fallback  # it warns of each reason once in a process
+    def fall_back(gm: Any, error: Exception, strict: bool) -> Any:
+        notes[f"fallback: {' '.join(str(error).split())[:120]}"] += 1
+        return falls_back(gm, error, strict)
+
+    pipeline.fall_back = fall_back
 
     def compiler(fn: Callable[..., Any], dynamic: bool) -> Callable[..., Any]:
         pyframe.reset()
