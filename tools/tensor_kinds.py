@@ -235,7 +235,9 @@ def report(outcomes: dict[str, list[Outcome]], device: str) -> str:
             row = f"{kind:<18}{right:>7}{len(these) - right:>7}{counts[0]:>8}{counts[1]:>8}{counts[2]:>6}"
             lines.append(" " * (len(compiler) + 2) + row)
         wrong = [x for x in found if x.result != RIGHT]
-        lines.append(f"{compiler}: {len(found) - len(wrong)} right, {len(wrong)} wrong")
+        kinds = dict.fromkeys(x.kind for x in found)
+        late = sum(len(programs.PROGRAMS[kind]) * len(WAYS) for kind in kinds) - len(found)
+        lines.append(f"{compiler}: {len(found) - len(wrong)} right, {len(wrong)} wrong, {late} not run")
         lines += [f"  {x.kind}: {x.name} ({x.way}): {x.message.strip().splitlines()[-1][:160]}" for x in wrong]
     return "\n".join(lines) + "\n"
 
