@@ -5,7 +5,7 @@ Buffers that stay inside the group turn into edges here: a load of what an earli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ KIND = {
 }  # compute type of a dtype: f(loat) d(ouble) m(ask) i(nt32) l(ong)
 
 
+DEEP = 60  # values this far from any without arguments are emitted after their operands, not while these are
 STATUS = "%status"  # the word that a kernel sets when an index is out of bounds, as if it were a buffer
 
 
@@ -54,6 +55,22 @@ class Val:
     kind: str
     loop: bool
     phase: int
+    depth: int = 0  # the longest way to a value without arguments
+
+
+def deep_operands(
+    value: Val, known: Callable[[Val], bool], operands: Callable[[Val], Sequence[Val]]
+) -> Iterator[Val]:
+    """What a deep value is computed of, each after its own operands, so that whoever emits them in this order never
+    has to go down far. `known`: whether a value is emitted already; `operands`: those that emitting it is sure to read.
+    """
+    stack = [value]
+    while stack:
+        missing = [a for a in operands(stack[-1]) if a.depth > DEEP and not known(a)]
+        if missing:
+            stack.extend(missing)
+        elif (top := stack.pop()) is not value:
+            yield top
 
 
 @dataclass(eq=False)
@@ -93,7 +110,8 @@ class Values:
             phase = max((a.phase for a in args), default=0) + reduces
             loop = not reduces and (loop or any(a.loop for a in args))
             name = dtype_text(dtype)
-            self.table[key] = Val(len(self.table), op, args, attrs, name, kind_of(name), loop, phase)
+            depth = 1 + max((a.depth for a in args), default=0)
+            self.table[key] = Val(len(self.table), op, args, attrs, name, kind_of(name), loop, phase, depth)
             if reduces:
                 self.reductions.append(self.table[key])
         return self.table[key]

@@ -68,7 +68,7 @@ class Lazy:
 
     `reads` and `work` estimate loads and arithmetic an element costs. `stride` is the dimension order memory for it
     should have. `view`, for a view of another value, is that value and how the view's layout follows from its layout
-    (None where it does not).
+    (None where it does not). `depth`: operators between it and memory.
     """
 
     device: torch.device
@@ -80,6 +80,7 @@ class Lazy:
     stride: tuple[int, ...] | None = None
     view: tuple[TensorValue, Callable[[Layout], Layout | None]] | None = None
     memory: Strided | None = None
+    depth: int = 0
 
     def load(self, index: Sequence[Index]) -> Any:
         """The element, in the compute dtype; read from memory once the value has been realized."""

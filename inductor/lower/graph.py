@@ -33,6 +33,7 @@ from .registry import Unlowered, Unsupported, find
 # A Lazy used more than once is kept in memory beyond these; any Lazy beyond the second pair.
 MANY_READS, MUCH_WORK = 4, 10
 MOST_READS, MOST_WORK = 16, 64
+MOST_DEPTH = 60  # of Lazys that load from one another
 OUTER_VIEWS = ("view", "permute", "transpose", "expand", "unsqueeze", "squeeze", "slice", "select", "t", "_unsafe_view")
 
 
@@ -147,6 +148,11 @@ class GraphLowering:
         if isinstance(value, tuple | list):
             taken = [sum(self.uses(u) for u in self.node.users if u.args[1] == k) for k in range(len(value))]
             return type(value)(map(self.kept, value, taken))
+        if isinstance(value, Lazy):
+            operands = (self.env.get(arg) for arg in self.node.all_input_nodes)
+            value.depth = 1 + max((x.depth for x in operands if isinstance(x, Lazy) and x.memory is None), default=0)
+            if value.depth > MOST_DEPTH:
+                return value.realize(self)
         if isinstance(value, Lazy) and value.view is None:
             if value.reads > MOST_READS or value.work > MOST_WORK:
                 return value.realize(self)

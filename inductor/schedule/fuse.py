@@ -30,7 +30,8 @@ def fuse(first: Group, second: Group) -> Fuse | WhyNot:
     if not (first.fusible and second.fusible):
         return WhyNot("a member does not store by plain assignment")
     names = first.read_names() | second.read_names() | first.written_names() | second.written_names()
-    if score.too_big(len(first.members) + len(second.members), len(names)):
+    ops = sum(len(m.node.ops) for m in (*first.members, *second.members))
+    if score.too_big(len(first.members) + len(second.members), len(names), ops):
         return WhyNot("the group would be too big")
     reason = "different iteration spaces"
     for outer, inner, env1, env2 in _common_spaces(first, second):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 MAX_MEMBERS = 64
 MAX_BUFFERS = 48
+MAX_OPS = 1024
 PARALLEL_MIN_WORK = 32 * 1024
 
 
-def too_big(members: int, buffers: int) -> bool:
-    """Whether a group of this many nodes and buffers would spill registers and compile slowly."""
-    return members > MAX_MEMBERS or buffers > MAX_BUFFERS
+def too_big(members: int, buffers: int, ops: int) -> bool:
+    """Whether a group of this many nodes, buffers and operations would spill registers and compile slowly."""
+    return members > MAX_MEMBERS or buffers > MAX_BUFFERS or ops > MAX_OPS
 
 
 def fusion_score(shared_bytes: int, produced_bytes: int, distance: int) -> tuple[int, int]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ...ir.size import AnySize, Size, ceil_of, hint, names_in, quotient, same
 from ...schedule import score
 from ...schedule.index import Affine, Index, add, variable
 from ...schedule.node import Group
-from ..values import STATUS, Store, Unsupported, Val, Values
+from ..values import DEEP, STATUS, Store, Unsupported, Val, Values, deep_operands
 from .accumulate import Accumulator
 from .axes import Axes, plan_axes
 from .ops import (
@@ -37,6 +37,7 @@ from .ops import (
 Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index
 
 UNROLL = 4
+_NO_OPERANDS = ("load", "masked_load", "wrap", "index", "constant", "reduction")  # that are read for certain
 TILE = 16  # rows of a tile: one cache line of floats
 BLOCK = 64  # columns whose reductions run side by side
 MOST_SEGMENTS = 5
@@ -80,10 +81,12 @@ class Kernel:
         live: list[set[Val]] = [set() for _ in range(phases)]
 
         def walk(value: Val, phase: int) -> None:
-            if value.loop and value not in live[phase]:
-                live[phase].add(value)
-                for arg in value.args:
-                    walk(arg, phase)
+            stack = [value]
+            while stack:
+                top = stack.pop()
+                if top.loop and top not in live[phase]:
+                    live[phase].add(top)
+                    stack.extend(top.args)
 
         for p in range(phases):
             for r in self._reductions(p):
@@ -359,6 +362,9 @@ class Kernel:
 
     def get(self, value: Val, vector: bool) -> str:
         """The C name of a value, broadcast if a vector is wanted of a scalar."""
+        if value.depth > DEEP and not self._is_known(value):
+            for operand in deep_operands(value, self._is_known, self._operands):
+                self.get(operand, vector=False)
         if value.loop:
             if self._loop is None:
                 raise Unsupported("a value of the inner loop used outside it")
@@ -373,6 +379,19 @@ class Kernel:
                 self.lines, self._loop, self.tail = state
             name = self._row[value]
         return f"bcast({name})" if vector and not self.is_vector(value) else name
+
+    def _is_known(self, value: Val) -> bool:
+        """Whether a value has a C name, or can have none here."""
+        if value.loop:
+            return self._loop is None or value in self._loop
+        return value in self._row
+
+    def _operands(self, value: Val) -> Sequence[Val]:
+        """The values that `_define` gets for certain."""
+        if value.op in _NO_OPERANDS or (value in self._spilled and value in self._spill_ready):
+            return ()
+        truth = self._truth(value.args[0]) if value.op == "where" else None
+        return value.args if truth is None else (value.args[1 if truth else 2],)
 
     def emit(self, kind: str, vector: bool, text: str) -> str:
         """A new variable of the current scope."""

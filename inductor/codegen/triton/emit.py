@@ -6,12 +6,12 @@ scalar if it varies on none; so arithmetic broadcasts by itself and only pointer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...schedule.index import Index, variable
-from ..values import STATUS, Store, Unsupported, Val, Values, kind_of
+from ..values import DEEP, STATUS, Store, Unsupported, Val, Values, deep_operands, kind_of
 from .axes import Axes
 from .ops import (
     ARITHMETIC,
@@ -32,6 +32,12 @@ from .span import fits_int32, span
 
 Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index
 NONE: frozenset[str] = frozenset()
+
+
+def _operands(value: Val) -> Sequence[Val]:
+    """The values that computing this one gets for certain."""
+    apart = value.op in ("load", "masked_load", "wrap", "index", "constant", "reduction")
+    return () if apart else value.args
 
 
 def _sums_exp(value: Val) -> bool:
@@ -91,6 +97,9 @@ class Emitter:
 
     def get(self, value: Val) -> Piece:
         """The piece of a value, emitted if it is new here."""
+        if value.depth > DEEP and not self._is_known(value):
+            for operand in deep_operands(value, self._is_known, _operands):
+                self.get(operand)
         if value.loop and self._loop is not None:
             if value not in self._loop:
                 self._loop[value] = self._compute(value)
@@ -101,6 +110,9 @@ class Emitter:
             self._row[value] = self._compute(value)
             self.lines, self._loop = state
         return self._row[value]
+
+    def _is_known(self, value: Val) -> bool:
+        return value in (self._loop if value.loop and self._loop is not None else self._row)
 
     # ---- shapes
 
