@@ -29,6 +29,7 @@ from .aot.training_spec import TrainingSpec, describe
 from .arguments import results_of
 from .codegen import Source, codegen
 from .compile_lock import compile_lock, without_lock
+from .eager_errors import run_with_aten
 from .errors import PASSED
 from .fallback import check_expected, fall_back
 from .graph_key import graph_key, training_key
@@ -250,7 +251,7 @@ def _compile(
 
 def _plan(gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any]) -> Callable[..., Any]:
     attributes = tuple(value for _, value in attributes_of(gm))
-    plan = make_plan(spec, addresses, attributes, artifact.form or "list", fallback=gm.forward)
+    plan = make_plan(spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm))
     if artifact.structure is not None:
         plan = _unflattened(plan, artifact.structure)
     return _without_autocast(plan) if _autocast() else plan

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import fx
 
-from .aot.higher_order import runnable
+from .eager_errors import run_with_aten
 from .errors import CompileError, InternalCompileError, Unsupported
 from .places import Place, captured_function, name_of, reason_of, user_place
 from .runtime.cpp_build import BuildError, RefusedSource
@@ -35,7 +35,7 @@ def fall_back(gm: fx.GraphModule, error: Exception, strict: bool) -> Callable[..
     whose = f"the graph of {function.function} ({function.file}:{function.line})" if function else "a graph"
     kind = _kind(error, node, function)
     warn_once(kind, f"inductor: {whose} runs with ATen operators, not compiled: {reason}", stacklevel=5)
-    return runnable(gm).forward
+    return run_with_aten(gm)
 
 
 def check_allowed(error: Exception, strict: bool) -> None:

@@ -1,6 +1,8 @@
-"""Whether elements of one tensor share memory."""
+"""Whether elements of one tensor, or of two, share memory."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 
@@ -17,3 +19,24 @@ def elements_overlap(x: torch.Tensor) -> bool:
             return True
         reach += step * (length - 1)
     return False
+
+
+def partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two dense tensors share some of their memory, but not all of it element by element."""
+    if a is b or not (_is_dense(a) and _is_dense(b)) or a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+        return False
+    starts = [int(x.storage_offset()) * x.element_size() for x in (a, b)]
+    ends = [start + x.numel() * x.element_size() for start, x in zip(starts, (a, b))]
+    if starts[0] >= ends[1] or starts[1] >= ends[0]:
+        return False
+    return (starts[0], a.shape, a.stride()) != (starts[1], b.shape, b.stride())
+
+
+def _is_dense(x: torch.Tensor) -> bool:
+    """Whether the elements of a tensor of known sizes and at least one dimension fill their memory without a gap."""
+    if x.layout != torch.strided or not x.dim():
+        return False
+    dims = list(zip(x.shape, x.stride()))
+    if not all(type(n) is int for pair in dims for n in pair) or type(x.storage_offset()) is not int or not x.numel():
+        return False
+    return 1 + sum((size - 1) * stride for size, stride in dims) == math.prod(x.shape)

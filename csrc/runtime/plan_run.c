@@ -540,6 +540,23 @@ run_fallback(run *r, PyObject *const *args)
     return PyObject_Vectorcall(plan->fallback, args, (size_t)(plan->n_inputs - plan->n_fixed), NULL);
 }
 
+/* Whether a call that raised has changed nothing, so that ATen's operators can raise what they raise. On CUDA the
+ * exception may be that of an earlier call. */
+static bool
+may_run_eagerly(const run *r)
+{
+    const plan_object *plan = r->plan;
+    return plan->fallback != NULL && plan->n_mutated == 0 && plan->context == NULL && r->given == NULL
+           && PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError);
+}
+
+static PyObject *
+run_eagerly(plan_object *plan, PyObject *const *args, Py_ssize_t n_args)
+{
+    PyErr_Clear();
+    return PyObject_Vectorcall(plan->fallback, args, (size_t)n_args, NULL);
+}
+
 static PyObject *
 run_all(run *r, PyObject *const *args)
 {
@@ -573,7 +590,10 @@ run_all(run *r, PyObject *const *args)
     if (grad) {
         plan_api.set_grad(true);
     }
-    return result == NULL && r->unexpected > 0 ? run_fallback(r, args) : result;
+    if (result == NULL && r->unexpected > 0) {
+        return run_fallback(r, args);
+    }
+    return result == NULL && may_run_eagerly(r) ? run_eagerly(plan, args, n_args) : result;
 }
 
 static PyObject *

@@ -11,6 +11,7 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
+from ..eager_errors import run_with_aten
 from .joint import module_tensors, to_joint
 from .partition import partition
 from .refusal import Refused
@@ -76,7 +77,7 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
         apply = _linked(apply, captured.tracked - {gradient.place for gradient in spec.gradients})
     else:
         apply = _no_gradient(spec, forward)
-    assigned = spec.assigned
+    assigned, eager = spec.assigned, run_with_aten(gm)
     finish = _finish(spec.results, spec.structure)
     transformed = torch._C._are_functorch_transforms_active
 
@@ -86,7 +87,7 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
         try:
             made = apply(*inputs, *attributes)
         except Refused:
-            return gm(*inputs)
+            return eager(*inputs)
         return finish((), made)
 
     def call(*inputs: torch.Tensor) -> Any:
@@ -96,7 +97,7 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
         try:
             made = apply(*primals)
         except Refused:
-            return gm(*inputs)
+            return eager(*inputs)
         for i, k in assigned:
             primals[i].copy_(made[k])
         return finish(primals, made)

@@ -6,6 +6,7 @@ Inference only: nothing here records autograd history.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from ..arguments import node_at
 from ..errors import Unsupported
-from ..overlap import elements_overlap
+from ..overlap import elements_overlap, partly_the_same
 from ..places import blame
 from .calls import call
 from .eager_checks import WITHOUT_READING
@@ -178,13 +179,18 @@ class GraphRun(torch.fx.Interpreter):
         given = (self.env.get(arg) for arg in n.all_input_nodes) if n.op.startswith("call") else ()
         tensors = [x for x in given if isinstance(x, torch.Tensor) and not x.is_inference()]  # those have no version
         fixed = [(x, x._version) for x in tensors if id(x) in self.unfolded or elements_overlap(x)]
+        if len(tensors) > 1 and n.target is not operator.setitem:  # which writes to a part only
+            fixed += [(x, x._version) for x in tensors if any(partly_the_same(x, y) for y in tensors)]
         try:
             result = super().run_node(n)
         except Exception as error:
             blame(error, n)
             raise
         if any(x._version != version for x, version in fixed):
-            raise NotFunctional("a tensor is written whose elements overlap in memory, or that unfold has made")
+            raise NotFunctional(
+                "a tensor is written whose elements overlap in memory, that shares some of its memory with another operand, or "
+                "that unfold has made"
+            )
         if n.target in _UNFOLDS:
             self.unfolded[id(result)] = result
         elif self.unfolded:

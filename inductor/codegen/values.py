@@ -23,6 +23,7 @@ KIND = {
 }  # compute type of a dtype: f(loat) d(ouble) m(ask) i(nt32) l(ong)
 
 
+DIVISIONS = ("floordiv", "truncdiv", "fmod", "remainder")  # of integers by zero: an error
 DEEP = 60  # values this far from any without arguments are emitted after their operands, not while these are
 STATUS = "%status"  # the word that a kernel sets when an index is out of bounds, as if it were a buffer
 
@@ -157,6 +158,9 @@ class _Member:
                 return self.symbols[sym.name]
             case "masked":
                 return self._masked(op, args, values, mask)
+        if op.name in DIVISIONS and mask is not None and args[1].kind in "il":  # a zero that is masked is no error
+            one = make("constant", (), ("1", 1), args[1].dtype)
+            args = [args[0], make("where", (mask, args[1], one), (), args[1].dtype)]
         return make(op.name, tuple(args), (), op.dtype)
 
     def _index(self, expr: Any) -> tuple[Index, tuple[tuple[str, Val], ...]]:

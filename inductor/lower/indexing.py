@@ -28,8 +28,15 @@ def _gathered(graph: Any, x: TensorValue, inner_fn: Any, indices: Sequence[Tenso
 
 
 def _at(value: Any, size: int) -> Index:
-    index = ops.indirect(ops.to_dtype(value, torch.int64), size)
-    return index
+    """An index that counts from the end where it is negative."""
+    return ops.indirect(ops.to_dtype(value, torch.int64), size)
+
+
+def _from_start(value: Any, size: int) -> Index:
+    """An index that is out of bounds where it is negative."""
+    value = ops.to_dtype(value, torch.int64)
+    negative = ops.lt(value, ops.constant(0, torch.int64))
+    return ops.indirect(ops.where(negative, ops.constant(size, torch.int64), value), size)
 
 
 @lowering("embedding")
@@ -45,7 +52,7 @@ def embedding(
     rank = len(indices.size)
     rows = weight.size[0]
     return _gathered(
-        graph, weight, lambda i: weight.load([_at(indices.load(i[:rank]), rows), i[-1]]), [indices]
+        graph, weight, lambda i: weight.load([_from_start(indices.load(i[:rank]), rows), i[-1]]), [indices]
     )
 
 
@@ -58,7 +65,7 @@ def index_select(graph: Any, x: TensorValue, dim: int, indices: TensorValue) -> 
 
     def inner_fn(index: tuple[Index, ...]) -> Any:
         own = list(index)
-        own[dim] = _at(indices.load([index[dim]]), x.size[dim])
+        own[dim] = _from_start(indices.load([index[dim]]), x.size[dim])
         return x.load(own)
 
     return _gathered(graph, x, inner_fn, [indices])
@@ -73,7 +80,7 @@ def gather(graph: Any, x: TensorValue, dim: int, indices: TensorValue, *, sparse
 
     def inner_fn(index: tuple[Index, ...]) -> Any:
         own = list(index)
-        own[dim] = _at(indices.load(index), x.size[dim])
+        own[dim] = _from_start(indices.load(index), x.size[dim])
         return x.load(own)
 
     return _gathered(graph, x, inner_fn, [indices])

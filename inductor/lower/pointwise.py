@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..errors import Unsupported
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, TensorValue, compute_dtype
 from ..ir.real import Real
@@ -211,6 +212,8 @@ def square(graph: Any, x: TensorValue) -> TensorValue:
 def pow_(graph: Any, a: Any, b: Any) -> TensorValue:
     """a ** b; small constant exponents by multiplication"""
     if not is_value(b):
+        if isinstance(b, int) and b < 0 and is_value(a) and not (a.dtype.is_floating_point or a.dtype.is_complex):
+            raise Unsupported("integers to a negative power, which is an error")
         if b == 1:
             return elementwise(graph, lambda x: x, a)
         if b in (2, 3, 4):

@@ -16,7 +16,7 @@ from ...ir.size import AnySize, Size, ceil_of, hint, names_in, quotient, same
 from ...schedule import score
 from ...schedule.index import Affine, Index, add, variable
 from ...schedule.node import Group
-from ..values import DEEP, STATUS, Store, Unsupported, Val, Values, deep_operands
+from ..values import DEEP, DIVISIONS, STATUS, Store, Unsupported, Val, Values, deep_operands
 from .accumulate import Accumulator
 from .axes import Axes, plan_axes
 from .ops import (
@@ -449,12 +449,20 @@ class Kernel:
         if value.op not in ARITHMETIC:
             raise Unsupported(f"op {value.op}")
         args = [self.as_kind(a, value.kind, vector) for a in value.args]
+        if value.kind in "il" and value.op in DIVISIONS:
+            self._check_divisor(value.args[1], args[1], vector)
         if value.kind in "il" and value.op in ("floor", "ceil", "trunc", "round"):
             return args[0]
         text = ARITHMETIC[value.op].format(*args)
         if value.dtype in WRAP:
             text = f"{WRAP[value.dtype]}({text})"
         return self.emit(value.kind, vector, text)
+
+    def _check_divisor(self, divisor: Val, text: str, vector: bool) -> None:
+        """A zero sets the status word."""
+        if divisor.op != "constant" or not divisor.attrs[1]:
+            mask = f"first({self.tail})" if vector and self.tail else "bcast(true)" if vector else "true"
+            self.lines.append(f"check_divisor({text}, {mask}, {self._pointer(STATUS)});")
 
     def _to_dtype(self, value: Val, vector: bool) -> str:
         text = self.as_kind(value.args[0], value.kind, vector)

@@ -170,6 +170,11 @@ INL vl wrap_index(vl i, int64_t n, vm m, int64_t* status) {
   return bad ? vl{} : i;
 }
 
+// ---- integer division by zero: sets the status word
+INL void check_divisor(int64_t d, bool m, int64_t* status) { if (m && d == 0) *status = 1; }
+INL void check_divisor(vl d, vm m, int64_t* status) { if (bits(vm{CVT(d == 0, vi)} & m)) *status = 1; }
+INL void check_divisor(vi d, vm m, int64_t* status) { if (bits(vm{d == 0} & m)) *status = 1; }
+
 // ---- conversions between compute types
 INL vf to_f(vf x) { return x; }   INL vf to_f(vd x) { return CVT(x, vf); }
 INL vf to_f(vi x) { return CVT(x, vf); }   INL vf to_f(vm x) { return CVT(-x.m, vf); }
