@@ -41,6 +41,7 @@ from .errors import (
     RecompileLimitExceeded,
     Restart,
     SkipFrame,
+    Unsupported,
 )
 from .interp.limits import LongParts
 from .interp.trace import Trace
@@ -71,6 +72,7 @@ class Capture:
     graphs: list[torch.fx.GraphModule]
     breaks: list[Any]
     seconds: dict[str, float] = field(default_factory=dict)
+    skipped: str | None = None  # why the frame runs as it is
 
 
 def _file_of(func: types.FunctionType) -> str:
@@ -155,7 +157,11 @@ class FrameCompiler:
             _C.install(code, entry)  # while other threads wait, which are to find it
             return entry
         except SkipFrame as skip:
+            if self.options.fullgraph and not skip.nothing:
+                raise Unsupported(f"{_place(func)} cannot be captured: {skip}") from skip
             log("graph", f"{code.co_qualname} runs as it is: {skip}")
+            if self.captures is not None and not skip.nothing:
+                self.captures.append(Capture(func.__qualname__, [], [], [], skipped=str(skip)))
             if not entries:
                 return _C.SKIP
             self.skipped[code] = self.skipped.get(code, 0) + 1
@@ -304,7 +310,7 @@ class FrameCompiler:
             log("breaks", f"{brk.kind} at {where}: {brk.detail}")
         nothing = result.compiled is None and not result.breaks and not len(trace.effects)
         if nothing and not trace.foretold and not self.keeps_empty:
-            raise SkipFrame("nothing to compile")
+            raise SkipFrame("nothing to compile", nothing=True)
         return self._entry(result, trace, state)
 
     def _is_news(self, brk: GraphBreak) -> bool:

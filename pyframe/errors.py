@@ -61,4 +61,9 @@ class Restart(TraceSignal):
 
 
 class SkipFrame(TraceSignal):
-    """Nothing of this frame can or need be captured: run it by the default evaluator."""
+    """Nothing of this frame can be captured, or with `nothing` need be: run it by the default evaluator.  Under
+    ``fullgraph=True`` an error, unless there is nothing to capture."""
+
+    def __init__(self, reason: str, nothing: bool = False) -> None:
+        super().__init__(reason)
+        self.nothing = nothing

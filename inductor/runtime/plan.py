@@ -34,7 +34,7 @@ from .plan_spec import (
 
 try:
     from .. import _C
-except ImportError:  # built without a C compiler; the reference runner serves
+except ModuleNotFoundError:  # built without a C compiler; the reference runner serves
     _C = None  # type: ignore[assignment]
 
 Form = Literal["tuple", "list", "single"]

@@ -12,13 +12,15 @@ from ..errors import GraphBreak
 
 class Explanation:
     """graphs: the captured fx.GraphModules.  breaks: GraphBreaks with `kind`, `detail`, `stack` (user lines).
-    guards: Guards with the user's line.  seconds: by phase.  result: what the call returned."""
+    skipped: functions that run as they are, each with the reason.  guards: Guards with the user's line.  seconds: by
+    phase.  result: what the call returned."""
 
     def __init__(self, captures: list[Any], result: Any) -> None:
         self.captures = captures
         self.result = result
         self.graphs = [gm for c in captures for gm in c.graphs]
         self.breaks = _once(b for c in captures for b in c.breaks)
+        self.skipped = [(c.function, c.skipped) for c in captures if c.skipped is not None]
         self.guards = [g for c in captures for g in c.guards]
         self.seconds: dict[str, float] = {}
         for capture in captures:
@@ -45,6 +47,7 @@ class Explanation:
             out.extend(_compiled(gm))
         for i, brk in enumerate(self.breaks):
             out.append(f"break {i}: {describe(brk.kind, brk.detail, brk.stack)}")
+        out += [f"{function} runs as it is: {why}" for function, why in self.skipped]
         out.append("guards:")
         for guard in self.guards:
             out.append(f"    {guard.kind} {guard.source or ''}" + (f"  ({guard.line})" if guard.line else ""))
