@@ -188,8 +188,8 @@ class GraphRun(torch.fx.Interpreter):
             raise
         if any(x._version != version for x, version in fixed):
             raise NotFunctional(
-                "a tensor is written whose elements overlap in memory, or lie partly in another operand's, or that unfold "
-                "has made"
+                "a tensor is written whose elements overlap in memory, or lie partly in another operand's, or that "
+                "unfold has made"
             )
         if n.target in _UNFOLDS:
             self.unfolded[id(result)] = result
