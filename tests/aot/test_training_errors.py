@@ -106,7 +106,7 @@ def test_tensors_of_different_devices(x, w):
         call = inductor.compile_fx(fx.symbolic_trace(fn), inputs)
     with pytest.raises(type(eager.value)) as ours:
         call(*inputs)
-    assert str(ours.value) == str(eager.value)
+    assert str(ours.value).startswith(str(eager.value)) and "raised by mul" in str(ours.value)
 
 
 def test_an_index_out_of_range():
