@@ -13,8 +13,10 @@ from torch import fx
 
 from .ir.size import Size
 from .ir.sized import SizedTensor
+from .process_key import is_own_function, is_own_operator, operators_are_overridden, process_key
 from .runtime.cache import content_key
 
+_NAMED_MODULES = ("torch", "_operator", "operator", "math", "builtins")
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), type(Ellipsis))
 
 
@@ -88,21 +90,9 @@ def _nodes(gm: fx.GraphModule, known: Collection[str]) -> list[str]:
 
 
 def _process() -> str:
-    devices = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")]
-    return repr((
-        torch.__version__, torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), devices,
-        torch.get_float32_matmul_precision(), torch.backends.mkldnn.is_available(),
-        torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32, _attention(),
-    ))  # fmt: skip
-
-
-def _attention() -> tuple[bool, ...]:
-    """Which kernels scaled_dot_product_attention may choose from: it does while it is traced."""
-    allowed = torch.backends.cuda
-    return (
-        allowed.flash_sdp_enabled(), allowed.mem_efficient_sdp_enabled(), allowed.math_sdp_enabled(),
-        allowed.cudnn_sdp_enabled(),
-    )  # fmt: skip
+    if operators_are_overridden():
+        raise _NoKey
+    return process_key()
 
 
 def _metadata(x: Any) -> str:
@@ -120,15 +110,19 @@ def _metadata(x: Any) -> str:
 
 def _target(node: fx.Node) -> str:
     target = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        return str(target)
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        if not is_own_operator(target):
+            raise _NoKey
+        return f"operator {target}"
     module = getattr(target, "__module__", None) or getattr(getattr(target, "__self__", None), "__name__", None)
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
     if callable(target) and name is not None and "<" in name and _named_by_module(target):
         name = target.__name__  # F.max_pool2d, which another function made
+    if isinstance(target, torch._ops.HigherOrderOperator):  # their arguments may be numbers of this process
+        raise _NoKey
     if node.op != "call_function" or not isinstance(module, str) or name is None or "<" in name:
         raise _NoKey
-    if not module.startswith(("torch", "_operator", "operator", "math", "builtins")):
+    if module.partition(".")[0] not in _NAMED_MODULES or not is_own_function(target):
         raise _NoKey
     return f"{module}.{name}"
 

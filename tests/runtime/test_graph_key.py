@@ -1,0 +1,192 @@
+"""Whatever can change what a graph computes changes its key in the cache, or takes it away."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import fx
+
+import inductor.graph_key
+import inductor.process_key
+import pyframe
+from inductor.graph_key import graph_key, training_key
+from pyframe.metrics import counters
+
+
+def module(target, *more):
+    graph = fx.Graph()
+    graph.output((graph.call_function(target, (graph.placeholder("x"), *more)),))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def key(target=torch.sin, *more):
+    x = torch.ones(3, 3)
+    keys = graph_key(module(target, *more), [x], []), training_key(module(target, *more), [x], [], {})
+    assert (keys[0] is None) == (keys[1] is None)
+    return keys[0] and keys
+
+
+B = torch.backends
+SETTINGS = {
+    "default dtype": (torch.set_default_dtype, torch.float64, torch.float32),
+    "deterministic": (torch.use_deterministic_algorithms, True, False),
+    "precision": (torch.set_float32_matmul_precision, "medium", "highest"),
+    "threads": (torch.set_num_threads, torch.get_num_threads() + 1, torch.get_num_threads()),
+    "default device": (torch.set_default_device, "meta", None),
+    "autocast": (lambda on: torch.set_autocast_enabled("cpu", on), True, False),
+    "autocast dtype": (lambda t: torch.set_autocast_dtype("cpu", t), torch.float16, torch.bfloat16),
+    "flash": (B.cuda.enable_flash_sdp, False, True),
+    "math": (B.cuda.enable_math_sdp, False, True),
+    "half reduction": (B.cuda.allow_fp16_bf16_reduction_math_sdp, True, False),
+    "fill": (lambda on: setattr(torch.utils.deterministic, "fill_uninitialized_memory", on), False, True),
+}
+FLAGS = [
+    (B.cudnn, "enabled", False), (B.cudnn, "benchmark", True), (B.cudnn, "deterministic", True),
+    (B.cudnn, "allow_tf32", False), (B.mkldnn, "enabled", False), (B.mkldnn, "deterministic", True),
+    (B.cuda.matmul, "allow_tf32", True), (B.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+    (B.cuda.matmul, "allow_fp16_accumulation", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_changes_the_key(name):
+    write, other, before = SETTINGS[name]
+    write(before)  # torch tells what was set from what is so by default
+    first = key()
+    write(other)
+    try:
+        assert key() not in (None, first)
+    finally:
+        write(before)
+    assert key() == first
+
+
+@pytest.mark.parametrize("owner, name, other", FLAGS, ids=lambda x: getattr(x, "__name__", None) or str(x)[:20])
+def test_a_flag_changes_the_key(owner, name, other):
+    first, before = key(), getattr(owner, name)
+    setattr(owner, name, other)
+    try:
+        assert key() not in (None, first)
+    finally:
+        setattr(owner, name, before)
+    assert key() == first
+
+
+def test_versions_the_processor_and_our_source_change_the_key(monkeypatch):
+    first = key()
+    changes = [(torch, "__version__", "9"), (torch.version, "git_version", "9"), (sys, "version_info", (3, 99, 0)),
+               (torch.backends.cpu, "get_cpu_capability", lambda: "AVX1")]  # fmt: skip
+    for owner, name, value in changes:
+        inductor.process_key._versions.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, value)
+            assert key() != first, name
+    inductor.process_key._versions.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(inductor.graph_key, "_source_hash", lambda: "another source")
+        assert key() != first
+    assert key() == first
+
+
+def test_functions_of_the_program_have_no_key():
+    def helper(x):
+        return x.sin()
+
+    def disguised(x):
+        return x.cos()
+
+    disguised.__module__, disguised.__qualname__ = "torch.nn.functional", "gelu"
+    namesake = type(sys)("torchlike")
+    exec("def f(x): return x", vars(namesake))
+    namesake.f.__module__ = "torchlike"
+    for function in (helper, disguised, namesake.f):
+        assert key(function) is None
+    assert key(torch.nn.functional.softmax) and key(torch.add, 1) != key(torch.add, 2)
+
+
+# Each line defines what a program has in one version of it; what runs first is stored by a process of its own.
+PROGRAM = """
+import sys, torch, pyframe
+from pyframe.metrics import counters
+
+{version}
+
+x = torch.linspace(0.1, 1, 5, requires_grad=True)
+torch.set_grad_enabled({grad})
+got = pyframe.compile(program)(x)
+want = program(x)
+torch.testing.assert_close(got, want)
+if {grad}:
+    torch.testing.assert_close(torch.autograd.grad(got.sum(), x), torch.autograd.grad(want.sum(), x))
+print(counters["cache_hits"])
+"""
+OPERATOR = """
+@torch.library.custom_op("mylib::op", mutates_args=())
+def op(x: torch.Tensor) -> torch.Tensor:
+    return x.{body}
+@op.register_fake
+def _(x):
+    return torch.empty_like(x{fake})
+op.register_autograd(lambda ctx, g: g * {gradient}, setup_context=lambda ctx, inputs, output: None)
+def program(x):
+    return op(x).to(torch.float32) * 2
+"""
+COMPOSITE = """
+lib = torch.library.Library("mylib2", "FRAGMENT")
+lib.define("op(Tensor x) -> Tensor")
+lib.impl("op", lambda x: x.{body} + 1, "CompositeImplicitAutograd")
+def program(x):
+    return torch.ops.mylib2.op(x) * 2
+"""
+OVERRIDE = """
+lib = torch.library.Library("aten", "IMPL")
+lib.impl("hardswish", lambda x: x.{body}, "Autograd{device}")
+def program(x):
+    return torch.nn.functional.hardswish(x) * 2
+"""
+ALLOWED = """
+factor = {factor}
+def make(k):
+    def helper(x):
+        return x.{body} * factor * k
+    return pyframe.allow_in_graph(helper)
+helper = make({closure})
+def program(x):
+    return helper(x) + 1
+"""
+VERSIONS = {
+    "operator": (OPERATOR, dict(body="sin()", fake="", gradient="3"), [dict(body="cos()"), dict(gradient="4")]),
+    "operator's fake": (OPERATOR, dict(body="sin().double()", fake=", dtype=torch.float64", gradient="3"),
+                        [dict(body="sin()", fake="")]),
+    "composite": (COMPOSITE, dict(body="sin()"), [dict(body="cos()")]),
+    "override": (OVERRIDE, dict(body="sin()", device="CPU"), [dict(body="cos()")]),
+    "allowed": (ALLOWED, dict(body="sin()", factor=2, closure=3), [dict(body="cos()"), dict(factor=5), dict(closure=7)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_what_the_program_defines_is_not_taken_from_another_version(name, tmp_path):
+    text, first, changes = VERSIONS[name]
+    grads = (True,) if name in ("operator", "composite") else (False,)
+    env = {**os.environ, "PYFRAME_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    for grad in grads:
+        for i, change in enumerate(({}, *changes)):
+            path = tmp_path / f"program{i}.py"
+            path.write_text(PROGRAM.format(version=text.format(**{**first, **change}), grad=grad))
+            done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=200, env=env)
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert done.stdout.split()[-1] == "0"
+
+
+def test_what_torch_defines_is_found_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path))
+
+    def program(x):
+        return torch.nn.functional.gelu(x).softmax(-1) + torch.ops.aten.sin(x)
+
+    for hits in (0, 1):
+        pyframe.reset()
+        pyframe.compile(program)(torch.randn(4))
+        assert counters["cache_hits"] == hits
