@@ -9,7 +9,7 @@ WORKERS ?= 2
 # What the tests need beside torch and triton, of which each torch has its own.
 TEST_PACKAGES := import tomllib; print(*(d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"] if not d.startswith(("torch==", "triton=="))), "sympy", "filelock")
 
-.PHONY: demo test test-gpu test-newest environment environment-newest matrix lint bench bench-gpu build clean
+.PHONY: demo test test-asan test-gpu test-newest environment environment-newest matrix lint bench bench-gpu build clean
 
 $(STAMP): pyproject.toml setup.py
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -45,6 +45,10 @@ environment: $(STAMP)
 test-newest:
 	$(MAKE) TORCH=$(NEWEST) demo
 	$(MAKE) TORCH=$(NEWEST) test TESTS="tests/test_end_to_end.py tests/frame tests/api/test_callables.py tests/aot/test_light_torch.py"
+
+# The tests of the C extensions under the address and undefined behaviour sanitizers.
+test-asan: build
+	$(PY) tools/test_asan.py
 
 # On a machine with a GPU, in an environment that has torch for it: `make test-gpu PY=python3`.
 test-gpu: build
