@@ -81,8 +81,8 @@ def allocations(stage: str, samples: int, rng: random.Random, every: bool) -> li
     return sorted({int(most ** rng.random()) for _ in range(samples)})
 
 
-def run_stage(program: str, stage: str, args: argparse.Namespace, scratch: str, until: float) -> list[dict[str, Any]]:
-    """All faults in one program at one stage."""
+def run_stage(program: str, stage: str, args: argparse.Namespace, scratch: str, share: float) -> list[dict[str, Any]]:
+    """All faults in one program at one stage; for each kind, none is started after `share` seconds."""
     rng = random.Random(f"{args.seed} {program} {stage}")
     worker = Worker(program, stage, scratch)
     answers: list[dict[str, Any]] = []
@@ -99,7 +99,8 @@ def run_stage(program: str, stage: str, args: argparse.Namespace, scratch: str, 
                 numbers = chosen(points, args.samples, rng, args.all)
                 if counted.get("wrong"):
                     answers.append({"program": program, "stage": stage, "points": 0, **counted})
-            start = len(answers)
+            start, until = len(answers), time.monotonic() + share
+            rng.shuffle(numbers)
             for at in [args.at] if args.at else numbers:
                 if time.monotonic() > until:
                     break
@@ -147,13 +148,13 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every point")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no fault after this time")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="time for all, shared evenly")
     parser.add_argument("--out", type=Path, help="folder for fault_injection.txt and .json")
     args = parser.parse_args()
-    until = time.monotonic() + args.seconds
     with tempfile.TemporaryDirectory(prefix="faults-") as scratch, ThreadPoolExecutor(args.jobs) as pool:
         pairs = [(p, s) for p in args.program or PROGRAMS for s in args.stage or STAGES]
-        parts = pool.map(lambda pair: run_stage(*pair, args, scratch, until), pairs)
+        share = args.seconds * args.jobs / len(pairs) / len(args.kind or KINDS)
+        parts = pool.map(lambda pair: run_stage(*pair, args, scratch, share), pairs)
         answers = [answer for part in parts for answer in part]
     text = table(answers)
     print(text, end="")

@@ -21,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 POINT = "_fault_point"
 STATEMENTS = ("interrupt", "memory")
+_TRACED = ("pyframe.vars.polyfills", "pyframe.module")  # functions that captures inline
 KINDS = (*STATEMENTS, "import", "exit", "lock", "callback", "alloc")
 
 
@@ -95,7 +96,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     @staticmethod
     def find_spec(name: str, path: Any, target: Any = None) -> Any:
-        if name.split(".")[0] not in ("pyframe", "inductor") or "polyfills" in name or name == "inductor.runtime":
+        if name.split(".")[0] not in ("pyframe", "inductor") or name.startswith(_TRACED):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader) and spec.origin:
