@@ -4,8 +4,8 @@
 
 Builds both extensions with the sanitizers in a copy of the tree (build/asan) and runs the tests of `csrc` there.  The
 first error ends the process, and so the run.  CPython's allocations go to malloc one by one (PYTHONMALLOC), so that
-each object has its own borders.  Leaks are not looked for: CPython, torch and compiled kernels hold memory until the process
-ends, on purpose; leaks of ours are the business of tests/api/test_threads_and_leaks.py.
+each object has its own borders.  Leaks are not looked for: CPython, torch and compiled kernels hold memory until
+the process ends, on purpose; leaks of ours are the business of tests/api/test_threads_and_leaks.py.
 """
 
 from __future__ import annotations
