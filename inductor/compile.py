@@ -133,7 +133,7 @@ def compile_fx(
     """
     chosen = CompileOptions.of(options)
     with compile_lock:
-        return restored_on_error(lambda: _compile_any(gm, example_inputs, chosen, options))
+        return _compile_any(gm, example_inputs, chosen, options)
 
 
 def _compile_any(
@@ -150,7 +150,7 @@ def _compile_any(
         gm = without_known_masks(gm)
         refuse_special([*example_inputs, *(value for _, value in attributes_of(gm))])
         kind = _compile_training if _records_gradients(gm, example_inputs) else _compile
-        compiled = kind(gm, example_inputs, chosen, report)
+        compiled = restored_on_error(lambda: kind(gm, example_inputs, chosen, report))
         return compiled if policy is None else _checked(gm, compiled, policy, report)
     except PASSED:
         raise

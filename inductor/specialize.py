@@ -8,6 +8,7 @@ tensors where that means the same; where it does not, each value is a compilatio
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -121,9 +122,7 @@ class Specialized:
                 tensors += [torch.full((), x, dtype=torch.float64, device=device) for x in floats]
         call = self.ready.get(key)
         if call is None:
-            call = make_once(id(self), lambda: self.ready.get(key), lambda: restored_on_error(
-                lambda: self._make(key, args, tensors, fixed)
-            ))  # fmt: skip
+            call = make_once(id(self), lambda: self.ready.get(key), lambda: self._make(key, args, tensors, fixed))
             if call is not None and self.first_call is not None:
                 return self.first_call(*args)
         return runnable(self.gm).forward(*args) if call is None else call(*tensors)
@@ -178,7 +177,8 @@ class Specialized:
                 return None
             gm = self.gm if self.numbers is None else self.numbers.fix(fixed)
             try:
-                template = self.compile_sizes(gm, varying, values, constants, examples, inputs)
+                compile_sizes = functools.partial(self.compile_sizes, gm, varying, values, constants, examples, inputs)
+                template = restored_on_error(compile_sizes)
             except PASSED:
                 raise
             except Exception as error:

@@ -366,7 +366,7 @@ class FrameCompiler:
         try:
             with _without_modes(), torch._C._EnableTorchFunction():
                 compiled = self.backend(gm, graph.example_inputs)
-        except PyframeError:
+        except (PyframeError, MemoryError):  # a program may handle that no memory is left
             raise
         except Exception as error:
             raise BackendCompilerFailed(

@@ -1,0 +1,91 @@
+"""A share of tools/fault_injection, and exceptions that the program itself expects."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import pyframe
+from inductor.aot.standins import light_torch
+from inductor.thread_state import restored_on_error
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_sample_of_faults(tmp_path):
+    """One program, found in the cache: everything is as before, and the next call is right."""
+    line = [sys.executable, "-m", "tools.fault_injection", "--program", "inference", "--stage", "cached",
+            "--samples", "5", "--seconds", "60", "--out", str(tmp_path)]  # fmt: skip
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 after which something was wrong" in done.stdout
+
+
+def test_modes_that_an_exception_in_an_exit_leaves_entered_are_left():
+    class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    def fail():
+        torch._C._set_grad_enabled(False)
+        torch.set_autocast_enabled("cpu", True)
+        Mode().__enter__()
+        light_torch.__enter__()
+        torch.autograd.set_multithreading_enabled(False)
+        torch.overrides.TorchFunctionMode().__enter__()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        restored_on_error(fail)
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and light_torch.depth == 0
+    assert torch._C._len_torch_dispatch_stack() == torch._C._len_torch_function_stack() == 0
+    assert "torch._dynamo" not in sys.modules or not type(sys.modules["torch._dynamo"]).__name__ == "_StandIn"
+    assert torch._C._is_multithreading_enabled()
+
+
+def test_a_memory_error_of_the_backend_reaches_the_program():
+    def backend(gm, inputs):
+        raise MemoryError("no room")
+
+    compiled = pyframe.compile(lambda x: x + 1, backend=backend)
+    for _ in range(2):
+        try:
+            compiled(torch.ones(2))
+        except MemoryError as error:
+            assert "no room" in str(error)
+        else:
+            raise AssertionError("nothing was raised")
+
+
+def test_ctrl_c_at_the_first_compile(tmp_path):
+    """A real signal while the C++ compiler runs: no compiler and no file stays, and the next call is right."""
+    program = """
+import os, signal, sys, tempfile, threading, time, torch, pyframe
+def program(x):
+    return x.sin() * 2 + x.cos()
+compiled, x = pyframe.compile(program), torch.randn(5)
+def interrupt():
+    while not any(name.startswith("build-") for root, folders, _ in os.walk(tempfile.gettempdir()) for name in folders):
+        time.sleep(0.002)
+    os.kill(os.getpid(), signal.SIGINT)
+thread = threading.Thread(target=interrupt)
+thread.start()
+try:
+    compiled(x)
+except KeyboardInterrupt:
+    print("interrupted")
+thread.join()
+left = [name for root, folders, _ in os.walk(tempfile.gettempdir()) for name in folders if name.startswith("build-")]
+assert left == [], left
+torch.testing.assert_close(compiled(x), program(x))
+print("right")
+"""
+    env = {**os.environ, "PYFRAME_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    line = [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + program]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=200, env=env)
+    assert done.returncode == 0 and done.stdout.split() == ["interrupted", "right"], done.stdout + done.stderr
