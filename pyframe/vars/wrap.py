@@ -172,8 +172,9 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
         return tensor
     assert isinstance(tensor, TensorVar)
     own = inspect.getattr_static(torch.Tensor, "__torch_function__")
-    if inspect.getattr_static(type(value), "__torch_function__") is own and isinstance(own, classmethod):
-        guard_parts(tx, own.__func__)
+    function: Any = getattr(own, "__func__", None)
+    if inspect.getattr_static(type(value), "__torch_function__") is own and type(function) is types.FunctionType:
+        guard_parts(tx, function)
     return of_input(tensor, value, source)
 
 

@@ -23,6 +23,52 @@ def test_changes_of_a_random_program(seed):
     assert not wrong
 
 
+CHANGES = {
+    "a method of getattribute": ("thing.value", "Thing.__getattribute__ = lambda self, name: 9"),
+    "an initializer that is replaced": ("Thing().value", "Thing.__init__ = lambda self: setattr(self, 'value', 3)"),
+    "a builtin of a function that is called": ("total()", "globals()['sum'] = lambda items: 40"),
+    "a base that is added": ("thing.value", "Thing.__bases__ = (type('Data', (), {'value': property(lambda s: 5)}),)"),
+    "a field beside a module": ("net(X)", "net.__dict__['inner'] = torch.nn.Tanh()"),
+    "a class attribute over a module": ("net(X)", "Net.inner = torch.nn.Tanh()"),
+    "__call__ of all modules": ("net(X)", "torch.nn.Module.__call__ = lambda self, x: x - 1"),
+    "a registration": ("isinstance(thing, Shape)", "Shape.register(Thing)"),
+    "a function of torch": ("torch.zeros(3)", "torch.zeros = lambda n, fn=torch.zeros: fn(n) + 1"),
+    "code of a function of torch": ("F.relu(X)", "F.relu.__code__ = (lambda *args, **kwargs: 7).__code__"),
+    "what a function of torch reads": ("torch.is_tensor(X)", "torch.Tensor = dict"),
+    "a method of tensors": ("X.sin()", "torch.Tensor.sin = lambda self: 5"),
+    "an operator of tensors": ("X + 1", "torch.Tensor.__add__ = lambda self, other: 5"),
+}
+SETUP = """
+import abc, torch
+import torch.nn.functional as F
+X = torch.ones(3)
+class Base: pass
+class Thing(Base):
+    def __init__(self): self.value = 2
+class Shape(abc.ABC): pass
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Identity()
+    def forward(self, x): return self.inner(x)
+def total(): return sum([1, 2])
+thing, net = Thing(), Net()
+def program(x):
+    return x * 2, EXPRESSION
+"""
+
+
+def test_found_changes(monkeypatch):
+    """What the tool has found, all in one program, each change in a fork of it."""
+    text = SETUP.replace("EXPRESSION", ", ".join(dict.fromkeys(expression for expression, _ in CHANGES.values())))
+    changes = [Change(name, change) for name, (_, change) in CHANGES.items()]
+    monkeypatch.setattr(fuzz_guards, "program", lambda seed: ([], text))
+    monkeypatch.setattr(fuzz_guards, "found_changes", lambda text, seed: changes)
+    tried = fuzz_guards.try_program(0, len(changes), ["pyframe"])
+    assert {t.kind for t in tried if t.matters} == set(CHANGES)
+    assert [t.kind for t in tried if not t.right["pyframe"]] == []
+
+
 def test_a_change_that_is_missed_is_found(monkeypatch):
     """A capture that never looks at its guards is caught."""
     monkeypatch.setattr(fuzz_guards, "program", lambda seed: (["plain"], PLAIN))
