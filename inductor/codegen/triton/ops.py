@@ -64,8 +64,8 @@ require_texts("Triton", ARITHMETIC, COMPARISON, PREDICATE, LOGIC)
 
 PRELUDE = (
     "nan_max nan_min arg_max arg_min later_max later_min first_max first_min product online_step online_groups "
-    "online_fold online_close sign int_floordiv int_remainder remainder divide floordiv tanh ndtr ndtr_rough "
-    "ndtr_double random_bits wrap_index"
+    "online_fold online_close sign int_to_float int_floordiv int_remainder remainder divide floordiv tanh ndtr "
+    "ndtr_rough ndtr_double random_bits wrap_index"
 ).split()
 _CALLED = re.compile(rf"(?<![\w.])({'|'.join(PRELUDE)})\b")
 
@@ -106,4 +106,6 @@ def convert(text: str, source: str, target: str) -> str:
     """`text` of one compute type as another."""
     if source == target:
         return text
+    if source in "il" and target == "f":
+        return f"int_to_float({text})"
     return f"({text} != 0)" if target == "m" else f"{text}.to({COMPUTE[target]})"

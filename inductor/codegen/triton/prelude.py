@@ -127,7 +127,18 @@ def online_close(top, total):
 @triton.jit
 def sign(x):
     """-1, 0 or 1; 0 of NaN too."""
-    return tl.where(x > 0, 1, tl.where(x < 0, -1, 0)).to(x.dtype)
+    one = tl.full([], 1, x.dtype)
+    return tl.where(x > 0, one, tl.where(x < 0, -one, 0 * one))
+
+
+@triton.jit
+def int_to_float(x):
+    """A signed integer as float32.
+
+    By its magnitude and sign: LLVM's back end for NVIDIA takes -1 for 1 where it knows that a number is -1 or 0 and the
+    float is rounded to bfloat16 at once, as in `where(x > 0, 1, where(x < 0, -1, 0))` of vectors.
+    """
+    return tl.where(x < 0, -((-x).to(tl.float32)), x.to(tl.float32))
 
 
 @triton.jit
