@@ -101,3 +101,17 @@ def test_training_step():
         grads.append([p.grad for p in model.parameters()])
         model.zero_grad()
     torch.testing.assert_close(grads[0], grads[1], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_small_integers_as_floats(dtype):
+    def fn(x, i, n):
+        signs = torch.where(x > 0, 1, torch.where(x < 0, -1, 0))
+        return torch.sign(x), signs.to(dtype), (-(x > 0).int()).to(dtype), i.to(dtype), n.to(dtype), n * 0.5
+
+    x = torch.randn(400, device="cuda").to(dtype)
+    i = torch.tensor([-(2**31), -1, 0, 1, 2**31 - 1], dtype=torch.int32, device="cuda")
+    n = torch.tensor([-(2**63), -1, 0, 1, 2**63 - 1], device="cuda")
+    got, _ = compiled(fn, x, i, n)
+    for a, e in zip(got(x, i, n), fn(x, i, n)):
+        torch.testing.assert_close(a, e, rtol=0, atol=0)
