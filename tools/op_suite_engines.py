@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+
+
+def reason_of(text: str) -> str:
+    """The first line of a reason, up to the command or the path that it names: those differ each time."""
+    return re.split(r": /|\s/", text.splitlines()[0])[0]
 
 
 class Ours:
@@ -41,7 +47,7 @@ class Ours:
         for gm in self.graphs:
             report = gm.meta.get("compile_report")
             if report is not None and report.fallback:
-                found.append(f"ATen: {report.fallback}")
+                found.append(f"ATen: {reason_of(report.fallback)}")
             elif report is not None and report.externs:
                 found.append("calls ATen")
         return found
