@@ -24,7 +24,7 @@ def test_changes_of_a_random_program(seed):
 
 
 CHANGES = {
-    "a method of getattribute": ("thing.value", "Thing.__getattribute__ = lambda self, name: 9"),
+    "a method of getattribute": ("thing.value", "Thing.__getattribute__ = lambda s, name: 9 if name == 'value' else object.__getattribute__(s, name)"),
     "an initializer that is replaced": ("Thing().value", "Thing.__init__ = lambda self: setattr(self, 'value', 3)"),
     "a builtin of a function that is called": ("total()", "globals()['sum'] = lambda items: 40"),
     "a base that is added": ("thing.value", "Thing.__bases__ = (type('Data', (), {'value': property(lambda s: 5)}),)"),
