@@ -10,7 +10,9 @@ from inductor.lower import lower_graph
 aten = torch.ops.aten
 
 
-def lowered(fn, *args):
+def lowered(fn, *args, prepare=lambda gm: gm):
+    """The loop IR of `fn`, whose ATen graph goes through `prepare` first."""
+
     def flat(*xs):
         out = fn(*xs)
         return list(out) if isinstance(out, (tuple, list)) else [out]
@@ -18,7 +20,7 @@ def lowered(fn, *args):
     with FakeTensorMode() as mode:
         fakes = [mode.from_tensor(a) for a in args]
         gm = make_fx(flat)(*fakes)
-    return lower_graph(gm)
+    return lower_graph(prepare(gm))
 
 
 def f32(*size):

@@ -18,11 +18,12 @@ from inductor.runtime.cpp_build import BuildError  # noqa: E402
 from inductor.schedule import Group, schedule  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from fake_gpu import on_gpu  # noqa: E402
 from op_samples import BINARY, UNARY, UNARY_POS, aten, lowered  # noqa: E402
 
 
 def kernels(fn, *args):
-    graph = lowered(fn, *args)
+    graph = lowered(fn, *args, prepare=on_gpu)
     buffers = [b for b in [*graph.inputs, *graph.constants, *graph.buffers] if isinstance(b, Buffer)]
     source = TritonSource()
     for group in schedule(graph):
