@@ -55,7 +55,7 @@ def as_strided_scatter(
     storage, and a compiled graph may keep `base` anywhere in a storage that it shares with other tensors."""
     if not base.is_contiguous():
         return NotImplemented
-    start = 0 if storage_offset is None else storage_offset - base.storage_offset()
+    start: Any = 0 if storage_offset is None else storage_offset - base.storage_offset()
     flat, count = base.reshape(-1), src.numel()
     order = sorted(range(len(size)), key=lambda d: -stride[d])
     if contiguous([size[d] for d in order], [stride[d] for d in order]):

@@ -556,7 +556,7 @@ class GraphBuilder:
         storage = var.fake.untyped_storage()._cdata
         for source, fake in zip(self.inputs, self.example_inputs, strict=True):
             if isinstance(fake, torch.Tensor) and fake.untyped_storage()._cdata == storage:
-                offset = self.originals[source].storage_offset()
+                offset = int(self.originals[source].storage_offset())
                 if fake.storage_offset() != offset:  # symbolic sizes: without an offset
                     self._try_concrete()
                 what = f"its storage offset is {offset}"
