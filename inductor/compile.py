@@ -51,6 +51,7 @@ from .stages import count, show
 from .template import Template, spec_at, training_spec_at
 from .thread_state import restored_on_error
 from .verify.policy import OFF, Policy
+from .whole_import import SYMBOLIC_SHAPES, import_whole
 
 if TYPE_CHECKING:
     from .aot.symbols import Sized
@@ -334,6 +335,7 @@ def _compile_sizes(
     """`gm` compiled once for all sizes of which what has to be assumed is true. `varying` names the symbols in terms of
     which `examples` say what `inputs` are, and `hints` are their values. Unsupported where some part needs to know a
     size."""
+    import_whole(SYMBOLIC_SHAPES)
     from .aot.symbols import Sized, Symbols, alike, fake_inputs  # sympy is loaded by its first use only
 
     report = gm.meta["compile_report"] = CompileReport()

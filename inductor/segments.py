@@ -20,6 +20,7 @@ from .aot.higher_order import RUNNERS
 from .compile_lock import make_once
 from .modes import AS_RECORDED, ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD, graph_module
 from .specialize import is_symbolic
+from .whole_import import SYMBOLIC_SHAPES, import_whole
 
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 _MODES = {SET_GRAD, ENTER_AUTOCAST, EXIT_AUTOCAST, *AS_RECORDED}
@@ -85,6 +86,7 @@ def _symbols(*nodes: fx.Node) -> set[Any]:
         for number in symbolic:
             if isinstance(number, _SYMBOLIC):
                 # sympy is loaded by its first use only
+                import_whole(SYMBOLIC_SHAPES)
                 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
                 found |= free_unbacked_symbols(number)

@@ -19,6 +19,7 @@ from torch.utils._device import DeviceContext, _device_constructors
 
 from inductor.aot.fake import forget_tensors
 from inductor.modes import Setting, graph_module
+from inductor.whole_import import SYMBOLIC_SHAPES, import_whole
 
 from .. import config
 from ..core import symbolic
@@ -195,6 +196,7 @@ class GraphBuilder:
     def shapes(self) -> Any:
         """The symbolic sizes of this capture."""
         if self._shapes is None:
+            import_whole(SYMBOLIC_SHAPES)
             from ..vars.shapes import Shapes  # sympy is loaded by its first use only
 
             tx = self.tx

@@ -76,6 +76,7 @@ class Frame:
     globals: dict[str, Any]
     globals_source: Source | None
     is_root: bool = False
+    function: Var | None = None  # what was called; None in the root frame
     locals: dict[str, Var] = field(default_factory=dict)
     cells: dict[str, CellVar] = field(default_factory=dict)
     free: list[CellVar] = field(default_factory=list)

@@ -321,7 +321,7 @@ class Trace:
                 if fn.source is not None
                 else ConstSource.of(fn.globals, "globals()")
             )
-        frame = Frame(self, fn.code, fn.globals, globals_source)
+        frame = Frame(self, fn.code, fn.globals, globals_source, function=fn)
         frame.locals = bind(self, fn, args, kwargs)
         frame.free = fn.cells(self)
         if fn.code.co_flags & CO_GENERATOR:

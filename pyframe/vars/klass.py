@@ -239,8 +239,10 @@ class SuperVar(Var):
                 return tx.call(constant_function(tx, found.fget), [self.obj], {})
             if found is _INIT_SUBCLASS:
                 return BoundMethodVar(BuiltinVar(found), self.obj if of_class else make(start))
-            if isinstance(found, types.ClassMethodDescriptorType) or name == "__new__":
-                return BuiltinVar(getattr(start if name != "__new__" else base, name))
+            if isinstance(found, types.ClassMethodDescriptorType):
+                return BuiltinVar(found.__get__(None, start))
+            if name == "__new__":
+                return BuiltinVar(getattr(base, name))
             if isinstance(found, types.MemberDescriptorType | types.GetSetDescriptorType):
                 return self.obj.getattr_(tx, name)
             if _is_builtin(found):

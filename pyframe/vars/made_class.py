@@ -11,12 +11,14 @@ import abc
 import collections
 import dataclasses
 import functools
+import sys
 import types
 import typing
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..core.files import our_file
 from ..core.tracer import Tracer
 from . import klass, slots
 from .base import NotConstant, Var
@@ -287,7 +289,11 @@ def _name_members(tx: Any, var: MadeClassVar, members: Mapping[str, Var]) -> Non
 def _init_subclass(tx: Any, var: MadeClassVar, kwargs: Mapping[str, Var]) -> None:
     hook = next((base.__dict__["__init_subclass__"] for base in var.value.__mro__[1:] if _defines_hook(base)), None)
     function = getattr(hook, "__func__", None)
-    if not isinstance(function, types.FunctionType) or function.__module__ not in _NOT_BY_PROGRAM:
+    if isinstance(function, types.FunctionType):
+        ran = function.__module__ in _NOT_BY_PROGRAM
+    else:  # a hook written in C other than object's has run where the stand-in was made, as it does at run time
+        ran = isinstance(hook, types.ClassMethodDescriptorType) and hook is not object.__dict__["__init_subclass__"]
+    if not ran:
         tx.call(SuperVar(var.value, var).getattr_(tx, "__init_subclass__"), [], kwargs)
     elif kwargs:
         var.unsupported(tx, "keyword arguments of the class statement")
@@ -305,6 +311,12 @@ def _plain_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Va
     if len(args) > 1:
         tx.raise_(TypeError, f"{name}.__init_subclass__() takes no arguments ({len(args) - 1} given)")
     return ConstVar(None)
+
+
+def _generic_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`Generic.__init_subclass__` where it is written in C (CPython 3.12): it calls this function of `typing`."""
+    called: Var = tx.call(make(typing._generic_init_subclass), args, kwargs)  # type: ignore[attr-defined]
+    return called
 
 
 def type_of_three(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -396,6 +408,23 @@ def _named_tuple_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return from_factory(tx, typing._make_nmtuple, [args[0], fields, *args[2:]], kwargs)  # type: ignore[attr-defined]
 
 
+def _module_of_frame(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`sys._getframemodulename(depth)`: the `__module__` of the function that runs in that frame."""
+    depth = kwargs["depth"] if "depth" in kwargs else args[0] if args else make(0)
+    # frames of this project's own functions stand for functions written in C, which have no frame
+    frames = [frame for frame in tx.frames if not our_file(frame.file)]
+    number = max(depth.constant(), 0)
+    if number >= len(frames):
+        return depth.unsupported(tx, "sys._getframemodulename() of a frame outside of the compiled function")
+    frame = frames[-1 - number]
+    if frame.function is not None:
+        found: Var = frame.function.getattr_(tx, "__module__")
+        return found
+    if tx.func.__module__ != frame.globals.get("__name__"):
+        return depth.unsupported(tx, "sys._getframemodulename() of a function whose __module__ was set")
+    return make(tx.func.__module__)
+
+
 maker(type)(var_of_class)
 BUILTINS.update({
     type.__init__: lambda tx, args, kwargs: ConstVar(None),
@@ -411,4 +440,9 @@ BUILTINS.update({
     collections.namedtuple: _namedtuple,
     dataclasses._process_class: _process_class,  # type: ignore[attr-defined]
 })  # fmt: skip
+_GENERIC_HOOK = typing.Generic.__dict__["__init_subclass__"]
+if isinstance(_GENERIC_HOOK, types.ClassMethodDescriptorType):
+    BUILTINS[_GENERIC_HOOK] = _generic_init_subclass
+if hasattr(sys, "_getframemodulename"):  # from CPython 3.12 on
+    BUILTINS[sys._getframemodulename] = _module_of_frame
 __all__ = ["MadeClassVar", "made_by_trace", "make_class", "var_of_class"]

@@ -618,6 +618,12 @@ def make_dataclass(x):
 
 
 @case()
+def make_dataclasses_by_map(x):
+    P, Q = map(dataclasses.make_dataclass, ["P", "Q"], [["a"], ["b"]])
+    return P.__module__, Q.__module__, P(x).a + 1
+
+
+@case()
 def protocols(x):
     class HasF(typing.Protocol):
         def f(self): ...

@@ -1,0 +1,46 @@
+"""Imports that Ctrl-C does not cut short.
+
+An exception in the middle of the first import of a large package leaves some of its modules in `sys.modules` and not
+others; the next import then runs the missing ones a second time, against the classes and registries of the first.
+Python calls signal handlers in the main thread only, so another thread imports to the end whatever the handlers raise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+
+SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"  # with sympy and torch's additions to it
+
+
+def import_whole(name: str) -> None:
+    """Import the module `name` and what it imports.  What a signal handler raises meanwhile is raised from here when
+    the import has ended; what a second one raises, at once, and a later import waits for this one."""
+    loaded = sys.modules.get(name)
+    if loaded is not None and not getattr(loaded.__spec__, "_initializing", False):
+        return
+    if threading.current_thread() is not threading.main_thread():
+        importlib.import_module(name)
+        return
+    raised: list[BaseException] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:  # noqa: BLE001  raised again in the calling thread
+            raised.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name=f"import {name}").start()
+    try:
+        done.wait()
+    finally:  # a signal handler has raised
+        done.wait()
+    if raised:
+        raise raised[0]
+
+
+__all__ = ["SYMBOLIC_SHAPES", "import_whole"]
