@@ -10,7 +10,7 @@ import torch, pyframe
 class Trigger:
     sent = False
     def find_spec(self, name, path=None, target=None):
-        if name == "sympy.core.numbers" and not Trigger.sent:
+        if name == "sympy.logic.boolalg" and not Trigger.sent:
             Trigger.sent = True
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
