@@ -34,7 +34,11 @@ def import_whole(name: str) -> None:
         finally:
             done.set()
 
-    threading.Thread(target=work, name=f"import {name}").start()
+    try:
+        threading.Thread(target=work, name=f"import {name}").start()
+    except RuntimeError:  # no thread can be started, as in an atexit function
+        importlib.import_module(name)
+        return
     try:
         done.wait()
     finally:  # a signal handler has raised

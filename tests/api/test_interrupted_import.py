@@ -35,3 +35,21 @@ print("right")
 def test_first_import_of_sympy():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "right\n", done.stderr[-3000:]
+
+
+AT_EXIT = """
+import atexit
+import torch, pyframe
+fn = pyframe.compile(lambda x: x.sin() + x.shape[0], backend="eager", dynamic=True)
+
+@atexit.register
+def call():
+    torch.testing.assert_close(fn(torch.ones(3)), torch.ones(3).sin() + 3)
+    print("right")
+"""
+
+
+def test_first_import_at_exit():
+    """No thread can be started there, from CPython 3.12 on."""
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "right\n", done.stderr[-3000:]
