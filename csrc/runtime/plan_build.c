@@ -59,7 +59,9 @@ fill_shape(shape *out, PyObject *tuple, Py_ssize_t first)
     for (int64_t i = 0; i < out->ndim; i++) {
         out->dims[i] = int_at(sizes, i);
         out->dims[out->ndim + i] = int_at(strides, i);
-        out->numel *= out->dims[i];
+        if (__builtin_mul_overflow(out->numel, out->dims[i], &out->numel)) {
+            out->numel = INT64_MAX; /* allocating it raises */
+        }
     }
     return PyErr_Occurred() ? -1 : 0;
 }

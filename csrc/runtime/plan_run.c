@@ -138,8 +138,8 @@ take_arena(run *r)
     } else {
         r->arena = aligned_alloc(ARENA_ALIGNMENT, bytes ? bytes : ARENA_ALIGNMENT);
     }
-    if (r->arena == NULL) {
-        PyErr_NoMemory();
+    if (r->arena == NULL) { /* the exception of torch's CPU allocator */
+        PyErr_Format(PyExc_RuntimeError, "not enough memory: a compiled graph tried to allocate %zu bytes", bytes);
         return -1;
     }
     return 0;

@@ -17,7 +17,7 @@ sampler_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwn
 {
     sampler_object *sampler = (sampler_object *)self;
     PyObject *callee = sampler->target;
-    if (sampler->countdown > 0 && --sampler->countdown == 0) {
+    if (__builtin_expect(sampler->countdown > 0 && --sampler->countdown == 0, 0)) {
         callee = sampler->check;
     }
     /* `target` may be replaced while it runs */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ...ir.size import AnySize, same
+from ...ir.size import same
 from ..values import Unsupported, Val
 from .ops import SCALAR, VECTOR, literal
 
@@ -83,22 +83,29 @@ class Accumulator:
         cond = f"{win} & {mask}" if mask else win
         k.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
 
-    def finish(self, unroll: int, horizontal: bool, part: bool = False, slot: str = "0") -> list[str]:
-        """After the loops: the result, or with `part` that of chunk c."""
+    def finish(
+        self, unroll: int, horizontal: bool, part: bool = False, slot: str = "0", several: bool = False
+    ) -> list[str]:
+        """After the loops: the result, or with `part` that of part c. With `several`, of a chunk of part c, the first
+        one where `begins` is true."""
         n = self.name
         if self.is_arg:
-            return self._finish_arg(unroll, horizontal, part, slot)
+            return self._finish_arg(unroll, horizontal, part, slot, several)
         total = f"{n}[{slot}]"
         for u in range(1, unroll):
             total = "(" + COMBINE[self.reduce].format(total, f"{n}[{u}]") + ")"
         if not horizontal:
             return [f"const {VECTOR[self.kind]} {self.result} = {total};"]
         fold = "h" + self.reduce
+        if part and several:
+            joined = COMBINE[self.reduce].format(f"{n}p[c]", f"({self.wide}){n}q")
+            return [f"const {SCALAR[self.kind]} {n}q = {fold}({total});",
+                    f"if (begins) {n}p[c] = {n}q; else {n}p[c] = {joined};"]
         if part:
             return [f"{n}p[c] = {fold}({total});"]
         return [f"const {SCALAR[self.kind]} {self.result} = {fold}({total});"]
 
-    def _finish_arg(self, unroll: int, horizontal: bool, part: bool, slot: str) -> list[str]:
+    def _finish_arg(self, unroll: int, horizontal: bool, part: bool, slot: str, several: bool) -> list[str]:
         n, beats = self.name, f"beats_{self.reduce[3:]}"
         lines = []
         for u in range(1, unroll):
@@ -107,25 +114,32 @@ class Accumulator:
                          f"{n}i[0] = sel(w, {n}i[{u}], {n}i[0]); }}")
         if not horizontal:
             return [*lines, f"const vl {self.result} = to_l({n}i[{slot}]);"]
+        if part and several:
+            return [*lines, f"{SCALAR[self.kind]} {n}w; const int64_t {n}q = h{self.reduce}({n}[0], {n}i[0], {n}w);",
+                    f"if (begins || {beats}({n}w, {n}v[c])) {{ {n}p[c] = {n}q; {n}v[c] = {n}w; }}"]
         if part:
             return [*lines, f"{n}p[c] = h{self.reduce}({n}[0], {n}i[0], {n}v[c]);"]
         return [*lines, f"{SCALAR[self.kind]} {n}v; const int64_t {self.result} = "
                         f"h{self.reduce}({n}[0], {n}i[0], {n}v);"]
 
-    def declare_parts(self, count: AnySize) -> list[str]:
-        """Room for the partial results of chunks."""
+    @property
+    def wide(self) -> str:
+        """The C type in which partial results are combined: sums of floats in double."""
+        return "double" if self.kind == "f" and self.reduce == "sum" else SCALAR[self.kind]
+
+    def declare_parts(self, count: str, several: bool) -> list[str]:
+        """Room for the partial results, each of one chunk or of several."""
         n = self.name
         if self.is_arg:
             return [f"int64_t {n}p[{count}]; {SCALAR[self.kind]} {n}v[{count}];"]
-        return [f"{SCALAR[self.kind]} {n}p[{count}];"]
+        return [f"{self.wide if several else SCALAR[self.kind]} {n}p[{count}];"]
 
-    def join_parts(self, count: AnySize) -> list[str]:
-        """The result from the partial results, in order; sums of floats in double."""
+    def join_parts(self, count: str) -> list[str]:
+        """The result from the partial results, in order."""
         n, r = self.name, self.result
         if self.is_arg:
             return [f"int64_t {r} = {n}p[0]; {{ {SCALAR[self.kind]} v = {n}v[0]; for (int c = 1; c < {count}; ++c) "
                     f"if (beats_{self.reduce[3:]}({n}v[c], v)) {{ v = {n}v[c]; {r} = {n}p[c]; }} }}"]
-        wide = "double" if self.kind == "f" and self.reduce == "sum" else SCALAR[self.kind]
         step = COMBINE[self.reduce].format(f"{r}w", f"{n}p[c]")
-        return [f"{wide} {r}w = {n}p[0]; for (int c = 1; c < {count}; ++c) {r}w = {step};",
+        return [f"{self.wide} {r}w = {n}p[0]; for (int c = 1; c < {count}; ++c) {r}w = {step};",
                 f"const {SCALAR[self.kind]} {r} = ({SCALAR[self.kind]}){r}w;"]

@@ -43,6 +43,7 @@ BLOCK = 64  # columns whose reductions run side by side
 MOST_SEGMENTS = 5
 CHUNK = 8192
 LONG_ROW = 2 * CHUNK
+MAX_PARTS = 1 << 14  # partial results of a long row, which are on the stack
 MAX_SCRATCH = 16384
 LANES_AT_MOST = 16
 
@@ -251,20 +252,34 @@ class Kernel:
         return {r.phase - 1 for r in accs} | {s.phase for s in stores}
 
     def _chunks(self, size: AnySize, accs: Mapping[Val, Accumulator], body: list[str]) -> None:
-        """A long row in pieces: partial results bound the rounding error and let threads share one row."""
-        row, count = self._row_lines, ceil_of(size, CHUNK)
+        """A long row in chunks: partial results bound the rounding error and let threads share one row. A row of more
+        than MAX_PARTS chunks keeps one partial result of several chunks, since a stack is small."""
+        row = self._row_lines
+        several = isinstance(size, Size) or size > CHUNK * MAX_PARTS
+        end = f"lo + {CHUNK} < {size} ? lo + {CHUNK} : {size}"
+        if several:
+            part, parts = self.fresh("elements"), self.fresh("pieces")
+            row.append(f"const int64_t {part} = (({size} - 1) / {CHUNK * MAX_PARTS} + 1) * {CHUNK};")
+            row.append(f"const int64_t {parts} = ({size} + {part} - 1) / {part};")
+        else:
+            part, parts = str(CHUNK), str(ceil_of(size, CHUNK))
         for acc in accs.values():
-            row += acc.declare_parts(count)
+            row += acc.declare_parts(parts, several)
         if self._parallel_inner:
             row.append("#pragma omp parallel for")
-        row.append(f"for (int64_t c = 0; c < {count}; ++c) {{")
-        row.append(f"const int64_t lo = c * {CHUNK}, hi = lo + {CHUNK} < {size} ? lo + {CHUNK} : {size};")
+        row.append(f"for (int64_t c = 0; c < {parts}; ++c) {{")
+        if several:
+            row.append(f"for (int64_t lo = c * {part}; lo < (c + 1) * {part} && lo < {size}; lo += {CHUNK}) {{")
+            row.append(f"const int64_t hi = {end};")
+            row.append(f"const bool begins = lo == c * {part};")
+        else:
+            row.append(f"const int64_t lo = c * {CHUNK}, hi = {end};")
         row += body
         for acc in accs.values():
-            row += acc.finish(UNROLL, True, part=True)
-        row.append("}")
+            row += acc.finish(UNROLL, True, part=True, several=several)
+        row.append("}}" if several else "}")
         for acc in accs.values():
-            row += acc.join_parts(count)
+            row += acc.join_parts(parts)
 
     def _vector_loop(self, var: str, size: AnySize, unroll: int, chunked: bool, accs: Mapping[Val, Accumulator],
                      stores: list[Store]) -> list[str]:
