@@ -138,14 +138,16 @@ def compile_fx(
 
 
 def _compile_any(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None
+    gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None,
+    one_size: bool = False,
 ) -> Callable[..., Any]:
+    """one_size: for the sizes of `example_inputs` alone, also where the graph says that they vary."""
     policy = Policy.of(chosen.verify)
     report = gm.meta["compile_report"] = CompileReport()
     try:
         if must_be_cut(gm):
             return cut(gm, functools.partial(_compile_piece, report=report, options=options))
-        if is_symbolic(example_inputs):
+        if not one_size and is_symbolic(symbolic_examples(gm, example_inputs)):
             specialized = _specialized(gm, example_inputs, chosen, options)
             return specialized if policy is None else _checked_sizes(gm, specialized, policy)
         gm = without_known_masks(gm)
@@ -160,12 +162,21 @@ def _compile_any(
         return fall_back(gm, error, chosen.strict)
 
 
+def _compile_one_size(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any] | None
+) -> Callable[..., Any]:
+    chosen = CompileOptions.of(options)
+    with compile_lock:
+        return _compile_any(gm, example_inputs, chosen, options, one_size=True)
+
+
 def _specialized(
     gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None
 ) -> Specialized:
     """Compiles at the first call of each size."""
     options = {**(options or {}), "verify": OFF}  # the whole is checked
-    again, many = functools.partial(compile_fx, options=options), functools.partial(_compile_sizes, options=chosen)
+    again = functools.partial(_compile_one_size, options=options)
+    many = functools.partial(_compile_sizes, options=chosen)
     return Specialized(gm, again, symbolic_examples(gm, example_inputs), many, check_expected)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 from collections.abc import Callable, Mapping
@@ -10,12 +11,12 @@ from typing import Any
 from torch import nn
 
 from . import _C, metrics
-from .backends import find_backend
+from .backends import Backend, find_backend, split_settings, takes_fake_tensors
 from .callables import caller_of, compile_class, original, python_function
 from .driver import FrameCompiler
 from .errors import UserError
 from .module import CompiledModule, compile_again, compile_module, fresh_root, run_module
-from .options import make_options
+from .options import Options, make_options
 from .report.explain import Explanation
 from .stance import set_stance
 from .vars import marks, torchfn
@@ -37,15 +38,15 @@ def compile(
     A class is given back, changed: calls of its instances are compiled.
 
     fullgraph: raise `errors.Unsupported` instead of breaking the graph.  backend: "inductor", "eager", "aot_eager", a
-    registered name, or a callable `(gm, example_inputs) -> callable`.  options: see `options.Options`.  disable: return
-    `model` as it is.  Without `model`, returns a decorator.  Raises `errors.UserError` for anything not accepted.
+    name registered here or with torch.compile, or a callable `(gm, example_inputs) -> callable`, given real tensors.
+    options: see `options.Options`; they and `mode` are passed on to a backend that is not pyframe's own.  disable:
+    return `model` as it is.  Without `model`, returns a decorator.  `errors.UserError` for anything not accepted.
     """
     settings: dict[str, Any] = {
         "fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options,
         "disable": disable,
     }  # fmt: skip
-    checked = make_options(fullgraph, dynamic, mode, options)
-    chosen = find_backend(backend, checked.strict, checked.verify)
+    checked, chosen = _checked(backend, fullgraph, dynamic, mode, options)
     if model is None:
         return lambda fn: compile(fn, **settings)
     if not callable(model) and not isinstance(model, classmethod):
@@ -54,6 +55,17 @@ def compile(
         return model
     compiler = FrameCompiler(chosen, checked, backend if isinstance(backend, str) else repr(backend))
     return _compile_with(model, compiler, settings)
+
+
+def _checked(
+    backend: Any, fullgraph: bool, dynamic: bool | None, mode: str | None, options: Mapping[str, Any] | None
+) -> tuple[Options, Backend]:
+    """The settings of a capture, and the backend with the keyword arguments that it is called with."""
+    mode, options, passed = split_settings(backend, mode, options)
+    checked = make_options(fullgraph, dynamic, mode, options)
+    chosen = find_backend(backend, checked.strict, checked.verify)
+    checked = dataclasses.replace(checked, float_inputs=takes_fake_tensors(chosen))
+    return checked, functools.partial(chosen, **passed) if passed else chosen
 
 
 def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any]) -> Any:
@@ -88,10 +100,9 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         backend = settings.get("backend", "inductor")
-        checked = make_options(
-            settings.get("fullgraph", False), settings.get("dynamic"), settings.get("mode"), settings.get("options")
-        )
-        compiler = FrameCompiler(find_backend(backend, checked.strict, checked.verify), checked, str(backend))
+        given = (settings.get(name) for name in ("dynamic", "mode", "options"))
+        checked, chosen = _checked(backend, settings.get("fullgraph", False), *given)
+        compiler = FrameCompiler(chosen, checked, str(backend))
         compiler.captures = []
         result = _compile_with(fn, compiler, {"backend": backend})(*args, **kwargs)
         return Explanation(compiler.captures, result)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,29 +41,71 @@ def list_backends() -> list[str]:
     return sorted(_REGISTRY)
 
 
+def takes_fake_tensors(backend: Any) -> bool:
+    """Whether a backend is one of pyframe's own, which take fake tensors; others get real ones."""
+    if isinstance(backend, functools.partial):
+        backend = backend.func
+    return bool(getattr(backend, "takes_fake_tensors", False))
+
+
+def _with_fake_tensors(backend: Backend) -> Backend:
+    backend.takes_fake_tensors = True  # type: ignore[attr-defined]
+    return backend
+
+
 def find_backend(backend: Any, strict: bool = False, verify: str | float | None = None) -> Backend:
-    """The callable of a name, or the callable itself; `strict` and `verify` are for "inductor" only."""
+    """The callable of a name, or the callable itself; `strict` and `verify` are for "inductor" only.  Names that are
+    not registered here are looked up among torch's."""
     for name, given in (("strict", strict), ("verify", verify)):
         if given and backend != "inductor":
             raise UserError(f"the option {name!r} is of the backend 'inductor', not of {backend!r}")
     if strict or verify:
         return functools.partial(inductor_backend, strict=strict, verify=verify)
     if isinstance(backend, str):
-        if backend not in _REGISTRY:
-            raise UserError(f"unknown backend {backend!r}; accepted: {', '.join(list_backends())}, or a callable")
-        return _REGISTRY[backend]
+        return _REGISTRY[backend] if backend in _REGISTRY else _of_torch(backend)
     if not callable(backend):
         raise UserError(f"backend must be a name or a callable (gm, example_inputs) -> callable, not {backend!r}")
     return backend
 
 
+def _of_torch(name: str) -> Backend:
+    """The backend that torch.compile has under this name."""
+    registry = importlib.import_module("torch._dynamo.backends.registry")  # takes seconds
+    if name not in registry.list_backends(()):
+        raise UserError(
+            f"unknown backend {name!r}; accepted: {', '.join(list_backends())}, a name of "
+            "torch._dynamo.list_backends(None), or a callable"
+        )
+    backend: Backend = registry.lookup_backend(name)
+    return backend
+
+
+def split_settings(
+    backend: Any, mode: str | None, options: Mapping[str, Any] | None
+) -> tuple[str | None, Mapping[str, Any] | None, dict[str, Any]]:
+    """The mode and the options that are pyframe's, and the keyword arguments of a backend that is not pyframe's own.
+
+    As with torch.compile, such a backend is called with `mode=` and `options=` where they are given. The option
+    "recompile_limit" is of the capture and is not passed on.
+    """
+    known = _REGISTRY.get(backend) if isinstance(backend, str) else backend
+    if takes_fake_tensors(known) or not (callable(known) or isinstance(backend, str)):
+        return mode, options, {}
+    given = dict(options or {})
+    own = {name: given.pop(name) for name in ("recompile_limit",) if name in given}
+    passed: dict[str, Any] = {"mode": mode} if mode is not None and mode != "default" else {}
+    return None, own, {**passed, "options": given} if given else passed
+
+
 @register_backend("eager")
+@_with_fake_tensors
 def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Runs the captured graph as it is."""
     return runnable(gm).forward
 
 
 @register_backend("aot_eager")
+@_with_fake_tensors
 def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The graph lowered to ATen operators, run one by one: tells a fault of the capture from one of code generation.
     Where gradients are recorded or results depend on data, runs the captured graph as it is."""
@@ -78,6 +121,7 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 
 
 @register_backend("inductor")
+@_with_fake_tensors
 def inductor_backend(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], strict: bool = False, verify: str | float | None = None
 ) -> Callable[..., Any]:

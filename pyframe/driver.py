@@ -23,7 +23,7 @@ from inductor.compile_lock import make_once
 from inductor.thread_state import restored_on_error
 
 from . import _C, config, stance
-from .backends import Backend
+from .backends import Backend, takes_fake_tensors
 from .core import guard_explain, guard_program
 from .core.files import our_file, skipped_file
 from .core.guard import Guard, TensorMeta
@@ -43,6 +43,7 @@ from .errors import (
     SkipFrame,
     Unsupported,
 )
+from .example_inputs import real_examples
 from .interp.limits import LongParts
 from .interp.trace import Trace
 from .metrics import counters
@@ -365,7 +366,11 @@ class FrameCompiler:
         start = time.perf_counter()
         try:
             with _without_modes(), torch._C._EnableTorchFunction():
-                compiled = self.backend(gm, graph.example_inputs)
+                if takes_fake_tensors(self.backend):
+                    compiled = self.backend(gm, graph.example_inputs)
+                else:
+                    with real_examples(graph, gm) as examples:
+                        compiled = self.backend(gm, examples)
         except (PyframeError, MemoryError):  # a program may handle that no memory is left
             raise
         except Exception as error:

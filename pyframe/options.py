@@ -25,6 +25,8 @@ class Options:
     verify: with the backend "inductor": compiled graphs are compared with ATen, "first" at their first call, or a rate
         above 0 and up to 1: at such a share of their calls, for no larger a share of the time. None: the environment
         variable PYFRAME_VERIFY says.
+    float_inputs: floats that vary are inputs of the graph; False: constants of it, for a backend that is not pyframe's
+        own and may take the example's value for that of all calls.
     steps: instructions of one trace while its graph does not grow; None: as config.instruction_limit says.
     """
 
@@ -33,6 +35,7 @@ class Options:
     limit: int | None = None
     strict: bool = False
     steps: int | None = None
+    float_inputs: bool = True
     verify: str | float | None = None
 
     @property

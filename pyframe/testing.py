@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from . import _C
-from .backends import Backend, find_backend
+from .backends import Backend, find_backend, takes_fake_tensors
 from .core.files import OWN_ROOTS
 from .driver import FrameCompiler
 from .options import Options
@@ -21,6 +21,8 @@ _CALLS = ("call_function", "call_method", "call_module")
 
 class CompileCounter:
     """A backend that runs graphs as they are; `frame_count` graphs were compiled, with `op_count` operations."""
+
+    takes_fake_tensors = True
 
     def __init__(self) -> None:
         self.clear()
@@ -39,6 +41,7 @@ class CompileCounterWithBackend(CompileCounter):
 
     def __init__(self, backend: str | Backend) -> None:
         self.backend = find_backend(backend)
+        self.takes_fake_tensors = takes_fake_tensors(self.backend)
         super().__init__()
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -53,6 +56,8 @@ class CompileCounterWithBackend(CompileCounter):
 
 class EagerAndRecordGraphs:
     """A backend that runs graphs as they are and keeps them in `graphs`."""
+
+    takes_fake_tensors = True
 
     def __init__(self) -> None:
         self.graphs: list[fx.GraphModule] = []

@@ -156,7 +156,8 @@ def _writes_inside(graph: torch.fx.GraphModule) -> bool:
 def refuse_fixed_offsets(graph: torch.fx.GraphModule) -> None:
     """NotFunctional where `as_strided` counts from the beginning of an input's storage: where in it the input begins
     is neither known nor guarded."""
-    inputs = {storage_of(n.meta["val"]) for n in graph.graph.find_nodes(op="placeholder")}
+    given = [n.meta.get("val") for n in graph.graph.find_nodes(op="placeholder")]
+    inputs = {storage_of(value) for value in given if isinstance(value, torch.Tensor)}  # the others are ints
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
         explicit = len(node.args) > 3 or node.kwargs.get("storage_offset") is not None  # noqa: PLR2004
         if explicit and storage_of(node_at(node).meta["val"]) in inputs:

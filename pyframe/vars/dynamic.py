@@ -94,7 +94,7 @@ def wrap_number(tx: Any, value: int | float, source: Source | None) -> NumberVar
         sym = tx.graph.shapes.integer(source, value)
         tx.graph.numbers[source] = sym
         return NumberVar(tx, source, sym, source=source)
-    if not (varies or _is_argument(source)) or not math.isfinite(value):
+    if not tx.options.float_inputs or not (varies or _is_argument(source)) or not math.isfinite(value):
         return None
     tx.guard(source, "TYPE", float)
     tx.graph.numbers[source] = value

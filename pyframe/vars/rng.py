@@ -273,7 +273,7 @@ def _modelled(tx: Any, example: Any) -> bool:
     if type(example) is int:
         return bool(tx.graph.makes_numbers) and abs(example) < _INT64
     if type(example) is float:
-        return True
+        return bool(tx.options.float_inputs)
     return _array(example) is not None
 
 

@@ -1,0 +1,107 @@
+"""The example inputs of a backend that the user wrote: real tensors, on which it can run the graph."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensor
+
+from inductor.aot.fake import forget_tensors
+
+from .emit.graph import GraphBuilder
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+@contextlib.contextmanager
+def real_examples(graph: GraphBuilder, gm: fx.GraphModule) -> Iterator[list[Any]]:
+    """For the time of one call of a backend: the inputs of `gm`, as torch.compile gives them.
+
+    Tensors are real: copies of the values of this call, so that running `gm` changes nothing of the program's.
+    Parameters that `gm` does not write are the program's own.  Sizes and numbers that vary are SymInts and SymFloats.
+    As with torch.compile, `meta["example_value"]` of nodes has the fake tensor, and the context of `torch._guards` the
+    fake mode in which sizes are symbolic; random number generators are put back at the end.
+    """
+    for node in gm.graph.nodes:
+        if "val" in node.meta:
+            node.meta["example_value"] = node.meta["val"]
+    copies = _Copies(graph, gm)
+    examples = [
+        copies.of(graph.originals[source], fake) if isinstance(fake, torch.Tensor) and source in graph.originals
+        else fake.clone_state() if isinstance(fake, torch.Generator) else fake
+        for source, fake in zip(graph.inputs, graph.example_inputs, strict=True)
+    ]  # fmt: skip
+    devices = {x.device for x in examples if isinstance(x, torch.Tensor)}
+    gpus = sorted(device.index for device in devices if device.type == "cuda")
+    converter = graph.fake_mode.fake_tensor_converter
+    for real, fake in zip(examples, graph.example_inputs, strict=True):
+        if isinstance(real, torch.Tensor) and type(fake) is FakeTensor and real is not fake:
+            converter.set_tensor_memo(real, fake)
+    drawn = random.getstate()
+    try:
+        with torch.random.fork_rng(gpus), tracing(TracingContext(graph.fake_mode)):
+            yield examples
+    finally:
+        random.setstate(drawn)
+        forget_tensors(graph.fake_mode)
+
+
+class _Copies:
+    """Copies of the inputs of a graph; those that share memory do so in the copies."""
+
+    def __init__(self, graph: GraphBuilder, gm: fx.GraphModule) -> None:
+        inputs = [graph.originals[source] for source in graph.inputs if source in graph.originals]
+        memories = [_memory(tensor) for tensor in inputs]
+        self.shared = {key for key in memories if key is not None and memories.count(key) > 1}
+        self.storages: dict[int, torch.UntypedStorage] = {}
+        self.written = _written(gm)
+
+    def of(self, tensor: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
+        """What stands for `tensor`, which was traced as `fake`."""
+        parameter = isinstance(tensor, torch.nn.Parameter)
+        if type(tensor) not in _PLAIN and torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python):
+            return tensor.detach().clone().requires_grad_(tensor.requires_grad)  # it has no memory of its own
+        if parameter and type(tensor) in _PLAIN and _memory(fake) not in self.written:
+            return tensor
+        with torch.inference_mode(tensor.is_inference()), torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
+            plain = tensor.detach().as_subclass(torch.Tensor)
+            copy = self._copy(plain)
+            if parameter:
+                return torch.nn.Parameter(copy, tensor.requires_grad)
+            copy.requires_grad_(tensor.requires_grad)
+            if tensor.is_leaf:
+                return copy
+            made = copy.clone()  # no view of a leaf, so that the graph may write it in place
+            return made if made.stride() == copy.stride() else copy.view_as(copy)
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        memory = _memory(tensor)
+        if memory is None:
+            return tensor.clone()
+        if memory not in self.shared:
+            copy = tensor.clone()
+            if copy.stride() == tensor.stride():
+                return copy
+        storage = self.storages.get(memory)
+        if storage is None:
+            storage = self.storages[memory] = tensor.untyped_storage().clone()
+        empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        return empty.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    """The identity of the memory of a strided tensor."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
+
+
+def _written(gm: fx.GraphModule) -> set[int | None]:
+    """The memory of the fake tensors that the trace has changed in place."""
+    values: Sequence[Any] = [node.meta.get("val") for node in gm.graph.nodes]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return {_memory(tensor) for tensor in tensors if tensor.is_inference() or tensor._version}
