@@ -138,12 +138,11 @@ def int_to_float(x):
     By its magnitude and sign: LLVM's back end for NVIDIA takes -1 for 1 where it knows that a number is -1 or 0 and the
     float is rounded to bfloat16 at once, as in `where(x > 0, 1, where(x < 0, -1, 0))` of vectors.
     """
-    magnitude = tl.where(x < 0, -x, x)
     if x.dtype == tl.int64:
-        magnitude = magnitude.to(tl.uint64, bitcast=True).to(tl.float32)
+        magnitude = (-x).to(tl.uint64, bitcast=True).to(tl.float32)
     else:
-        magnitude = magnitude.to(tl.int32).to(tl.uint32, bitcast=True).to(tl.float32)
-    return tl.where(x < 0, -magnitude, magnitude)
+        magnitude = (-(x.to(tl.int32))).to(tl.uint32, bitcast=True).to(tl.float32)
+    return tl.where(x < 0, -magnitude, x.to(tl.float32))
 
 
 @triton.jit
