@@ -34,7 +34,12 @@ class ThreadState:
         self.light, self.handler = light_torch.depth, ops.current
 
     def restore(self) -> None:
-        """Make the thread's modes what they were."""
+        """Make the thread's modes what they were, unseen by modes of `__torch_function__`."""
+        with _torch.DisableTorchFunction():
+            self._restore()
+        _torch._set_torch_function_state(self.disabled)
+
+    def _restore(self) -> None:
         while _torch._len_torch_dispatch_stack() > self.dispatch:
             _torch._pop_torch_dispatch_stack(None)
         if _function_modes() != self.function:
@@ -44,7 +49,6 @@ class ThreadState:
                 _torch._push_on_torch_function_stack(mode)
         if _torch._functorch.maybe_current_level() != self.level:
             _torch._functorch.pop_dynamic_layer_stack_and_undo_to_depth(self.level or 0)
-        _torch._set_torch_function_state(self.disabled)
         _torch._set_grad_enabled(self.grad)
         _torch._set_multithreading_enabled(self.threads)
         self.autocast.restore()

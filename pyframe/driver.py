@@ -125,6 +125,9 @@ class FrameCompiler:
             return None
         if _transformed() or self._importing(func):
             return None
+        # the capture itself needs the builtins, which the program may have deleted or replaced
+        if not _C.has_items(_BUILTINS_NOW, _BUILTINS):
+            return None
         return make_once(
             (id(self), id(func.__code__)),
             lambda: self._fitting(func, locals_, state),
@@ -146,8 +149,7 @@ class FrameCompiler:
         entries = [e for e in state.entries if e.owner is self.owner]
         if not entries:
             self.seen.pop(code, None)
-        # the capture itself needs the builtins, which the program may have deleted or replaced
-        if not self._allowed(func, locals_, entries) or not _C.has_items(_BUILTINS_NOW, _BUILTINS):
+        if not self._allowed(func, locals_, entries):
             return None
         if entries and not self._may_recompile(func, locals_, entries):
             return None

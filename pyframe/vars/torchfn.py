@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 import types
 import weakref
@@ -89,7 +90,8 @@ def is_torch_function(value: Any) -> bool:
     if module not in GRAPH_MODULES:
         return False
     if isinstance(value, types.FunctionType):
-        return in_torch(value.__code__) and as_first_seen(value)
+        own = inspect.unwrap(value)  # that of `typing_extensions.deprecated`, say, wraps one of torch
+        return isinstance(own, types.FunctionType) and in_torch(own.__code__) and as_first_seen(value)
     return isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType)
 
 

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
 
-from inductor.runtime import cpp_build
+from inductor.runtime import cpp_build, private
 from inductor.runtime.cache import Cache
 from inductor.runtime.cpp_build import BuildError, build, build_all, kernel_addresses, load
 
@@ -156,7 +157,7 @@ def test_the_users_interrupt_ends_the_compilers(tmp_path, compiler):
     program = f"""
 import signal
 from pathlib import Path
-from inductor.runtime import cpp_build
+from inductor.runtime import cpp_build, private
 from inductor.runtime.cache import Cache
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it from the start
 cpp_build._processors = lambda: 2
@@ -242,7 +243,8 @@ def test_a_library_that_cannot_be_stored(store, monkeypatch):
 
 
 def test_no_place_for_the_compilers_files(store, monkeypatch, tmp_path):
-    monkeypatch.setattr(cpp_build.tempfile, "tempdir", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(private, "_roots", lambda: [])
     with pytest.raises(BuildError, match="cannot be written.*nowhere"):
         build(SOURCE % ("f", 12), store)
 
