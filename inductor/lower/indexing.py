@@ -59,7 +59,7 @@ def embedding(
 @lowering("index_select")
 def index_select(graph: Any, x: TensorValue, dim: int, indices: TensorValue) -> TensorValue:
     """Positions of one dimension"""
-    if not x.size or not indices.size or indices.dtype not in (torch.int64, torch.int32):
+    if not x.size or len(indices.size) != 1 or indices.dtype not in (torch.int64, torch.int32):
         raise Unlowered
     dim %= len(x.size)
 

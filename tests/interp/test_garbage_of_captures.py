@@ -67,7 +67,9 @@ def _ours(value: Any) -> bool:
 @pytest.mark.parametrize("program", [nothing, loop_with_break, generators, caught, leaves, recursive])
 def test_a_capture_leaves_no_cycles(program: Callable[[], Any]) -> None:
     compiler = EveryFrame("eager", 2)
-    gc.collect()
+    for _ in range(10):  # what earlier tests left: tensors outlive a first collection
+        if not gc.collect():
+            break
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
