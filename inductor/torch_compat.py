@@ -32,8 +32,8 @@ GRAPH_BREAKS = present(torch.compiler, "graph_break")
 
 
 def _checks_have_effects() -> None:
-    """Operators that only raise where their arguments are wrong have no result, so that a graph must be told that it is
-    not without them: torch.fx knows it of all of them since 2.13 only."""
+    """Operators whose only effect is an error: torch.fx has to know that they are impure, or removes them as dead
+    code. It knows all of them since 2.13 only."""
     for name in ("_linalg_check_errors", "_assert_async", "_assert_scalar", "_assert_tensor_metadata"):
         packet = getattr(torch.ops.aten, name, None)
         for overload in () if packet is None else packet.overloads():

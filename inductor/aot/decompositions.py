@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions
 
+from ..ir.nodes import dense_order
 from ..lower import LOWERINGS
 from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_norm
 
@@ -57,21 +58,11 @@ def as_strided_scatter(
         return NotImplemented
     start: Any = 0 if storage_offset is None else storage_offset - base.storage_offset()
     flat, count = base.reshape(-1), src.numel()
-    order = sorted(range(len(size)), key=lambda d: -stride[d])
-    if contiguous([size[d] for d in order], [stride[d] for d in order]):
+    order = dense_order(size, stride)
+    if order is not None:
         pieces = [flat[:start], src.permute(order).reshape(-1), flat[start + count :]]
         return torch.cat(pieces).reshape(base.shape)
     position = torch.full((), start, dtype=torch.int64, device=base.device)
     for n, step in zip(size, stride):
         position = position.unsqueeze(-1) + torch.arange(n, device=base.device) * step
     return flat.scatter(0, position.reshape(-1), src.reshape(-1)).reshape(base.shape)
-
-
-def contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether these are the sizes and strides of a contiguous tensor."""
-    expected = 1
-    for n, step in zip(reversed(size), reversed(stride)):
-        if n != 1 and step != expected:
-            return False
-        expected *= n
-    return True

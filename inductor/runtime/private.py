@@ -1,6 +1,6 @@
 """Directories of this process only, for what cannot be kept and for builds; and files that are replaced whole.
 
-Each holds a locked file for as long as its process lives, so that what a killed process left can be told and removed.
+Each holds a locked file for as long as its process lives, which shows what a killed process left and may be removed.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from torch import fx
 from torch.fx.node import _get_qualified_name
 
 FOLDER = "PYFRAME_REPRO_DIR"
-_SAVED_BYTES = 64 << 20  # inputs that take more are drawn at random anew
+_SAVED_BYTES = 64 << 20  # larger inputs are replaced by random ones
 
 _SCRIPT = '''"""{why}
 

@@ -40,7 +40,7 @@ _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 
 
 def lookup(cls: type, name: str) -> Any:
-    """The raw attribute found along the MRO, or MISSING.  What a trace is told becomes a guard of it."""
+    """The raw attribute found along the MRO, or MISSING.  What a trace finds becomes a guard of it."""
     reads = _reading.reads
     if reads is None or _flags(cls) & _IMMUTABLE:
         return _find(cls, name)

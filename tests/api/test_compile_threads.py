@@ -10,6 +10,7 @@ import threading
 
 import pytest
 import torch
+from thread_util import in_threads
 
 import inductor.compile
 import pyframe
@@ -19,27 +20,6 @@ from pyframe import _C
 from pyframe.metrics import counters
 
 THREADS = 32
-
-
-def run_threads(work, count=THREADS, seconds=240):
-    """Run `work(i)` in threads that start together; what one of them raised is raised here."""
-    start, errors = threading.Barrier(count), []
-
-    def body(i):
-        start.wait()
-        try:
-            work(i)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=body, args=(i,), daemon=True) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(seconds)
-    assert not any(thread.is_alive() for thread in threads), "deadlock"
-    if errors:
-        raise errors[0]
 
 
 def numbered(i):
@@ -63,7 +43,7 @@ def test_first_calls_of_different_functions_and_sizes():
                 for gradients in pairs:
                     torch.testing.assert_close(*gradients)
 
-    run_threads(work)
+    in_threads(work, THREADS, 240)
 
 
 def test_one_function_is_compiled_once():
@@ -76,7 +56,7 @@ def test_one_function_is_compiled_once():
     def work(i):
         torch.testing.assert_close(fn(x), program(x))
 
-    run_threads(work)
+    in_threads(work, THREADS, 240)
     assert counters["graphs"] == 1 and len(_C.entries(program)) == 1
 
 
@@ -89,7 +69,7 @@ def test_sizes_that_vary_are_compiled_once():
         for n in range(4, 12):
             torch.testing.assert_close(fn(torch.ones(n)), torch.tensor(2.0 * n))
 
-    run_threads(work)
+    in_threads(work, THREADS, 240)
     assert counters["cache_misses"] + counters["cache_hits"] - misses <= 1
 
 
@@ -141,7 +121,7 @@ def test_two_threads_that_need_what_the_other_makes_do_not_wait_forever():
 
         assert make_once(("a", "b")[i], lambda: None, outer) == 1
 
-    run_threads(work, 2, 30)
+    in_threads(work, 2, 30)
 
 
 def test_the_current_handler_belongs_to_a_thread():
@@ -162,7 +142,7 @@ def test_the_current_handler_belongs_to_a_thread():
         with pytest.raises(NotImplementedError):
             ops.sin(None)
 
-    run_threads(work, 2, 30)
+    in_threads(work, 2, 30)
 
 
 # ---- forks

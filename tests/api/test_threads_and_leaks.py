@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import gc
 import linecache
-import sys
-import threading
 import weakref
 
 import torch
+from thread_util import in_threads
 from torch import nn
 
 import pyframe
 from pyframe import _C
 
 THREADS = 32
-
-
-def in_threads(work):
-    """Run `work(i)` in THREADS threads that start together; what they raised is raised here."""
-    start = threading.Barrier(THREADS)
-    errors = []
-
-    def body(i):
-        start.wait()
-        try:
-            work(i)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=body, args=(i,), daemon=True) for i in range(THREADS)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    finally:
-        sys.setswitchinterval(interval)
-    assert not any(thread.is_alive() for thread in threads), "deadlock"
-    if errors:
-        raise errors[0]
 
 
 def made(i):
@@ -63,7 +35,7 @@ def test_one_function_captured_by_all_at_once():
         for n in (1, 2, i % 4, 1):
             torch.testing.assert_close(fn(x, n), program(x, n), rtol=0, atol=0)
 
-    in_threads(work)
+    in_threads(work, THREADS, switch_interval=1e-5)
     assert 1 <= len(_C.entries(program)) <= 8  # who waited for another's capture uses it
 
 
@@ -77,7 +49,7 @@ def test_different_functions_compiled_at_once():
             for n in (1, 1, 2):
                 torch.testing.assert_close(fn(x, n), function(x, n), rtol=0, atol=0)
 
-    in_threads(work)
+    in_threads(work, THREADS, switch_interval=1e-5)
 
 
 def test_kernels_compiled_at_once():
@@ -91,7 +63,7 @@ def test_kernels_compiled_at_once():
             for _ in range(5):
                 torch.testing.assert_close(fn(x), expected)
 
-    in_threads(work)
+    in_threads(work, THREADS, switch_interval=1e-5)
 
 
 def test_switches_during_calls():
@@ -113,7 +85,7 @@ def test_switches_during_calls():
                     fn(x)
             torch.testing.assert_close(fn(x), expected)
 
-    in_threads(work)
+    in_threads(work, THREADS, switch_interval=1e-5)
 
 
 def resident() -> int:
