@@ -15,7 +15,7 @@ from ..compile_lock import compile_lock
 from ..fallback import check_expected
 from ..places import captured_function, name_of, user_place
 from ..stages import count, show
-from .compare import NotComparable, Outcome, copies, device_of, difference, run
+from .compare import NotComparable, copies, device_of, difference, run, run_converted
 from .locate import Fault, Pipeline, locate
 from .policy import Policy, budget, sampler
 from .repro import write_repro
@@ -68,7 +68,7 @@ class Checked:
             if theirs.drew and device_of(args).type == "cuda":
                 raise NotComparable("it draws random numbers, on a GPU others than ATen's")
             ours = run(self.compiled, copies(args))
-            return difference(ours, theirs, lambda convert: _converted(eager, args, convert))
+            return difference(ours, theirs, lambda convert: run_converted(eager, args, convert))
 
     def _give_up(self, args: Sequence[Any], why: str) -> None:
         """The graph runs with ATen from now on; say so, and where the fault is."""
@@ -98,18 +98,6 @@ class Checked:
     def _whose(self) -> str:
         place = captured_function(self.gm)
         return f"the compiled graph of {place.function} ({place.file}:{place.line})" if place else "a compiled graph"
-
-
-def _converted(eager: fx.GraphModule, args: Sequence[Any], convert: Callable[[Any], Any]) -> Outcome:
-    """ATen's run on inputs of other values, NotComparable where there is no memory for it."""
-    try:
-        changed = copies(args, convert)
-    except (MemoryError, torch.OutOfMemoryError):
-        return Outcome(error=MemoryError())
-    try:
-        return run(eager, changed)
-    except NotComparable as error:
-        return Outcome(error=error)
 
 
 def _describe(fault: Fault | None) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import fx
 from torch.utils import _pytree as pytree
 
 # Relative and absolute, by dtype.
@@ -137,6 +138,18 @@ def run(call: Callable[..., Any], args: Sequence[Any]) -> Outcome:
         drew = any(not torch.equal(x, y) for x, y in zip(before, _states(device)))
     inputs = [x.detach() if isinstance(x, torch.Tensor) else x for x in args]
     return Outcome([x.detach() if isinstance(x, torch.Tensor) else x for x in results], inputs, gradients, drew=drew)
+
+
+def run_converted(eager: fx.GraphModule, args: Sequence[Any], convert: Callable[[Any], Any]) -> Outcome:
+    """ATen's run on inputs of other values, NotComparable where there is no memory for it."""
+    try:
+        changed = copies(args, convert)
+    except (MemoryError, torch.OutOfMemoryError):
+        return Outcome(error=MemoryError())
+    try:
+        return run(eager, changed)
+    except NotComparable as error:
+        return Outcome(error=error)
 
 
 def _gradients(results: Sequence[Any], leaves: Sequence[torch.Tensor]) -> list[Any]:

@@ -26,7 +26,8 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from .compare import copies
-from .repro import NotWritable, verdict, write_repro
+from .replay import verdict
+from .repro import NotWritable, write_repro
 
 Reduction = Callable[[fx.GraphModule, list[Any]], "tuple[fx.GraphModule, list[Any]] | None"]
 

@@ -8,8 +8,7 @@ import os
 import stat
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,8 @@ import torch
 from torch import device, inf, nan
 from torch.fx import Graph, GraphModule
 
-from inductor.verify.repro import attribute, drawn, main
+from inductor.verify.replay import main
+from inductor.verify.repro import attribute, drawn
 
 
 def inputs():
@@ -222,35 +222,3 @@ def literal(value: Any) -> str:
     ):
         return "..." if value is ... else repr(value)
     raise NotWritable(f"an argument of type {type(value).__name__}")
-
-
-# ---- running one
-
-
-def verdict(gm: fx.GraphModule, inputs: Sequence[Any], compile_graph: Callable[..., Any] | None = None) -> str:
-    """"right", "wrong: ..." or "error: ..." for a graph compiled and run."""
-    from ..compile import compile_fx  # the compiler imports this package
-    from .check import _converted
-    from .compare import copies, difference, run
-
-    theirs = run(gm, copies(inputs))
-    if theirs.error is not None:
-        return f"eager raises {type(theirs.error).__name__}: {theirs.error}"
-    try:
-        compiled = (compile_graph or compile_fx)(gm, list(inputs), options={"strict": True, "cache": False})
-    except Exception as error:  # noqa: BLE001  whatever the compiler raises is the finding
-        cause = error.__cause__ or error
-        return f"error: {type(cause).__name__}: {cause}"
-    why = difference(run(compiled, copies(inputs)), theirs, lambda convert: _converted(gm, inputs, convert))
-    return "right" if why is None else f"wrong: {why}"
-
-
-def main(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """What a script does when it is run."""
-    try:
-        found = verdict(gm, inputs)
-    except Exception:  # noqa: BLE001
-        traceback.print_exc()
-        sys.exit(2)
-    print(found)
-    sys.exit(0 if found == "right" else 1)
