@@ -14,10 +14,11 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from . import graph_store
+from . import graph_store, on_inner
 from .aot.autograd import Captured, wrap
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
+from .aot.inner import holds_wrappers
 from .aot.joint import to_joint
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
@@ -30,7 +31,7 @@ from .arguments import results_of
 from .codegen import Source, codegen
 from .compile_lock import compile_lock, without_lock
 from .eager_errors import run_with_aten
-from .errors import PASSED
+from .errors import PASSED, Unsupported
 from .fallback import check_expected, fall_back
 from .graph_key import graph_key, training_key
 from .ir.printer import print_graph
@@ -147,6 +148,8 @@ def _compile_any(
     try:
         if must_be_cut(gm):
             return cut(gm, functools.partial(_compile_piece, report=report, options=options))
+        if holds_wrappers(gm, example_inputs):
+            return _compile_wrappers(gm, example_inputs, options)
         if not one_size and is_symbolic(symbolic_examples(gm, example_inputs)):
             specialized = _specialized(gm, example_inputs, chosen, options)
             return specialized if policy is None else _checked_sizes(gm, specialized, policy)
@@ -160,6 +163,20 @@ def _compile_any(
     except Exception as error:
         report.fallback = reason_of(error)
         return fall_back(gm, error, chosen.strict)
+
+
+def _compile_wrappers(
+    gm: fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any] | None
+) -> Callable[..., Any]:
+    """A graph on traceable wrapper subclasses, by way of their inner tensors."""
+    report = gm.meta["compile_report"]
+
+    def compile_flat(graph: fx.GraphModule, flat: Sequence[Any]) -> Callable[..., Any]:
+        return _compile_piece(graph, flat, report, options)
+
+    if _records_gradients(gm, inputs):
+        raise Unsupported("training")
+    return restored_on_error(lambda: on_inner.compile_inference(gm, inputs, compile_flat))
 
 
 def _compile_one_size(

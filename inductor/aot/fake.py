@@ -36,7 +36,7 @@ def _without_value(convert: Callable[..., FakeTensor]) -> Callable[..., FakeTens
     @functools.wraps(convert)
     def call(*args: Any, **kwargs: Any) -> FakeTensor:
         fake = convert(*args, **kwargs)
-        if isinstance(fake.item_memo, int | float):
+        if isinstance(fake, FakeTensor) and isinstance(fake.item_memo, int | float):  # not a subclass around fakes
             fake.item_memo = None
         return fake
 

@@ -42,6 +42,7 @@ from ..vars.settings import as_found
 from ..vars.symint import SYMBOLIC_OPS, NumberVar
 from ..vars.tensor import TAKES_FLOATS, TensorVar
 from ..vars.torch_own import by_name, torchs_own
+from ..vars.wrapper_tensor import of_result
 from .known import value_of
 from .loops import loops_of
 from .made import Made, new_numbers, size_of, truth_as_int
@@ -509,7 +510,7 @@ class GraphBuilder:
             tx.graph_break("data-dependent-shape", f"{label} of a tensor whose sizes are not known")
         assumed = 0 if self._shapes is None else self._shapes.num_deferred_runtime_asserts
         try:
-            with quiet, self.fake_mode, self._kernels():
+            with quiet, self.fake_mode, self._kernels(), torch._C.DisableTorchFunctionSubclass():
                 result = run(*fake_args, **fake_kwargs)
                 if type(result) is torch.Tensor:  # torch.tensor(..., device="meta") is real even there
                     result = self.fake_mode.from_tensor(result)
@@ -713,7 +714,7 @@ class GraphBuilder:
             node.meta["val"] = result
             if self._shapes is not None:
                 self._note_new(node, result)
-            return TensorVar(node, result, None, type(result))
+            return of_result(TensorVar(node, result, None, type(result)))
         if isinstance(result, types.FunctionType | functools.partial):
             return HeldVar(node, result, 0)
         if isinstance(result, (tuple, list)) and _holds_tensor(result):

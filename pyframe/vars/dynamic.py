@@ -119,11 +119,7 @@ def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> Var:
     if dims:
         sizes = [_size(tx, SizeSource(source, dim), size, dims.get(dim)) for dim, size in enumerate(sizes)]
         strides = _symbolic_strides(tx, source, sizes, value)
-    meta = TensorMeta(
-        type(value), value.dtype, value.device, _known(sizes), _known(strides), value.requires_grad,
-        torch._C._dispatch_keys(value).raw_repr(),
-    )  # fmt: skip
-    tx.guard(source, "TENSOR", meta)
+    tx.guard(source, "TENSOR", _meta(value, sizes, strides))
     if not dims:
         return tx.graph.input(source, value)
     for dim, mark in dims.items():
@@ -133,6 +129,18 @@ def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> Var:
         if isinstance(stride, SYMBOLIC) and there not in tx.graph.numbers:
             assume(tx, Expr("==", (there, tree_of(from_symbolic(stride)))))
     return tx.graph.input(source, value, (sizes, strides))
+
+
+def _meta(value: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> TensorMeta:
+    return TensorMeta(
+        type(value), value.dtype, value.device, _known(sizes), _known(strides), value.requires_grad,
+        torch._C._dispatch_keys(value).raw_repr(),
+    )  # fmt: skip
+
+
+def guard_metadata(tx: Any, value: torch.Tensor, source: Source) -> None:
+    """Guards a tensor that is no input of the graph itself; its sizes are constants."""
+    tx.guard(source, "TENSOR", _meta(value, tuple(value.shape), tuple(value.stride())))
 
 
 def _known(values: Sequence[Any]) -> tuple[int | None, ...]:

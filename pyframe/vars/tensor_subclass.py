@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from inductor.wrapper_tensors import is_wrapper_class
+
 from ..core.source import Source
 from ..core.tracer import Tracer
 from . import dunder
@@ -94,7 +96,7 @@ def as_instance(tx: Tracer, tensor: TensorVar, cls: type) -> Var:
     assert isinstance(made, TensorVar)
     if cls is torch.Tensor:
         return made
-    if not is_traced(cls):
+    if is_wrapper_class(cls) or not is_traced(cls):
         return tensor.unsupported(tx, f"as_subclass({cls.__qualname__})")
     return _owner(made, cls)
 
@@ -114,8 +116,10 @@ def is_traced(cls: type) -> bool:
     lazy = nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]  # not in torch's stubs
     if issubclass(cls, lazy) or not issubclass(cls, torch.Tensor):
         return False
-    if any(lookup(cls, name) is not lookup(torch.Tensor, name) for name in _AS_TENSOR):
-        return False
+    runs_inside = is_wrapper_class(cls)
+    for name in _AS_TENSOR:
+        if lookup(cls, name) is not lookup(torch.Tensor, name) and not (runs_inside and name == "__torch_dispatch__"):
+            return False
     own = lookup(cls, "__torch_function__")
     if isinstance(own, classmethod):
         fn = own.__func__

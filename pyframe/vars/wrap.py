@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from inductor.wrapper_tensors import is_wrapper_class
+
 from .. import _C
 from ..core.source import (
     AttrSource,
@@ -78,6 +80,8 @@ from .typeform import TYPE_FORMS, wrap_type_form
 from .watchers import MODELS as WATCHER_MODELS
 from .watchers import wrap_watcher
 from .weak import WeakRefVar
+from .wrapper_tensor import is_captured
+from .wrapper_tensor import of_input as of_wrapper_input
 
 for _models in (
     CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS, DERIVATIVE_MODELS, CONTROL_FLOW_MODELS, WATCHER_MODELS,
@@ -167,6 +171,9 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
     base = value._base if value._is_view() else None
     if any(map(_is_special, (value,) if base is None else (value, base))):
         return _opaque(tx, value, source)
+    wraps = not plain and is_wrapper_class(type(value))
+    if wraps and not is_captured(value):
+        return _opaque(tx, value, source)
     tensor = wrap_tensor(tx, value, source)
     if plain:
         return tensor
@@ -175,7 +182,7 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
     function: Any = getattr(own, "__func__", None)
     if inspect.getattr_static(type(value), "__torch_function__") is own and type(function) is types.FunctionType:
         guard_parts(tx, function)
-    return of_input(tensor, value, source)
+    return of_wrapper_input(tx, tensor, value, source) if wraps else of_input(tensor, value, source)
 
 
 def _is_special(value: torch.Tensor) -> bool:

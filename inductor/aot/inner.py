@@ -1,0 +1,207 @@
+"""Graphs on traceable wrapper subclasses as ATen graphs on their inner tensors.
+
+`__torch_dispatch__` of the classes runs while the graph is traced, on instances around fake tensors: what it does is
+recorded, and so part of the compiled graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from ..places import blame
+from ..wrapper_tensors import Form, built, flattening, is_wrapper
+from .fake import fake_mode, forget_tensors, make_fx
+from .functionalize import GraphRun, NotFunctional, attributes_of
+from .standins import light_torch
+
+
+@dataclass(frozen=True)
+class Part:
+    """A result that is made of the next flat results: one plain tensor, or an instance of this form."""
+
+    form: Form | None
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The result is the argument number `index` itself."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A result that is no tensor."""
+
+    value: Any
+
+
+Result = Part | Argument | Fixed
+
+
+@dataclass(frozen=True)
+class InnerGraph:
+    """`graph(*flat inputs)` gives a tuple of flat results. `forms`: of the inputs, None for a plain tensor or a number.
+    `results` says what the results of the captured graph are, `structure` is their pytree."""
+
+    graph: torch.fx.GraphModule
+    forms: tuple[Form | None, ...]
+    results: tuple[Result, ...]
+    structure: pytree.TreeSpec
+
+
+def holds_wrappers(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether instances of such classes go into a graph, or are made in it."""
+    if any(map(is_wrapper, inputs)):
+        return True
+    return any(is_wrapper(node.meta.get("val", node.meta.get("example_value"))) for node in gm.graph.nodes)
+
+
+def forms_of(inputs: Sequence[Any]) -> tuple[Form | None, ...]:
+    """The forms of the inputs of a graph. NotFunctional for inner tensors that record gradients of their own."""
+    forms = tuple(Form.of(x) if is_wrapper(x) else None for x in inputs)
+    for x, form in zip(inputs, forms):
+        if form is not None and any(part.requires_grad for part in flattening([form])([x])):
+            raise NotFunctional("an inner tensor of a subclass requires a gradient itself")
+    return forms
+
+
+def to_inner(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> InnerGraph:
+    """Traces `gm` on fake copies of `inputs`. NotFunctional where the inner tensors do not say what it does."""
+    forms = forms_of(inputs)
+    trace = _Trace(gm, forms)
+    graph = traced(trace, flattening(forms)(inputs), gm)
+    return InnerGraph(graph, forms, tuple(trace.results), trace.structure)
+
+
+def traced(trace: Callable[..., Any], flat: Sequence[Any], gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The ATen graph of a function of the plain tensors `flat`."""
+    if attributes_of(gm) and any(is_wrapper(x) for _, x in attributes_of(gm)):
+        raise NotFunctional("a subclass among the parameters of the graph's own module")
+    mode = next((x.fake_mode for x in flat if isinstance(x, FakeTensor)), None) or fake_mode()
+    fakes = fresh(flat, mode)
+    with fake_trace(mode):
+        graph = make_fx(trace, decomposition_table={})(*fakes)
+    if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
+        raise NotFunctional("as_strided of an inner tensor, whose storage offset is not known")
+    graph.meta.update({key: value for key, value in gm.meta.items() if key != "compile_report"})
+    return graph
+
+
+@contextlib.contextmanager
+def fake_trace(mode: FakeTensorMode) -> Iterator[None]:
+    """The modes under which a graph is traced on fake tensors."""
+    symbolic = contextlib.nullcontext() if mode.shape_env is None else enable_python_dispatcher()
+    with (
+        light_torch, mode, symbolic, torch._C.DisableTorchFunctionSubclass(),
+        torch.fx.traceback.preserve_node_meta(),
+    ):  # fmt: skip
+        yield
+
+
+def fresh(flat: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
+    """Fake tensors like these, which the trace may write to."""
+    found: list[Any] = []
+    with light_torch, torch.no_grad():
+        for x in flat:
+            if not isinstance(x, torch.Tensor):
+                found.append(x)
+                continue
+            fake = x if isinstance(x, FakeTensor) else mode.from_tensor(x.detach(), static_shapes=True)
+            with mode:
+                found.append(torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device))
+    forget_tensors(mode)
+    return found
+
+
+class NodeRun(GraphRun):
+    """Runs a captured graph; what its writes do is looked at when the inner graph is compiled."""
+
+    def __init__(self, gm: torch.fx.GraphModule) -> None:
+        super().__init__(gm, {})
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        try:
+            return torch.fx.Interpreter.run_node(self, n)
+        except Exception as error:
+            blame(error, n)
+            raise
+
+
+class _Trace:
+    """What make_fx traces: flat inputs -> flat results. Leaves `results` and `structure` behind."""
+
+    structure: pytree.TreeSpec
+
+    def __init__(self, gm: torch.fx.GraphModule, forms: Sequence[Form | None]) -> None:
+        self.gm, self.forms = gm, forms
+        self.results: list[Result] = []
+
+    def __call__(self, *flat: Any) -> tuple[Any, ...]:
+        args = built(flat, self.forms)
+        leaves, self.structure = pytree.tree_flatten(NodeRun(self.gm).run(*args))
+        check_inputs(args, self.forms, flat)
+        self.results, found = taken_apart(leaves, args)
+        return tuple(found)
+
+
+def check_inputs(args: Sequence[Any], forms: Sequence[Form | None], flat: Sequence[Any]) -> None:
+    """NotFunctional where the graph changes of which inner tensors an instance is made, or how they are laid out."""
+    for x, form in zip(args, forms):
+        if form is not None and (not form.fits(x) or tuple(x.shape) != form.size or x.stride() != form.stride):
+            raise NotFunctional(f"the metadata of a {form.cls.__qualname__} is changed in place")
+    if any(a is not b for a, b in zip(flattening(forms)(args), flat, strict=True)):
+        raise NotFunctional("the inner tensors of an input are replaced")
+
+
+def taken_apart(leaves: Sequence[Any], args: Sequence[Any]) -> tuple[list[Result], list[Any]]:
+    """What the results of a graph are, and the plain tensors in them."""
+    results: list[Result] = []
+    found: list[Any] = []
+    for leaf in leaves:
+        index = next((i for i, x in enumerate(args) if leaf is x), None)
+        if not isinstance(leaf, torch.Tensor):
+            if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
+                raise NotFunctional("a result is a number that depends on sizes")
+            results.append(Fixed(leaf))
+        elif index is not None:
+            results.append(Argument(index))
+        else:
+            form = Form.of(leaf) if is_wrapper(leaf) else None
+            results.append(Part(form))
+            found += [leaf] if form is None else flattening([form])([leaf])
+    return results, found
+
+
+def finishing(inner: InnerGraph) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+    """What makes the results of a call, of its arguments and flat results."""
+    results, structure = inner.results, inner.structure
+
+    def finish(args: Sequence[Any], flat: Sequence[Any]) -> Any:
+        given = iter(flat)
+        leaves: list[Any] = []
+        for result in results:
+            match result:
+                case Part(None):
+                    leaves.append(next(given))
+                case Part(form):
+                    leaves.append(form.build(given))
+                case Argument(index):
+                    leaves.append(args[index])
+                case Fixed(value):
+                    leaves.append(value)
+        return pytree.tree_unflatten(leaves, structure)
+
+    return finish
+
+
+__all__ = ["InnerGraph", "finishing", "holds_wrappers", "to_inner"]
