@@ -149,7 +149,7 @@ def _compile_any(
         if must_be_cut(gm):
             return cut(gm, functools.partial(_compile_piece, report=report, options=options))
         if holds_wrappers(gm, example_inputs):
-            return _compile_wrappers(gm, example_inputs, options)
+            return _compile_wrappers(gm, symbolic_examples(gm, example_inputs), chosen, options)
         if not one_size and is_symbolic(symbolic_examples(gm, example_inputs)):
             specialized = _specialized(gm, example_inputs, chosen, options)
             return specialized if policy is None else _checked_sizes(gm, specialized, policy)
@@ -166,7 +166,7 @@ def _compile_any(
 
 
 def _compile_wrappers(
-    gm: fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any] | None
+    gm: fx.GraphModule, inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None
 ) -> Callable[..., Any]:
     """A graph on traceable wrapper subclasses, by way of their inner tensors."""
     report = gm.meta["compile_report"]
@@ -176,7 +176,8 @@ def _compile_wrappers(
 
     if _records_gradients(gm, inputs):
         raise Unsupported("training")
-    return restored_on_error(lambda: on_inner.compile_inference(gm, inputs, compile_flat))
+    otherwise = functools.partial(fall_back, gm, strict=chosen.strict)
+    return restored_on_error(lambda: on_inner.compile_on_inner(gm, inputs, compile_flat, otherwise))
 
 
 def _compile_one_size(

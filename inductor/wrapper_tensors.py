@@ -72,7 +72,7 @@ class Form:
         """The form of a tensor of such a class. NoForm where it has none."""
         names, context = parts_of(x)
         inner = {name: Form.of(part) if is_wrapper(part := getattr(x, name)) else None for name in names}
-        return Form(type(x), context, inner, tuple(x.shape), x.stride())
+        return Form(type(x), context, inner, x.shape, x.stride())
 
     def take(self, x: Any, found: list[Any]) -> None:
         """Appends the plain tensors in `x`, which has this form."""
@@ -87,11 +87,16 @@ class Form:
         """How many plain tensors there are in it."""
         return sum(1 if form is None else form.count() for form in self.inner.values())
 
-    def build(self, given: Iterator[Any], number: Callable[[Any], Any] = lambda n: n) -> Any:
-        """A tensor of this form around the next tensors of `given`; `number` turns a size into one of now."""
-        parts = {name: next(given) if form is None else form.build(given, number) for name, form in self.inner.items()}
-        size, stride = torch.Size(map(number, self.size)), tuple(map(number, self.stride))
-        return self.cls.__tensor_unflatten__(parts, self.context, size, stride)  # type: ignore[attr-defined]
+    def build(self, given: Iterator[Any]) -> Any:
+        """A tensor of this form around the next tensors of `given`."""
+        parts = {name: next(given) if form is None else form.build(given) for name, form in self.inner.items()}
+        return self.cls.__tensor_unflatten__(parts, self.context, self.size, self.stride)  # type: ignore[attr-defined]
+
+    def at(self, number: Callable[[Any], Any]) -> Form:
+        """The same with other sizes: `number` of each."""
+        inner = {name: None if form is None else form.at(number) for name, form in self.inner.items()}
+        size, stride = torch.Size([number(n) for n in self.size]), tuple(map(number, self.stride))
+        return Form(self.cls, self.context, inner, size, stride)
 
     def fits(self, x: Any) -> bool:
         """Whether a tensor has this form; sizes are not looked at."""
@@ -115,15 +120,6 @@ def same_context(a: Any, b: Any) -> bool:
         return False
 
 
-def leaves_of(x: Any, form: Form | None) -> list[Any]:
-    """The plain tensors of an argument: itself, where it has no form."""
-    if form is None:
-        return [x]
-    found: list[Any] = []
-    form.take(x, found)
-    return found
-
-
 def flattening(forms: Sequence[Form | None]) -> Callable[[Sequence[Any]], list[Any]]:
     """What takes the arguments of these forms apart, into one list."""
 
@@ -139,10 +135,10 @@ def flattening(forms: Sequence[Form | None]) -> Callable[[Sequence[Any]], list[A
     return flatten
 
 
-def built(values: Sequence[Any], forms: Sequence[Form | None], number: Callable[[Any], Any] = lambda n: n) -> list[Any]:
+def built(values: Sequence[Any], forms: Sequence[Form | None]) -> list[Any]:
     """Tensors of these forms around the plain tensors `values`."""
     given = iter(values)
-    return [next(given) if form is None else form.build(given, number) for form in forms]
+    return [next(given) if form is None else form.build(given) for form in forms]
 
 
 def methods_of(cls: type) -> list[types.FunctionType]:

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 import torch.fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from ..places import blame
 from ..wrapper_tensors import Form, built, flattening, is_wrapper
-from .fake import fake_mode, forget_tensors, make_fx
+from .fake import fake_mode, make_fx
 from .functionalize import GraphRun, NotFunctional, attributes_of
 from .standins import light_torch
 
@@ -75,20 +75,18 @@ def forms_of(inputs: Sequence[Any]) -> tuple[Form | None, ...]:
     return forms
 
 
-def to_inner(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> InnerGraph:
-    """Traces `gm` on fake copies of `inputs`. NotFunctional where the inner tensors do not say what it does."""
-    forms = forms_of(inputs)
+def to_inner(gm: torch.fx.GraphModule, forms: Sequence[Form | None], fakes: Sequence[Any], mode: Any) -> InnerGraph:
+    """Traces `gm` on instances of these forms around the fake tensors `fakes` of this mode. NotFunctional where the
+    inner tensors do not say what it does."""
     trace = _Trace(gm, forms)
-    graph = traced(trace, flattening(forms)(inputs), gm)
-    return InnerGraph(graph, forms, tuple(trace.results), trace.structure)
+    graph = traced(trace, fakes, mode, gm)
+    return InnerGraph(graph, tuple(forms), tuple(trace.results), trace.structure)
 
 
-def traced(trace: Callable[..., Any], flat: Sequence[Any], gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The ATen graph of a function of the plain tensors `flat`."""
-    if attributes_of(gm) and any(is_wrapper(x) for _, x in attributes_of(gm)):
+def traced(trace: Callable[..., Any], fakes: Sequence[Any], mode: Any, gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The ATen graph of a function of plain tensors."""
+    if any(is_wrapper(x) for _, x in attributes_of(gm)):
         raise NotFunctional("a subclass among the parameters of the graph's own module")
-    mode = next((x.fake_mode for x in flat if isinstance(x, FakeTensor)), None) or fake_mode()
-    fakes = fresh(flat, mode)
     with fake_trace(mode):
         graph = make_fx(trace, decomposition_table={})(*fakes)
     if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
@@ -108,19 +106,17 @@ def fake_trace(mode: FakeTensorMode) -> Iterator[None]:
         yield
 
 
-def fresh(flat: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
-    """Fake tensors like these, which the trace may write to."""
-    found: list[Any] = []
+def static_fakes(flat: Sequence[Any]) -> tuple[list[Any], FakeTensorMode]:
+    """Fake tensors of these sizes, which a trace may write to, and their mode."""
+    mode, found = fake_mode(), []
     with light_torch, torch.no_grad():
         for x in flat:
             if not isinstance(x, torch.Tensor):
                 found.append(x)
                 continue
-            fake = x if isinstance(x, FakeTensor) else mode.from_tensor(x.detach(), static_shapes=True)
             with mode:
-                found.append(torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device))
-    forget_tensors(mode)
-    return found
+                found.append(torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device))
+    return found, mode
 
 
 class NodeRun(GraphRun):
@@ -182,9 +178,11 @@ def taken_apart(leaves: Sequence[Any], args: Sequence[Any]) -> tuple[list[Result
     return results, found
 
 
-def finishing(inner: InnerGraph) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-    """What makes the results of a call, of its arguments and flat results."""
-    results, structure = inner.results, inner.structure
+def finishing(
+    results: Sequence[Result], structure: pytree.TreeSpec, number: Callable[[Any], Any] = lambda n: n
+) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+    """What makes the results of a call, of its arguments and flat results; `number` turns a size into one of now."""
+    results = [Part(x.form.at(number)) if isinstance(x, Part) and x.form is not None else x for x in results]
 
     def finish(args: Sequence[Any], flat: Sequence[Any]) -> Any:
         given = iter(flat)
@@ -204,4 +202,4 @@ def finishing(inner: InnerGraph) -> Callable[[Sequence[Any], Sequence[Any]], Any
     return finish
 
 
-__all__ = ["InnerGraph", "finishing", "holds_wrappers", "to_inner"]
+__all__ = ["InnerGraph", "finishing", "forms_of", "holds_wrappers", "static_fakes", "to_inner"]

@@ -220,7 +220,7 @@ def fake_inputs(
     """`inputs` as fake tensors and SymInts. `examples` say what their sizes are, in terms of the keys of `given`."""
 
     def number(said: Any, value: int) -> Any:
-        return _in_terms(said.node.expr, given) if isinstance(said, torch.SymInt) else given.get(said, value)
+        return in_terms(said.node.expr, given) if isinstance(said, torch.SymInt) else given.get(said, value)
 
     fakes: list[Any] = []
     with light_torch, symbols.mode:
@@ -234,9 +234,9 @@ def fake_inputs(
     return fakes
 
 
-def _in_terms(expr: Any, given: Mapping[Any, Any]) -> Any:
+def in_terms(expr: Any, given: Mapping[Any, Any]) -> Any:
     if expr in given:
         return given[expr]
     if type(expr).__name__ in ("Max", "Min"):
         raise Unsupported(f"an input of size {expr}")
-    return _evaluated(expr, lambda part: _in_terms(part, given))
+    return _evaluated(expr, lambda part: in_terms(part, given))
