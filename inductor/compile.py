@@ -18,7 +18,9 @@ from . import graph_store, on_inner
 from .aot.autograd import Captured, wrap
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
-from .aot.inner import holds_wrappers
+from .aot.inner import forms_of, holds_wrappers, static_fakes
+from .aot.inner_autograd import wrap_inner
+from .aot.inner_joint import State, to_inner_joint
 from .aot.joint import to_joint
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
@@ -31,9 +33,9 @@ from .arguments import results_of
 from .codegen import Source, codegen
 from .compile_lock import compile_lock, without_lock
 from .eager_errors import run_with_aten
-from .errors import PASSED, Unsupported
+from .errors import PASSED
 from .fallback import check_expected, fall_back
-from .graph_key import graph_key, training_key
+from .graph_key import graph_key, half_key, training_key
 from .ir.printer import print_graph
 from .ir.size import Program
 from .lower import lower_graph, separate_results
@@ -53,6 +55,7 @@ from .template import Template, spec_at, training_spec_at
 from .thread_state import restored_on_error
 from .verify.policy import OFF, Policy
 from .whole_import import SYMBOLIC_SHAPES, import_whole
+from .wrapper_tensors import flattening
 
 if TYPE_CHECKING:
     from .aot.symbols import Sized
@@ -174,10 +177,46 @@ def _compile_wrappers(
     def compile_flat(graph: fx.GraphModule, flat: Sequence[Any]) -> Callable[..., Any]:
         return _compile_piece(graph, flat, report, options)
 
-    if _records_gradients(gm, inputs):
-        raise Unsupported("training")
+    def train(args: Sequence[Any]) -> Callable[..., Any]:
+        return _train_wrappers(gm, args, chosen, report)
+
     otherwise = functools.partial(fall_back, gm, strict=chosen.strict)
-    return restored_on_error(lambda: on_inner.compile_on_inner(gm, inputs, compile_flat, otherwise))
+    if _records_gradients(gm, inputs):
+        return restored_on_error(lambda: on_inner.compile_training(gm, inputs, train, otherwise))
+    return restored_on_error(lambda: on_inner.compile_inference(gm, inputs, compile_flat, otherwise))
+
+
+def _train_wrappers(
+    gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
+) -> Callable[..., Any]:
+    """A graph on traceable wrapper subclasses with its gradients, for the sizes of these inputs."""
+    forms = forms_of(inputs)
+    fakes, mode = static_fakes(flattening(forms)(inputs))
+    with light_torch, report.phase("joint"):
+        inner = to_inner_joint(gm, forms, fakes, mode, list(map(State.of, inputs)), training_decompositions())
+    with light_torch, report.phase("passes"):
+        seeded(inner.joint.graph)
+    with light_torch, report.phase("partition"):
+        halves = partition(inner.joint)
+    forward = _compile_half(halves.forward, options, report)
+    backward = _compile_half(halves.backward, options, report, release=True)
+    return wrap_inner(gm, inner, halves, forward, backward, inputs)
+
+
+def _compile_half(
+    half: fx.GraphModule, options: CompileOptions, report: CompileReport, release: bool = False
+) -> Callable[..., Any]:
+    """One half of a partition, kept in the cache by itself."""
+    with report.phase("cache"):
+        given = [node.meta["val"] for node in half.graph.find_nodes(op="placeholder")]
+        key = half_key(half, given, release) if options.cache else None
+        artifact = _load(key, Artifact, report)
+    if artifact is None:
+        artifact = _generate_half(half, report, None, release)
+        _store(key, artifact, report)
+    else:
+        _show_code(artifact)
+    return _half_plan(artifact.spec, _build(artifact, report))
 
 
 def _compile_one_size(

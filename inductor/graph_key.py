@@ -69,6 +69,12 @@ def training_key(
     return content_key("training", _source_hash(), repr(sharing), *parts)
 
 
+def half_key(half: fx.GraphModule, inputs: Sequence[Any], release: bool) -> str | None:
+    """Like `graph_key` for one half of a partition; `release`: it lets go of its inputs as it runs."""
+    key = graph_key(half, inputs, ())
+    return None if key is None else content_key("half", key, str(release))
+
+
 def _nodes(gm: fx.GraphModule, known: Collection[str]) -> list[str]:
     """A line for each node; `known` are the names of tensors that the graph may read off its module."""
     numbers: dict[fx.Node, int] = {}

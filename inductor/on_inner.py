@@ -21,21 +21,36 @@ from .whole_import import SYMBOLIC_SHAPES, import_whole
 from .wrapper_tensors import flattening
 
 CompileFlat = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+FallBack = Callable[[Exception], Callable[..., Any]]
 Call = Callable[[Sequence[Any], Sequence[Any]], Any]  # of the arguments, and of the plain tensors in them
 
 
-def compile_on_inner(
-    gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat, fall_back: Callable[[Exception], Any]
+def compile_inference(
+    gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat, fall_back: FallBack
 ) -> Callable[..., Any]:
     """A callable that does what `gm` does on inputs like these, without gradients. `compile_flat(graph, inputs)`
     compiles a graph of plain tensors that returns a tuple. `fall_back(error)` gives what runs sizes that cannot be
     compiled."""
     flatten = flattening(forms_of(inputs))
-    flat = flatten(inputs)
-    if is_symbolic(flat):
-        return _ManySizes(gm, inputs, compile_flat, fall_back)
+    if is_symbolic(flatten(inputs)):
+        return _ManySizes(gm, inputs, lambda args: static_call(gm, args, compile_flat), fall_back, compile_flat)
     run = static_call(gm, inputs, compile_flat)
     return lambda *args: run(args, flatten(args))
+
+
+def compile_training(
+    gm: fx.GraphModule, inputs: Sequence[Any], train: Callable[[Sequence[Any]], Callable[..., Any]],
+    fall_back: FallBack,
+) -> Callable[..., Any]:
+    """The same for autograd too; `train(inputs)` compiles the graph for the sizes of these inputs."""
+    if not is_symbolic(flattening(forms_of(inputs))(inputs)):
+        return train(inputs)
+
+    def static(args: Sequence[Any]) -> Call:
+        call = train(args)
+        return lambda args, flat: call(*args)
+
+    return _ManySizes(gm, inputs, static, fall_back)
 
 
 def static_call(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat) -> Call:
@@ -88,17 +103,16 @@ class _ManySizes:
     """Traces the graph for all sizes that do not change what is traced, else for the sizes of each call."""
 
     def __init__(
-        self, gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat,
-        fall_back: Callable[[Exception], Any],
+        self, gm: fx.GraphModule, inputs: Sequence[Any], static: Callable[[Sequence[Any]], Call], fall_back: FallBack,
+        compile_flat: CompileFlat | None = None,
     ) -> None:
-        self.gm, self.compile_flat, self.fall_back = gm, compile_flat, fall_back
+        self.gm, self.static, self.compile_flat, self.fall_back = gm, static, compile_flat, fall_back
         self.forms = forms_of(inputs)
         self.flatten = flattening(self.forms)
         self.examples = self.flatten(inputs)
         self.sizes = Sizes(self.examples)
         self.ready: dict[Any, Call] = {}
         self.traced: dict[Any, list[_Traced]] = {}
-        self.symbolic = True  # until a trace with symbols fails
         self.compiled = 0  # traces
 
     def __call__(self, *args: Any) -> Any:
@@ -133,19 +147,22 @@ class _ManySizes:
         self.compiled += 1
         if self.compiled > MOST_SIZES:
             raise NotFunctional(f"more than {MOST_SIZES} sizes of one graph")
-        if self.symbolic:
+        compile_flat = self.compile_flat
+        if compile_flat is not None:
             try:
-                known.append(restored_on_error(lambda: self._trace(values, constants, flat)))
+                known.append(restored_on_error(lambda: self._trace(values, constants, flat, compile_flat)))
                 return known[-1].at(values)
             except PASSED:
                 raise
             except Exception as error:
-                self.symbolic = False
+                self.compile_flat = None
                 count("graphs_per_size")
                 show("sizes", f"a graph is traced for each size: {reason_of(error)}")
-        return restored_on_error(lambda: static_call(self.gm, args, self.compile_flat))
+        return restored_on_error(lambda: self.static(args))
 
-    def _trace(self, values: Mapping[str, int], constants: Mapping[Any, int], flat: Sequence[Any]) -> _Traced:
+    def _trace(
+        self, values: Mapping[str, int], constants: Mapping[Any, int], flat: Sequence[Any], compile_flat: CompileFlat
+    ) -> _Traced:
         import_whole(SYMBOLIC_SHAPES)
         from .aot.symbols import Symbols, fake_inputs, in_terms  # sympy is loaded by its first use only
 
@@ -161,5 +178,5 @@ class _ManySizes:
         fakes = fake_inputs(symbols, given, self.examples, flat)
         inner = to_inner(self.gm, forms, fakes, symbols.mode)
         program = symbols.program()
-        run = without_autocast(lambda: self.compile_flat(inner.graph, fakes))
+        run = without_autocast(lambda: compile_flat(inner.graph, fakes))
         return _Traced(inner, program, run, {varying[key]: n.node.expr for key, n in made.items()})

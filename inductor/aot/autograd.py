@@ -74,7 +74,7 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
         # less than Function.apply: no wrappers of function transforms come this far
         function = _make_function(spec, forward, backward, Rerun(gm, captured.names, spec, captured.count))
         apply = super(torch.autograd.Function, function).apply  # type: ignore[misc]  # not in torch's stubs
-        apply = _linked(apply, captured.tracked - {gradient.place for gradient in spec.gradients})
+        apply = linked(apply, captured.tracked - {gradient.place for gradient in spec.gradients})
     else:
         apply = _no_gradient(spec, forward)
     assigned, eager = spec.assigned, run_with_aten(gm)
@@ -176,7 +176,7 @@ def _no_gradient(spec: TrainingSpec, forward: Compiled) -> Callable[..., Any]:
     return apply
 
 
-def _linked(apply: Callable[..., Any], unreached: frozenset[int]) -> Callable[..., Any]:
+def linked(apply: Callable[..., Any], unreached: frozenset[int]) -> Callable[..., Any]:
     """`apply` of inputs less the history of those that no result depends on: in eager they are no part of the graph
     of autograd, whose backward would run theirs too, perhaps a second time."""
     if not unreached:
@@ -233,13 +233,13 @@ class _Gradients:
     put where their inputs are."""
 
     def __init__(self, spec: TrainingSpec, backward: Compiled) -> None:
-        self.backward = _taking(backward)
+        self.backward = taking(backward)
         self.layouts, self.gradients, self.count = spec.tangents, spec.gradients, spec.primals
 
     def __call__(
         self, given: list[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor | None, ...]:
-        given += [_placed(x, layout) for x, layout in zip(tangents, self.layouts)]
+        given += [placed(x, layout) for x, layout in zip(tangents, self.layouts)]
         found: list[torch.Tensor | None] = [None] * self.count
         for gradient, value in zip(self.gradients, self.backward(given)):
             found[gradient.place] = value
@@ -250,7 +250,7 @@ class _Gradients:
         return tuple(found)
 
 
-def _taking(backward: Compiled) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
+def taking(backward: Compiled) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
     """`backward` of a list of arguments, emptied where `backward` can let go of them one by one."""
     take = getattr(backward, "take", None) or (lambda given: backward(*given))
     if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
@@ -263,7 +263,7 @@ def _taking(backward: Compiled) -> Callable[[list[torch.Tensor]], list[torch.Ten
     return call
 
 
-def _placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:
+def placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:
     """A gradient in memory of this layout, whatever kind of tensor autograd passes; None is a gradient of zero."""
     if x is not None and x.layout is not torch.strided:
         x = x.to_dense()

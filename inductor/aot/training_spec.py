@@ -96,7 +96,7 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         tuple(Layout(tuple(x.shape), x.stride(), x.dtype, x.device) for x in joint.tangents),
         tuple(gradients),
         halves.saved,
-        _rerunning(joint),
+        rerunning(joint),
     )
 
 
@@ -111,7 +111,8 @@ _STATISTICS: dict[Any, tuple[int | None, int]] = {
 _RUNNING = (3, 4)
 
 
-def _rerunning(joint: JointGraph) -> Rerunning:
+def rerunning(joint: JointGraph) -> Rerunning:
+    """How the captured graph of `joint` is run once more."""
     returned, _, gradients, _ = joint_results(joint.graph.graph)
     nodes = joint.graph.graph.nodes
     reached = ancestors([*returned, *(x for x in gradients if x is not None)], _deciding)

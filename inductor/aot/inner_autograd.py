@@ -1,0 +1,146 @@
+"""A compiled forward and backward on inner tensors as one node of autograd, whose arguments and results are instances of
+traceable wrapper subclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from ..eager_errors import run_with_aten
+from ..wrapper_tensors import flattening
+from .autograd import linked, placed, taking
+from .inner import Part, finishing
+from .inner_joint import InnerJoint, Tangent
+from .partition import Halves, Saved
+from .refusal import Refused
+from .rerun import Rerun
+from .training_spec import Layout, Rerunning, TrainingSpec, rerunning
+
+Compiled = Callable[..., list[torch.Tensor]]
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def wrap_inner(
+    gm: torch.fx.GraphModule, inner: InnerJoint, halves: Halves, forward: Compiled, backward: Compiled,
+    inputs: Sequence[Any],
+) -> Callable[..., Any]:
+    """The run-time half: what is done at each call around the two compiled graphs of plain tensors."""
+    apply = super(torch.autograd.Function, _make_function(gm, inner, halves, forward, backward, inputs)).apply  # type: ignore[misc]
+    tracked = {i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor) and x.requires_grad}
+    apply = linked(apply, frozenset(tracked - {gradient.place for gradient in inner.gradients}))
+    whole = [Part(None) if isinstance(result, Part) else result for result in inner.results]
+    finish = finishing(whole, inner.structure)
+    transformed, eager = torch._C._are_functorch_transforms_active, run_with_aten(gm)
+
+    def call(*args: Any) -> Any:
+        if transformed():
+            return gm(*args)
+        try:
+            made = apply(*args)
+        except Refused:
+            return eager(*args)
+        return finish(args, made)
+
+    return call
+
+
+def _make_function(
+    gm: torch.fx.GraphModule, inner: InnerJoint, halves: Halves, forward: Compiled, backward: Compiled,
+    inputs: Sequence[Any],
+) -> type[torch.autograd.Function]:
+    flatten, attributes = flattening(inner.forms), inner.joint.attributes
+    parts = [result.form for result in inner.results if isinstance(result, Part)]
+    count, saved = len(inner.joint.origins), halves.saved
+    owners = [i for i, form in enumerate(inner.forms) for _ in range(1 if form is None else form.count())]
+    held = sorted({owners[i] for i in saved.inputs if i < len(owners)})  # the arguments that hold what is saved
+    places = [k for k, result in enumerate(inner.results) if isinstance(result, Part)]
+    differentiable = [places.index(tangent.leaf) for tangent in inner.tangents]
+    flatten_held = flattening([inner.forms[i] for i in held])
+    of_held = [k for i in held for k, owner in enumerate(owners) if owner == i]
+    inputs_at = [of_held.index(i) if i < len(owners) else i - len(owners) for i in saved.inputs]
+    gradients = _Gradients(inner, backward)
+    again = Rerun(gm, {}, _spec(inner, held, inputs), len(inputs))
+
+    def build(made: Sequence[Any]) -> list[Any]:
+        given = iter(made)
+        return [next(given) if form is None else form.build(given) for form in parts]
+
+    class CompiledGraph(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
+            ctx.held = again.hold(args)
+            made = forward(*flatten(args), *attributes)
+            results = build(made[:count])
+            kept = [made[k] for k in saved.returned] + made[count:]
+            ctx.save_for_backward(*(args[i] for i in held), *kept)
+            ctx.mark_non_differentiable(*(x for k, x in enumerate(results) if k not in differentiable))
+            ctx.set_materialize_grads(False)
+            return tuple(results)
+
+        @staticmethod
+        def backward(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+            given = [tangents[k] for k in differentiable]
+            if torch.is_grad_enabled() or not gradients.take(given):
+                return again(ctx, given)
+            stored = ctx.saved_tensors
+            ctx.maybe_clear_saved_tensors()
+            flat = flatten_held(stored[: len(held)])
+            primals = [flat[k] if i < len(owners) else attributes[k] for i, k in zip(saved.inputs, inputs_at)]
+            return gradients([*primals, *stored[len(held) :]], given)
+
+    return CompiledGraph
+
+
+class _Gradients:
+    """Calls the compiled backward with saved tensors and tangents, and makes the gradients of what it gives."""
+
+    def __init__(self, inner: InnerJoint, backward: Compiled) -> None:
+        self.backward = taking(backward)
+        self.tangents, self.gradients, self.count = inner.tangents, inner.gradients, len(inner.forms)
+        self.layouts = [
+            [Layout(tuple(x.shape), x.stride(), x.dtype, x.device) for x in tangent.layouts]
+            for tangent in inner.tangents
+        ]
+
+    def take(self, tangents: Sequence[Any]) -> bool:
+        """Whether the gradients of the results are of the classes for which the backward is compiled."""
+        return all(x is None or _fits(x, tangent) for x, tangent in zip(tangents, self.tangents))
+
+    def __call__(self, given: list[torch.Tensor], tangents: Sequence[Any]) -> tuple[Any, ...]:
+        for x, tangent, layouts in zip(tangents, self.tangents, self.layouts):
+            if x is None:
+                parts: Sequence[Any] = [None] * len(layouts)
+            else:
+                parts = [x] if tangent.form is None else flattening([tangent.form])([x])
+            given += map(placed, parts, layouts)
+        made = iter(self.backward(given))
+        found: list[Any] = [None] * self.count
+        missing = {k for k, x in enumerate(tangents) if x is None}
+        for gradient in self.gradients:
+            value = next(made) if gradient.form is None else gradient.form.build(made)
+            # what hangs on results alone of which nothing came has no gradient
+            found[gradient.place] = None if missing and gradient.tangents <= missing else value
+        return tuple(found)
+
+
+def _fits(x: Any, tangent: Tangent) -> bool:
+    return type(x) in _PLAIN if tangent.form is None else tangent.form.fits(x)
+
+
+def _spec(inner: InnerJoint, held: Sequence[int], inputs: Sequence[Any]) -> TrainingSpec:
+    """What `Rerun` has to know, in terms of the arguments and results of the captured graph."""
+    origins = tuple((tangent.leaf, False) for tangent in inner.tangents)
+    found = rerunning(inner.joint)
+    temporary = tuple(
+        (i, x.numel() * x.element_size())
+        for i, (x, form) in enumerate(zip(inputs, inner.forms))
+        if form is None and isinstance(x, torch.Tensor) and not (x.requires_grad and x.is_leaf)
+    )
+    needed = tuple(i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor))
+    return TrainingSpec(
+        len(inputs), (), inner.structure, (), (), origins, (), (), (), Saved(tuple(held), (), 0),
+        Rerunning(found.hindrance, needed, temporary, found.devices),
+    )  # fmt: skip
