@@ -85,7 +85,9 @@ class _Traced:
     """A graph traced once for all sizes of which `program` is true. `numbers`: the symbols of the trace by the names of
     their values."""
 
-    def __init__(self, inner: InnerGraph, program: Program, run: Callable[..., Any], numbers: Mapping[str, Any]) -> None:
+    def __init__(
+        self, inner: InnerGraph, program: Program, run: Callable[..., Any], numbers: Mapping[str, Any]
+    ) -> None:
         self.inner, self.program, self.run, self.numbers = inner, program, run, numbers
 
     def at(self, values: Mapping[str, int]) -> Call:

@@ -83,7 +83,9 @@ def to_inner(gm: torch.fx.GraphModule, forms: Sequence[Form | None], fakes: Sequ
     return InnerGraph(graph, tuple(forms), tuple(trace.results), trace.structure)
 
 
-def traced(trace: Callable[..., Any], fakes: Sequence[Any], mode: Any, gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def traced(
+    trace: Callable[..., Any], fakes: Sequence[Any], mode: Any, gm: torch.fx.GraphModule
+) -> torch.fx.GraphModule:
     """The ATen graph of a function of plain tensors."""
     if any(is_wrapper(x) for _, x in attributes_of(gm)):
         raise NotFunctional("a subclass among the parameters of the graph's own module")
@@ -189,10 +191,8 @@ def finishing(
         leaves: list[Any] = []
         for result in results:
             match result:
-                case Part(None):
-                    leaves.append(next(given))
                 case Part(form):
-                    leaves.append(form.build(given))
+                    leaves.append(next(given) if form is None else form.build(given))
                 case Argument(index):
                     leaves.append(args[index])
                 case Fixed(value):

@@ -1,5 +1,5 @@
-"""A compiled forward and backward on inner tensors as one node of autograd, whose arguments and results are instances of
-traceable wrapper subclasses."""
+"""A compiled forward and backward on inner tensors as one node of autograd, whose arguments and results are instances
+of traceable wrapper subclasses."""
 
 from __future__ import annotations
 

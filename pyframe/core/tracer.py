@@ -81,6 +81,8 @@ class Tracer(Protocol):
     def traced(self, value: Any) -> Var | None:
         """The Var of an object that the trace has met; else None."""
 
+    inner_tensors: dict[int, tuple[Source, Callable[[], Var]]]
+
     def cell(self, cell: types.CellType, source: Source | None) -> CellVar:
         """The Var of a closure cell; the same cell always gives the same Var within a trace."""
         ...

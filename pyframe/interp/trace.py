@@ -143,6 +143,8 @@ class Trace:
         self.foretold: list[foretold.Foretold] = []  # what is taken for granted of draws
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
+        # plain tensors in instances of wrapper subclasses, by id: where they are, and what reads them there
+        self.inner_tensors: dict[int, tuple[Source, Callable[[], Var]]] = {}
         self.logs = bool(options.reorderable_logging_functions or options.ignore_logging_functions)
         self.stand_ins: dict[int, tuple[Any, Var]] = {}  # objects made while tracing, see `vars.made_class`
         self.wrapping: set[int] = set()  # objects whose Var is being made

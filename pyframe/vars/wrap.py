@@ -168,6 +168,9 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
         return _opaque(tx, value, source)
     if source is None:
         source = ConstSource.of(value, "<tensor constant>")
+    if (inner := tx.inner_tensors.get(id(value))) is not None:
+        tx.guard(source, "SAME", inner[0])
+        return inner[1]()  # type: ignore[no-any-return]
     base = value._base if value._is_view() else None
     if any(map(_is_special, (value,) if base is None else (value, base))):
         return _opaque(tx, value, source)

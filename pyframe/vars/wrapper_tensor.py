@@ -6,7 +6,7 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ class WrapperTensorVar(TensorSubclassVar):
         if name in self.attrs:
             return self.attrs[name]
         if name in self.names:
-            return self._inner_tensor(tx, name)
+            return self.inner_tensor(tx, name)
         if self.value is not MISSING:
             return super()._instance_attr(tx, name)
         held = getattr(self.base.fake, "__dict__", {})
@@ -51,10 +51,16 @@ class WrapperTensorVar(TensorSubclassVar):
             return None
         return _constant(self, tx, name, held[name])
 
-    def _inner_tensor(self, tx: Tracer, name: str) -> Var:
+    def inner_tensor(self, tx: Tracer, name: str) -> Var:
+        """The inner tensor of a name as it is now."""
         fake = getattr(self.base.fake, name)
+        if self.value is not MISSING and name not in self.inner:
+            traced = tx.traced(getattr(self.value, name))
+            if traced is not None:
+                self.inner[name] = traced
+                return traced
         known = self.inner.get(name)
-        if known is None or _base_of(known).fake is not fake:
+        if known is None or (known.source is None and _base_of(known).fake is not fake):
             read = tx.graph.call(getattr, [self.base, name], {})
             assert isinstance(read, TensorVar)
             known = self.inner[name] = read if read.owner is None else read.owner
@@ -89,9 +95,9 @@ def of_result(tensor: TensorVar) -> TensorVar:
 
 def of_input(tx: Tracer, tensor: TensorVar, value: torch.Tensor, source: Source) -> Var:
     """The Var of a tensor of such a class that existed before the frame; `tensor` is the graph's input."""
-    _guard(tx, value, source)
-    tensor.owner = WrapperTensorVar(tensor, value, source)
-    return tensor.owner
+    made = tensor.owner = WrapperTensorVar(tensor, value, source)
+    _guard(tx, value, source, lambda: made)
+    return made
 
 
 def is_captured(value: torch.Tensor) -> bool:
@@ -153,16 +159,28 @@ class _SameParts:
         return isinstance(other, _SameParts) and self.names == other.names and same_context(self.context, other.context)
 
 
-def _guard(tx: Tracer, value: torch.Tensor, source: Source) -> None:
-    """Guards the class, the context, and the metadata of the inner tensors."""
+def _guard(tx: Tracer, value: torch.Tensor, source: Source, read: Callable[[], Any]) -> None:
+    """Guards the class, the context, and the metadata of the inner tensors.  `read` gives the Var of `value`."""
     _guard_class(tx, type(value))
     names, context = parts_of(value)
     tx.guard(source, "PREDICATE", (_SameParts(names, context), (), f"is taken apart into {names}, {context!r:.200}"))
     for name in names:
         part, there = getattr(value, name), AttrSource(source, name)
-        guard_metadata(tx, part, there)
-        if is_wrapper(part):
-            _guard(tx, part, there)
+        known, elsewhere = tx.traced(part), tx.inner_tensors.get(id(part))
+        if known is not None and known.source is not None:
+            tx.guard(there, "SAME", known.source)
+        elif elsewhere is not None:
+            tx.guard(there, "SAME", elsewhere[0])
+        else:
+            guard_metadata(tx, part, there)
+            reads = functools.partial(_read, tx, read, name)
+            tx.inner_tensors[id(part)] = there, reads
+            if is_wrapper(part):
+                _guard(tx, part, there, reads)
+
+
+def _read(tx: Tracer, read: Callable[[], Any], name: str) -> Var:
+    return read().inner_tensor(tx, name)  # type: ignore[no-any-return]
 
 
 __all__ = ["WrapperTensorVar", "is_captured", "of_input", "of_result"]
