@@ -127,14 +127,15 @@ Kept = TypeVar("Kept", Artifact, TrainingArtifact)
 
 
 def compile_fx(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+    gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """A callable that does what `gm` does on inputs of the sizes, strides and dtypes of `example_inputs`.
 
     With numbers or symbolic sizes among the inputs, it is compiled at the first call of each size. Where it cannot be
     compiled, whatever the reason, one warning says why and what is returned runs `gm` with ATen operators; with the
     option `strict` that is a CompileError. A MemoryError is raised.
-    ValueError for an unknown option.
+    ValueError for an unknown option. `mode` is accepted because torch.compile passes its own on; it changes nothing.
     """
     chosen = CompileOptions.of(options)
     with compile_lock:

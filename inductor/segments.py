@@ -35,8 +35,15 @@ _SPARSE: dict[Any, int] = {
 
 
 def must_be_cut(gm: fx.GraphModule) -> bool:
-    """Whether the graph has an operator that is a piece of its own."""
-    return any(_cuts(node) for node in gm.graph.nodes)
+    """Whether the graph has an operator that is a piece of its own, or records gradients in a part of it only."""
+    return any(_cuts(node) for node in gm.graph.nodes) or _enables_grad(gm)
+
+
+def _enables_grad(gm: fx.GraphModule) -> bool:
+    """Whether the graph, called where no gradients are recorded, switches to recording them."""
+    if torch.is_grad_enabled():
+        return False
+    return any(node.target is SET_GRAD and node.args == (True,) for node in gm.graph.nodes)
 
 
 def _cuts(node: fx.Node) -> bool:

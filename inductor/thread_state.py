@@ -61,10 +61,17 @@ def _function_modes() -> list[Any]:
 
 
 def restored_on_error(work: Callable[[], T]) -> T:
-    """`work()`; an exception that leaves it finds the thread's modes as they were."""
+    """`work()`, which traces; an exception that leaves it finds the thread's modes as they were.
+
+    Hooks for tensors that autograd saves (`torch.autograd.graph.saved_tensors_hooks`, activation checkpoints around
+    compiled code) are not called meanwhile: what is saved there is fake and belongs to the trace.
+    """
     before = ThreadState()
+    tracing = _torch._autograd._saved_tensors_hooks_set_tracing(True)
     try:
         return work()
     except BaseException:
         before.restore()
         raise
+    finally:
+        _torch._autograd._saved_tensors_hooks_set_tracing(tracing)

@@ -128,6 +128,10 @@ def dims_of(dim: Any, rank: int) -> tuple[int, ...]:
     return tuple(sorted(d % rank for d in dims)) if rank else ()
 
 
+# The reductions of no elements; those without an entry are of no use, and 0.
+OF_NOTHING: dict[str, float | bool] = {"prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
+
+
 @dataclass(frozen=True)
 class Reduce:
     """A reduction over `dims` of values of `size`."""
@@ -157,6 +161,9 @@ class Reduce:
         dims = [d for d in self.dims if self.size[d] != 1]
         outer = [d for d in range(len(size)) if d not in self.dims]
         layout = Layout.contiguous(like.device, dtype, size)
+        empty = any(type(self.size[d]) is int and self.size[d] == 0 for d in dims)
+        if empty:
+            dims = []
 
         def body_of(name: str) -> LoopBody:
             def run(index: tuple[Index, ...], rindex: tuple[Index, ...]) -> None:
@@ -166,7 +173,10 @@ class Reduce:
                     full[d] = kept[d] = i
                 for d, i in zip(dims, rindex):
                     full[d] = i
-                value = fn(tuple(full))
+                if empty:  # `fn` would read memory that no element has
+                    value = ops.constant(OF_NOTHING.get(kind, 0), compute_dtype(dtype))
+                else:
+                    value = fn(tuple(full))
                 if dims:
                     value = ops.reduction(compute_dtype(dtype), kind, value)
                 elif kind in ("argmax", "argmin"):

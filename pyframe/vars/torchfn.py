@@ -46,6 +46,8 @@ FOLD = {
 CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device, torch.nn.attention.SDPBackend)
 CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_type, torch._check_is_size}
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling}
+# Answers about the dispatch modes of the thread: no frame is captured under one, those of the trace are not its own.
+DISPATCH_MODES: dict[Any, Any] = {torch._C._len_torch_dispatch_stack: 0, torch._C._get_dispatch_mode: None}
 # Those with models in `control_flow` and `context`.
 MODELLED = {torch.cond, torch.while_loop, torch._C._set_grad_enabled}
 _OVERRIDABLE = tuple(getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special"))
@@ -172,6 +174,8 @@ class TorchFunctionVar(HeldVar):
             return shared
         if value in COMPILING:
             return ConstVar(True)
+        if value in DISPATCH_MODES:
+            return ConstVar(DISPATCH_MODES[value])
         if value in CHECKS and args and not isinstance(args[0], TensorVar):
             return check(tx, value, args, kwargs)
         if value in BREAKS and not (value in MAKES_SIZES and tx.graph.makes_sizes):

@@ -408,7 +408,8 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
         tx.guard(source, "ID", value)
         return DescriptorVar(value, source)
     owner = value.__self__ if isinstance(value, types.BuiltinMethodType) else None
-    if owner is not None and not isinstance(owner, types.ModuleType | type):
+    # functions that pybind11 made hold an object, too, of which they are no methods
+    if owner is not None and not isinstance(owner, types.ModuleType | type) and _finds(type(owner), value.__name__):
         # `items.append`: a new object at each attribute read, so known by what it is bound to
         tx.guard(source, "TYPE", type(value))
         tx.guard(AttrSource(source, "__name__") if source else None, "EQUALS", value.__name__)
@@ -420,6 +421,10 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
     return _object(tx, value, source)
+
+
+def _finds(cls: type, name: str) -> bool:
+    return any(name in base.__dict__ for base in cls.__mro__)
 
 
 def _is_builtin(value: Any) -> bool:

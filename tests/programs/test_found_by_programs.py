@@ -1,0 +1,109 @@
+"""Small programs in the style of users' that once differed from eager, each in its smallest form."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import pyframe
+
+
+def test_gradients_switched_on_where_none_are_recorded():
+    """The graph of a call under no_grad records gradients inside `enable_grad` as eager does."""
+
+    @torch.enable_grad()
+    def whole(x):
+        return x * 2
+
+    def part(x):
+        before = x * 3
+        with torch.enable_grad():
+            inside = x * x
+        return before, inside, inside + 1
+
+    x = torch.randn(3, requires_grad=True)
+    for backend in ("eager", "inductor"):
+        with torch.no_grad():
+            doubled = pyframe.compile(whole, backend=backend)(x)
+            results = pyframe.compile(part, backend=backend)(x)
+        assert doubled.requires_grad
+        assert [r.requires_grad for r in results] == [False, True, False]
+        (gradient,) = torch.autograd.grad(results[1].sum() + doubled.sum(), x)
+        torch.testing.assert_close(gradient, 2 * x.detach() + 2)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint_around_a_compiled_module(reentrant):
+    """The hooks of the checkpoint see what runs, not what is traced at the first call."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+    x = torch.randn(3, 4)
+    gradients = []
+    for run in (model, pyframe.compile(model)):
+        given = x.clone().requires_grad_()
+        checkpoint(run, given, use_reentrant=reentrant).sum().backward()
+        gradients.append((given.grad, *(p.grad.clone() for p in model.parameters())))
+        model.zero_grad()
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_hooks_of_saved_tensors_see_real_tensors():
+    saved = []
+
+    def pack(tensor):
+        saved.append(type(tensor))
+        return tensor
+
+    x = torch.randn(3, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = pyframe.compile(lambda x: x.sin().exp())(x)
+    y.sum().backward()
+    assert saved
+    assert {cls for cls in saved if cls is not torch.Tensor} == set()
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: F.cross_entropy(x, torch.zeros(0, dtype=torch.long)),
+        lambda x: F.cross_entropy(x, torch.zeros(0, dtype=torch.long), reduction="sum"),
+        lambda x: x[torch.zeros(0, dtype=torch.long)].sum(0),
+        lambda x: x.gather(1, torch.zeros(0, 2, dtype=torch.long)).prod(),
+        lambda x: (x.gather(1, torch.zeros(0, 2, dtype=torch.long)) > 0).all(0),
+        lambda x: x.t().logsumexp(1),
+    ],
+)
+def test_reductions_of_no_elements_read_no_memory(f, recorded):
+    """What a loop that runs no times would read is not read before it either."""
+    x = torch.zeros(0, 4, requires_grad=recorded)
+    torch.testing.assert_close(pyframe.compile(f)(x), f(x), equal_nan=True)
+
+
+def test_dispatch_modes_of_a_trace_are_not_the_programs():
+    """nn.MultiheadAttention asks for them to choose its path."""
+
+    def f(x):
+        return x + 1, len(torch.utils._python_dispatch._get_current_dispatch_mode_stack())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pyframe.compile(f, backend="eager")(torch.ones(2))[1] == 0
+
+
+def test_functions_made_by_pybind11_are_no_methods():
+    def f(x):
+        return x + 1, torch._C._autograd._saved_tensors_hooks_is_enabled
+
+    assert pyframe.compile(f, backend="eager")(torch.ones(2))[1]() is True
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+def test_modes_of_torch_compile(mode):
+    f = pyframe.compile(lambda x: x.sin() + 1, mode=mode)
+    torch.testing.assert_close(f(torch.ones(3)), torch.ones(3).sin() + 1)
