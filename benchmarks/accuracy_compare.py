@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ CALLS = 2
 # Models that set `requires_grad` of what they make of their input, which then must not require a gradient itself.
 OWN_LEAVES = ("hf/wav2vec2", "hf/hubert", "hf/wavlm", "hf/sew", "hf/unispeech", "hf/data2vec_audio")
 IMAGES = 4  # of which timm's models train on at least
-DISTURBED = 3  # more runs of eager, where its error is in doubt
+DISTURBED = 5  # more runs of eager, where its error is in doubt
+EAGER_WRONG = 100.0  # eager is reported where it is this many times as far off as ours, and as the tolerance allows
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Setting:
         return Setting(self.model.to(dtype), inputs, self.job, False)
 
 
+Case = Callable[[], tuple[Any, dict[str, Any]]]  # makes a model and its keyword arguments
 Found = dict[str, torch.Tensor | str]  # by path: tensors, and the repr of what else a result holds
 
 
@@ -88,7 +91,7 @@ def without_dropout(model: torch.nn.Module) -> None:
                     setattr(holder, name, 0.0)
 
 
-def prepared(job: Job, case: Callable[[], tuple[Any, dict[str, Any]]], keep_dropout: bool) -> Setting:
+def prepared(job: Job, case: Case, keep_dropout: bool) -> Setting:
     """The model as it is compiled."""
     model, inputs = case()
     model.train(job.train)
@@ -194,7 +197,7 @@ def _gradients(model: Any, inputs: dict[str, Any], prefix: str) -> Found:
 # ---- comparing
 
 
-def run_job(job: Job, case: Callable[[], tuple[Any, dict[str, Any]]], system: str) -> dict[str, Any]:
+def run_job(job: Job, case: Case, system: str) -> dict[str, Any]:
     """`status`, what is wrong, and the seconds of the first call."""
     stochastic = getattr(case, "stochastic", False)
     if stochastic and job.device == "cuda":
@@ -206,14 +209,16 @@ def run_job(job: Job, case: Callable[[], tuple[Any, dict[str, Any]]], system: st
         want, eager_seconds = run(plain, plain.model)
     except Exception as error:  # noqa: BLE001  the model, not the compiler
         return {"status": "eager failed", "detail": f"{type(error).__name__}: {error}"}
-    reference, note = (None, "dropout: compared with eager") if stochastic else _reference(job, case)
+    draws = _draws_on_gpu(job)
+    reference, note = (None, "dropout: compared with eager") if stochastic else _reference(job, case, draws)
     compiled, statistics = _compiled(setting.model, system)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         got, seconds = run(setting, compiled)
-    found = compare(got, [want], reference, job.dtype)
+    runs = [(want, reference)]
+    found = compare(got, runs, job.dtype)
     if found["status"] == "wrong" and found["ratio"] < float("inf") and not stochastic:
-        found = compare(got, [want, *_disturbed(job, case)], reference, job.dtype)
+        found = compare(got, [*runs, *_disturbed(job, case, draws)], job.dtype)
     told = [str(w.message).splitlines()[0] for w in said if "pyframe" in str(w.message) or "inductor" in w.filename]
     notes = [*([note] if note else []), *dict.fromkeys(told)]
     if notes:
@@ -221,34 +226,64 @@ def run_job(job: Job, case: Callable[[], tuple[Any, dict[str, Any]]], system: st
     return {**found, **statistics(), "first_seconds": seconds, "eager_seconds": eager_seconds}
 
 
-def _reference(job: Job, case: Callable[[], tuple[Any, dict[str, Any]]]) -> tuple[Found | None, str]:
-    """What a wider dtype gives, or None and why there is nothing."""
+def _draws_on_gpu(job: Job) -> bool:
+    """Whether the run that just ended drew numbers from the GPU's generator, which the CPU's has not."""
+    if job.device != "cuda":
+        return False
+    after = torch.cuda.get_rng_state()
+    torch.manual_seed(1)  # as `run` does before each call
+    return not torch.equal(after, torch.cuda.get_rng_state())
+
+
+Change = Callable[[torch.nn.Module], None]
+
+
+def _reference(job: Job, case: Case, draws: bool, change: Change | None = None) -> tuple[Found | None, str]:
+    """What a wider dtype gives, or None and why there is nothing.
+
+    It is computed on the CPU: an error in an operator of the GPU then shows as one of eager, and is not taken for what
+    is right. On the GPU only where the CPU cannot, or would draw other random numbers."""
     wide = torch.float64 if job.dtype == "float32" else torch.float32
-    torch.set_default_dtype(torch.float32)
-    setting = prepared(job, case, False).to(wide)
-    try:
-        torch.set_default_dtype(wide)
-        return run(setting, setting.model)[0], ""
-    except Exception as error:  # noqa: BLE001  a model that names its dtypes
-        return None, f"no reference in {wide} ({type(error).__name__}): compared with eager"
-    finally:
+    devices = [job.device] if draws else ["cpu", *[job.device] * (job.device != "cpu")]
+    for device in devices:
         torch.set_default_dtype(torch.float32)
+        setting = prepared(replace(job, device=device), case, False)
+        if change:
+            change(setting.model)
+        setting = setting.to(wide)
+        try:
+            torch.set_default_dtype(wide)
+            found = run(setting, setting.model)[0]
+            return found, "" if device == devices[0] and not draws else f"the reference is of the device {device}"
+        except Exception as error:  # noqa: BLE001  a model that names its dtypes, an operator that a device lacks
+            reason = type(error).__name__
+        finally:
+            torch.set_default_dtype(torch.float32)
+    return None, f"no reference in {wide} ({reason}): compared with eager"
 
 
-def _disturbed(job: Job, case: Callable[[], tuple[Any, dict[str, Any]]]) -> list[Found]:
-    """What eager gives where parameters differ in their last bits: its own error is a matter of luck in a model that
-    makes rounding large, such as a batch norm over four numbers."""
+def _disturbed(job: Job, case: Case, draws: bool) -> list[tuple[Found, Found | None]]:
+    """What eager gives where parameters differ in the last bits of the dtype that is computed in, each with the
+    reference for the same parameters: eager's own error is a matter of luck in a model that makes rounding large, such
+    as a batch norm over four numbers."""
     found = []
     for seed in range(DISTURBED):
+        change = functools.partial(_disturb, seed=seed, autocast=job.dtype == "autocast")
         setting = prepared(job, case, False)
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in setting.model.parameters():
-                if parameter.is_floating_point():
-                    noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
-                    parameter.mul_((1 + noise * torch.finfo(parameter.dtype).eps).to(parameter.dtype))
-        found.append(run(setting, setting.model)[0])
+        change(setting.model)
+        found.append((run(setting, setting.model)[0], _reference(job, case, draws, change)[0]))
     return found
+
+
+@torch.no_grad()
+def _disturb(model: torch.nn.Module, seed: int, autocast: bool) -> None:
+    """Multiplies parameters by one plus normal noise of about the distance between two numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
+            step = torch.finfo(torch.bfloat16 if autocast else parameter.dtype).eps
+            parameter.mul_((1 + noise * step).to(parameter.dtype))
 
 
 def _compiled(model: Any, system: str) -> tuple[Callable[..., Any], Callable[[], dict[str, Any]]]:
@@ -265,12 +300,13 @@ def _compiled(model: Any, system: str) -> tuple[Callable[..., Any], Callable[[],
     }
 
 
-def compare(got: Found, wants: list[Found], reference: Found | None, dtype: str) -> dict[str, Any]:
-    """Whether each result is right: "right" or "wrong", the largest ratio to eager's error, and what is wrong.
+def compare(got: Found, runs: list[tuple[Found, Found | None]], dtype: str) -> dict[str, Any]:
+    """Whether each result is right: "right", "wrong", or "eager wrong" where ours are right and eager's are far off;
+    the largest ratio to eager's error, and what is wrong.
 
-    `wants`: what eager gives, and what it gives with parameters that differ in their last bits."""
-    want, *others = wants
-    wrong = []
+    `runs`: what eager gives and the reference for it, then the same with parameters that differ in their last bits."""
+    want, reference = runs[0]
+    wrong, eager_wrong = [], []
     worst = 0.0
     count = 0
     largest = _largest(want)
@@ -281,17 +317,37 @@ def compare(got: Found, wants: list[Found], reference: Found | None, dtype: str)
                 wrong.append((float("inf"), f"{name}: {_brief(ours)} instead of {_brief(eager)}"))
             continue
         count += 1
-        exact = reference.get(name) if reference is not None else None
-        if not isinstance(exact, torch.Tensor) or exact.shape != eager.shape:
-            exact = None
-        more = [v for other in others if isinstance(v := other.get(name), torch.Tensor)]
-        ratio, error = _judged(ours, [eager, *more], exact, TOLERANCES[dtype], largest[_kind(name)])
+        exact = _tensor(reference, name, eager)
+        pairs = [
+            (each, _tensor(other, name, each))
+            for them, other in runs
+            if (each := _tensor(them, name, eager)) is not None
+        ]
+        ratio, error = _judged(ours, pairs, TOLERANCES[dtype], largest[_kind(name)])
         worst = max(worst, ratio)
         if error:
             wrong.append((ratio, f"{name}: {error}"))
-    wrong.sort(key=lambda each: -each[0])
-    detail = f"{len(wrong)} of {count}: " + "; ".join(text for _, text in wrong[:3]) if wrong else ""
-    return {"status": "wrong" if wrong else "right", "tensors": count, "ratio": worst, "detail": detail}
+        elif exact is not None and (off := _eager_off(ours, eager, exact, TOLERANCES[dtype], largest[_kind(name)])):
+            eager_wrong.append((off, f"{name}: eager's error {off:.2g}"))
+    told = sorted(wrong or eager_wrong, key=lambda each: -each[0])
+    detail = f"{len(told)} of {count}: " + "; ".join(text for _, text in told[:3]) if told else ""
+    status = "wrong" if wrong else "eager wrong" if eager_wrong else "right"
+    return {"status": status, "tensors": count, "ratio": worst, "detail": detail}
+
+
+def _tensor(found: Found | None, name: str, like: torch.Tensor) -> torch.Tensor | None:
+    """The tensor of a name, if there is one of the same shape."""
+    value = found.get(name) if found is not None else None
+    return value if isinstance(value, torch.Tensor) and value.shape == like.shape else None
+
+
+def _eager_off(ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, tolerance: float, largest: float) -> float:
+    """Eager's error over the tensor's size where it is no rounding error; 0 elsewhere."""
+    if not exact.is_floating_point():
+        return 0.0
+    scale = max(_rms(exact), SMALLEST_PART * largest, torch.finfo(eager.dtype).tiny)
+    error, own = (_rms(_minus(x, exact)) / scale for x in (eager, ours))
+    return error if error > EAGER_WRONG * max(own, tolerance) else 0.0
 
 
 def _brief(value: Any) -> str:
@@ -327,10 +383,11 @@ def _peak(value: torch.Tensor) -> float:
 
 
 def _judged(
-    ours: torch.Tensor, eagers: list[torch.Tensor], exact: torch.Tensor | None, tolerance: float, largest: float
+    ours: torch.Tensor, pairs: list[tuple[torch.Tensor, torch.Tensor | None]], tolerance: float, largest: float
 ) -> tuple[float, str]:
-    """The error over eager's (0 where it is within the tolerance), and what is wrong, or ""."""
-    eager = eagers[0]
+    """The error over eager's (0 where it is within the tolerance), and what is wrong, or "". `pairs`: eager's and the
+    reference, of which the first are those for `ours`."""
+    eager, known = pairs[0]
     if ours.shape != eager.shape or ours.dtype != eager.dtype:
         return float("inf"), f"{_described(ours)} instead of {_described(eager)}"
     if not (eager.is_floating_point() or eager.is_complex()):
@@ -338,14 +395,15 @@ def _judged(
         return (float("inf"), f"{differing} of {ours.numel()} differ") if differing else (0.0, "")
     if not torch.equal(ours.isfinite(), eager.isfinite()) or not torch.equal(ours.isnan(), eager.isnan()):
         return float("inf"), "infinite or not a number elsewhere than in eager"
-    exact = eager if exact is None else exact
+    exact = eager if known is None else known
     scale = max(_rms(exact), SMALLEST_PART * largest, torch.finfo(eager.dtype).tiny)
     ratio, text = 0.0, ""
     for measure, factor in ((_rms, 1.0), (_peak, PEAK)):
         allowed = tolerance * scale * factor
         if factor > 1:
             allowed = max(allowed, tolerance * _peak(exact))
-        error, own = measure(_minus(ours, exact)), max(measure(_minus(each, exact)) for each in eagers)
+        error = measure(_minus(ours, exact))
+        own = max(measure(_minus(each, exact if wide is None else wide)) for each, wide in pairs)
         if error <= allowed or measure(_minus(ours, eager)) <= allowed:
             continue
         this = error / own if own else float("inf")
@@ -357,4 +415,4 @@ def _judged(
 
 def _minus(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     wide = torch.complex128 if b.is_complex() else torch.float64
-    return a.to(wide) - b.to(wide)
+    return a.to("cpu", wide) - b.to("cpu", wide)

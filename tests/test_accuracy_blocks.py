@@ -41,7 +41,7 @@ def test_what_is_wrong_is_seen():
     exact = {name: value.double() + 1e-8 for name, value in want.items()}
 
     def judged(**changed):
-        return compare({**want, **changed}, [want], exact, "float32")["status"]
+        return compare({**want, **changed}, [(want, exact)], "float32")["status"]
 
     assert judged() == "right"
     assert judged(**{"call 0: gradient w": want["call 0: gradient w"] * (1 + 1e-6)}) == "right"
@@ -53,6 +53,40 @@ def test_what_is_wrong_is_seen():
     assert judged(**{"call 0: output": one_off}) == "wrong"
     one_off[7] = float("nan")
     assert judged(**{"call 0: output": one_off}) == "wrong"
+
+
+def test_an_error_of_eager_is_no_error_of_ours():
+    want = {"call 0: gradient w": torch.zeros(50)}
+    exact = {"call 0: gradient w": torch.randn(50, dtype=torch.float64)}
+    found = compare({"call 0: gradient w": exact["call 0: gradient w"].float()}, [(want, exact)], "float32")
+    assert found["status"] == "eager wrong" and "gradient w" in found["detail"]
+    assert compare(want, [(want, exact)], "float32")["status"] == "right"  # what eager gives is never called wrong
+    assert compare({"call 0: gradient w": torch.full((50,), 9.0)}, [(want, exact)], "float32")["status"] == "wrong"
+
+
+def test_eager_is_measured_against_the_reference_for_its_own_parameters():
+    """Parameters that differ change results by far more than rounding does; that does not excuse an error of ours."""
+    exact = torch.randn(50, dtype=torch.float64)
+    first = {"call 0: output": exact.float()}, {"call 0: output": exact}
+    nearby = {"call 0: output": (2 * exact).float()}, {"call 0: output": 2 * exact}
+    ours = {"call 0: output": (exact * (1 + 1e-3)).float()}
+    assert compare(ours, [first, nearby], "float32")["status"] == "wrong"
+    noisy = {"call 0: output": (2 * exact * (1 + 1e-3 * torch.randn(50))).float()}, {"call 0: output": 2 * exact}
+    assert compare(ours, [first, noisy], "float32")["status"] == "right"
+
+
+def test_the_reference_for_disturbed_parameters_is_of_the_same_parameters():
+    job = Job("block/none", "cpu", "float32", "infer")
+
+    def case():
+        torch.manual_seed(0)
+        return torch.nn.Linear(64, 64), {"input": torch.randn(2, 64)}
+
+    plain, _ = accuracy_compare._reference(job, case, draws=False)
+    for eager, reference in accuracy_compare._disturbed(job, case, draws=False):
+        name = "call 0: output"
+        assert not torch.equal(reference[name], plain[name])
+        torch.testing.assert_close(eager[name].double(), reference[name], rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_that_eager_cannot_run_is_no_success():

@@ -43,6 +43,7 @@ _SMALL = 1 << 16  # bytes of inputs that may be copied to be saved
 _COPY_COST = 32 << 20  # in bytes: what has to be gained by such a copy, which is a kernel of its own
 _WRITTEN = 8  # saving what is not written otherwise counts as that part of its bytes more
 _MOST_READS = 2  # tensors as large as a value that its recomputation may read
+_MOST_SOURCES = 64  # tensors of any size that it may read
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class _Plan:
         self.position = {x: i for i, x in enumerate(self.inputs)}
         self.overwritten = {self.inputs[i] for i in (*joint.writes, *(i for i, _ in joint.assigned))}
         self.copies: set[Node] = set()
+        self.escaping: set[Node] = set()  # whose memory the caller gets
         self.returned, self.written, gradients, _ = joint_results(self.graph)
         self.gradients = [x for x in gradients if x is not None]
         needed = ancestors(self.gradients)
@@ -146,12 +148,13 @@ class _Plan:
     def _copy_small_inputs(self, needed: set[Node]) -> None:
         """Biases: autograd saves none, but a copy of one may be saved, so that what they are added to can be computed
         again."""
+        first = next(n for n in self.graph.nodes if n.op != "placeholder")
         for x in self.inputs:
             if self.root[x] in self.seen or x in self.overwritten or not 0 < _bytes(x) <= _SMALL:
                 continue
             users = [u for u in x.users if u in needed and not u.meta.get("backward") and recomputable(u)]
             if users:
-                with self.graph.inserting_before(next(n for n in self.graph.nodes if n.op != "placeholder")):
+                with self.graph.inserting_before(first):
                     copy = call(self.graph, aten.clone.default, x)
                 self.copies.add(copy)
                 for user in users:
@@ -161,9 +164,11 @@ class _Plan:
         """The nodes to save, in the order of the graph."""
         early = [x for x in self.graph.nodes if x in self.needed and x not in self.late]
         number = {x: 2 * i + 2 for i, x in enumerate(early)}
-        ends = {x for x in early if x in self.gradients or any(u in self.late and u in self.needed for u in x.users)}
+        gradients = set(self.gradients)
+        ends = {x for x in early if x in gradients or any(u in self.late and u in self.needed for u in x.users)}
         distance = _distances(early, ends)
         kept = _too_wide(early)
+        self.escaping = {self.root[y] for y in self.returned}
         net = Network(2 * len(early) + 2)
         for x in early:
             inner, outer = number[x], number[x] + 1
@@ -185,10 +190,7 @@ class _Plan:
         visible = x.op == "placeholder" or x in self.returned
         if x in self.overwritten:
             return False
-        return self.root[x] in self.seen if visible else self.root[x] is x and not self._escapes(x)
-
-    def _escapes(self, x: Node) -> bool:
-        return any(self.root[y] is x for y in self.returned)
+        return self.root[x] in self.seen if visible else self.root[x] is x and x not in self.escaping
 
     def _cost(self, x: Node) -> int:
         if x.op == "placeholder" and self.joint.permanent[self.position[x]]:
@@ -260,7 +262,9 @@ def _too_wide(early: list[Node]) -> set[Node]:
     reads: dict[Node, set[Node]] = {}
     for x in early:
         reads[x] = set().union(*(reads[source] for source in x.all_input_nodes)) if recomputable(x) else {x}
-        if viewed(x) is None and sum(_bytes(y) >= _bytes(x) // 2 for y in reads[x]) > _MOST_READS:
+        if viewed(x) is None and (
+            len(reads[x]) > _MOST_SOURCES or sum(_bytes(y) >= _bytes(x) // 2 for y in reads[x]) > _MOST_READS
+        ):
             found.add(x)
             reads[x] = {x}
     return found

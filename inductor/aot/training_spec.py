@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,11 +80,12 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
     graph = joint.graph.graph
     found = joint_results(graph).gradients
     tangents = graph.find_nodes(op="placeholder")[len(found) :]
-    gradients = []
-    for place, node in enumerate(found):
-        if node is not None:
-            sources = ancestors([node])
-            gradients.append(Gradient(place, tuple(k for k, x in enumerate(tangents) if x in sources)))
+    reached = _reached_by(graph, tangents)
+    gradients = [
+        Gradient(place, tuple(k for k in range(len(tangents)) if reached[node] >> k & 1))
+        for place, node in enumerate(found)
+        if node is not None
+    ]
     returned = results_of(halves.forward.graph)[: len(joint.origins)]
     return TrainingSpec(
         len(found),
@@ -98,6 +100,16 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         halves.saved,
         rerunning(joint),
     )
+
+
+def _reached_by(graph: torch.fx.Graph, tangents: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, int]:
+    """For each node the tangents that it is computed from, as a bit set of their numbers."""
+    reached = {x: 1 << k for k, x in enumerate(tangents)}
+    for node in graph.nodes:
+        for source in node.all_input_nodes:
+            reached[node] = reached.get(node, 0) | reached[source]
+        reached.setdefault(node, 0)
+    return reached
 
 
 # Batch norm in training: which arguments are running statistics, the position of the flag that says so, and how many

@@ -123,7 +123,7 @@ class _Planner:
         self.escapes = output_names(graph)
         self.aligned: set[str] = set()  # inputs that kernels expect on a multiple of 16 bytes
         self.steps: list[Step] = []
-        self.views: dict[tuple[str, Layout], int] = {}
+        self.views: dict[str, dict[Layout, int]] = {}  # numbers of the views that there are, by buffer
 
     def number(self, name: str) -> int:
         """The plan's number of a buffer, new at first use."""
@@ -265,13 +265,13 @@ class _Planner:
 
     def _view(self, buffer: Buffer, layout: Layout) -> int:
         """The number of a view, made here if it was not made before."""
-        key = (buffer.name, layout)
-        if key not in self.views:
+        views = self.views.setdefault(buffer.name, {})
+        if layout not in views:
             # a number of its own each time: one step makes one buffer
-            number = self.views[key] = self.number(f"%view{len(self.numbers)}")
+            number = views[layout] = self.number(f"%view{len(self.numbers)}")
             self.steps.append(spec.View(number, self.number(buffer.name), layout.size, layout.stride,
                                         layout.offset - buffer.layout.offset, self.dtypes[buffer.name]))
-        return self.views[key]
+        return views[layout]
 
     def _free(self, names: list[str]) -> None:
         """Nobody reads these any more; their views go with them."""
@@ -279,8 +279,7 @@ class _Planner:
             kept = name in self.given and name not in self.released
             if name in self.escapes or kept or name == STATUS:
                 continue
-            for key in [k for k in self.views if k[0] == name]:
-                self.steps.append(Free(self.views.pop(key)))
+            self.steps += [Free(number) for number in self.views.pop(name, {}).values()]
             self.steps.append(Free(self.number(name)))
 
     # ---- the ends
@@ -297,7 +296,7 @@ class _Planner:
         if not isinstance(out, Strided):
             return OutputRef("const", out)
         if viewed:
-            self.views.pop((out.buffer.name, out.layout), None)  # one that nobody else returns
+            self.views.get(out.buffer.name, {}).pop(out.layout, None)  # one that nobody else returns
         if viewed or out.layout != out.buffer.layout:
             return OutputRef("buf", self._view(out.buffer, out.layout))
         if isinstance(out.buffer, InputBuffer):

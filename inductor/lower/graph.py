@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -48,6 +49,7 @@ class GraphLowering:
         self.env: dict[fx.Node, Any] = {}
         self.node: fx.Node = None  # type: ignore[assignment]  # set before any lowering runs
         self.val: Any = None
+        self.copying = False  # whether the last call was a write to an input
 
     def fresh(self) -> str:
         """An unused buffer name."""
@@ -81,8 +83,10 @@ class GraphLowering:
                 case "get_attr":
                     self.env[node] = self.constant(gm)
                 case "call_function":
-                    if node.target is torch.ops.aten.copy_.default:
+                    copies = node.target is torch.ops.aten.copy_.default
+                    if copies and not self.copying:
                         self.finish_copies(nodes)
+                    self.copying = copies
                     self.env[node] = self.call()
                 case "output":
                     outputs = self.outputs()
@@ -264,7 +268,7 @@ class GraphLowering:
     # ---- mutation and outputs
 
     def finish_copies(self, nodes: Sequence[fx.Node]) -> None:
-        """Before an input is overwritten: compute whatever still has to read it."""
+        """Before the first of several inputs is overwritten: compute whatever still has to read one of them."""
         results = [n for n in nodes[-1].all_input_nodes if isinstance(self.env.get(n), Lazy)]
         copied = [node_at(n, 1) for n in nodes if n.target is torch.ops.aten.copy_.default][1:]
         viewed = self.shared_nodes(nodes[-1])
@@ -279,8 +283,8 @@ class GraphLowering:
     def shared_nodes(self, output: fx.Node) -> set[fx.Node]:
         """The results that share memory with other results."""
         results, groups = results_of(output.graph), self.shared or ()
-        pairs = zip(results, groups)
-        return {x for x, group in pairs if x is not None and group is not None and groups.count(group) > 1}
+        pairs, members = zip(results, groups), Counter(groups)
+        return {x for x, group in pairs if x is not None and group is not None and members[group] > 1}
 
     def copy_into(self, target: Any, value: Any) -> Any:
         """`input.copy_(value)`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -22,19 +23,49 @@ class Range(Generic[Name]):
 
 def plan_arena(ranges: Sequence[Range[Name]]) -> tuple[dict[Name, int], int]:
     """Byte offsets, multiples of ALIGNMENT, and the arena's size. Largest first, each at the lowest gap that fits."""
-    placed: list[tuple[int, int, Range[Name]]] = []
+    placed = _Placed(max((r.last for r in ranges), default=0) + 1)
     offsets: dict[Name, int] = {}
     top = 0
     for r in sorted(ranges, key=lambda r: (-r.nbytes, r.first, str(r.name))):
         need = max(ALIGNMENT, -(-r.nbytes // ALIGNMENT) * ALIGNMENT)
         at = 0
-        for start, end, other in sorted(placed, key=lambda p: p[0]):
-            if other.last < r.first or r.last < other.first:
-                continue
+        for start, end in sorted(placed.live_in(r.first, r.last)):
             if at + need <= start:
                 break
             at = max(at, end)
-        placed.append((at, at + need, r))
+        placed.add(r.first, r.last, (at, at + need))
         offsets[r.name] = at
         top = max(top, at + need)
     return offsets, top
+
+
+class _Placed:
+    """Places (start, end) in the arena with the steps in which they are taken, so that those that are taken in some
+    step are found without a look at all others: a segment tree over the steps, and a list sorted by first step."""
+
+    def __init__(self, steps: int) -> None:
+        self.leaves = 1 << (steps - 1).bit_length()
+        self.tree: list[list[tuple[int, int]]] = [[] for _ in range(2 * self.leaves)]
+        self.by_first: list[tuple[int, tuple[int, int]]] = []
+
+    def add(self, first: int, last: int, place: tuple[int, int]) -> None:
+        bisect.insort(self.by_first, (first, place))
+        left, right = first + self.leaves, last + self.leaves + 1
+        while left < right:
+            if left & 1:
+                self.tree[left].append(place)
+                left += 1
+            if right & 1:
+                right -= 1
+                self.tree[right].append(place)
+            left, right = left >> 1, right >> 1
+
+    def live_in(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Places that are taken in one of the steps `first` to `last`."""
+        found = []
+        node = first + self.leaves
+        while node:
+            found += self.tree[node]
+            node >>= 1
+        later = bisect.bisect_left(self.by_first, (first + 1,)), bisect.bisect_left(self.by_first, (last + 1,))
+        return found + [place for _, place in self.by_first[slice(*later)]]

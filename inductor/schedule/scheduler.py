@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -12,44 +13,31 @@ from ..ir.buffer import ComputedBuffer, ExternKernel, View
 from ..ir.nodes import GraphIR, Strided
 from ..ir.size import hint
 from . import score
+from .dependencies import Dependencies
 from .fuse import Fuse, fuse
 from .node import Group, Node
 
 GENERATOR = "%generator"  # the state that random operators read and write, as if it were a buffer
 
+MOST_CANDIDATES = 64  # earlier readers of a buffer, nearest first, that a new reader may share a kernel with
+
 log = logging.getLogger("inductor.schedule")
 
 
 class _Unit:
-    """A group or an extern kernel with what it must follow; `before` is a bit set of unit numbers, transitive."""
+    """A group or an extern kernel, with the names of the buffers that it reads and writes."""
 
     def __init__(self, number: int, what: Group | ExternKernel, reads: set[str], writes: set[str]) -> None:
         self.number, self.what, self.reads, self.writes = number, what, reads, writes
-        self.before = 0
 
 
 def schedule(graph: GraphIR) -> list[Group | ExternKernel]:
     """Groups and extern kernels of a graph IR (`buffers` in program order, `outputs`), in an order that respects
     every dependency. Each group's `stored` names the buffers that must reach memory."""
-    units: dict[int, _Unit] = {}
-    writer: dict[str, int] = {}
-    readers: dict[str, set[int]] = {}
-    sizes = {b.name: hint(b.layout.numel) * b.dtype.itemsize for b in graph.buffers if isinstance(b, ComputedBuffer)}
+    scheduler = _Scheduler(graph)
     for number, buffer in enumerate(graph.buffers):
-        group = Group.of(Node.of(buffer)) if isinstance(buffer, ComputedBuffer) else None
-        reads, writes = _names(buffer, group)
-        direct = _direct(reads, writes, writer, readers)
-        placed = _join(number, group, reads, writes, direct, units, writer, readers, sizes) if group else None
-        if placed is None:
-            unit = _Unit(number, group or buffer, reads, writes)
-            unit.before = _closure(direct, units)
-            units[number] = unit
-            placed = number
-        for name in reads:
-            readers.setdefault(name, set()).add(placed)
-        for name in writes:
-            writer[name] = placed
-    ordered = _order(units)
+        scheduler.place(number, buffer)
+    ordered = scheduler.ordered()
     _mark_stored(ordered, output_names(graph))
     return [u.what for u in ordered]
 
@@ -74,120 +62,127 @@ def _names(buffer: ComputedBuffer | ExternKernel, group: Group | None) -> tuple[
     return group.read_names(), group.written_names()
 
 
-def _direct(reads: set[str], writes: set[str], writer: dict[str, int], readers: dict[str, set[int]]) -> set[int]:
-    direct = {writer[n] for n in reads | writes if n in writer}
-    for name in writes:
-        direct |= readers.get(name, set())
-    return direct
+class _Scheduler:
+    """The units made so far. `writer` and `readers`: the unit that wrote a buffer last, and those that read it since,
+    in program order."""
 
+    def __init__(self, graph: GraphIR) -> None:
+        self.units: dict[int, _Unit] = {}
+        self.dependencies = Dependencies()
+        self.writer: dict[str, int] = {}
+        self.readers: dict[str, dict[int, None]] = {}
+        computed = [b for b in graph.buffers if isinstance(b, ComputedBuffer)]
+        self.sizes = {b.name: hint(b.layout.numel) * b.dtype.itemsize for b in computed}
 
-def _closure(direct: Iterable[int], units: dict[int, _Unit]) -> int:
-    mask = 0
-    for n in direct:
-        mask |= 1 << n | units[n].before
-    return mask
+    def place(self, number: int, buffer: ComputedBuffer | ExternKernel) -> None:
+        """Makes the next buffer of the program part of an earlier group, or else a unit of its own."""
+        group = Group.of(Node.of(buffer)) if isinstance(buffer, ComputedBuffer) else None
+        reads, writes = _names(buffer, group)
+        direct = self._direct(reads, writes)
+        placed = self._join(number, group, reads, writes, direct) if group else None
+        if placed is None:
+            what = buffer if isinstance(buffer, ExternKernel) else group
+            assert what is not None
+            self.units[number] = _Unit(number, what, reads, writes)
+            self.dependencies.add(number, direct)
+            placed = number
+        for name in reads:
+            self.readers.setdefault(name, {})[placed] = None
+        for name in writes:  # whoever comes after the readers of the old value does so by coming after the writer
+            self.writer[name] = placed
+            self.readers.pop(name, None)
 
+    def _direct(self, reads: set[str], writes: set[str]) -> set[int]:
+        direct = {self.writer[n] for n in reads | writes if n in self.writer}
+        for name in writes:
+            direct.update(self.readers.get(name, ()))
+        return direct
 
-def _join(number: int, group: Group, reads: set[str], writes: set[str], direct: set[int], units: dict[int, _Unit],
-          writer: dict[str, int], readers: dict[str, set[int]], sizes: dict[str, int]) -> int | None:
-    """Fuse a new group into the best earlier one; its unit number, or None."""
-    candidates = set(direct)
-    for name in reads:
-        candidates |= readers.get(name, set())
-    ranked = []
-    for n in candidates:
-        unit = units[n]
-        if isinstance(unit.what, Group) and not _cycle(n, direct, units):
-            shared = sum(sizes.get(b, 0) for b in reads & unit.reads)
-            produced = sum(sizes.get(b, 0) for b in reads & unit.writes)
-            ranked.append((score.fusion_score(shared, produced, number - n), n, unit.what))
-    for _, n, earlier in sorted(ranked, key=lambda row: row[:2], reverse=True):
-        answer = fuse(earlier, group)
-        if isinstance(answer, Fuse):
-            _absorb(n, answer.group, reads, writes, _closure(direct - {n}, units), units)
-            _merge_producers(n, units, writer, readers)
-            return n
-        log.debug("%s not into unit %d: %s", group.members[0].node.name, n, answer.reason)
-    return None
+    def _join(self, number: int, group: Group, reads: set[str], writes: set[str], direct: set[int]) -> int | None:
+        """Fuses a new group into the best earlier one; its unit number, or None."""
+        candidates = set(direct)
+        for name in reads:
+            candidates.update(itertools.islice(reversed(self.readers.get(name, {})), MOST_CANDIDATES))
+        candidates = {n for n in candidates if isinstance(self.units[n].what, Group)}
+        ranked = sorted(((self._score(n, number, reads), n) for n in candidates - self._cyclic(candidates, direct)),
+                        reverse=True)  # fmt: skip
+        for _, n in ranked:
+            unit = self.units[n]
+            assert isinstance(unit.what, Group)
+            answer = fuse(unit.what, group)
+            if isinstance(answer, Fuse):
+                unit.what = answer.group
+                unit.reads, unit.writes = unit.reads | reads, unit.writes | writes
+                for m in direct - {n}:
+                    self.dependencies.insert(m, n)
+                self._merge_producers(n)
+                return n
+            log.debug("%s not into unit %d: %s", group.members[0].node.name, n, answer.reason)
+        return None
 
+    def _score(self, n: int, number: int, reads: set[str]) -> tuple[int, int]:
+        unit = self.units[n]
+        shared = sum(self.sizes.get(b, 0) for b in reads & unit.reads)
+        produced = sum(self.sizes.get(b, 0) for b in reads & unit.writes)
+        return score.fusion_score(shared, produced, number - n)
 
-def _cycle(n: int, direct: Iterable[int], units: dict[int, _Unit]) -> bool:
-    return any(d != n and units[d].before >> n & 1 for d in direct)
+    def _cyclic(self, candidates: set[int], direct: set[int]) -> set[int]:
+        """Candidates that another unit, on which the new node depends, comes after."""
+        between = {m for d in direct for m in self.dependencies.before[d]}
+        return self.dependencies.depends(between, candidates)
 
+    def _merge_producers(self, n: int) -> None:
+        """After unit `n` grew, fuses into it the groups it reads from where that closes no cycle."""
+        again = True
+        while again:
+            again = False
+            for p in sorted({self.writer[b] for b in self.units[n].reads if b in self.writer} - {n}, reverse=True):
+                source, unit = self.units[p], self.units[n]
+                if not isinstance(source.what, Group) or not isinstance(unit.what, Group) or self._between(p, n):
+                    continue
+                answer = fuse(source.what, unit.what)
+                if isinstance(answer, Fuse):
+                    unit.what = answer.group
+                    unit.reads, unit.writes = unit.reads | source.reads, unit.writes | source.writes
+                    self._retire(p, n)
+                    again = True
+                    break
 
-def _absorb(n: int, group: Group, reads: set[str], writes: set[str], before: int, units: dict[int, _Unit]) -> None:
-    unit = units[n]
-    unit.what = group
-    unit.reads, unit.writes = unit.reads | reads, unit.writes | writes
-    unit.before = (unit.before | before) & ~(1 << n)
-    for other in units.values():
-        if other.before >> n & 1:
-            other.before |= unit.before
+    def _between(self, p: int, n: int) -> bool:
+        """Whether some third unit comes after `p` and before `n`, or `p` after `n`."""
+        dependencies = self.dependencies
+        return dependencies.position[p] > dependencies.position[n] or bool(
+            dependencies.depends(dependencies.before[n] - {p}, {p})
+        )
 
+    def _retire(self, p: int, n: int) -> None:
+        source = self.units.pop(p)
+        self.dependencies.merge(p, n)
+        for name in source.writes:
+            if self.writer.get(name) == p:
+                self.writer[name] = n
+        for name in source.reads:
+            users = self.readers.get(name, {})
+            if p in users:
+                del users[p]
+                users[n] = None
 
-def _merge_producers(n: int, units: dict[int, _Unit], writer: dict[str, int], readers: dict[str, set[int]]) -> None:
-    """After unit `n` grew, fuse into it the groups it reads from where that closes no cycle."""
-    again = True
-    while again:
-        again = False
-        for p in sorted({writer[b] for b in units[n].reads if b in writer} - {n}, reverse=True):
-            source, unit = units[p], units[n]
-            if not isinstance(source.what, Group) or not isinstance(unit.what, Group) or _between(p, n, units):
-                continue
-            answer = fuse(source.what, unit.what)
-            if not isinstance(answer, Fuse):
-                continue
-            _absorb(n, answer.group, source.reads, source.writes, source.before, units)
-            _retire(p, n, units, writer, readers)
-            again = True
-            break
-
-
-def _between(p: int, n: int, units: dict[int, _Unit]) -> bool:
-    """Whether some third unit comes after `p` and before `n`, or `p` after `n`."""
-    if units[p].before >> n & 1:
-        return True
-    return any(k not in (p, n) and units[n].before >> k & 1 and u.before >> p & 1 for k, u in units.items())
-
-
-def _retire(p: int, n: int, units: dict[int, _Unit], writer: dict[str, int], readers: dict[str, set[int]]) -> None:
-    del units[p]
-    for unit in units.values():
-        if unit.before >> p & 1:
-            unit.before &= ~(1 << p)
-            if unit.number != n:
-                unit.before |= 1 << n | units[n].before
-    for name, number in writer.items():
-        if number == p:
-            writer[name] = n
-    for users in readers.values():
-        if p in users:
-            users.discard(p)
-            users.add(n)
-
-
-def _order(units: dict[int, _Unit]) -> list[_Unit]:
-    """Topological, earliest program order first among the ready."""
-    followers: dict[int, list[int]] = {n: [] for n in units}
-    waiting: dict[int, int] = {}
-    for n, unit in units.items():
-        mine = [m for m in units if unit.before >> m & 1]
-        waiting[n] = len(mine)
-        for m in mine:
-            followers[m].append(n)
-    ready = [n for n, count in waiting.items() if not count]
-    heapq.heapify(ready)
-    out = []
-    while ready:
-        n = heapq.heappop(ready)
-        out.append(units[n])
-        for m in followers[n]:
-            waiting[m] -= 1
-            if not waiting[m]:
-                heapq.heappush(ready, m)
-    if len(out) != len(units):
-        raise AssertionError("fusion made a dependency cycle")
-    return out
+    def ordered(self) -> list[_Unit]:
+        """Topological, earliest program order first among the ready."""
+        waiting = {n: len(self.dependencies.before[n]) for n in self.units}
+        ready = [n for n, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        out = []
+        while ready:
+            n = heapq.heappop(ready)
+            out.append(self.units[n])
+            for m in self.dependencies.after[n]:
+                waiting[m] -= 1
+                if not waiting[m]:
+                    heapq.heappush(ready, m)
+        if len(out) != len(self.units):
+            raise AssertionError("fusion made a dependency cycle")
+        return out
 
 
 def _mark_stored(ordered: Sequence[_Unit], outputs: set[str]) -> None:
