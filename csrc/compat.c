@@ -127,6 +127,28 @@ cp_frame_discard(PyThreadState *tstate, cp_frame *frame)
 #endif
 }
 
+void
+cp_frame_raise_at_resume(cp_frame *frame)
+{
+    PyCodeObject *code = cp_frame_code(frame);
+    PyFunctionObject *function = cp_frame_function(frame);
+    int first = code->co_nlocalsplus - code->co_nfreevars;
+    for (int i = 0; i < code->co_nfreevars; i++) { /* COPY_FREE_VARS has not run */
+        PyObject *cell = PyTuple_GET_ITEM(function->func_closure, i);
+#if PY_VERSION_HEX >= 0x030E0000
+        frame->localsplus[first + i] = PyStackRef_FromPyObjectNew(cell);
+#else
+        frame->localsplus[first + i] = Py_NewRef(cell);
+#endif
+    }
+    _Py_CODEUNIT *resume = _PyCode_CODE(code) + code->_co_firsttraceable;
+#if PY_VERSION_HEX >= 0x030D0000
+    frame->instr_ptr = resume + 1; /* the evaluator looks up the instruction before this one */
+#else
+    frame->prev_instr = resume;
+#endif
+}
+
 bool
 cp_is_watched(PyThreadState *tstate)
 {

@@ -23,6 +23,10 @@ PyObject *const *cp_frame_locals(cp_frame *frame, PyObject **scratch, Py_ssize_t
 /* Let go of the first `count` fast locals of a frame that will not be evaluated. */
 void cp_frame_clear_locals(cp_frame *frame, Py_ssize_t count);
 
+/* Make a frame that has not run yet raise when it is evaluated with the throw flag and an exception set, as if its RESUME
+ * did: the exception table decides who handles it. Free variables are in their places, nothing is on the stack. */
+void cp_frame_raise_at_resume(cp_frame *frame);
+
 /* Release a frame that will not be evaluated. Called exactly once by a hook that did not pass the frame on. */
 void cp_frame_discard(PyThreadState *tstate, cp_frame *frame);
 

@@ -52,6 +52,9 @@ FrameCallback: TypeAlias = Callable[[FunctionType, tuple[Any, ...], "CodeState"]
 def hand_over(function: Callable[..., Any], arguments: list[Any], names: tuple[str, ...] = ...) -> Any:
     """Call `function` with the items of a list, which is emptied: while it runs, only its frame holds them."""
 
+def raise_in(function: FunctionType, arguments: list[Any], exception: BaseException) -> Any:
+    """Call `function`, whose code `handles_errors`, so that it raises the exception at its RESUME; the list is emptied."""
+
 SKIP: str
 """What a callback returns for: never ask this callback's owner about this code again."""
 
@@ -188,6 +191,10 @@ def get_callback() -> FrameCallback | Literal[False] | None: ...
 def is_hook_installed() -> bool: ...
 def skip_code(code: CodeType | FunctionType, recursive: bool = False) -> None:
     """Never ask about this code; `recursive`: nor about anything that it calls."""
+
+def handles_errors(code: CodeType | FunctionType) -> None:
+    """An exception that comes before the first instruction, from the callback, a guard or a compiled graph that stands
+    for the whole frame, is raised at its RESUME, where the exception table has a handler, instead of in the caller."""
 
 def entries(code: CodeType | FunctionType) -> list[Entry]: ...
 def code_state(code: CodeType | FunctionType) -> CodeState: ...

@@ -224,8 +224,9 @@ run_hit(CompiledFunction *self, ThreadHook *hook, Entry *entry, const call_conte
         return NULL;
     }
     hook_setting saved;
+    bool started = false;
     hook_push(hook, self->callback, self->owner, &saved);
-    PyObject *result = entry_run_code(entry, function, context, registers);
+    PyObject *result = entry_run_code(entry, function, context, registers, &started);
     hook_pop(hook, &saved);
     Py_DECREF(function);
     return result;

@@ -64,7 +64,7 @@ code_state_get(PyCodeObject *code)
     return state;
 }
 
-/* Drop entries, skips and the driver's data; what skip_code() said stays. */
+/* Drop entries, skips and the driver's data; what skip_code() and handles_errors() said stays. */
 void
 code_state_clear(CodeState *state)
 {
@@ -371,6 +371,18 @@ code_cache_skip_code(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwar
         return NULL;
     }
     state->flags |= CODE_SKIP | (recursive ? CODE_SKIP_RECURSIVE : 0u);
+    Py_RETURN_NONE;
+}
+
+PyObject *
+code_cache_handles_errors(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    PyCodeObject *code = as_code(object);
+    CodeState *state = code == NULL ? NULL : code_state_get(code);
+    if (state == NULL) {
+        return NULL;
+    }
+    state->flags |= CODE_HANDLES_ERRORS;
     Py_RETURN_NONE;
 }
 

@@ -8,6 +8,8 @@ enum {
     CODE_SKIP = 1,           /* never call back for it */
     CODE_SKIP_RECURSIVE = 2, /* nor for anything that it calls */
     CODE_REPLACEMENT = 4,    /* it is the code of an entry */
+    CODE_HANDLES_ERRORS = 8, /* exceptions before its first instruction are raised at its RESUME, which has a handler */
+    CODE_SKIPPED = CODE_SKIP | CODE_SKIP_RECURSIVE | CODE_REPLACEMENT,
 };
 
 typedef struct CodeState {
@@ -47,5 +49,6 @@ PyObject *code_cache_evict(PyObject *module, PyObject *args);
 PyObject *code_cache_reset_code(PyObject *module, PyObject *code);
 PyObject *code_cache_reset_all(PyObject *module, PyObject *ignored);
 PyObject *code_cache_skip_code(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *code_cache_handles_errors(PyObject *module, PyObject *code);
 
 #endif

@@ -20,14 +20,16 @@ entry_make_function(Entry *entry, PyFunctionObject *original)
 }
 
 PyObject *
-entry_run_code(Entry *entry, PyObject *function, const call_context *context, register_file *registers)
+entry_run_code(Entry *entry, PyObject *function, const call_context *context, register_file *registers, bool *started)
 {
     enum { FEW = 16 };
     handover given = {.function = function, .frame = context->frame};
     given.n = context->frame == NULL ? 0 : context->n_locals;
     if (entry->direct == NULL) {
         registers_release(registers);
-        return handover_call(&given, context->locals, context->n_locals, NULL);
+        PyObject *result = handover_call(&given, context->locals, context->n_locals, NULL);
+        *started |= given.taken;
+        return result;
     }
     PyObject *graph = graph_call_new(entry->direct, registers);
     registers_release(registers);
@@ -44,6 +46,7 @@ entry_run_code(Entry *entry, PyObject *function, const call_context *context, re
         args[n] = graph;
         result = handover_call(&given, args, n + 1, NULL);
     }
+    *started |= given.taken;
     if (args != few) {
         PyMem_Free(args);
     }

@@ -46,8 +46,10 @@ entry_is_direct(const Entry *entry)
     return entry->direct != NULL && !entry->direct->is_for_code;
 }
 
-/* Run a function made from the entry's code. The registers are released. */
-PyObject *entry_run_code(Entry *entry, PyObject *function, const call_context *context, register_file *registers);
+/* Run a function made from the entry's code. The registers are released. *started: set once its frame has started, so that
+ * the locals of the frame that it replaces are gone. */
+PyObject *entry_run_code(Entry *entry, PyObject *function, const call_context *context, register_file *registers,
+                         bool *started);
 
 /* A function object for the entry's replacement code, standing in for `original`. */
 PyObject *entry_make_function(Entry *entry, PyFunctionObject *original);

@@ -35,6 +35,22 @@ uninstall(void)
     }
 }
 
+cp_eval_function
+frame_hook_ensure(void)
+{
+    cp_eval_function before = cp_get_eval();
+    install();
+    return before;
+}
+
+void
+frame_hook_put_back(cp_eval_function before)
+{
+    if (before != evaluate) {
+        uninstall();
+    }
+}
+
 static void
 count_active(PyObject *before, PyObject *after)
 {
@@ -211,28 +227,32 @@ pass_on_disabled(ThreadHook *hook, PyThreadState *tstate, cp_frame *frame)
     return result;
 }
 
-typedef enum { FRAME_DONE, FRAME_PASS } frame_verdict;
+typedef enum {
+    FRAME_DONE,   /* *result is that of the frame (NULL: an exception is set) */
+    FRAME_FAILED, /* an exception is set, and the frame is as it was */
+    FRAME_PASS,   /* to be evaluated as it is */
+} frame_verdict;
 
 /* Run an entry whose guards held. The registers are released. */
-static PyObject *
-run_entry(ThreadHook *hook, Entry *entry, const call_context *context, register_file *registers)
+static frame_verdict
+run_entry(ThreadHook *hook, Entry *entry, const call_context *context, register_file *registers, PyObject **result)
 {
-    PyObject *result;
     if (entry_is_direct(entry)) {
         int saved = hook_disable(hook);
-        result = direct_call_run(entry->direct, registers->items);
+        *result = direct_call_run(entry->direct, registers->items);
         hook_enable(hook, saved);
         registers_release(registers);
-        return result;
+        return *result == NULL ? FRAME_FAILED : FRAME_DONE;
     }
     PyObject *function = entry_make_function(entry, context->function);
     if (function == NULL) {
         registers_release(registers);
-        return NULL;
+        return FRAME_FAILED;
     }
-    result = entry_run_code(entry, function, context, registers);
+    bool started = cp_get_eval() != evaluate; /* below another hook: not known */
+    *result = entry_run_code(entry, function, context, registers, &started);
     Py_DECREF(function);
-    return result;
+    return *result == NULL && !started ? FRAME_FAILED : FRAME_DONE;
 }
 
 static PyObject *
@@ -264,24 +284,23 @@ run_new_entry(ThreadHook *hook, Entry *entry, CodeState *state, const call_conte
         return FRAME_PASS;
     }
     if (code_state_install(state, entry) < 0) {
-        return FRAME_DONE;
+        return FRAME_FAILED;
     }
     register_file registers;
     int saved = hook_disable(hook);
     Py_ssize_t failed = guard_run(entry->guards, context, &registers);
     hook_enable(hook, saved);
     if (failed == GUARD_PASS) {
-        *result = run_entry(hook, entry, context, &registers);
-        return FRAME_DONE;
+        return run_entry(hook, entry, context, &registers, result);
     }
     if (failed == GUARD_ERROR) {
-        return FRAME_DONE;
+        return FRAME_FAILED;
     }
     entry->last_failed = failed;
     /* The call itself is still right when run by default; say what happened, for it would recompile every time. */
     int raised = PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "guard %zd of the new entry for %U fails on the very call "
                                   "it was made for", failed, state->code->co_name);
-    return raised < 0 ? FRAME_DONE : FRAME_PASS;
+    return raised < 0 ? FRAME_FAILED : FRAME_PASS;
 }
 
 static frame_verdict
@@ -289,7 +308,7 @@ ask_and_run(ThreadHook *hook, PyCodeObject *code, const call_context *context, P
 {
     CodeState *state = code_state_get(code);
     if (state == NULL) {
-        return FRAME_DONE;
+        return FRAME_FAILED;
     }
     if (code_state_skips_owner(state, hook->owner)) {
         return FRAME_PASS;
@@ -298,25 +317,24 @@ ask_and_run(ThreadHook *hook, PyCodeObject *code, const call_context *context, P
     PyObject *answer = ask_callback(hook, context, state);
     frame_verdict verdict = FRAME_PASS;
     if (answer == NULL) {
-        verdict = FRAME_DONE;
+        verdict = FRAME_FAILED;
     }
     else if (Py_IS_TYPE(answer, &Entry_Type)) {
         verdict = run_new_entry(hook, (Entry *)answer, state, context, result);
     }
     else if (answer == hook_skip_marker) {
-        verdict = code_state_skip_owner(state, owner) < 0 ? FRAME_DONE : FRAME_PASS;
+        verdict = code_state_skip_owner(state, owner) < 0 ? FRAME_FAILED : FRAME_PASS;
     }
     else if (answer != Py_None) {
         PyErr_Format(PyExc_TypeError, "a frame callback must return an Entry, SKIP or None, got %.200s",
                      Py_TYPE(answer)->tp_name);
-        verdict = FRAME_DONE;
+        verdict = FRAME_FAILED;
     }
     Py_XDECREF(answer);
     Py_DECREF(owner);
     return verdict;
 }
 
-/* FRAME_PASS, or FRAME_DONE with *result set (NULL: an exception is). */
 static frame_verdict
 try_frame(ThreadHook *hook, PyCodeObject *code, const call_context *context, PyObject **result)
 {
@@ -327,12 +345,12 @@ try_frame(ThreadHook *hook, PyCodeObject *code, const call_context *context, PyO
         Entry *entry = code_state_lookup(state, hook->owner, context, &registers);
         hook_enable(hook, saved);
         if (entry != NULL) {
-            *result = run_entry(hook, entry, context, &registers);
+            frame_verdict verdict = run_entry(hook, entry, context, &registers, result);
             Py_DECREF(entry);
-            return FRAME_DONE;
+            return verdict;
         }
         if (PyErr_Occurred()) {
-            return FRAME_DONE;
+            return FRAME_FAILED;
         }
     }
     if (hook->callback == NULL || hook->callback == Py_False) { /* NULL: a guard took the callback away */
@@ -341,8 +359,8 @@ try_frame(ThreadHook *hook, PyCodeObject *code, const call_context *context, PyO
     return ask_and_run(hook, code, context, result);
 }
 
-/* Not inlined, so that frames which pass on do not keep its stack while they run. On FRAME_DONE the frame is still to
- * be discarded. */
+/* Not inlined, so that frames which pass on do not keep its stack while they run. Where it does not say FRAME_PASS, the
+ * frame is still to be discarded or evaluated. */
 static __attribute__((noinline)) frame_verdict
 evaluate_hooked(ThreadHook *hook, cp_frame *frame, PyCodeObject *code, PyObject **result)
 {
@@ -381,6 +399,14 @@ evaluate_without_hook(PyThreadState *tstate, cp_frame *frame, int throwflag)
     return result;
 }
 
+/* Evaluate a frame that has not started and has a handler for the exception that is set. */
+static PyObject *
+evaluate_with_error(PyThreadState *tstate, cp_frame *frame)
+{
+    cp_frame_raise_at_resume(frame);
+    return pass_on(tstate, frame, 1);
+}
+
 static PyObject *
 evaluate_frame(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
@@ -400,13 +426,17 @@ evaluate_frame(PyThreadState *tstate, cp_frame *frame, int throwflag)
         return pass_on(tstate, frame, throwflag);
     }
     CodeState *state = code_state_peek(code);
-    if (state != NULL && state->flags != 0) {
+    if (state != NULL && (state->flags & CODE_SKIPPED) != 0) {
         return state->flags & CODE_SKIP_RECURSIVE ? pass_on_disabled(hook, tstate, frame)
                                                   : pass_on(tstate, frame, throwflag);
     }
     PyObject *result = NULL;
-    if (evaluate_hooked(hook, frame, code, &result) == FRAME_PASS) {
+    frame_verdict verdict = evaluate_hooked(hook, frame, code, &result);
+    if (verdict == FRAME_PASS) {
         return pass_on(tstate, frame, throwflag);
+    }
+    if (verdict == FRAME_FAILED && (state = code_state_peek(code)) != NULL && (state->flags & CODE_HANDLES_ERRORS)) {
+        return evaluate_with_error(tstate, frame);
     }
     cp_frame_discard(tstate, frame);
     return result;
@@ -416,13 +446,20 @@ static PyObject *
 evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
     enum { MOST_NESTED = 500 };
-    handover_take(frame);
-    if (nesting >= MOST_NESTED) {
+    PyObject *error = handover_take(frame);
+    if (nesting >= MOST_NESTED && error == NULL) {
         return evaluate_without_hook(tstate, frame, throwflag);
     }
     nesting++;
     cp_lend_c_recursion(tstate, 1);
-    PyObject *result = evaluate_frame(tstate, frame, throwflag);
+    PyObject *result;
+    if (error == NULL) {
+        result = evaluate_frame(tstate, frame, throwflag);
+    }
+    else {
+        PyErr_Restore(Py_NewRef(Py_TYPE(error)), Py_NewRef(error), PyException_GetTraceback(error));
+        result = evaluate_with_error(tstate, frame);
+    }
     cp_lend_c_recursion(tstate, -1);
     nesting--;
     return result;

@@ -61,6 +61,10 @@ hook_enable(ThreadHook *hook, int saved)
     hook->disabled = saved;
 }
 
+/* Have the hook installed for one call, also where frames are nested too deep for it; returns what put_back() takes. */
+cp_eval_function frame_hook_ensure(void);
+void frame_hook_put_back(cp_eval_function before);
+
 PyObject *frame_hook_set_callback(PyObject *module, PyObject *callback);
 PyObject *frame_hook_get_callback(PyObject *module, PyObject *ignored);
 PyObject *frame_hook_set_stands_aside(PyObject *module, PyObject *flag);

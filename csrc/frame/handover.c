@@ -1,4 +1,5 @@
 #include "handover.h"
+#include "frame_hook.h"
 
 #include <stddef.h>
 
@@ -15,21 +16,23 @@ handover_call(handover *given, PyObject *const *args, Py_ssize_t n, PyObject *na
 }
 
 /* The frame has references of its own, so nothing dies here. */
-void
+PyObject *
 handover_take(cp_frame *frame)
 {
     handover *given = pending;
     if (given == NULL || (PyObject *)cp_frame_function(frame) != given->function) {
-        return;
+        return NULL;
     }
     pending = NULL;
+    given->taken = true;
     if (given->frame != NULL) {
         cp_frame_clear_locals(given->frame, given->n);
-        return;
+        return NULL;
     }
     for (Py_ssize_t i = 0; i < given->n; i++) {
         Py_CLEAR(given->items[i]);
     }
+    return given->error;
 }
 
 /* Not a builtin function: those count as a level of recursion. */
@@ -38,19 +41,13 @@ typedef struct {
     vectorcallfunc vectorcall;
 } HandOver;
 
+/* Call with the items of `list`, which is emptied. */
 static PyObject *
-HandOver_call(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf, PyObject *keywords)
+call_with_items(PyObject *callable, PyObject *list, PyObject *names, PyObject *error)
 {
     enum { FEW = 16 };
-    Py_ssize_t given = PyVectorcall_NARGS(nargsf);
-    PyObject *names = given == 3 ? args[2] : NULL;
-    if (given < 2 || given > 3 || keywords != NULL || !PyList_Check(args[1])
-        || (names != NULL && (!PyTuple_Check(names) || PyTuple_GET_SIZE(names) > PyList_GET_SIZE(args[1])))) {
-        PyErr_SetString(PyExc_TypeError, "hand_over() takes a callable, a list and a tuple of names");
-        return NULL;
-    }
-    PyObject *callable = args[0], *few[FEW], **items = few, *result = NULL;
-    Py_ssize_t is_method = PyMethod_Check(callable), n = PyList_GET_SIZE(args[1]) + is_method;
+    PyObject *few[FEW], **items = few, *result = NULL;
+    Py_ssize_t is_method = PyMethod_Check(callable), n = PyList_GET_SIZE(list) + is_method;
     if (n > FEW && (items = PyMem_Malloc((size_t)n * sizeof *items)) == NULL) {
         return PyErr_NoMemory();
     }
@@ -59,11 +56,11 @@ HandOver_call(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf, P
         callable = PyMethod_GET_FUNCTION(callable);
     }
     for (Py_ssize_t i = is_method; i < n; i++) {
-        items[i] = Py_NewRef(PyList_GET_ITEM(args[1], i - is_method));
+        items[i] = Py_NewRef(PyList_GET_ITEM(list, i - is_method));
     }
     Py_INCREF(callable);
-    if (PyList_SetSlice(args[1], 0, n, NULL) == 0) {
-        handover call = {.function = callable, .items = items, .n = n};
+    if (PyList_SetSlice(list, 0, n, NULL) == 0) {
+        handover call = {.function = callable, .items = items, .n = n, .error = error};
         result = handover_call(&call, items, n - (names == NULL ? 0 : PyTuple_GET_SIZE(names)), names);
     }
     Py_DECREF(callable);
@@ -73,6 +70,33 @@ HandOver_call(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf, P
     if (items != few) {
         PyMem_Free(items);
     }
+    return result;
+}
+
+static PyObject *
+hand_over(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf, PyObject *keywords)
+{
+    Py_ssize_t given = PyVectorcall_NARGS(nargsf);
+    PyObject *names = given == 3 ? args[2] : NULL;
+    if (given < 2 || given > 3 || keywords != NULL || !PyList_Check(args[1])
+        || (names != NULL && (!PyTuple_Check(names) || PyTuple_GET_SIZE(names) > PyList_GET_SIZE(args[1])))) {
+        PyErr_SetString(PyExc_TypeError, "hand_over() takes a callable, a list and a tuple of names");
+        return NULL;
+    }
+    return call_with_items(args[0], args[1], names, NULL);
+}
+
+static PyObject *
+raise_in(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf, PyObject *keywords)
+{
+    if (PyVectorcall_NARGS(nargsf) != 3 || keywords != NULL || !PyFunction_Check(args[0]) || !PyList_Check(args[1])
+        || !PyExceptionInstance_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "raise_in() takes a function, a list and an exception");
+        return NULL;
+    }
+    cp_eval_function before = frame_hook_ensure();
+    PyObject *result = call_with_items(args[0], args[1], NULL, args[2]);
+    frame_hook_put_back(before);
     return result;
 }
 
@@ -92,18 +116,24 @@ static PyTypeObject HandOver_Type = {
     .tp_vectorcall_offset = offsetof(HandOver, vectorcall),
 };
 
-int
-handover_init(PyObject *module)
+static int
+add_callable(PyObject *module, const char *name, vectorcallfunc function)
 {
-    if (PyType_Ready(&HandOver_Type) < 0) {
-        return -1;
-    }
     HandOver *self = PyObject_New(HandOver, &HandOver_Type);
     if (self == NULL) {
         return -1;
     }
-    self->vectorcall = HandOver_call;
-    int failed = PyModule_AddObjectRef(module, "hand_over", (PyObject *)self);
+    self->vectorcall = function;
+    int failed = PyModule_AddObjectRef(module, name, (PyObject *)self);
     Py_DECREF(self);
     return failed;
+}
+
+int
+handover_init(PyObject *module)
+{
+    if (PyType_Ready(&HandOver_Type) < 0 || add_callable(module, "hand_over", hand_over) < 0) {
+        return -1;
+    }
+    return add_callable(module, "raise_in", raise_in);
 }

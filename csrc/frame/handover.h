@@ -11,15 +11,18 @@ typedef struct {
     PyObject **items; /* owned; NULL once dropped */
     cp_frame *frame;  /* or NULL */
     Py_ssize_t n;
+    PyObject *error;  /* an exception that the frame of `function` raises at its RESUME, or NULL */
+    bool taken;       /* whether that frame has started */
 } handover;
 
 /* Call `given->function`; `n` counts positional arguments.  What was not dropped meanwhile is still the caller's. */
 PyObject *handover_call(handover *given, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
-/* For the evaluation hook, with each frame that starts. */
-void handover_take(cp_frame *frame);
+/* For the evaluation hook, with each frame that starts: the exception that it is to raise (borrowed), or NULL. */
+PyObject *handover_take(cp_frame *frame);
 
-/* Adds hand_over(callable, arguments, names) to the module: call with the items of a list, which is emptied. */
+/* Adds to the module: hand_over(callable, arguments, names), a call with the items of a list, which is emptied; and
+ * raise_in(function, arguments, exception), the same of a function that raises the exception at its RESUME. */
 int handover_init(PyObject *module);
 
 #endif

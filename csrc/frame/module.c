@@ -158,6 +158,8 @@ static PyMethodDef methods[] = {
     {"is_hook_installed", frame_hook_is_installed, METH_NOARGS, "is_hook_installed() -> bool"},
     {"skip_code", (PyCFunction)(void (*)(void))code_cache_skip_code, METH_VARARGS | METH_KEYWORDS,
      "skip_code(code, recursive=False): never ask about this code; recursive: nor about anything that it calls"},
+    {"handles_errors", code_cache_handles_errors, METH_O,
+     "handles_errors(code): raise an exception that comes before its first instruction at its RESUME"},
     {"entries", code_cache_entries, METH_O, "entries(code) -> list of its entries, newest hit first"},
     {"code_state", code_cache_state, METH_O, "code_state(code) -> its CodeState"},
     {"install", code_cache_install, METH_VARARGS, "install(code, entry)"},

@@ -27,6 +27,7 @@ from pyframe.bytecode import (
 from pyframe.bytecode.flow import build_flow, last_loads, reachable
 from pyframe.bytecode.isa import FLAG_CLOSURE, LANDING_OF, NO_POSITION, NULL_BEFORE_CALLABLE
 
+from .. import _C
 from .resume import (
     CO_NESTED,
     CO_NEWLOCALS,
@@ -74,6 +75,8 @@ class Assembler:
         self._count = 0
         self._temps: list[str] = []
         self._graph: str | None = None  # the argument that runs the graph
+        self._failed: Label | None = None  # where exceptions go that are raised in a function of the original code
+        self._guarded: Label | None = None  # where the region began that sends them there
 
     # Single instructions
 
@@ -230,6 +233,8 @@ class Assembler:
         """Where None is on top of the stack, return what `code` gives for the arguments of this frame; the frame is to
         have done nothing else so far."""
         done = Label("done")
+        guarded = self._guarded is not None
+        self.raise_errors_here()
         self.emit("COPY", 1)
         self.jump(done, "POP_JUMP_IF_NOT_NONE")
         self.pop_top()
@@ -237,6 +242,34 @@ class Assembler:
         self.call(self.function_instrs(code), loads, len(loads))
         self.return_value()
         self.label(done)
+        if guarded:
+            self._guarded = done
+
+    def raise_errors_in(self, code: types.CodeType) -> None:
+        """From here to `raise_errors_here`, an exception is raised by the RESUME of a function of `code`, the original,
+        which has a handler for it, and what that returns is returned: the frame has done nothing so far."""
+        self._guarded, self._failed = Label("guarded"), Label("failed")
+        self.label(self._guarded)
+        error = self.fresh_temp()
+        loads = [Instr("LOAD_FAST", name) for name in self.params]
+        call = call_sequence(
+            [Instr("LOAD_CONST", _C.raise_in)],
+            [*self.function_instrs(code), *loads, Instr("BUILD_LIST", len(loads)), Instr("LOAD_FAST", error)],
+            3,
+        )
+        handler = [Instr("STORE_FAST", error), *call, Instr("RETURN_VALUE")]
+        for item in handler:
+            item.pos = self.position
+        self._tail += [self._failed, *handler]
+
+    def raise_errors_here(self) -> None:
+        """Ends what `raise_errors_in` began, if it did."""
+        if self._guarded is None or self._failed is None:
+            return
+        end = Label("guarded.end")
+        self.label(end)
+        self.region(self._guarded, end, self._failed, 0)
+        self._guarded = None
 
     def call_object(self, function: Any, *args: str) -> None:
         """Call a live object with locals as arguments."""

@@ -12,7 +12,7 @@ import torch
 
 from .. import _C
 from ..bytecode import OPS, CanonicalCode, Instr, Label, call_sequence
-from ..bytecode.flow import live_locals, reachable, stack_depths
+from ..bytecode.flow import FlowGraph, live_locals, reachable, stack_depths
 from ..bytecode.isa import NULL_BEFORE_CALLABLE
 from ..core.source import AttrSource, LocalSource, SeqItemSource
 from ..errors import SkipFrame, Unsupported
@@ -58,6 +58,18 @@ def _no_error(text: str) -> None:
 def _still_bound(var: Var | None, name: str) -> bool:
     """Whether a parameter still is what it was, as far as is known."""
     return var is not None and isinstance(var.source, LocalSource) and var.source.local == name
+
+
+def raised_where(flow: FlowGraph, broke: int, at: int, kept: int) -> int | None:
+    """The instruction as which an exception counts that comes between the breaking instruction `broke` and `at`, where
+    the frame goes on: `broke` (which has left `kept` slots of the stack as they were), or None for `at` where that is
+    inside a block that `broke` has entered."""
+    left, entered = flow.region[broke], flow.region[at]
+    if left is None or left is entered or left.depth > kept:
+        return None
+    if entered is not None and flow.place[left.start] <= at < flow.place[left.end]:
+        return None
+    return broke
 
 
 def is_null(var: Var) -> bool:
@@ -123,6 +135,7 @@ class Leave:
             kept = [name for name in asm.params if _still_bound(root.locals.get(name), name)]
             self.passed = [name for name in (*kept, *self.lingering) if name not in (*self.live, *self.cells)]
         linger = {name: self._temp(cg, root.locals[name]) for name in self.lingering}
+        asm.raise_errors_here()
         for commit in commits:
             commit()
         for name, temp in {**values, **linger}.items():
@@ -295,11 +308,16 @@ class Leave:
         maybe = maybe or {}
         starts = handled is not None
         handled = self.handled if handled is None else handled
+        raised_at = None if starts else raised_where(self.root.flow, self.end.at, at, len(kept))
         alive = live_locals(self.root.cc, at) | self._bound_anew(at)
+        if raised_at is not None:
+            region = self.root.flow.region[raised_at]
+            assert region is not None
+            alive |= live_locals(self.root.cc, self.root.flow.place[region.handler])
         names = tuple(name for name in ((*self.live, *self.passed) if live is None else live) if name in alive)
         nulls = (*(is_null(var) for var in kept), *pushed)
         key = ResumeKey(self.root.code, at, nulls, names, self.first, tuple(n for n in maybe if n in names))
-        key = dataclasses.replace(key, handled=len(handled))
+        key = dataclasses.replace(key, handled=len(handled), raised_at=raised_at)
         code = self._made(key)
         for slot, var in enumerate(kept):
             self._vary_like(code, stack_parameter(slot, names), var)

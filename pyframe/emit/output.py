@@ -21,6 +21,7 @@ from .again import as_it_is, may_run_again, told_apart
 from .assemble import Assembler
 from .leave import Leave
 from .reconstruct import Codegen
+from .resume import continuation
 
 
 @dataclass
@@ -83,6 +84,9 @@ class OutputBuilder:
             compiled = told_apart(compiled, tx.func.__qualname__)
         asm = self.assembler()
         cg = dry.real(asm)
+        known = continuation(self.root.code)
+        if known is not None and known.handles_errors:
+            asm.raise_errors_in(self.root.code)
         self.draw(cg)
         if compiled is not None:
             asm.call_graph(*(self.place(cg, source) for source in inputs if is_drawn(source)))
@@ -133,9 +137,11 @@ class OutputBuilder:
             cg.load(self.end.value)
             if commits:
                 result = cg.asm.store_fast()
+                cg.asm.raise_errors_here()
                 for commit in commits:
                     commit()
                 cg.asm.load_fast(result)
+            cg.asm.raise_errors_here()
             cg.asm.return_value()
             return
         assert self.leave is not None

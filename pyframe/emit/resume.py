@@ -8,6 +8,7 @@ the original body, entered by a jump.  Regions, loops and positions are the orig
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import types
 import weakref
@@ -25,6 +26,7 @@ from pyframe.bytecode import (
 )
 from pyframe.bytecode.flow import build_flow, displaced_cells, reachable, stack_depths
 
+from .. import _C
 from ..core.per_code import per_code
 from ..core.source import LocalSource, Source
 from .loops import UNBOUND, LoopCut, cut_loop
@@ -35,6 +37,7 @@ CO_HAS_DOCSTRING = 0x4000000  # from 3.13
 _SUSPENDING = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _NOT_INHERITED = CO_VARARGS | CO_VARKEYWORDS | CO_HAS_DOCSTRING
 _SUFFIX = re.compile(r"__(resume|body)_\d+$")
+RAISED = "__raised"  # holds an exception that came before the first instruction
 FIRST = "__self"  # stands for the first argument where that is a cell
 
 
@@ -47,6 +50,8 @@ class ResumeKey:
     `maybe` as UNBOUND when they are not bound.  `first` is a local (or FIRST) that is passed before everything else,
     because `super()` reads the frame's first argument.  With `cut`, the code is the body of that loop.  `handled`: how
     many exceptions are being handled, which are passed too: they are known only by being the thread's current ones.
+    An exception that comes before the first instruction goes where one of the instruction `raised_at` would (default:
+    of `at`), so that `with` blocks are left and handlers run.
     """
 
     code: types.CodeType
@@ -57,19 +62,21 @@ class ResumeKey:
     maybe: tuple[str, ...] = ()
     cut: LoopCut | None = None
     handled: int = 0
+    raised_at: int | None = None
 
 
 class Continuation:
     """What is known of a resume function beyond its code.  `varying` holds sources whose values are not to be taken
     as constants, with the types that this goes for; `sizes`, the dimensions of tensors that vary;
     `loops` says that it runs once for each iteration of a loop; `handled` is the number of exceptions being handled
-    when it is called."""
+    when it is called; `handles_errors` says that its RESUME has an exception handler."""
 
     def __init__(self) -> None:
         self.varying: dict[Source, tuple[type, ...]] = {}
         self.sizes: set[tuple[Source, int]] = set()
         self.loops = False
         self.handled = 0
+        self.handles_errors = False
 
 
 _CONTINUATIONS: dict[int, Continuation] = {}
@@ -89,12 +96,16 @@ def _resumes(code: types.CodeType) -> dict[tuple[Any, ...], types.CodeType]:
 def shared_resume(key: ResumeKey) -> types.CodeType:
     """`make_resume_for(key)`, one code object for equal keys: captures of it are shared and counted together."""
     mine = _resumes(key.code)
-    parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut, key.handled)
+    parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut, key.handled, key.raised_at)
     made = mine.get(parts)
     if made is None:
-        made = mine[parts] = make_resume_for(key)
-        _CONTINUATIONS[id(made)] = Continuation()
+        made, handles_errors = _make(key)
+        known = _CONTINUATIONS[id(made)] = Continuation()
         weakref.finalize(made, _CONTINUATIONS.pop, id(made), None)
+        known.handles_errors = handles_errors
+        if handles_errors:
+            _C.handles_errors(made)
+        mine[parts] = made
     return made
 
 
@@ -225,6 +236,11 @@ def make_resume(
 
 def make_resume_for(key: ResumeKey) -> types.CodeType:
     """`make_resume` by key."""
+    return _make(key)[0]
+
+
+def _make(key: ResumeKey) -> tuple[types.CodeType, bool]:
+    """The code, and whether its RESUME has an exception handler."""
     cc = canonicalize(key.code)
     _check(key, cc)
     cc, at = (cc, key.at) if key.cut is None else cut_loop(cc, key.cut)
@@ -240,20 +256,29 @@ def make_resume_for(key: ResumeKey) -> types.CodeType:
     entry = at - has_names
     if has_names:
         keyword_names(cc.real_instrs(), at)
-    body, regions, entries = copy_body(cc, reachable(cc, entry))
-    prologue = _prologue(key, cc, target, names)
+    flow = build_flow(cc)
+    region = flow.region[at if key.cut is not None or key.raised_at is None else key.raised_at]
+    kept = reachable(cc, entry, flow)
+    if region is not None:
+        kept |= reachable(cc, flow.place[region.handler], flow)
+    body, regions, entries = copy_body(cc, kept)
+    prologue = [*_start(cc, target), *_state(key, names)]
     prologue += (Instr("DELETE_FAST", name) for name in handled)
     if has_names:
         prologue.append(Instr("POP_TOP"))
     prologue.append(Instr("JUMP", entries[entry]))
+    if region is not None:
+        handler = entries[flow.place[region.handler]]
+        body += _raise_again(prologue, regions, dataclasses.replace(region, handler=handler), _state(key, names))
     kept_names = {item.arg for item in body if isinstance(item, Instr) and isinstance(item.arg, str)}
     locals_ = [
         name for name in cc.varnames if name not in cc.cellvars and name in kept_names and name not in params
     ]
+    locals_ += [RAISED] * (RAISED in kept_names and RAISED not in locals_)
     freevars = cc.cellvars + cc.freevars
     suffix = f"__{'resume' if key.cut is None else 'body'}_{key.at}"
     resumed = CanonicalCode(
-        instrs=prologue + body,
+        instrs=[*prologue, *body],
         regions=regions,
         argcount=len(params),
         varnames=(*params, *locals_),
@@ -266,23 +291,45 @@ def make_resume_for(key: ResumeKey) -> types.CodeType:
     )
     drop_empty_regions(resumed)
     verify(resumed)
-    return materialize(resumed)
+    return materialize(resumed), region is not None
 
 
-def _prologue(key: ResumeKey, cc: CanonicalCode, target: Instr, names: list[str]) -> list[Instr | Label]:
-    """What a resume function does first: cells, the stack, unbound locals."""
-    prologue: list[Instr | Label] = []
+def _start(cc: CanonicalCode, target: Instr) -> list[Instr | Label]:
+    """What a resume function does first: cells, and RESUME."""
+    start: list[Instr | Label] = []
     if cc.cellvars or cc.freevars:
-        prologue.append(Instr("COPY_FREE_VARS", len(cc.cellvars) + len(cc.freevars)))
+        start.append(Instr("COPY_FREE_VARS", len(cc.cellvars) + len(cc.freevars)))
     # The user's line is current from the start: profilers and tracebacks never see the seam.
-    prologue.append(Instr("RESUME", 0, target.pos._replace(col=None, end_col=None, end_lineno=None)))
+    start.append(Instr("RESUME", 0, target.pos._replace(col=None, end_col=None, end_lineno=None)))
+    return start
+
+
+def _raise_again(
+    prologue: list[Instr | Label], regions: list[TryRegion], region: TryRegion, state: list[Instr | Label]
+) -> list[Instr | Label]:
+    """The handler of the RESUME in `prologue`: `state` makes stack and locals what they are where the body starts, and
+    there, inside `region` of the body, the exception is raised.  Adds to the regions."""
+    at = next(i for i, item in enumerate(prologue) if isinstance(item, Instr) and item.op == "RESUME")
+    resume = prologue[at]
+    assert isinstance(resume, Instr)
+    start, end, handler, raised, done = map(Label, ("resume", "resumed", "failed", "raised", "raised.end"))
+    prologue[at : at + 1] = [start, resume, end]
+    regions.append(TryRegion(start, end, handler, 0, False))
+    regions.append(TryRegion(raised, done, region.handler, region.depth, region.lasti))
+    load = (Instr("LOAD_FAST", RAISED), Instr("DELETE_FAST", RAISED))
+    return [handler, Instr("STORE_FAST", RAISED), *state, *load, raised, Instr("RERAISE", 0), done]
+
+
+def _state(key: ResumeKey, names: list[str]) -> list[Instr | Label]:
+    """Moves the arguments to where the frame has them: the stack, unbound locals."""
+    state: list[Instr | Label] = []
     for name, null in zip(names, key.stack_nulls, strict=True):
         if null:
-            prologue.append(Instr("PUSH_NULL"))
+            state.append(Instr("PUSH_NULL"))
         else:  # moved, not copied: a parameter must not keep a value alive longer than the stack would
-            prologue += (Instr("LOAD_FAST", name), Instr("DELETE_FAST", name))
+            state += (Instr("LOAD_FAST", name), Instr("DELETE_FAST", name))
     for name in key.maybe:
         bound = Label(f"{name}.bound")
-        prologue += (Instr("LOAD_FAST", name), Instr("LOAD_CONST", UNBOUND), Instr("IS_OP", 0))
-        prologue += (Instr("POP_JUMP_IF_FALSE", bound), Instr("DELETE_FAST", name), bound)
-    return prologue
+        state += (Instr("LOAD_FAST", name), Instr("LOAD_CONST", UNBOUND), Instr("IS_OP", 0))
+        state += (Instr("POP_JUMP_IF_FALSE", bound), Instr("DELETE_FAST", name), bound)
+    return state

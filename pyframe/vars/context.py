@@ -56,6 +56,8 @@ class ContextVar(Var):
         if name == "__exit__" and self.by_name:
             tx.effects.cancel(self.by_name.pop())
             return self.exit(tx)
+        if name == "__exit__":
+            return self.unsupported(tx, "that this frame has not entered, its __exit__()")
         return super().call_method(tx, name, args, kwargs)
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
