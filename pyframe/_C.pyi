@@ -53,7 +53,7 @@ def hand_over(function: Callable[..., Any], arguments: list[Any], names: tuple[s
     """Call `function` with the items of a list, which is emptied: while it runs, only its frame holds them."""
 
 def raise_in(function: FunctionType, arguments: list[Any], exception: BaseException) -> Any:
-    """Call `function`, whose code `handles_errors`, so that it raises the exception at its RESUME; the list is emptied."""
+    """Call `function`, whose code `handles_errors`, so that it raises the exception at its RESUME; empties the list."""
 
 SKIP: str
 """What a callback returns for: never ask this callback's owner about this code again."""

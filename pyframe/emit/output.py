@@ -84,8 +84,8 @@ class OutputBuilder:
             compiled = told_apart(compiled, tx.func.__qualname__)
         asm = self.assembler()
         cg = dry.real(asm)
-        known = continuation(self.root.code)
-        if known is not None and known.handles_errors:
+        continued = continuation(self.root.code)
+        if continued is not None and continued.handles_errors:
             asm.raise_errors_in(self.root.code)
         self.draw(cg)
         if compiled is not None:
