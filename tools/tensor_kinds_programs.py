@@ -280,6 +280,9 @@ def _pack(x: torch.Tensor) -> Any:
     return torch.nn.utils.rnn.pack_padded_sequence(x[..., None], lengths, batch_first=True).data * 2
 
 
+# Programs that eager ends on a GPU by an assertion in a kernel, after which the process cannot use the GPU any more.
+DEVICE_ASSERTIONS = {"one_hot of too few", "one_hot of negative", "list out of range", "indices out of range"}
+
 PROGRAMS: dict[str, dict[str, Program]] = {
     "data-dependent": {
         "one_hot": (lambda i: F.one_hot(i).float() * 2, _classes),

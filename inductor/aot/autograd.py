@@ -242,7 +242,7 @@ class _Gradients:
         given += [placed(x, layout) for x, layout in zip(tangents, self.layouts)]
         found: list[torch.Tensor | None] = [None] * self.count
         for gradient, value in zip(self.gradients, self.backward(given)):
-            found[gradient.place] = value
+            found[gradient.place] = value.conj() if gradient.conjugated else value
         if any(x is None for x in tangents):  # results that nothing came of: what hangs on them alone has no gradient
             for gradient in self.gradients:
                 if all(tangents[k] is None for k in gradient.tangents):

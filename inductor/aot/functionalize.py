@@ -22,8 +22,9 @@ from ..errors import Unsupported
 from ..overlap import elements_overlap, partly_the_same
 from ..places import blame
 from .calls import call
-from .eager_checks import WITHOUT_READING
+from .eager_checks import TRACED_AS
 from .fake import fake_mode, forget_tensors, make_fx
+from .in_place import WrongInPlace, run_in_place
 from .plain_memory import computed_values, refuse_special
 from .standins import light_torch
 
@@ -206,7 +207,11 @@ class GraphRun(torch.fx.Interpreter):
                 self.unfolded[id(x)] = x
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return super().call_function(WITHOUT_READING.get(target, target), args, kwargs)
+        return _checked(TRACED_AS.get(target, target), target, args, kwargs)
+
+    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
+        other = TRACED_AS.get(getattr(torch.Tensor, target, None))
+        return _checked(other or _method(target), target, args, kwargs)
 
     def fetch_attr(self, target: str) -> Any:
         return self.state[target] if target in self.state else super().fetch_attr(target)
@@ -218,6 +223,18 @@ class GraphRun(torch.fx.Interpreter):
 
     def output(self, target: Any, args: Any, kwargs: Any) -> Any:
         return _mutable(super().output(target, args, kwargs))
+
+
+def _method(name: str) -> Callable[..., Any]:
+    return lambda x, *args, **kwargs: getattr(x, name)(*args, **kwargs)
+
+
+def _checked(run: Callable[..., Any], target: Any, args: Any, kwargs: Any) -> Any:
+    """An operator's result; NotFunctional where it writes in place what eager refuses to write."""
+    try:
+        return run_in_place(run, target, args, kwargs)
+    except WrongInPlace as error:
+        raise NotFunctional(f"eager has to say what is wrong: {error}") from error
 
 
 _UNFOLDS = ("unfold", torch.Tensor.unfold, torch.ops.aten.unfold.default)
@@ -307,11 +324,12 @@ def _lay_out(graph: torch.fx.GraphModule, strides: Sequence[tuple[int, ...] | No
             continue
         order = sorted(range(len(stride)), key=lambda d: (-stride[d], d))
         back = [order.index(d) for d in range(len(order))]
-        if torch.empty_strided(val.shape, stride, device="meta").permute(order).is_contiguous():
-            with graph.graph.inserting_before(output):
-                turned = call(graph.graph, torch.ops.aten.permute.default, node, order)
-                copy = call(graph.graph, torch.ops.aten.clone.default, turned, memory_format=torch.contiguous_format)
-                results[k] = call(graph.graph, torch.ops.aten.permute.default, copy, back)
+        if not torch.empty_strided(val.shape, stride, device="meta").permute(order).is_contiguous():
+            raise NotFunctional("a result is a copy with holes")
+        with graph.graph.inserting_before(output):
+            turned = call(graph.graph, torch.ops.aten.permute.default, node, order)
+            copy = call(graph.graph, torch.ops.aten.clone.default, turned, memory_format=torch.contiguous_format)
+            results[k] = call(graph.graph, torch.ops.aten.permute.default, copy, back)
     output.args = (results,)
     graph.graph.eliminate_dead_code()
     graph.recompile()

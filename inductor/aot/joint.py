@@ -35,6 +35,7 @@ class JointGraph:
     `results` says how each flat result of the graph comes about, `structure` is their pytree. `assigned` lists
     (input, returned): differentiable writes, `input.copy_(returned)` under autograd after the forward.
     `origins[k]`: the number of a flat result that is returned[k], or with True, that has it as its base.
+    `conjugated`: the inputs of whose gradients the graph returns the conjugates: in eager their conj bit is set.
     `permanent`: which inputs and attributes live on anyway, parameters and what belongs to the module.
     `names` maps each name of a tensor of the module to its place in (*inputs, *attributes).
     """
@@ -45,6 +46,7 @@ class JointGraph:
     permanent: tuple[bool, ...]
     tangents: tuple[torch.Tensor, ...]
     writes: tuple[int, ...]
+    conjugated: frozenset[int]
     assigned: tuple[tuple[int, int], ...]
     results: tuple[Result, ...]
     origins: tuple[tuple[int, bool] | None, ...]
@@ -90,7 +92,7 @@ def to_joint(
     finals = trace.finals
     writes = tuple(i for i, _ in finals.written)
     _refuse_shared_writes(primals, {*writes, *(i for i, _ in finals.assigned)})
-    tidy(graph, [InputState.of(x) for x in finals.returned], writes)
+    tidy(graph, trace.returned, writes)
     tangents = tuple(node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")[len(primals) :])
     permanent = tuple(
         i >= len(inputs) or not isinstance(x, torch.Tensor) or (x.requires_grad and x.is_leaf)
@@ -103,6 +105,7 @@ def to_joint(
         permanent,
         tangents,
         writes,
+        trace.conjugated,
         finals.assigned,
         finals.results,
         finals.origins,
@@ -210,9 +213,11 @@ class _LinedRun(GraphRun):
 
 
 class _Trace:
-    """What make_fx traces: primals -> [returned, written, gradients, tangents]. Leaves `finals` behind."""
+    """What make_fx traces: primals -> [returned, written, gradients, tangents]. Leaves `finals` and more behind."""
 
     finals: Finals
+    conjugated: frozenset[int]
+    returned: list[InputState]
 
     def __init__(
         self, gm: torch.fx.GraphModule, count: int, names: Mapping[str, int], grads: list[tuple[bool, bool]]
@@ -238,6 +243,8 @@ class _Trace:
         result = _LinedRun(self.gm, state, primals).run(*primals[: self.count])
         values, structure = pytree.tree_flatten(result)
         finals = self.finals = classify(values, structure, primals, before)
+        # before writes to them are carried out functionally, which may give them other strides
+        self.returned = [InputState.of(x) for x in finals.returned]
         with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region
             tangents = [_tangent(x) for x in finals.returned[: finals.differentiable]]
             wanted = [x for x, (requires_grad, _) in zip(leaves, self.grads) if requires_grad]
@@ -247,7 +254,9 @@ class _Trace:
                 found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
         finals.tangents = tangents
         each = iter(found)
-        gradients = [unwrapped(next(each)) if requires_grad else None for requires_grad, _ in self.grads]
+        placed = [next(each) if requires_grad else None for requires_grad, _ in self.grads]
+        self.conjugated = frozenset(i for i, x in enumerate(placed) if x is not None and x.is_conj())
+        gradients = [unwrapped(x.conj() if x is not None and x.is_conj() else x) for x in placed]
         returned = [unwrapped(x) for x in finals.returned]
         return [returned, [unwrapped(x) for _, x in finals.written], gradients, [unwrapped(x) for x in tangents]]
 

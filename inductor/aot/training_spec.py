@@ -33,10 +33,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The next result of the backward is the gradient of primal number `place`, which hangs on these `tangents`."""
+    """The next result of the backward is the gradient of primal number `place`, which depends on these `tangents`.
+
+    `conjugated`: the result is the conjugate of the gradient, which gets the conj bit.
+    """
 
     place: int
     tangents: tuple[int, ...]
+    conjugated: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
     tangents = graph.find_nodes(op="placeholder")[len(found) :]
     reached = _reached_by(graph, tangents)
     gradients = [
-        Gradient(place, tuple(k for k in range(len(tangents)) if reached[node] >> k & 1))
+        Gradient(place, tuple(k for k in range(len(tangents)) if reached[node] >> k & 1), place in joint.conjugated)
         for place, node in enumerate(found)
         if node is not None
     ]

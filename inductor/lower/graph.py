@@ -27,6 +27,7 @@ from ..ir.nodes import GraphIR, Lazy, Strided, TensorValue, dense_order, store, 
 from ..ir.real import Real
 from ..ir.size import Size
 from ..ir.sized import SizedTensor
+from ..overlap import elements_overlap
 from ..places import blame
 from .common import is_value, used_results
 from .registry import Unlowered, Unsupported, find
@@ -329,9 +330,12 @@ class GraphLowering:
 
     def output(self, value: TensorValue, val: torch.Tensor, viewed: bool) -> Strided:
         """An output in memory, with the strides that it has in eager; with `viewed`, as a view if it is one."""
-        if viewed or dense_order(val.shape, tuple(val.stride())) is None:
-            return viewed_memory(self, value)
-        return self.in_memory(value, val)
+        if not viewed and dense_order(val.shape, tuple(val.stride())) is not None:
+            return self.in_memory(value, val)
+        computed = not viewed and isinstance(value, Lazy) and value.view is None
+        if computed and isinstance(val, torch.Tensor) and val.numel() and not elements_overlap(val):
+            raise Unsupported("a result is a copy with holes")
+        return viewed_memory(self, value)
 
 
 def viewed_memory(graph: GraphLowering, value: TensorValue) -> Strided:

@@ -18,6 +18,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
 from inductor.aot.fake import forget_tensors
+from inductor.aot.in_place import run_in_place
 from inductor.modes import Setting, graph_module
 from inductor.whole_import import SYMBOLIC_SHAPES, import_whole
 
@@ -511,7 +512,7 @@ class GraphBuilder:
         assumed = 0 if self._shapes is None else self._shapes.num_deferred_runtime_asserts
         try:
             with quiet, self.fake_mode, self._kernels(), torch._C.DisableTorchFunctionSubclass():
-                result = run(*fake_args, **fake_kwargs)
+                result = run_in_place(run, target, fake_args, fake_kwargs)
                 if type(result) is torch.Tensor:  # torch.tensor(..., device="meta") is real even there
                     result = self.fake_mode.from_tensor(result)
         except DataDependentOutputException as error:

@@ -1,0 +1,83 @@
+"""In-place operators on fake tensors: the errors that eager raises for a wrong size or dtype of what is written, and
+that the fake implementations of some operators do not raise."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+# The operators of Python that write to their first operand, and what computes the value that they write.
+_OPERATORS: dict[Any, Callable[..., Any]] = {
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
+    operator.itruediv: operator.truediv, operator.ifloordiv: operator.floordiv, operator.imod: operator.mod,
+    operator.ipow: operator.pow, operator.iand: operator.and_, operator.ior: operator.or_, operator.ixor: operator.xor,
+    operator.ilshift: operator.lshift, operator.irshift: operator.rshift,
+}  # fmt: skip
+# Those whose fake implementations do not compare the sizes of the other operands with that of the first one.
+_SIZES_UNCHECKED = {"masked_scatter_"}
+
+
+class WrongInPlace(RuntimeError):
+    """An in-place operator whose result has another size or dtype than the tensor that it is to be written to."""
+
+
+def run_in_place(
+    run: Callable[..., Any], target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """`run(*args, **kwargs)` on fake tensors, `target` being what the graph calls. Where that is an in-place operator
+    that eager refuses to run: WrongInPlace, and the first argument has its size and strides again."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    writes = target in _OPERATORS if callable(target) else False
+    writes = writes or name.partition(".")[0].endswith("_") and not name.endswith("__")
+    written = args[0] if writes and args else None
+    if not isinstance(written, torch.Tensor) or written.layout != torch.strided or written.is_nested:
+        return run(*args, **kwargs)
+    before = tuple(written.shape), written.stride(), written.storage_offset()
+    result = run(*args, **kwargs)
+    if result is not written:
+        return result
+    if _was_resized(written, before[0]) and not _changes_metadata(name):
+        size = tuple(written.shape)
+        torch.ops.aten.as_strided_.default(written, *before)
+        raise WrongInPlace(f"output with shape {list(before[0])} doesn't match the broadcast shape {list(size)}")
+    narrow = not written.dtype.is_floating_point and not written.dtype.is_complex
+    if narrow or name in _SIZES_UNCHECKED:
+        _check_value(_OPERATORS.get(target) if callable(target) else None, name, args, kwargs)
+    return result
+
+
+def _was_resized(x: torch.Tensor, size: tuple[Any, ...]) -> bool:
+    return x.dim() != len(size) or any(a is not b and a != b for a, b in zip(x.shape, size))
+
+
+def _changes_metadata(name: str) -> bool:
+    """Whether it is an operator's purpose to give its argument another size."""
+    operators = getattr(torch.ops.aten, name.partition(".")[0], None)
+    if operators is None:
+        return False
+    tags = [getattr(operators, overload).tags for overload in operators.overloads()]
+    return any(torch.Tag.inplace_view in each for each in tags) or name in ("resize_", "resize_as_", "set_")
+
+
+def _check_value(
+    compute: Callable[..., Any] | None, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """WrongInPlace where the operator's value, computed apart, has a size or dtype that the first argument cannot
+    hold."""
+    compute = compute or getattr(torch.Tensor, name.partition(".")[0].removesuffix("_"), None)
+    if compute is None:
+        return
+    try:
+        value = compute(*args, **kwargs)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):  # has no such form
+        return
+    written = args[0]
+    if not isinstance(value, torch.Tensor):
+        return
+    if not torch.can_cast(value.dtype, written.dtype):
+        raise WrongInPlace(f"result type {value.dtype} can't be cast to the desired output type {written.dtype}")
+    if _was_resized(value, tuple(written.shape)):
+        raise WrongInPlace(f"output with shape {list(written.shape)} doesn't match the shape {list(value.shape)}")

@@ -1,0 +1,83 @@
+"""Programs whose results, errors and gradients torch's fake operators describe otherwise than eager gives them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import pyframe
+
+
+def _both(fn, make, **options):
+    """What eager and the compiled function give, or the exceptions that they raise, and the arguments afterwards."""
+    found = []
+    for run in (fn, pyframe.compile(fn, **options)):
+        args = make()
+        try:
+            found.append((run(*args), args))
+        except Exception as error:
+            found.append((error, args))
+    return found
+
+
+WRITES = {
+    "div_": (lambda a, b: a.div_(b), lambda: (torch.arange(3), torch.ones(3, dtype=torch.int64))),
+    "/=": (lambda a: a.__itruediv__(2), lambda: (torch.arange(3),)),
+    "ldexp_": (lambda a, b: a.ldexp_(b), lambda: (torch.arange(3), torch.arange(3))),
+    "logit_": (lambda a: a.logit_(), lambda: (torch.arange(3),)),
+    "clamp_min_": (lambda a, b: a.clamp_min_(b), lambda: (torch.ones(5, 1), torch.ones(5, 5))),
+    "eq_": (lambda a, b: a.eq_(b), lambda: (torch.ones(5, 1), torch.ones(5, 5))),
+    "addr_": (lambda a, b: a.addr_(b, b), lambda: (torch.tensor(1.0), torch.ones(5))),
+    "masked_scatter_": (
+        lambda a, b, c: a.masked_scatter_(b, c), lambda: (torch.ones(5), torch.ones(5, 5) > 0, torch.ones(25))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_in_place_errors(name, dynamic):
+    fn, make = WRITES[name]
+    (want, before), (got, after) = _both(fn, make, dynamic=dynamic)
+    assert type(want) is RuntimeError and type(got) is RuntimeError
+    assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
+
+
+def test_in_place_error_of_a_computed_tensor():
+    def fn(a, b):
+        c = a * 2
+        try:
+            c.clamp_min_(b)
+        except RuntimeError:
+            return c + 1
+        return c
+
+    (want, _), (got, _) = _both(fn, lambda: (torch.ones(5, 1), torch.ones(5, 5)))
+    assert torch.equal(want, got)
+
+
+def test_conj_bits_of_gradients():
+    def gradient(fn):
+        torch.manual_seed(0)
+        x = torch.randn(5, dtype=torch.complex64, requires_grad=True)
+        y = torch.randn(5, requires_grad=True)
+        return torch.autograd.grad((fn(x) * y.sum()).sum(), (x, y))
+
+    compiled = pyframe.compile(torch.fft.hfft)
+    for _ in range(2):
+        want, got = gradient(torch.fft.hfft), gradient(compiled)
+        assert [x.is_conj() for x in got] == [x.is_conj() for x in want] == [True, False]
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_copies_with_holes(requires_grad):
+    def fn(x, v):
+        y = torch.select_scatter(x[:, ::2, ::2], v, 0, 1)
+        return y, y.select_scatter(v, 0, 2) * 2
+
+    x, v = torch.randn(4, 6, 6, requires_grad=requires_grad), torch.randn(3, 3)
+    want = fn(x, v)
+    got = pyframe.compile(fn)(x, v)
+    for a, b in zip(want, got, strict=True):
+        assert torch.equal(a, b) and a.stride() == b.stride()
