@@ -74,7 +74,9 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
         # less than Function.apply: no wrappers of function transforms come this far
         function = _make_function(spec, forward, backward, Rerun(gm, captured.names, spec, captured.count))
         apply = super(torch.autograd.Function, function).apply  # type: ignore[misc]  # not in torch's stubs
-        apply = linked(apply, captured.tracked - {gradient.place for gradient in spec.gradients})
+        # where every gradient is undefined, such as that of the number of nonzeros, results still require one
+        places = {gradient.place for gradient in spec.gradients} or captured.tracked
+        apply = linked(apply, captured.tracked - places)
     else:
         apply = _no_gradient(spec, forward)
     assigned, eager = spec.assigned, run_with_aten(gm)

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from ..arguments import node_at
 from ..errors import Unsupported
+from ..ir.nodes import dense_order
 from ..overlap import elements_overlap, partly_the_same
 from ..places import blame
 from .calls import call
@@ -165,6 +166,40 @@ def refuse_fixed_offsets(graph: torch.fx.GraphModule) -> None:
             raise NotFunctional("as_strided with a storage offset, of an input")
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """The layout of a functional tensor before an operator: one that writes into the tensor replaces its value by what
+    the functional operator returns, which may be laid out in another order (cumsum), while memory keeps its strides."""
+
+    x: torch.Tensor
+    version: int
+    stride: tuple[int | torch.SymInt, ...]
+    storage: Any
+
+    @staticmethod
+    def of(x: torch.Tensor) -> _Layout:
+        return _Layout(x, x._version, x.stride(), storage_of(torch._from_functional_tensor(x)))
+
+    def restore(self) -> None:
+        """Copies a value of other strides. Operators that change the strides themselves leave the storage as it is."""
+        x = self.x
+        if x._version == self.version or len(self.stride) != x.dim():
+            return
+        if not _is_static(x) or not all(isinstance(s, int) for s in self.stride) or not x.numel():
+            return
+        value = torch._from_functional_tensor(x)
+        if storage_of(value) == self.storage or _same_order(x.shape, value.stride(), self.stride):
+            return
+        order = dense_order(x.shape, self.stride)
+        if order is None:
+            return
+        back = sorted(range(len(order)), key=order.__getitem__)
+        with torch.no_grad():
+            laid_out = value.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
+        torch._functionalize_replace(x, laid_out)  # type: ignore[attr-defined]
+        torch._functionalize_commit_update(x)  # type: ignore[attr-defined]
+
+
 class GraphRun(torch.fx.Interpreter):
     """Runs a graph with some attributes replaced; every ATen node gets the stack trace of the node it comes from.
 
@@ -176,6 +211,7 @@ class GraphRun(torch.fx.Interpreter):
         self.state = state
         self.extra_traceback = False  # messages stay as they are: an exception knows its node
         self.unfolded: dict[int, torch.Tensor] = {}  # by id: what `unfold` gave, and views of it
+        self.strided: list[torch.Tensor] = []  # what `as_strided` gave: writes through it may have no functional form
 
     def run_node(self, n: torch.fx.Node) -> Any:
         given = (self.env.get(arg) for arg in n.all_input_nodes) if n.op.startswith("call") else ()
@@ -183,21 +219,35 @@ class GraphRun(torch.fx.Interpreter):
         fixed = [(x, x._version) for x in tensors if id(x) in self.unfolded or elements_overlap(x)]
         if len(tensors) > 1 and n.target is not operator.setitem:  # which writes to a part only
             fixed += [(x, x._version) for x in tensors if any(partly_the_same(x, y) for y in tensors)]
+        layouts = [_Layout.of(x) for x in tensors if torch._is_functional_tensor(x)]  # type: ignore[attr-defined]
         try:
             result = super().run_node(n)
+            if n.op == "output":
+                self._sync_strided()
         except Exception as error:
             blame(error, n)
+            if isinstance(error, RuntimeError) and self.strided:
+                raise NotFunctional(f"functionalization of as_strided: {error}") from error
             raise
+        if n.target in _AS_STRIDED and torch._is_functional_tensor(result):  # type: ignore[attr-defined]
+            self.strided.append(result)
         if any(x._version != version for x, version in fixed):
             raise NotFunctional(
                 "a tensor is written whose elements overlap in memory, or lie partly in another operand's, or that "
                 "unfold has made"
             )
+        for layout in layouts:
+            layout.restore()
         if n.target in _UNFOLDS:
             self.unfolded[id(result)] = result
         elif self.unfolded:
             self._note_views(result, tensors)
         return result
+
+    def _sync_strided(self) -> None:
+        """Functionalization carries writes over to the other views when these are read, and may refuse only then."""
+        for x in self.strided:
+            torch._sync(x)
 
     def _note_views(self, result: Any, given: Sequence[torch.Tensor]) -> None:
         """Takes down which results are views of a view that unfold has made."""
@@ -237,6 +287,7 @@ def _checked(run: Callable[..., Any], target: Any, args: Any, kwargs: Any) -> An
         raise NotFunctional(f"eager has to say what is wrong: {error}") from error
 
 
+_AS_STRIDED = ("as_strided", torch.as_strided, torch.Tensor.as_strided, torch.ops.aten.as_strided.default)
 _UNFOLDS = ("unfold", torch.Tensor.unfold, torch.ops.aten.unfold.default)
 
 
@@ -312,6 +363,11 @@ def _is_static(x: torch.Tensor) -> bool:
     return all(isinstance(n, int) for n in (*x.shape, *x.stride()))
 
 
+def _same_order(size: Sequence[int], stride: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two strides mean the same memory for tensors of this size."""
+    return all(n == 1 or a == b for n, a, b in zip(size, stride, other))
+
+
 def _lay_out(graph: torch.fx.GraphModule, strides: Sequence[tuple[int, ...] | None]) -> None:
     """Copies results that decompositions lay out in another order than the operators themselves."""
     output = next(iter(graph.graph.find_nodes(op="output")))
@@ -320,7 +376,7 @@ def _lay_out(graph: torch.fx.GraphModule, strides: Sequence[tuple[int, ...] | No
         val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
         if stride is None or not isinstance(val, torch.Tensor) or not _is_static(val) or not val.numel():
             continue
-        if all(n == 1 or a == b for n, a, b in zip(val.shape, val.stride(), stride)):
+        if _same_order(val.shape, val.stride(), stride):
             continue
         order = sorted(range(len(stride)), key=lambda d: (-stride[d], d))
         back = [order.index(d) for d in range(len(order))]

@@ -153,7 +153,9 @@ class _Plan:
             if self.root[x] in self.seen or x in self.overwritten or not 0 < _bytes(x) <= _SMALL:
                 continue
             users = [u for u in x.users if u in needed and not u.meta.get("backward") and recomputable(u)]
-            if users:
+            # views of x are views of the copy: those were traced with the strides and the offset of x
+            same_layout = dense(x.meta["val"].shape, x.meta["val"].stride()) and not x.meta["val"].storage_offset()
+            if users and same_layout:
                 with self.graph.inserting_before(first):
                     copy = call(self.graph, aten.clone.default, x)
                 self.copies.add(copy)

@@ -242,7 +242,7 @@ def repeat(graph: Any, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
         x.device,
         x.dtype,
         size,
-        lambda index: x.load([0 if n == 1 else i % n for i, n in zip(index[pad:], x.size)]),
+        lambda index: x.load([0 if n <= 1 else i % n for i, n in zip(index[pad:], x.size)]),
         x.reads,
         x.work,
     )

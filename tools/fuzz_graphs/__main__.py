@@ -84,7 +84,8 @@ class Worker:
             self.process.stdin.write(json.dumps(job) + "\n")
             self.process.stdin.flush()
             said = self.line(self.timeout)
-            if said == "start\n":
+            if said.startswith('{"start"'):
+                job = {**job, "program": json.loads(said)["start"]}
                 said = self.line(self.timeout)
         except OSError:
             said = ""
@@ -125,6 +126,15 @@ def whole_program(answer: dict[str, Any], mode: str | None) -> dict[str, Any]:
 
         answer["program"] = compact(generate(answer["seed"], ROWS, mode)).to_json()
     return answer
+
+
+def eager_ends_too(answer: dict[str, Any], timeout: float) -> bool:
+    """Whether the process ends in the same way where nothing is compiled."""
+    worker = Worker("eager", timeout)
+    try:
+        return bool(worker.check({"program": answer["program"]})["kind"] == answer["kind"])
+    finally:
+        worker.close()
 
 
 def same_failure(kind: str, other: str) -> bool:
@@ -172,6 +182,8 @@ def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, An
 
     def one(worker: Worker, seed: int) -> None:
         answer = whole_program(worker.check({"seed": seed, "mode": options.mode}), options.mode)
+        if answer["kind"].startswith(("crash", "hang")) and eager_ends_too(answer, options.timeout):
+            answer = {**answer, "kind": "skip", "notes": {f"eager itself: {answer['kind']}": 1}}
         failed = answer["kind"] not in ("", "skip")
         if failed and options.shrink:
             answer = shrunk(worker, answer, options.shrink)

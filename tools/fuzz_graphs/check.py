@@ -102,7 +102,8 @@ def strides(t: torch.Tensor) -> tuple[int, ...] | None:
 
 def gradients(program: Program, results: tuple[torch.Tensor, ...], args: Any, seen: Outcome) -> None:
     roots = [o for o in results if o.requires_grad]
-    wanted = [b for b in args.bases if b.requires_grad]
+    # not of inputs that the program wrote: what a graph returns does not depend on its other results for autograd
+    wanted = [b for b in args.bases if b.requires_grad and b.is_leaf]
     if not roots or not wanted:
         return
     incoming = [
@@ -228,7 +229,11 @@ def excused(name: str, found: torch.Tensor, expected: torch.Tensor, references: 
     for p in perturbed:
         spread = torch.maximum(spread, (p.double() - x).abs())
         broken = broken | (p.isfinite() != x.isfinite())
-    bound = atol + rtol * x.abs() + 3 * (e - x).abs() + 8 * spread
+    # eager's error at one number may be small by chance: that of the whole tensor counts, relative where this is less
+    error = (e - x).abs().nan_to_num(0.0, 0.0, 0.0)
+    scale = x.abs() + 1e-2
+    error = torch.maximum(error, torch.minimum(error.max(), (error / scale).nan_to_num(0.0, 0.0, 0.0).max() * scale))
+    bound = atol + rtol * x.abs() + 3 * error + 8 * spread
     return ((a - x).abs() <= bound) | broken | spread.isnan()
 
 
@@ -238,10 +243,13 @@ class Perturbation:
     def __init__(self, dtypes: dict[str, torch.dtype], seed: int, device: str) -> None:
         self.dtypes, self.generator, self.device = dtypes, torch.Generator().manual_seed(seed), device
 
-    def __call__(self, value: torch.Tensor, name: str) -> torch.Tensor:
+    def __call__(self, value: torch.Tensor, name: str, differences: bool) -> torch.Tensor:
         eps = EPS.get(self.dtypes.get(name, torch.float32), 0.0)
         if not value.is_floating_point():
             return value
+        if differences:
+            near_zero = torch.rand(value.shape, generator=self.generator, dtype=torch.float64).to(self.device) - 0.5
+            value = value + eps * near_zero
         noise = [
             1 + 2 * eps * (torch.rand(value.shape, generator=self.generator, dtype=torch.float64) - 0.5).to(self.device)
             for _ in range(2)
@@ -264,7 +272,7 @@ def reference_runs(program: Program, seed: int, device: str, sizes: dict[int, in
     """The program in float64: as it is, and with each result of arithmetic off by a rounding error."""
     dtypes: dict[str, torch.dtype] = {}
 
-    def note(value: torch.Tensor, name: str) -> torch.Tensor:
+    def note(value: torch.Tensor, name: str, differences: bool) -> torch.Tensor:
         dtypes[name] = value.dtype
         return value
 

@@ -292,7 +292,7 @@ class Generator:
                 )
             weights = [w for w, _, _ in self.grammar]
             # a program likes some kinds of operators more than others
-            kinds = {k: self.rng.choice((0.2, 1, 1, 3)) for k in {k for _, k, _ in self.grammar}}
+            kinds = {k: self.rng.choice((0.2, 1, 1, 3)) for k in sorted({k for _, k, _ in self.grammar})}
             weights = [w * kinds[k] for w, k, _ in self.grammar]
             for _ in range(length * 6):
                 if len(self.statements) >= length:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 
 NAME = re.compile(r"\b[xv]\d+\b")
+# operators that subtract a mean, by whose rounding a zero may come out as any small number
+DIFFERENCES = re.compile(r"\b(\w+_norm|std|var|std_mean|var_mean|cov|corrcoef)\(")
 HALF_TO_DOUBLE = re.compile(r"torch\.(float32|float16|bfloat16)\b")
 
 
@@ -67,7 +69,7 @@ class Program:
         for s in self.statements:
             lines.append(f"    {s.line()}")
             if perturbed and s.fresh:
-                lines.append(f"    {s.target} = _p({s.target}, {s.target!r})")
+                lines.append(f"    {s.target} = _p({s.target}, {s.target!r}, {bool(DIFFERENCES.search(s.text))})")
         returned = ", ".join(self.results) + ("," if len(self.results) == 1 else "")
         lines.append(f"    return ({returned})")
         text = "\n".join(lines) + "\n"

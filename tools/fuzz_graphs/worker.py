@@ -13,7 +13,8 @@ from typing import Any
 
 
 def main(device: str) -> None:
-    """`device`: cpu, cuda, or fake-cuda (the Triton code generator, its kernels interpreted on the CPU)."""
+    """`device`: cpu, cuda, fake-cuda (the Triton code generator, its kernels interpreted on the CPU), peer
+    (torch.compile) or eager (nothing is compiled)."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     compiler, notes = compiler_of(device)
@@ -34,7 +35,7 @@ def main(device: str) -> None:
         )
         if device == "fake-cuda" and program.mode == "threads":  # the interpreter runs in one thread
             program = replace(program, mode="forward")
-        answers.write("start\n")
+        answers.write(json.dumps({"start": program.to_json()}) + "\n")  # so that the parent has it if this process dies
         answers.flush()
         notes.clear()
         verdict = check(program, compiler, place)
@@ -61,6 +62,8 @@ def kernels() -> int:
 def compiler_of(device: str) -> tuple[Callable[..., Any], Counter[str]]:
     """What compiles, and where it counts graphs and fallbacks of the present program."""
     notes: Counter[str] = Counter()
+    if device == "eager":
+        return lambda fn, dynamic: fn, notes
     if device == "peer":
         import torch
 
