@@ -185,12 +185,13 @@ class _Layout:
         x = self.x
         if x._version == self.version or len(self.stride) != x.dim():
             return
-        if not _is_static(x) or not all(isinstance(s, int) for s in self.stride) or not x.numel():
-            return
         value = torch._from_functional_tensor(x)
-        if storage_of(value) == self.storage or _same_order(x.shape, value.stride(), self.stride):
+        size, stride, given = _hints(x.shape), _hints(self.stride), _hints(value.stride())
+        if size is None or stride is None or given is None or 0 in size:
             return
-        order = dense_order(x.shape, self.stride)
+        if storage_of(value) == self.storage or _same_order(size, given, stride):
+            return
+        order = dense_order(size, stride)
         if order is None:
             return
         back = sorted(range(len(order)), key=order.__getitem__)
@@ -361,6 +362,12 @@ def _find_aliases(
 
 def _is_static(x: torch.Tensor) -> bool:
     return all(isinstance(n, int) for n in (*x.shape, *x.stride()))
+
+
+def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
+    """The numbers for the sizes of the example inputs, without a guard; None for what depends on data."""
+    found = [n if isinstance(n, int) else n.node.hint for n in numbers]
+    return None if None in found else found
 
 
 def _same_order(size: Sequence[int], stride: Sequence[int], other: Sequence[int]) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from ..errors import Unsupported
-from ..ir.buffer import Buffer, ExternKernel, InputBuffer, Layout, View
+from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, InputBuffer, Layout, View
 from ..ir.nodes import GraphIR, Strided
 from ..ir.size import AnySize, Size, hint, named
 from ..runtime import plan_spec as spec
@@ -67,16 +67,24 @@ def _source_of(device: torch.device) -> Source | TritonSource:
 
 
 def device_of(graph: GraphIR) -> torch.device:
-    """Where the graph runs. Unsupported for tensors on several devices, or on one that we have no kernels for."""
+    """Where the kernels run; operators may take and give tensors of other devices. Unsupported for kernels on several
+    devices, or on one that we have no kernels for."""
     outs = [o for node in graph.buffers for o in (node.outputs if isinstance(node, ExternKernel) else (node,))]
-    tensors = [b for b in (*graph.inputs, *graph.constants, *outs) if isinstance(b, Buffer)]
-    devices = {b.layout.device for b in tensors} or {torch.device("cpu")}
-    if len(devices) > 1:
-        raise Unsupported(f"tensors on several devices: {', '.join(sorted(map(str, devices)))}")
+    tensors = {b.name: b.layout.device for b in (*graph.inputs, *graph.constants, *outs) if isinstance(b, Buffer)}
+    computed = [node for node in graph.buffers if isinstance(node, ComputedBuffer)]
+    in_kernels = {read.buf for node in computed for read in node.body.reads}
+    in_kernels |= {node.mutates or node.name for node in computed}
+    devices = {tensors[name] for name in in_kernels} or _others_than_cpu(tensors.values()) or {torch.device("cpu")}
+    if len(devices) > 1 or _others_than_cpu(tensors.values()) - devices:
+        raise Unsupported(f"tensors on several devices: {', '.join(sorted({str(d) for d in tensors.values()}))}")
     (device,) = devices
     if device.type not in ("cpu", "cuda"):
         raise Unsupported(f"no kernels for device {device}")
     return device
+
+
+def _others_than_cpu(devices: Iterable[torch.device]) -> set[torch.device]:
+    return {d for d in devices if d.type != "cpu"}
 
 
 @dataclass
@@ -289,7 +297,8 @@ class _Planner:
             return InputSpec("int")
         # the seeds that attention keeps for its backward are on the CPU, whatever fake tensors say
         passed = buffer.layout.size == () and buffer.layout.dtype == torch.int64 and buffer.name not in self.in_kernels
-        device = spec.ANY_DEVICE if passed else ""
+        elsewhere = "" if buffer.layout.device == self.device else str(buffer.layout.device)
+        device = spec.ANY_DEVICE if passed else elsewhere
         return InputSpec("tensor", self.dtypes[buffer.name], buffer.layout.size, buffer.layout.stride, device)
 
     def _output(self, out: Strided | int | None, viewed: bool) -> OutputRef:

@@ -10,6 +10,7 @@ from .attention import without_known_masks
 from .bias import biases_apart
 from .convolution import without_bias
 from .depthwise import filters_by_tap
+from .devices import on_one_device
 from .epilogue import activated_products
 from .layout import channels_last
 from .matmul import products_of_convolutions, products_of_gradients
@@ -23,6 +24,7 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
 
     `shared`: as for `lower_graph`. `force`: whether it pays or not.
     """
+    on_one_device(gm)
     biases_apart(gm)
     converted = channels_last(gm, shared, force)
     if converted:
@@ -39,6 +41,7 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
 
 def run_joint_passes(gm: fx.GraphModule, force: bool = False) -> None:
     """The same for the graph of a forward and its backward, before it is cut in two."""
+    on_one_device(gm)
     if channels_last(gm, force=force):
         products_of_gradients(gm)
         products_of_convolutions(gm)

@@ -72,6 +72,76 @@ def test_a_view_that_looks_like_its_base_is_a_tensor_of_its_own(grad, dynamic):
     assert same(args, pyframe.compile(fn, dynamic=dynamic)(*args)) == same(args, fn(*args))
 
 
+def check_with_gradient(fn, x):
+    """Values, strides and the gradient of x."""
+    for dynamic in (False, True):
+        given = [x.detach().as_strided(x.shape, x.stride(), x.storage_offset()).requires_grad_() for _ in range(2)]
+        want, got = fn(given[0]), pyframe.compile(fn, dynamic=dynamic)(given[1])
+        torch.testing.assert_close(got, want, check_stride=True)
+        gradients = [torch.autograd.grad(y.sum(), a)[0] for y, a in zip((want, got), given)]
+        torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_view_of_a_small_input_that_begins_behind_its_storage():
+    """A copy of it that the backward saves is laid out otherwise, so that the view's strides are others."""
+
+    def fn(x):
+        y = torch.diagonal_scatter(x, x.diagonal() * 2)
+        return y / (y.abs() + 1)
+
+    check_with_gradient(fn, torch.randn(2, 1, 2, 1)[:, :, 1, :])
+
+
+def test_what_is_written_keeps_its_strides():
+    def fn(x):
+        y = x * 2
+        y.cumsum_(-1)
+        return y.flip(0)
+
+    check_with_gradient(fn, torch.randn(3, 4, 5).permute(2, 1, 0))
+
+
+def test_a_result_without_a_defined_gradient_requires_one():
+    def fn(x):
+        return torch.linalg.vector_norm(x, 0, -1)
+
+    x = torch.randn(3, 4, requires_grad=True)
+    got = pyframe.compile(fn)(x)
+    assert got.requires_grad
+    assert torch.autograd.grad(got.sum(), x, allow_unused=True) == torch.autograd.grad(fn(x).sum(), x, allow_unused=True)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_nothing_is_repeated(grad):
+    x = torch.randn(0, 3, requires_grad=grad)
+    for fn in (lambda x: x.repeat(2, 2, 1), lambda x: (x + 1).repeat(2, 2).sum(0)):
+        torch.testing.assert_close(pyframe.compile(fn)(x), fn(x))
+
+
+@pytest.mark.filterwarnings("ignore:inductor. a graph")
+def test_a_write_through_as_strided_of_a_view_runs_with_aten():
+    def fn(x):
+        y = x * 2
+        z = y[1:].as_strided((2, 1), (5, 5), 0)
+        z[z > 0] = 0
+        return y, z
+
+    x = torch.randn(9, 4)
+    for got, want in zip(pyframe.compile(fn)(x), fn(x)):
+        torch.testing.assert_close(got, want)
+
+
+def test_a_seed_gives_the_same_program_in_every_process():
+    line = "from tools.fuzz_graphs.generate import generate; from tools.fuzz_graphs.grammar import ROWS; "
+    line += "print(*[generate(k, ROWS).source() for k in range(3)])"
+    made = set()
+    for hashes in ("1", "2"):
+        environment = dict(os.environ, PYTHONHASHSEED=hashes)
+        done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, env=environment)
+        made.add(done.stdout)
+    assert len(made) == 1 and "def f" in made.pop()
+
+
 def fuzz(*options):
     line = [sys.executable, "-m", "tools.fuzz_graphs", "--shrink", "0", *options]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300, env=dict(os.environ, OMP_NUM_THREADS="1"))

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import fx
 
 import inductor
+import pyframe
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from op_samples import every  # noqa: E402
@@ -115,3 +116,37 @@ def test_small_integers_as_floats(dtype):
     got, _ = compiled(fn, x, i, n)
     for a, e in zip(got(x, i, n), fn(x, i, n)):
         torch.testing.assert_close(a, e, rtol=0, atol=0)
+
+
+def _written_by_lists(x):
+    y = x * 2
+    y[y > 0] = 0
+    y[[0, 2]] = 1.5
+    return y, x[[1, -1]], x * torch.tensor(2.5), torch.where(x > 0, x, torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_constants_on_the_cpu(grad):
+    x = torch.randn(4, 5, device="cuda")
+    check_both(_written_by_lists, x, grad=grad)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_numbers_on_the_cpu(grad):
+    x, s = torch.randn(4, 5, device="cuda"), torch.tensor(1.5)
+    check_both(lambda x, s: (x * s + 1, (x - s).sum()), x, s, grad=grad)
+    check_both(lambda x, s: (x * s, (x.sum() * s).cpu()), x, s, grad=grad)
+
+
+def check_both(fn, *args, grad):
+    """`fn` captured and compiled, with no fallback, against eager: results, their devices, and gradients."""
+    given = [[a.clone().requires_grad_(grad) for a in args] for _ in range(2)]
+    want, got = fn(*given[0]), pyframe.compile(fn, options={"strict": True})(*given[1])
+    for a, b in zip(want, got):
+        assert a.device == b.device
+        torch.testing.assert_close(b, a)
+    if grad:
+        sums = [sum(x.sum().cuda() for x in outs) for outs in (want, got)]
+        for a, b in zip(*(torch.autograd.grad(s, inputs) for s, inputs in zip(sums, given))):
+            assert a.device == b.device
+            torch.testing.assert_close(b, a)

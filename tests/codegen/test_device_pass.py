@@ -1,0 +1,48 @@
+"""CPU tensors among those of a GPU: constants and 0-d tensors. Traced on fake tensors; no GPU is needed."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from inductor.codegen.plan import codegen
+from inductor.errors import Unsupported
+from inductor.lower.graph import lower_graph
+from inductor.passes.devices import on_one_device
+from inductor.schedule import schedule
+
+
+def traced(fn, *devices):
+    mode = FakeTensorMode()
+    with mode, torch.no_grad():
+        args = [torch.empty(5, 4, device=d) if d != "number" else torch.empty(()) for d in devices]
+        return make_fx(lambda *a: list(fn(*a)))(*args)
+
+
+def planned(gm, count):
+    graph = lower_graph(gm, [None] * count)
+    return codegen(schedule(graph), graph)[1]
+
+
+def test_a_number_on_the_cpu_is_copied_to_the_gpu():
+    gm = traced(lambda x, s: (x * s + 1, (x * s).sum().cpu()), "cuda:0", "number")
+    assert on_one_device(gm)
+    spec = planned(gm, 2)
+    assert spec.device == "cuda:0"
+    assert [i.device for i in spec.inputs] == ["", "cpu"]
+
+
+def test_kernels_on_two_devices_are_refused():
+    gm = traced(lambda x, y: (x * 2, y * 2), "cuda:0", "cpu")
+    assert not on_one_device(gm)
+    with pytest.raises(Unsupported, match="several devices"):
+        planned(gm, 2)
+
+
+def test_a_constant_of_results_on_the_cpu_stays_there():
+    gm = traced(lambda x: (torch.tensor([1.0, 2.0]), x * 2), "cuda:0")
+    assert not on_one_device(gm)
+
+
+def test_a_graph_of_one_device_is_left_alone():
+    assert not on_one_device(traced(lambda x: (x[[1, 2]],), "cpu"))
