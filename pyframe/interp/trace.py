@@ -43,7 +43,7 @@ from ..vars import wrap as wrapping
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, make
 from ..vars.exception import ExceptionVar, Raised, as_exception
-from ..vars.fields import dict_source, has_dict
+from ..vars.fields import dict_source, fields_of, has_dict
 from ..vars.function import CellVar, FunctionVar
 from ..vars.instance import MISSING, InstanceVar
 from ..vars.iterator import Call, GeneratorVar, NotRebuilt
@@ -312,7 +312,7 @@ class Trace:
             self.graph_break("generator-frame", fn.describe())
         if fn.fn is not None and not _C.runs_its_code(fn.fn):
             self.graph_break("unknown-c-function", f"what is called in the place of {fn.name}()")
-        if fn.source is not None and not isinstance(fn.source, ConstSource):
+        if fn.source is not None and not our_file(fn.code.co_filename):
             self.guard(FuncPartSource(fn.source, "__code__"), "ID", fn.code)
         if self.long.functions and fn.code in self.long.functions:
             self.graph_break(limits.KIND, f"a long call of {fn.name}()")
@@ -558,7 +558,7 @@ class Trace:
         owners = [var for var in self.memo.values() if isinstance(var, InstanceVar) and var.attrs]
         changed = {id(effect.target) for effect in self.effects}
         for owner in owners:
-            fields = getattr(owner.value, "__dict__", None) if owner.value is not MISSING else None
+            fields = fields_of(owner.value) if owner.value is not MISSING else None
             held = self.memo.get(id(fields))
             if isinstance(held, DictVar) and not changed.isdisjoint((id(owner), id(held))):
                 self.opaque[id(fields)] = fields

@@ -43,8 +43,13 @@ def guard_answer(tx: Tracer, ask: Callable[[type, type], bool], kind: type, cls:
     if not isinstance(cls, abc.ABCMeta):
         return
     lookup(cls, "__subclasshook__")
+    lookup(cls, "_abc_impl")  # which C reads
     for name in getattr(cls, "__abstractmethods__", ()):
         lookup(kind, name)
     source = ConstSource.of(cls, cls.__name__)
     text = f"issubclass({kind.__name__}, {cls.__name__}) is as before"
-    tx.guard(source, "PREDICATE", (_SameAnswer(ask, kind, cls), (), text))
+    try:
+        same = _SameAnswer(ask, kind, cls)
+    except Exception as error:  # noqa: BLE001  whatever a hook of the program raises
+        tx.graph_break("unsupported-object", f"{type(error).__name__} of issubclass({kind.__name__}, {cls.__name__})")
+    tx.guard(source, "PREDICATE", (same, (), text))

@@ -61,6 +61,8 @@ def make(value: Any) -> Var:
     build = _MAKERS.get(type(value))
     if build is None and isinstance(value, type):
         build = _MAKERS[type]
+    if build is None and isinstance(value, enum.Enum):
+        build = _MAKERS[enum.Enum]
     return build(value) if build is not None else ConstVar(value)
 
 

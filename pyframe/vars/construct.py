@@ -14,7 +14,7 @@ from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, Handler
 from .instance import InstanceVar
 from .lookup import MISSING, class_function, guarded_lookup, lookup
-from .namedtuple import NamedTupleVar
+from .namedtuple import NamedTupleVar, acts_as_tuple
 from .namespace import NamespaceVar
 
 # Exceptions whose constructors in C do more than keep their arguments.
@@ -32,8 +32,10 @@ def construct(tx: Tracer, cls_var: Var, args: Sequence[Var], kwargs: Mapping[str
     new = guarded_lookup(tx, cls, "__new__")
     if isinstance(new, staticmethod | types.FunctionType):
         obj = tx.call(class_function(tx, cls, "__new__", new), [cls_var, *args], kwargs)
-    else:
+    elif isinstance(new, types.BuiltinMethodType) and isinstance(new.__self__, type):
         obj = new_in_c(tx, new.__self__, cls, args, kwargs)
+    else:
+        obj = tx.call(cls_var.getattr_(tx, "__new__"), [cls_var, *args], kwargs)
     if not slots.has_type(obj, cls):
         return obj
     kind = obj.python_type()
@@ -74,7 +76,7 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
         return NamespaceVar.fresh(cls)
     if base is types.MethodType and cls is base:
         return BoundMethodVar(args[0], args[1])
-    if base is tuple and hasattr(cls, "_fields") and _generated(cls):
+    if base is tuple and hasattr(cls, "_fields") and issubclass(cls, tuple) and acts_as_tuple(cls):
         return NamedTupleVar(cls, args[0].unpack(tx) if args else [])
     if cls in BUILTINS:
         return BUILTINS[cls](tx, list(args), dict(kwargs))
@@ -98,13 +100,9 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
     return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
 
 
-def _generated(cls: type) -> bool:
-    """Whether a namedtuple class keeps nothing but its fields."""
-    return cls.__dictoffset__ == 0 and issubclass(cls, tuple)
-
-
 def _plain_object(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     if args or kwargs:
+        _refuse_extra(tx, cls)
         if lookup(cls, "__new__") is not object.__new__:
             tx.raise_(TypeError, "object.__new__() takes exactly one argument (the type to instantiate)")
         if lookup(cls, "__init__") is object.__init__:
@@ -117,6 +115,14 @@ def _plain_object(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[st
     if cls is not object and (not cls.__flags__ & _HEAP_TYPE or cls.__flags__ & _IMMUTABLE):
         return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
     return InstanceVar.fresh(cls)
+
+
+def _refuse_extra(tx: Tracer, cls: type) -> None:
+    """What `object.__new__` says to arguments goes by slots in C, which a deleted `__new__` leaves behind."""
+    try:
+        object.__new__(cls, None)  # type: ignore[call-arg]  # which is what is asked
+    except TypeError as error:
+        tx.raise_(TypeError, *error.args)
 
 
 def _exception(tx: Tracer, cls: type[BaseException], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

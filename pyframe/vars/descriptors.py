@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..core.source import AttrSource, Source
+from ..core.source import AttrSource, DictItemSource, Source
 from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import Var
@@ -73,14 +73,17 @@ class PropertyVar(Var):
         cg.call_top(*(lambda part=part: cg.load(part or ConstVar(None)) for part in (*self.accessors, self.doc)))
 
 
+_COPIED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")  # from the function, as they are
+
+
 class WrappedFunctionVar(Var):
     """`kind(fn)`, `kind` being staticmethod or classmethod."""
 
-    __slots__ = ("attrs", "fn", "kind")
+    __slots__ = ("attrs", "fn", "held", "kind")
 
-    def __init__(self, kind: type, fn: Var, source: Source | None = None) -> None:
+    def __init__(self, kind: type, fn: Var, source: Source | None = None, held: Any = None) -> None:
         super().__init__(source)
-        self.kind, self.fn = kind, fn
+        self.kind, self.fn, self.held = kind, fn, held  # `held`: the object itself, where that existed
         self.attrs: dict[str, Var] = {}
 
     def python_type(self) -> type:
@@ -98,13 +101,24 @@ class WrappedFunctionVar(Var):
             return self.fn.getattr_(tx, name) if tx.has_attribute(self.fn, name) else ConstVar(False)
         if name in ("__get__", "__call__") and hasattr(self.kind, name):
             return MethodVar(self, name)
-        return self.fn.getattr_(tx, name)
+        place = AttrSource(self.source, "__dict__") if self.source is not None else None
+        if name == "__dict__" and self.held is not None:
+            return tx.wrap(vars(self.held), place)
+        if self.held is not None and name in vars(self.held):
+            return tx.wrap(vars(self.held)[name], DictItemSource(place, name) if place is not None else None)
+        if self.held is None and name in _COPIED:
+            return self.fn.getattr_(tx, name)
+        if hasattr(self.kind, name):
+            return self.unsupported(tx, f"attribute {name!r}")
+        if self.source is not None:
+            tx.guard(self.source, "NO_ATTR", name)
+        return tx.raise_(AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}")
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name == "__call__":
             return self.call(tx, args, kwargs)
         if name != "__get__":
-            return tx.call(self.fn.getattr_(tx, name), args, kwargs)
+            return tx.call(self.getattr_(tx, name), args, kwargs)
         if self.kind is staticmethod:
             return self.fn
         return BoundMethodVar(self.fn, args[1] if len(args) > 1 else make(args[0].python_type()))
@@ -225,7 +239,7 @@ def wrap_descriptor(tx: Any, value: Any, source: Source | None) -> Var:
     if type(value) is property:
         accessors = [None if getattr(value, name) is None else part(name) for name in ACCESSORS]
         return PropertyVar(accessors, ConstVar(value.__doc__), source)
-    return WrappedFunctionVar(type(value), part("__func__"), source)
+    return WrappedFunctionVar(type(value), part("__func__"), source, value)
 
 
 MODELS: dict[type, Callable[..., Var]] = {

@@ -88,7 +88,8 @@ class ExceptionVar(InstanceVar):
         return TracebackVar(self, self.source and AttrSource(self.source, "__traceback__"))
 
     def _found(self, tx: Tracer, name: str) -> Var:
-        return self.getattr_c(tx, name) or super()._found(tx, name)
+        in_c = isinstance(lookup(self.cls, name), types.MemberDescriptorType | types.GetSetDescriptorType)
+        return in_c and self.getattr_c(tx, name) or super()._found(tx, name)
 
     def store(self, tx: Tracer, name: str, value: Var | None) -> None:
         if self.value is not MISSING and hasattr(BaseException, name):

@@ -19,6 +19,17 @@ def dict_source(source: Source | None, cls: type) -> Source | None:
     return AttrSource(source, "__dict__") if issubclass(cls, threading.local) else InstanceDictSource(source)
 
 
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """The `__dict__` of an object, past what its class may say of attributes; None where it has none."""
+    if isinstance(value, threading.local):
+        return value.__dict__
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def has_dict(cls: type) -> bool:
     """Whether objects of `cls` can have any attribute."""
     return cls.__dictoffset__ != 0 or issubclass(cls, threading.local)

@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core.source import AttrSource, CellSource, FuncPartSource, SeqItemSource, Source
+from ..core.source import AttrSource, CellSource, ConstSource, FuncPartSource, SeqItemSource, Source
 from ..core.tracer import Tracer
 from . import arity, dunder, growth
 from .base import HeldVar, NotConstant, Var
@@ -80,13 +80,16 @@ class FunctionVar(Var):
     """A function written in Python: one that exists (`fn`), or one the program made (`fn` None)."""
 
     __slots__ = (
-        "annotations", "attrs", "closure", "code", "defaults", "fn", "globals", "globals_source", "kwdefaults", "name",
+        "annotations", "attrs", "closure", "code", "defaults", "fn", "globals", "globals_source", "hidden",
+        "kwdefaults", "name",
     )  # fmt: skip
 
     def __init__(self, fn: types.FunctionType | None, source: Source | None = None) -> None:
-        super().__init__(source)
+        # a function that exists has parts that may change, wherever it came from
+        super().__init__(ConstSource.of(fn, fn.__qualname__) if source is None and fn is not None else source)
         self.fn = fn
         self.attrs: dict[str, Var] = {}
+        self.hidden: dict[str, Var] = {}  # what `__dict__` has under names that are descriptors of the class
         self.closure: list[CellVar] | None = None
         self.annotations: DictVar | None = None  # of a function that the program made
         self.defaults: Var | None = None
@@ -197,13 +200,15 @@ class FunctionVar(Var):
 
     def fields(self, tx: Tracer) -> dict[str, Var]:
         """What `__dict__` of a function that the program made holds now."""
-        return {name: value for name, value in self.attrs.items() if name not in _NOT_FIELDS}
+        return {name: value for name, value in self.attrs.items() if name not in _NOT_FIELDS} | self.hidden
 
     def set_field(self, tx: Tracer, name: str, value: Var | None) -> None:
         """`__dict__[name] = value` (None deletes)."""
-        if name in _NOT_FIELDS or hasattr(types.FunctionType, name):
+        if name in _NOT_FIELDS and value is not None:
+            self.hidden[name] = value
+        elif name in _NOT_FIELDS or hasattr(types.FunctionType, name):
             self.unsupported(tx, f"writing {name!r}, a descriptor of the class, into __dict__")
-        if value is None:
+        elif value is None:
             del self.attrs[name]
         else:
             self.attrs[name] = value
@@ -255,6 +260,9 @@ class FunctionVar(Var):
         attrs = self.attrs if qualname == self.name else {"__qualname__": ConstVar(qualname), **self.attrs}
         for name, value in attrs.items():
             cg.set_attr_of_top(name, value)
+        if self.hidden:
+            held: dict[Any, Var] = {name: value for name, value in self.attrs.items() if name not in _NOT_FIELDS}
+            cg.set_attr_of_top("__dict__", DictVar(held | self.hidden))
 
 
 class _Dispatches:

@@ -13,7 +13,7 @@ from . import slots
 from .base import Raised, Var
 from .const import ConstVar, make
 from .copying import reduced
-from .fields import FieldsVar, dict_source, has_dict
+from .fields import FieldsVar, dict_source, fields_of, has_dict
 from .function import BoundMethodVar, BuiltinVar, FunctionVar
 from .iterator import IteratorVar
 from .lookup import (
@@ -99,11 +99,12 @@ class InstanceVar(Var):
             return self.attrs[name]
         if self.value is MISSING:
             return None
-        fields = getattr(self.value, "__dict__", {})
+        fields = fields_of(self.value)
+        if fields is None:
+            return None
         place = dict_source(self.source, self.cls)
         if name not in fields:
-            if hasattr(self.value, "__dict__"):
-                tx.guard(place, "DICT_LACKS", name)
+            tx.guard(place, "DICT_LACKS", name)
             return None
         var = tx.wrap(fields[name], DictItemSource(place, name) if place else None)
         self.attrs[name] = var
@@ -218,7 +219,7 @@ class InstanceVar(Var):
 
     def fields(self, tx: Tracer) -> dict[str, Var]:
         """What `__dict__` holds now."""
-        names = dict.fromkeys(getattr(self.value, "__dict__", {}))
+        names = dict.fromkeys(fields_of(self.value) or {})
         if self.value is not MISSING and self.source is not None:
             tx.guard(dict_source(self.source, self.cls), "DICT_KEYS", tuple(names))
         for name in self.dropped:

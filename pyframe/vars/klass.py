@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import operator
 import types
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from ..core.tracer import Tracer
 from . import arity, dunder, slots
 from .base import HeldVar, NotConstant, Var
 from .class_writes import write
-from .const import FOLDED, ConstVar, constants, fold, make
+from .const import FOLDED, ConstVar, fold, make
 from .construct import construct
 from .function import BUILTINS, BoundMethodVar, BuiltinVar
 from .lookup import (
@@ -25,6 +24,7 @@ from .lookup import (
     guarded_lookup,
     lookup,
     note_class,
+    wins_over_fields,
     written_in_class,
 )
 
@@ -59,7 +59,7 @@ class ClassVar(HeldVar):
             return self.unsupported(tx, f"attribute {name!r}, read by a metaclass,")
         found = guarded_lookup(tx, cls, name)
         of_meta = lookup(type(cls), name)
-        if type(of_meta) is property and not isinstance(cls, enum.EnumMeta):
+        if type(of_meta) is property:
             return tx.call(constant_function(tx, of_meta.fget), [self], {})
         if found is MISSING and isinstance(of_meta, FUNCTIONS):
             return BoundMethodVar(class_function(tx, type(cls), name, of_meta), self)
@@ -69,14 +69,17 @@ class ClassVar(HeldVar):
             return class_function(tx, cls, name, found)
         if found is MISSING and isinstance(of_meta, types.WrapperDescriptorType | types.MethodDescriptorType):
             return BoundMethodVar(BuiltinVar(of_meta), self)
-        read = lookup(type(of_meta), "__get__") if found is MISSING else None
-        if isinstance(read, types.FunctionType) and not isinstance(cls, enum.EnumMeta):
+        read = lookup(type(of_meta), "__get__") if found is MISSING or wins_over_fields(type(of_meta)) else None
+        if isinstance(read, types.FunctionType):
             descriptor = tx.wrap(of_meta, ConstSource.of(of_meta, f"{type(cls).__name__}.{name}"))
             return tx.call(constant_function(tx, read), [descriptor, self, make(type(cls))], {})
         get = lookup(type(found), "__get__")
-        if isinstance(get, types.FunctionType) and not isinstance(cls, enum.EnumMeta):
+        if isinstance(get, types.FunctionType):
             descriptor = tx.wrap(found, ConstSource.of(found, f"{cls.__name__}.{name}"))
             return tx.call(constant_function(tx, get), [descriptor, ConstVar(None), self], {})
+        fallback = lookup(type(cls), "__getattr__") if found is MISSING and of_meta is MISSING else MISSING
+        if isinstance(fallback, types.FunctionType):
+            return tx.call(class_function(tx, type(cls), "__getattr__", fallback), [self, ConstVar(name)], {})
         try:
             value = getattr(cls, name)
         except AttributeError as error:
@@ -94,8 +97,6 @@ class ClassVar(HeldVar):
         write(tx, self, name, value)
 
     def truth(self, tx: Tracer) -> bool:
-        if isinstance(self.value, enum.EnumMeta):
-            return True
         method = self._of_metaclass(tx, "__bool__") or self._of_metaclass(tx, "__len__")
         return True if method is None else tx.call(method, [], {}).truth(tx)
 
@@ -108,11 +109,6 @@ class ClassVar(HeldVar):
         return None if slots.constant_or(result, None) is NotImplemented else result
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
-        if isinstance(self.value, enum.EnumMeta):
-            try:
-                return make(self.value[key.constant()])
-            except KeyError as error:
-                tx.raise_(KeyError, *error.args)
         method = self._of_metaclass(tx, "__getitem__")
         if method is not None:
             return tx.call(method, [key], {})
@@ -126,14 +122,10 @@ class ClassVar(HeldVar):
         return super().getitem(tx, key)
 
     def iterate(self, tx: Tracer) -> Var:
-        if isinstance(self.value, enum.EnumMeta):
-            return make(list(self.value)).iterate(tx)
         method = self._of_metaclass(tx, "__iter__")
         return super().iterate(tx) if method is None else tx.call(method, [], {})
 
     def contains(self, tx: Tracer, item: Var) -> bool:
-        if isinstance(self.value, enum.EnumMeta) and item.is_constant():
-            return bool(fold(tx, operator.contains, self.value, item.constant()).constant())
         method = self._of_metaclass(tx, "__contains__")
         return super().contains(tx, item) if method is None else tx.call(method, [item], {}).truth(tx)
 
@@ -159,11 +151,6 @@ class ClassVar(HeldVar):
         if cls in BUILTINS:
             arity.check(tx, cls, args, kwargs)
             return BUILTINS[cls](tx, list(args), dict(kwargs))
-        if isinstance(cls, enum.EnumMeta) and args and not kwargs:
-            try:
-                return ConstVar(cls(*constants(args)))
-            except ValueError as error:
-                tx.raise_(ValueError, *error.args)
         meta_call = guarded_lookup(tx, type(cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
             return tx.call(class_function(tx, type(cls), "__call__", meta_call), [self, *args], kwargs)
@@ -173,7 +160,7 @@ class ClassVar(HeldVar):
 
     # ---- what a metaclass written in Python gives ----
     def _of_metaclass(self, tx: Tracer, name: str) -> Var | None:
-        if type(self.value) is type or isinstance(self.value, enum.EnumMeta):
+        if type(self.value) is type:
             return None
         raw = guarded_lookup(tx, type(self.value), name)
         if not isinstance(raw, types.FunctionType):
@@ -193,8 +180,6 @@ class ClassVar(HeldVar):
         return self.repr_(tx) if method is None else tx.call(method, [], {})
 
     def length(self, tx: Tracer) -> Var:
-        if isinstance(self.value, enum.EnumMeta):
-            return ConstVar(len(self.value))
         method = self._of_metaclass(tx, "__len__")
         return super().length(tx) if method is None else tx.call(method, [], {})
 

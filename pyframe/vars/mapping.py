@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import types
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from ..core.source import AttrSource, Source
 from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import NotConstant, Var
+from .class_reads import lookup
 from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
 from .iterator import ItemsIteratorVar, NotRebuilt, SizedIteratorVar
 from .sequence import ListVar, TupleVar
@@ -58,6 +60,7 @@ def check_keys(keys: Collection[Any]) -> None:
 
 
 _BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
+_EQUAL_BY_IDENTITY = (object.__eq__, torch.Tensor.__eq__)
 
 
 def key_of(tx: Tracer, var: Var) -> Any:
@@ -69,7 +72,8 @@ def key_of(tx: Tracer, var: Var) -> Any:
             keys = tuple(key_of(tx, item) for item in var.items)
             steps = [key.step for key in keys if isinstance(key, ObjectKey) and key.step is not None]
             return ObjectKey(var, tx, hash(keys), max(steps, default=None))
-        if hasattr(var, "attrs") and var.python_type().__hash__ not in _BY_IDENTITY:
+        kind = var.python_type() if hasattr(var, "attrs") else None
+        if kind is not None and (lookup(kind, "__hash__") not in _BY_IDENTITY or not _equal_by_identity(kind)):
             return ObjectKey(var, tx, slots.index(tx, hash_of(tx, var)), tx.steps)
         if hasattr(var, "referent"):  # a weak reference: known by what it leads to
             target = key_of(tx, var.referent(tx))
@@ -81,11 +85,19 @@ def key_of(tx: Tracer, var: Var) -> Any:
         if slots.has_type(var, object) and var.python_type().__hash__ is None:
             var.hash_(tx)  # raises
         return ObjectKey(var)
+    if isinstance(value, enum.Enum):
+        lookup(type(value), "__hash__")
+        lookup(type(value), "__eq__")
     try:
         hash(value)
     except TypeError as error:
         tx.raise_(TypeError, *error.args)
     return value
+
+
+def _equal_by_identity(kind: type) -> bool:
+    """Notes what the class has for `==`."""
+    return lookup(kind, "__eq__") in _EQUAL_BY_IDENTITY
 
 
 def var_of(key: Any) -> Var:

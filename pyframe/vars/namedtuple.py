@@ -12,11 +12,25 @@ from ..core.tracer import Tracer
 from .base import Var
 from .const import constants, fold, make
 from .function import BoundMethodVar
-from .instance import MISSING, lookup
+from .lookup import MISSING, class_function, constant_function, lookup
 from .sequence import TupleVar
 from .text import Late
 
 FIELD: type = type(collections.namedtuple("_Probe", "a").a)  # type: ignore[attr-defined]
+
+
+_SPECIAL = (
+    "__getattribute__", "__getattr__", "__len__", "__getitem__", "__iter__", "__contains__", "__eq__", "__ne__",
+    "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__add__", "__radd__", "__mul__", "__rmul__", "__bool__",
+    "__reversed__", "__class__",
+)  # fmt: skip
+
+
+def acts_as_tuple(cls: type) -> bool:
+    """Whether a namedtuple class keeps nothing but its fields, and has the operators of a tuple."""
+    if cls.__dictoffset__ != 0:
+        return False
+    return all(lookup(cls, name) is lookup(tuple, name) for name in _SPECIAL)
 
 
 class NamedTupleVar(TupleVar):
@@ -74,13 +88,13 @@ class NamedTupleVar(TupleVar):
         if found is MISSING:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         if isinstance(found, property):
-            return tx.call(tx.wrap(found.fget, None), [self], {})
+            return tx.call(constant_function(tx, found.fget), [self], {})
         if isinstance(found, types.FunctionType):
             return BoundMethodVar(tx.wrap(found, self._class_part(name)), self)
         if isinstance(found, classmethod):
-            return BoundMethodVar(tx.wrap(found.__func__, None), make(self.cls))
+            return BoundMethodVar(class_function(tx, self.cls, name, found), make(self.cls))
         if isinstance(found, staticmethod):
-            return tx.wrap(found.__func__, None)
+            return class_function(tx, self.cls, name, found)
         if hasattr(tuple, name):
             return super().getattr_(tx, name)
         if hasattr(type(found), "__get__"):

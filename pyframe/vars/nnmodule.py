@@ -20,6 +20,7 @@ from ..core.source import (
 from ..core.tracer import Tracer
 from . import slots
 from .base import Var
+from .fields import fields_of
 from .function import FunctionVar
 from .instance import MISSING, InstanceVar, lookup
 from .lookup import written_in_class
@@ -126,7 +127,7 @@ class NNModuleVar(InstanceVar):
 
     def _plain_names(self) -> set[str]:
         """The names in the instance's own `__dict__`."""
-        names = {*getattr(self.value, "__dict__", ()), *self.attrs}
+        names = {*(fields_of(self.value) or ()), *self.attrs}
         return {name for name in names if self.attrs.get(name, self) is not None}
 
     def _table(self, tx: Tracer, store: str) -> DictVar:
@@ -171,7 +172,7 @@ class NNModuleVar(InstanceVar):
     def fields(self, tx: Tracer) -> dict[str, Var]:
         if self.value is not MISSING and self.source is not None:
             tx.guard(InstanceDictSource(self.source), "DICT_KEYS", tuple(self.value.__dict__))
-        names = dict.fromkeys([*getattr(self.value, "__dict__", ()), *self.attrs])
+        names = dict.fromkeys([*(fields_of(self.value) or ()), *self.attrs])
         tables = {name for store in _STORES for name in getattr(self.attrs.get(store), "items", ())}
         found = {name: self._instance_attr(tx, name) for name in names if self.attrs.get(name) or name not in tables}
         return {name: var for name, var in found.items() if var is not None}
@@ -180,6 +181,7 @@ class NNModuleVar(InstanceVar):
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         own = is_own(tx, lookup(self.cls, "__call__"), _CALL) and is_own(tx, lookup(self.cls, "_call_impl"), _CALL_IMPL)
         own = own and lookup(self.cls, "__getattribute__") is object.__getattribute__
+        own = own and all(name in vars(torch.nn.modules.module) for name in _GLOBAL_HOOKS)
         if not own or self._in_dict("_call_impl") or self._in_dict("_compiled_call_impl"):
             return super().call(tx, args, kwargs)
         if self.source is not None:

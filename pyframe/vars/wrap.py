@@ -42,6 +42,7 @@ from .deque import DequeVar
 from .derivatives import MODELS as DERIVATIVE_MODELS
 from .descriptors import ProxyVar, wrap_descriptor
 from .dynamic import wrap_number, wrap_tensor
+from .enums import member
 from .exception import ExceptionVar
 from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
 from .hook_handles import MODELS as HOOK_MODELS
@@ -52,7 +53,7 @@ from .long import LongSequenceVar, LongVar
 from .lookup import lookup
 from .mapping import DictVar
 from .marks import behind_mark, disabled_for_dynamo, wrap_marked
-from .namedtuple import NamedTupleVar
+from .namedtuple import NamedTupleVar, acts_as_tuple
 from .namespace import NamespaceVar
 from .nnmodule import NNModuleVar
 from .nparray import wrap_numpy
@@ -92,7 +93,7 @@ BUILTINS[torch.Size] = make_size
 BUILTINS.update({cls: make_constant(cls) for cls in CONSTANT_CLASSES})
 EQUAL_TYPES = (int, float, complex, str, bytes, bool)
 IDENTITY_TYPES = (
-    torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), enum.Enum, types.CodeType,
+    torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), types.CodeType,
 )  # fmt: skip
 
 # Keys that are constants: known by value, or by identity.
@@ -128,6 +129,9 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
         return _object(tx, value, source)
     if isinstance(value, torch.Tensor):
         return _tensor(tx, value, source)
+    if isinstance(value, enum.Enum):
+        tx.guard(source, "ID", value)
+        return member(value)
     if isinstance(value, IDENTITY_TYPES):
         tx.guard(source, "ID", value)
         return ConstVar(value, source)
@@ -176,6 +180,9 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
         return _opaque(tx, value, source)
     wraps = not plain and is_wrapper_class(type(value))
     if wraps and not is_captured(value):
+        return _opaque(tx, value, source)
+    alias: Any = torch._C._is_alias_of  # type: ignore[attr-defined]  # not in torch's stubs
+    if base is not None and not wraps and not alias(value, base):  # a view that was given other memory by `.data`
         return _opaque(tx, value, source)
     tensor = wrap_tensor(tx, value, source)
     if plain:
@@ -258,7 +265,7 @@ def _values(held: dict[Any, Any]) -> list[Any]:
 
 def _plain_named_tuple(cls: type) -> bool:
     """Whether a namedtuple class keeps nothing but its fields."""
-    return hasattr(cls, "_fields") and cls.__dictoffset__ == 0
+    return hasattr(cls, "_fields") and acts_as_tuple(cls)
 
 
 def _set(tx: Any, value: Any, source: Source | None) -> Var:

@@ -37,14 +37,53 @@ CHANGES = {
     "what a function of torch reads": ("torch.is_tensor(X)", "torch.Tensor = dict"),
     "a method of tensors": ("X.sin()", "torch.Tensor.sin = lambda self: 5"),
     "an operator of tensors": ("X + 1", "torch.Tensor.__add__ = lambda self, other: 5"),
+    "code of a property": ("thing.double", "Thing.double.fget.__code__ = (lambda self: 7).__code__"),
+    "a value of a member": ("Color.RED.value", "Color.RED._value_ = 8"),
+    "a property of an enumeration": ("Color.RED.bright", "Color.bright = property(lambda self: 6)"),
+    "members of an enumeration": ("len(Color)", "Color._member_names_ = []"),
+    "values of an enumeration": ("Color(1)", "Color._value2member_map_[1] = Color.GREEN"),
+    "the code of enum": ("Color(2)", "enum.EnumType.__call__.__code__ = (lambda cls, *args, **kwargs: 3).__code__"),
+    "a deleted __new__": ("Built(2).n", "del Built.__new__"),
+    "a staticmethod in place of a method": ("bound.__self__ is thing", "globals()['bound'] = staticmethod(bound)"),
+    "a hash that is taken away": ("{thing: 4}.get(thing)", "Thing.__hash__ = None"),
+    "the length of a namedtuple": ("Point._make([1, 2])", "Point.__len__ = lambda self: 0"),
+    "a cell of a namedtuple": ("Point(1, 2)", "Point.__new__.__defaults__ = None; Point.__new__.__code__ = (lambda *args: 1).__code__"),
+    "arguments of an exception": ("fault()", "Fault.args = property(lambda self: 23)"),
+    "what C keeps for a class": ("isinstance(thing, Shape)", "Shape._abc_impl = 28"),
+    "__getattr__ of a class with slots": ("hasattr(slotted, 'b')", "Slotted.__getattr__ = lambda self, name: 11"),
+    "a classmethod for __new__": ("Point._make([3, 4])", "Point.__new__ = classmethod(lambda cls, *args: 5)"),
+    "__getattr__ of a metaclass": ("getattr(Made, 'absent', 1)", "Meta.__getattr__ = lambda cls, name: 16"),
+    "dtype of a view": ("tagged + 1", "tagged.data = torch.ones(3, dtype=torch.complex64)"),
 }
 SETUP = """
-import abc, torch
+import abc, collections, enum, torch
 import torch.nn.functional as F
 X = torch.ones(3)
 class Base: pass
 class Thing(Base):
     def __init__(self): self.value = 2
+    @property
+    def double(self): return self.value * 2
+    def method(self): return 1
+class Color(enum.Enum):
+    RED, GREEN = 1, 2
+    @property
+    def bright(self): return self.value > 1
+class Built:
+    def __new__(cls, *args): return super().__new__(cls)
+    def __init__(self, n): self.n = n
+class Slotted:
+    __slots__ = ('a', 'b')
+class Meta(type): pass
+class Made(metaclass=Meta): pass
+class Fault(ValueError): pass
+def fault():
+    try: raise Fault(2)
+    except Fault as error: return error.args
+Point = collections.namedtuple('Point', 'x y', defaults=(2,))
+slotted = Slotted()
+class Tagged(torch.Tensor): pass
+tagged = torch.ones(3).as_subclass(Tagged)
 class Shape(abc.ABC): pass
 class Net(torch.nn.Module):
     def __init__(self):
@@ -53,6 +92,7 @@ class Net(torch.nn.Module):
     def forward(self, x): return self.inner(x)
 def total(): return sum([1, 2])
 thing, net = Thing(), Net()
+bound = thing.method
 def program(x):
     return x * 2, EXPRESSION
 """
