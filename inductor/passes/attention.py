@@ -6,8 +6,7 @@ fastest kernels for attention are out of reach, and what the mask says they do b
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,17 +14,16 @@ import torch.nn.functional as F
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+aten = torch.ops.aten
 _MASK, _CAUSAL = 3, 5  # positions among the arguments of scaled_dot_product_attention
 _MOST_ELEMENTS = 1 << 26
 
 
 def without_known_masks(gm: fx.GraphModule) -> fx.GraphModule:
-    """`gm`, a torch-level graph, or a copy of it in which attention has no mask that says "all" or "causal"."""
+    """`gm`, a torch-level graph whose nodes carry fake tensors, or a copy of it in which attention has no mask that
+    says "all" or "causal"."""
     masked = [n for n in gm.graph.nodes if n.target is F.scaled_dot_product_attention and _mask(n) is not None]
-    if not masked:
-        return gm
-    values = _constants(gm.graph, {_mask(n) for n in masked})
-    known = {n: says for n in masked if (says := _says(values.get(_mask(n)), n)) is not None}
+    known = _known(gm.graph, masked) if masked else {}
     if not known:
         return gm
     graph = fx.Graph()
@@ -79,30 +77,68 @@ class _Deterministic(TorchDispatchMode):
         return result
 
 
-def _constants(graph: fx.Graph, wanted: set[fx.Node]) -> dict[fx.Node, torch.Tensor]:
-    """Those of the `wanted` nodes that follow from the graph alone, computed on the CPU."""
-    constant = set(_closed(graph))
-    needed = {n for n in wanted if n in constant}
-    writes = [n for n in graph.nodes if _may_write(n)]
-    while True:  # until all that is computed, and all that writes into it, is there
-        for node in reversed(graph.nodes):
-            if node in needed:
-                needed.update(node.all_input_nodes)
-        more = {w for w in writes if w not in needed and not needed.isdisjoint(_written(w))}
-        if not more <= constant:
-            return {}
-        if not more:
-            break
-        needed |= more
+def _known(graph: fx.Graph, masked: Sequence[fx.Node]) -> dict[fx.Node, str]:
+    """What masks say that follow from the graph alone: they are computed on the CPU, and looked at where the graph uses
+    them. Nothing is known where a node that is not computed here may write into what is."""
+    closed = set(_closed(graph))
+    nodes = _related({_mask(n) for n in masked} & closed, closed)
     values: dict[fx.Node, Any] = {}
+    known: dict[fx.Node, str] = {}
     try:
-        with torch.no_grad(), _Deterministic():
+        with torch.inference_mode(False), torch.no_grad(), _Deterministic():
             for node in graph.nodes:
-                if node in needed:
+                if node in nodes:
                     values[node] = _run(node, values)
+                elif node in masked and isinstance(mask := values.get(_mask(node)), torch.Tensor):
+                    says = _says(mask, node)
+                    known |= {node: says} if says is not None else {}
     except (_NotConstant, RuntimeError):  # an operator that the CPU lacks, say
         return {}
-    return {n: v for n in wanted if isinstance(v := values.get(n), torch.Tensor)}
+    others = [n for n in graph.nodes if n not in nodes and n.op != "placeholder"]
+    return known if known and not _written_elsewhere(values, others) else {}
+
+
+def _related(masks: set[fx.Node], closed: set[fx.Node]) -> set[fx.Node]:
+    """The closed nodes that masks are computed from, those that use these and so may write into them, and so on."""
+    found: set[fx.Node] = set()
+    stack = list(masks)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += [n for n in (*node.all_input_nodes, *node.users) if n in closed]
+    return found
+
+
+def _written_elsewhere(values: Mapping[fx.Node, Any], others: Sequence[fx.Node]) -> bool:
+    """Whether any of the other nodes may have written into the memory of one of the values.
+
+    The fake tensors of the graph share memory and count writes as the program's tensors do: those that count more
+    writes than the values were written elsewhere. Fake tensors of inference mode count none."""
+    fakes = {n: _fake(n) for n, value in values.items() if isinstance(value, torch.Tensor)}
+    memory = {fake.untyped_storage()._cdata for fake in fakes.values() if fake is not None}
+    for node in others:
+        shares = any(
+            fake is not None and fake.untyped_storage()._cdata in memory for fake in map(_fake, node.all_input_nodes)
+        )
+        target = getattr(node.target, "overloadpacket", node.target)
+        if shares and (target in _WRITES_UNCOUNTED or _counts_nothing(node)):
+            return True
+    return any(
+        fake is None or not fake.is_inference() and fake._version != values[n]._version for n, fake in fakes.items()
+    )
+
+
+def _counts_nothing(node: fx.Node) -> bool:
+    """Whether a node may write without a trace: one other than attention, on fake tensors of inference mode."""
+    fakes = map(_fake, node.all_input_nodes)
+    inference = any(fake is not None and fake.is_inference() for fake in fakes)
+    return inference and node.op != "output" and node.target is not F.scaled_dot_product_attention
+
+
+def _fake(node: fx.Node) -> torch.Tensor | None:
+    value = node.meta.get("val", node.meta.get("example_value"))
+    return value if isinstance(value, torch.Tensor) else None
 
 
 def _closed(graph: fx.Graph) -> Iterator[fx.Node]:
@@ -114,23 +150,14 @@ def _closed(graph: fx.Graph) -> Iterator[fx.Node]:
             yield node
 
 
-def _written(node: fx.Node) -> Iterator[fx.Node]:
-    """What a node may write into: its first operand, what that may be a view of, and so on."""
-    at: Any = node.kwargs.get("out", node)
-    while isinstance(at, fx.Node):
-        yield at
-        at = next(iter(at.all_input_nodes), None)
-
-
-def _may_write(node: fx.Node) -> bool:
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    written = name.endswith("_") and not name.endswith("__") or name.startswith("__i")
-    return written or node.target in _IN_PLACE or "out" in node.kwargs
-
-
-_IN_PLACE = {f for name, f in vars(operator).items() if name.startswith("i") and hasattr(operator, f"__{name}__")}
-_IN_PLACE |= {operator.setitem, operator.delitem, setattr}
-_IN_PLACE -= {operator.index, operator.inv, operator.invert}
+# They write running statistics, but their schemas do not say so, and the tensors do not count it.
+_WRITES_UNCOUNTED = {
+    F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm, torch.native_batch_norm,
+    torch.cudnn_batch_norm, torch.batch_norm_gather_stats, torch.batch_norm_gather_stats_with_counts,
+    torch.batch_norm_update_stats, aten.batch_norm, aten.instance_norm, aten.native_batch_norm, aten.cudnn_batch_norm,
+    aten.miopen_batch_norm, aten._batch_norm_impl_index, aten.batch_norm_gather_stats,
+    aten.batch_norm_gather_stats_with_counts, aten.batch_norm_update_stats,
+}  # fmt: skip
 
 
 def _run(node: fx.Node, values: dict[fx.Node, Any]) -> Any:

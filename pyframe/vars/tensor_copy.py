@@ -77,7 +77,7 @@ def _shared_parameter(tensor: torch.Tensor) -> torch.Tensor:
 def _not_a_leaf() -> str:
     """What torch says of a tensor that is not a leaf."""
     try:
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the modes of the first call
             torch.Tensor.__deepcopy__(torch.zeros((), requires_grad=True) + 1, {})
     except RuntimeError as error:
         return str(error)

@@ -57,6 +57,52 @@ def written_from_an_input_through_a_view(q):
     return sdpa(q, q, q, attn_mask=mask.index_fill_(1, torch.tensor([0]), True))
 
 
+def written_by_an_activation(q):
+    mask = torch.full((8, 8), -1.0)
+    F.relu(mask, inplace=True)
+    return sdpa(q, q, q, attn_mask=mask)
+
+
+def written_by_an_activation_of_an_input(q):
+    mask = torch.zeros(8, 8)
+    one, other = torch.broadcast_tensors(q[0, 0, :, :8], mask)
+    F.threshold(other.copy_(one), 0.5, -3.0, inplace=True)
+    return sdpa(q, q, q, attn_mask=mask)
+
+
+def written_after_its_use(q):
+    mask = torch.zeros(8, 8)
+    mask[0, 1:] = -3.0
+    out = sdpa(q, q, q, attn_mask=mask)
+    mask.zero_()
+    return out
+
+
+def causal_before_it_is_written(q):
+    mask = torch.ones(8, 8, dtype=torch.bool).tril()
+    out = sdpa(q, q, q, attn_mask=mask)
+    mask.zero_()
+    return out
+
+
+def running_statistics(q):
+    mask = torch.zeros(8, 8)
+    F.batch_norm(q.reshape(-1, 8) + 5, mask[0], torch.ones(8), training=True)
+    return sdpa(q, q, q, attn_mask=mask)
+
+
+def running_statistics_of_an_operator(q):
+    mask = torch.zeros(8, 8)
+    torch.ops.aten.native_batch_norm(q.reshape(-1, 8) + 5, None, None, mask[0], torch.ones(8), True, 0.1, 1e-5)
+    return sdpa(q, q, q, attn_mask=mask)
+
+
+def written_by_an_operator(q):
+    mask = torch.zeros(8, 8)
+    torch.ops.aten.copy_.default(mask, q[0, 0, :, :8])
+    return sdpa(q, q, q, attn_mask=mask)
+
+
 def windowed(q):
     at = torch.arange(8)
     return sdpa(q, q, q, attn_mask=(at[:, None] - at).abs() < 3)
@@ -79,12 +125,21 @@ def rectangular(q):
     return sdpa(q[:, :, :4], q, q, attn_mask=at <= at[:4, None])
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("fn, mask", [
+    (written_by_an_activation, "all"), (written_by_an_activation_of_an_input, None), (written_after_its_use, None),
+    (causal_before_it_is_written, "causal"), (running_statistics, None), (running_statistics_of_an_operator, None),
+    (written_by_an_operator, None),
     (everything, "all"), (from_positions, "all"), (lower, "causal"), (lower_in_place, "causal"),
     (written_afterwards, None), (written_from_an_input, None), (windowed, None), (biased, None), (random, None),
     (written_through_a_view, None), (written_from_an_input_through_a_view, None), (given, None), (rectangular, None),
 ])
-def test_masks(fn, mask):
+def test_masks(fn, mask, mode):
+    with mode():
+        check_mask(fn, mask)
+
+
+def check_mask(fn, mask):
     graphs = []
 
     def backend(gm, inputs):
