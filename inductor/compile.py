@@ -178,8 +178,8 @@ def _compile_wrappers(
     def compile_flat(graph: fx.GraphModule, flat: Sequence[Any]) -> Callable[..., Any]:
         return _compile_piece(graph, flat, report, options)
 
-    def train(args: Sequence[Any]) -> Callable[..., Any]:
-        return _train_wrappers(gm, args, chosen, report)
+    def train(graph: fx.GraphModule, args: Sequence[Any]) -> Callable[..., Any]:
+        return _train_wrappers(graph, args, chosen, report)
 
     otherwise = functools.partial(fall_back, gm, strict=chosen.strict)
     if _records_gradients(gm, inputs):

@@ -13,6 +13,7 @@ from .aot.inner import InnerGraph, finishing, forms_of, static_fakes, to_inner
 from .compile_lock import make_once
 from .errors import PASSED
 from .ir.size import Program
+from .modes import graph_module
 from .places import reason_of
 from .specialize import MOST_READY, MOST_SIZES, SPECIAL, Sizes, is_symbolic
 from .stages import count, show
@@ -21,6 +22,7 @@ from .whole_import import SYMBOLIC_SHAPES, import_whole
 from .wrapper_tensors import flattening
 
 CompileFlat = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+Static = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 FallBack = Callable[[Exception], Callable[..., Any]]
 Call = Callable[[Sequence[Any], Sequence[Any]], Any]  # of the arguments, and of the plain tensors in them
 
@@ -31,36 +33,43 @@ def compile_inference(
     """A callable that does what `gm` does on inputs like these, without gradients. `compile_flat(graph, inputs)`
     compiles a graph of plain tensors that returns a tuple. `fall_back(error)` gives what runs sizes that cannot be
     compiled."""
-    flatten = flattening(forms_of(inputs))
-    if is_symbolic(flatten(inputs)):
-        return _ManySizes(gm, inputs, lambda args: static_call(gm, args, compile_flat), fall_back, compile_flat)
-    run = static_call(gm, inputs, compile_flat)
-    return lambda *args: run(args, flatten(args))
+
+    def static(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return _static(gm, inputs, compile_flat)
+
+    if is_symbolic(flattening(forms_of(inputs))(inputs)):
+        return _ManySizes(gm, inputs, static, fall_back, compile_flat)
+    return static(gm, inputs)
 
 
 def compile_training(
-    gm: fx.GraphModule, inputs: Sequence[Any], train: Callable[[Sequence[Any]], Callable[..., Any]],
-    fall_back: FallBack,
+    gm: fx.GraphModule, inputs: Sequence[Any], train: Static, fall_back: FallBack
 ) -> Callable[..., Any]:
-    """The same for autograd too; `train(inputs)` compiles the graph for the sizes of these inputs."""
-    if not is_symbolic(flattening(forms_of(inputs))(inputs)):
-        return train(inputs)
-
-    def static(args: Sequence[Any]) -> Call:
-        call = train(args)
-        return lambda args, flat: call(*args)
-
-    return _ManySizes(gm, inputs, static, fall_back)
+    """The same for autograd too; `train(gm, inputs)` compiles a graph for the sizes of these inputs."""
+    if is_symbolic(flattening(forms_of(inputs))(inputs)):
+        return _ManySizes(gm, inputs, train, fall_back)
+    return train(gm, inputs)
 
 
-def static_call(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat) -> Call:
+def _static(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat) -> Callable[..., Any]:
     """The graph compiled for the sizes of these inputs."""
     forms = forms_of(inputs)
-    flat = flattening(forms)(inputs)
-    inner = to_inner(gm, forms, *static_fakes(flat))
-    run = without_autocast(lambda: compile_flat(inner.graph, flat))
+    flatten = flattening(forms)
+    inner = to_inner(gm, forms, *static_fakes(flatten(inputs)))
+    run = without_autocast(lambda: compile_flat(inner.graph, flatten(inputs)))
     finish = finishing(inner.results, inner.structure)
-    return lambda args, flat: finish(args, run(*flat))
+    return lambda *args: finish(args, run(*flatten(args)))
+
+
+def _with_numbers(gm: fx.GraphModule, numbers: Mapping[int, Any]) -> fx.GraphModule:
+    """The graph with some of its arguments, by their places, put in as constants; the others remain."""
+    if not numbers:
+        return gm
+    graph = fx.Graph()
+    env: dict[fx.Node, Any] = {}
+    for place, node in enumerate(gm.graph.nodes):  # placeholders come first
+        env[node] = numbers[place] if place in numbers else graph.node_copy(node, env.__getitem__)
+    return graph_module(gm, graph, getattr(gm, "settings", ()))
 
 
 def without_autocast(compile_flat: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
@@ -102,57 +111,70 @@ class _Traced:
 
 
 class _ManySizes:
-    """Traces the graph for all sizes that do not change what is traced, else for the sizes of each call."""
+    """Traces the graph for all sizes that do not change what is traced, else for the sizes of each call. Floats are
+    constants: what `__torch_dispatch__` does with them is the program's own."""
 
     def __init__(
-        self, gm: fx.GraphModule, inputs: Sequence[Any], static: Callable[[Sequence[Any]], Call], fall_back: FallBack,
+        self, gm: fx.GraphModule, inputs: Sequence[Any], static: Static, fall_back: FallBack,
         compile_flat: CompileFlat | None = None,
     ) -> None:
         self.gm, self.static, self.compile_flat, self.fall_back = gm, static, compile_flat, fall_back
-        self.forms = forms_of(inputs)
+        self.varying = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor | torch.SymInt) or type(x) is int]
+        self.fixed = [i for i in range(len(inputs)) if i not in self.varying]
+        examples = [inputs[i] for i in self.varying]
+        self.forms = forms_of(examples)
         self.flatten = flattening(self.forms)
-        self.examples = self.flatten(inputs)
+        self.examples = self.flatten(examples)
         self.sizes = Sizes(self.examples)
         self.ready: dict[Any, Call] = {}
         self.traced: dict[Any, list[_Traced]] = {}
         self.compiled = 0  # traces
 
     def __call__(self, *args: Any) -> Any:
-        flat = self.flatten(args)
-        key = tuple((x.shape, x.stride()) if isinstance(x, torch.Tensor) else (type(x), x) for x in flat)
+        given = [args[i] for i in self.varying]
+        flat = self.flatten(given)
+        fixed = [args[i] for i in self.fixed]
+        key = (
+            *((x.shape, x.stride()) if isinstance(x, torch.Tensor) else x for x in flat),
+            *(x.hex() if isinstance(x, float) else (type(x), x) for x in fixed),
+        )
         call = self.ready.get(key)
         if call is None:
-            call = make_once(id(self), lambda: self.ready.get(key), lambda: self._keep(key, args, flat))
-            assert call is not None
-        return call(args, flat)
+            call = make_once(id(self), lambda: self.ready.get(key), lambda: self._keep(key, args))
+        return call(given, flat)
 
-    def _keep(self, key: Any, args: Sequence[Any], flat: Sequence[Any]) -> Call:
+    def _keep(self, key: Any, args: Sequence[Any]) -> Call:
         while len(self.ready) >= MOST_READY:
             self.ready.pop(next(iter(self.ready)), None)
+        fixed = _with_numbers(self.gm, {i: args[i] for i in self.fixed})
         try:
-            call = self.ready[key] = self._make(args, flat)
+            call = self.ready[key] = self._make(fixed, [args[i] for i in self.varying], key[len(self.examples) :])
         except PASSED:
             raise
         except Exception as error:
             eager = self.fall_back(error)
-            call = self.ready[key] = lambda args, flat: eager(*args)
+            numbers = {i: args[i] for i in self.fixed}
+            places = [(i, self.varying.index(i) if i in self.varying else None) for i in range(len(args))]
+            call = self.ready[key] = lambda given, flat: eager(
+                *(numbers[i] if at is None else given[at] for i, at in places)
+            )
         return call
 
-    def _make(self, args: Sequence[Any], flat: Sequence[Any]) -> Call:
-        floats = tuple(x.hex() for x in flat if isinstance(x, float))
-        values = self.sizes.values([0 if isinstance(x, float) else x for x in flat])
+    def _make(self, gm: fx.GraphModule, given: Sequence[Any], fixed: Any) -> Call:
+        flat = self.flatten(given)
+        values = self.sizes.values(flat)
         constants = {key: values[name] for key, name in self.sizes.names.items() if values[name] < SPECIAL}
-        known = self.traced.setdefault((tuple(constants.items()), floats), [])
+        known = self.traced.setdefault((tuple(constants.items()), fixed), [])
         found = next((each for each in known if each.program.serves(values)), None)
         if found is not None:
             return found.at(values)
         self.compiled += 1
         if self.compiled > MOST_SIZES:
-            raise NotFunctional(f"more than {MOST_SIZES} sizes of one graph")
+            raise NotFunctional(f"more than {MOST_SIZES} sizes and numbers of one graph")
         compile_flat = self.compile_flat
         if compile_flat is not None:
             try:
-                known.append(restored_on_error(lambda: self._trace(values, constants, flat, compile_flat)))
+                known.append(restored_on_error(lambda: self._trace(gm, values, constants, flat, compile_flat)))
                 return known[-1].at(values)
             except PASSED:
                 raise
@@ -160,10 +182,14 @@ class _ManySizes:
                 self.compile_flat = None
                 count("graphs_per_size")
                 show("sizes", f"a graph is traced for each size: {reason_of(error)}")
-        return restored_on_error(lambda: self.static(args))
+        tensors = [i for i, x in enumerate(given) if isinstance(x, torch.Tensor)]
+        of_size = _with_numbers(gm, {i: x for i, x in enumerate(given) if i not in tensors})
+        run = restored_on_error(lambda: self.static(of_size, [given[i] for i in tensors]))
+        return lambda given, flat: run(*[given[i] for i in tensors])
 
     def _trace(
-        self, values: Mapping[str, int], constants: Mapping[Any, int], flat: Sequence[Any], compile_flat: CompileFlat
+        self, gm: fx.GraphModule, values: Mapping[str, int], constants: Mapping[Any, int], flat: Sequence[Any],
+        compile_flat: CompileFlat,
     ) -> _Traced:
         import_whole(SYMBOLIC_SHAPES)
         from .aot.symbols import Symbols, fake_inputs, in_terms  # sympy is loaded by its first use only
@@ -178,7 +204,7 @@ class _ManySizes:
 
         forms = [None if form is None else form.at(number) for form in self.forms]
         fakes = fake_inputs(symbols, given, self.examples, flat)
-        inner = to_inner(self.gm, forms, fakes, symbols.mode)
+        inner = to_inner(gm, forms, fakes, symbols.mode)
         program = symbols.program()
         run = without_autocast(lambda: compile_flat(inner.graph, fakes))
         return _Traced(inner, program, run, {varying[key]: n.node.expr for key, n in made.items()})

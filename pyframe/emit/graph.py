@@ -134,13 +134,18 @@ class GraphBuilder:
         return graph_module(self._modules.pop(graph, torch.nn.Module()), graph, settings)
 
     # ---- inputs ----
-    def input(self, source: Source, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None) -> TensorVar:
-        """A placeholder for a tensor that exists before the frame; `layout`: symbolic sizes and strides."""
+    def input(
+        self, source: Source, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None,
+        fake: torch.Tensor | None = None,
+    ) -> TensorVar:
+        """A placeholder for a tensor that exists before the frame; `layout`: symbolic sizes and strides; `fake`: what
+        stands for it, where that is made already."""
         inference = tensor.is_inference()
         other = inference != torch.is_inference_mode_enabled()
         with torch.inference_mode(inference) if other else contextlib.nullcontext():
-            fake: torch.Tensor
-            if layout is None:
+            if fake is not None:
+                pass
+            elif layout is None:
                 fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
             else:
                 with self.fake_mode:

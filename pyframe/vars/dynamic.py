@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from inductor.overlap import elements_overlap
+from inductor.wrapper_tensors import is_wrapper, parts_of
 
 from ..core.expr import Expr, Number
 from ..core.guard import TensorMeta
 from ..core.source import (
+    AttrSource,
     ConstSource,
     DictItemSource,
     LocalSource,
@@ -114,6 +116,11 @@ def _is_argument(source: Source) -> bool:
 def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> Var:
     """A tensor as an input of the graph, guarded."""
     dims = _dynamic_dims(tx, value, source)
+    if dims and is_wrapper(value) and (made := _symbolic_wrapper(tx, value, source, dims)) is not None:
+        guard_metadata(tx, value, source, made)
+        return tx.graph.input(source, value, fake=made)
+    if is_wrapper(value):
+        dims = {}
     sizes: Sequence[Any] = tuple(value.shape)
     strides: Sequence[Any] = tuple(value.stride())
     if dims:
@@ -138,9 +145,66 @@ def _meta(value: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> 
     )  # fmt: skip
 
 
-def guard_metadata(tx: Any, value: torch.Tensor, source: Source) -> None:
-    """Guards a tensor that is no input of the graph itself; its sizes are constants."""
-    tx.guard(source, "TENSOR", _meta(value, tuple(value.shape), tuple(value.stride())))
+def guard_metadata(tx: Any, value: torch.Tensor, source: Source, fake: torch.Tensor) -> None:
+    """Guards the metadata of `value`: what is a number in `fake` is one, the rest is related as it is there."""
+    tx.guard(source, "TENSOR", _meta(value, tuple(fake.shape), fake.stride()))
+    for place, numbers in ((SizeSource, fake.shape), (StrideSource, fake.stride())):
+        for dim, number in enumerate(numbers):
+            there = place(source, dim)
+            if isinstance(number, SYMBOLIC) and number is not tx.graph.numbers.get(there):
+                tree = tree_of(from_symbolic(number))
+                if tree != there:
+                    assume(tx, Expr("==", (there, tree)))
+
+
+# ---- wrapper subclasses -----------------------------------------------------------------------------------
+
+
+def _symbolic_wrapper(tx: Any, value: torch.Tensor, source: Source, dims: dict[int, Mark]) -> torch.Tensor | None:
+    """A fake instance with symbolic sizes, where its class makes one around inner tensors of such sizes."""
+    sizes: list[Any] = [_size(tx, SizeSource(source, dim), n, dims.get(dim)) for dim, n in enumerate(value.shape)]
+    for dim, mark in dims.items():
+        _limit(tx, SizeSource(source, dim), value.size(dim), mark)
+    strides = _symbolic_strides(tx, source, sizes, value)
+    outer = {dim: (value.size(dim), sizes[dim]) for dim in dims}
+    names, context = parts_of(value)
+    parts = {name: _symbolic_part(tx, getattr(value, name), AttrSource(source, name), outer) for name in names}
+    unflatten: Any = type(value).__tensor_unflatten__  # type: ignore[attr-defined]
+    try:
+        with tx.graph.fake_mode, torch.no_grad():
+            fake = unflatten(parts, context, torch.Size(sizes), tuple(strides))
+            same = [int(n) == m for n, m in zip(map(_hint, (*fake.shape, *fake.stride())), _layout(value))]
+    except (RuntimeError, TypeError, ValueError, AssertionError):  # of the program's own code: sizes are constants
+        return None
+    if not all(same) or fake.dim() != value.dim():
+        return None
+    return fake.requires_grad_() if value.requires_grad else fake  # type: ignore[no-any-return]
+
+
+def _layout(value: torch.Tensor) -> tuple[int, ...]:
+    return (*value.shape, *value.stride())
+
+
+def _hint(number: Any) -> int:
+    return int(number.node.hint) if isinstance(number, torch.SymInt) else number  # type: ignore[no-any-return]
+
+
+def _symbolic_part(tx: Any, part: torch.Tensor, source: Source, outer: dict[int, tuple[int, Any]]) -> torch.Tensor:
+    """A fake inner tensor: a dimension that is as long as one of the outer tensor has the same symbol."""
+    dims = {} if is_wrapper(part) else _dynamic_dims(tx, part, source)
+    sizes: list[Any] = list(part.shape)
+    for dim, size in enumerate(sizes):
+        equal = [sym for at, (n, sym) in sorted(outer.items(), key=lambda each: each[0] != dim) if n == size]
+        if not is_wrapper(part) and equal and size > 1 and _can_vary(part):
+            sizes[dim] = equal[0]
+        elif dim in dims:
+            sizes[dim] = _size(tx, SizeSource(source, dim), size, dims[dim])
+            _limit(tx, SizeSource(source, dim), size, dims[dim])
+    if not any(isinstance(size, SYMBOLIC) for size in sizes):
+        return tx.graph.fake_mode.from_tensor(part, static_shapes=True)  # type: ignore[no-any-return]
+    strides = _symbolic_strides(tx, source, sizes, part)
+    with tx.graph.fake_mode:
+        return fake_of(part, sizes, strides)
 
 
 def _known(values: Sequence[Any]) -> tuple[int | None, ...]:
@@ -148,7 +212,7 @@ def _known(values: Sequence[Any]) -> tuple[int | None, ...]:
 
 
 def _dynamic_dims(tx: Any, value: torch.Tensor, source: Source) -> dict[int, Mark]:
-    if type(value) is not torch.Tensor or isinstance(source, ConstSource) or not _can_vary(value):
+    if isinstance(source, ConstSource) or not (value.is_leaf if is_wrapper(value) else _is_dense(value)):
         return {}
     sizes = tuple(value.shape)
     dims: set[int] = set()
@@ -165,6 +229,10 @@ def _dynamic_dims(tx: Any, value: torch.Tensor, source: Source) -> dict[int, Mar
     if tx.graph.seen.concrete:
         return {}
     return {dim: mark for dim, mark in chosen.items() if sizes[dim] > 1 or mark.kind == "unbacked"}
+
+
+def _is_dense(value: torch.Tensor) -> bool:
+    return type(value) is torch.Tensor and _can_vary(value)
 
 
 def _can_vary(value: torch.Tensor) -> bool:

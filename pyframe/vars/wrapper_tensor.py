@@ -66,6 +66,11 @@ class WrapperTensorVar(TensorSubclassVar):
             known = self.inner[name] = read if read.owner is None else read.owner
         return known
 
+    def store(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if name in self.names or self.value is MISSING:
+            self.unsupported(tx, f"setting attribute {name!r}")
+        super().store(tx, name, value)
+
     def fields(self, tx: Tracer) -> dict[str, Var]:
         return self.unsupported(tx, "__dict__")
 
@@ -96,7 +101,7 @@ def of_result(tensor: TensorVar) -> TensorVar:
 def of_input(tx: Tracer, tensor: TensorVar, value: torch.Tensor, source: Source) -> Var:
     """The Var of a tensor of such a class that existed before the frame; `tensor` is the graph's input."""
     made = tensor.owner = WrapperTensorVar(tensor, value, source)
-    _guard(tx, value, source, lambda: made)
+    _guard(tx, value, source, tensor.fake, lambda: made)
     return made
 
 
@@ -159,8 +164,11 @@ class _SameParts:
         return isinstance(other, _SameParts) and self.names == other.names and same_context(self.context, other.context)
 
 
-def _guard(tx: Tracer, value: torch.Tensor, source: Source, read: Callable[[], Any]) -> None:
-    """Guards the class, the context, and the metadata of the inner tensors.  `read` gives the Var of `value`."""
+def _guard(
+    tx: Tracer, value: torch.Tensor, source: Source, fake: torch.Tensor, read: Callable[[], Any]
+) -> None:
+    """Guards the class, the context, and the metadata of the inner tensors, as `fake` says it.  `read` gives the Var of
+    `value`."""
     _guard_class(tx, type(value))
     names, context = parts_of(value)
     tx.guard(source, "PREDICATE", (_SameParts(names, context), (), f"is taken apart into {names}, {context!r:.200}"))
@@ -172,11 +180,11 @@ def _guard(tx: Tracer, value: torch.Tensor, source: Source, read: Callable[[], A
         elif elsewhere is not None:
             tx.guard(there, "SAME", elsewhere[0])
         else:
-            guard_metadata(tx, part, there)
+            guard_metadata(tx, part, there, getattr(fake, name))
             reads = functools.partial(_read, tx, read, name)
             tx.inner_tensors[id(part)] = there, reads
             if is_wrapper(part):
-                _guard(tx, part, there, reads)
+                _guard(tx, part, there, getattr(fake, name), reads)
 
 
 def _read(tx: Tracer, read: Callable[[], Any], name: str) -> Var:
