@@ -100,6 +100,8 @@ def difference(got: Any, want: Any, strides: bool = True) -> str | None:
     if isinstance(want, list | tuple):
         found = (difference(*pair, strides) for pair in zip(got, want, strict=False))
         return f"{len(got)} for {len(want)} parts" if len(got) != len(want) else next(filter(None, found), None)
+    if isinstance(want, torch.nn.Module):
+        return difference([*got.parameters(), *got.buffers()], [*want.parameters(), *want.buffers()], strides)
     if not isinstance(want, torch.Tensor):
         return None if got == want else f"{got!r} for {want!r}"
     for name in ("dtype", "layout", "device", "requires_grad", "is_leaf"):

@@ -157,6 +157,114 @@ class Int8Linear(Int8Weight):
             return func(*args, **(kwargs or {}))
 
 
+class Packed4(torch.Tensor):
+    """A matrix of 4-bit numbers, two in a byte, with a scale and a zero point for each group of a row."""
+
+    packed: torch.Tensor
+    scales: torch.Tensor
+    zeros: torch.Tensor
+    group: int
+
+    @staticmethod
+    def __new__(cls, packed: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor, group: int) -> Packed4:
+        size = (packed.shape[0], packed.shape[1] * 2)
+        return torch.Tensor._make_wrapper_subclass(cls, size, dtype=scales.dtype, device=packed.device)
+
+    def __init__(self, packed: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor, group: int) -> None:
+        self.packed, self.scales, self.zeros, self.group = packed, scales, zeros, group
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, group: int = 4) -> Packed4:
+        parts = weight.detach().unflatten(1, (-1, group))
+        zeros = parts.amin(2)
+        scales = ((parts.amax(2) - zeros) / 15).clamp(min=1e-6)
+        whole = ((parts - zeros[..., None]) / scales[..., None]).round().to(torch.uint8).flatten(1)
+        return cls(whole[:, ::2] * 16 + whole[:, 1::2], scales, zeros, group)
+
+    def __tensor_flatten__(self) -> tuple[list[str], dict[str, int]]:
+        return ["packed", "scales", "zeros"], {"group": self.group}
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: dict[str, torch.Tensor], meta: Any, size: Any, stride: Any) -> Packed4:
+        return cls(inner["packed"], inner["scales"], inner["zeros"], meta["group"])
+
+    def dequantize(self) -> torch.Tensor:
+        whole = torch.stack([self.packed // 16, self.packed % 16], 2).flatten(1).unflatten(1, (-1, self.group))
+        return (whole.to(self.scales.dtype) * self.scales[..., None] + self.zeros[..., None]).flatten(1)
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+        aten = torch.ops.aten
+        if func in (aten.detach.default, aten.clone.default, aten.alias.default):
+            held = args[0]
+            return cls(*map(func, (held.packed, held.scales, held.zeros)), held.group)
+        if func is aten.copy_.default:
+            for name in ("packed", "scales", "zeros"):
+                getattr(args[0], name).copy_(getattr(args[1], name))
+            return args[0]
+        return func(*[x.dequantize() if isinstance(x, cls) else x for x in args], **(kwargs or {}))
+
+
+class _DynamicLinear(torch.autograd.Function):
+    """A product with quantized rows and a quantized weight, whose gradient passes by the rounding."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: TrainableInt8, bias: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        scales = x.abs().amax(-1, keepdim=True).clamp(min=1e-6) / 127
+        product = (x / scales).round() @ weight.rows.to(x.dtype).t() * scales * weight.scales
+        return product if bias is None else product + bias
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        return grad @ weight.dequantize(), grad.t() @ x, grad.sum(0)
+
+
+class TrainableInt8(Int8Weight):
+    """Int8 weights with gradients of their own, as libraries for low-precision training make them."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.linear:
+            return _DynamicLinear.apply(args[0], args[1], args[2] if len(args) > 2 else None)
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+def _layers(cls: Any) -> Callable[[], list[Any]]:
+    def make() -> list[Any]:
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4, bias=False))
+        for layer in (model[0], model[2]):
+            layer.weight = torch.nn.Parameter(cls.of(layer.weight.detach()), requires_grad=False)
+        return [model.requires_grad_(False), torch.randn(3, 8)]
+
+    return make
+
+
+def _swapped(model: Any, x: torch.Tensor) -> Any:
+    return model(x), [type(p).__name__ for p in model.parameters()]
+
+
+def _after_swap(cls: Any) -> Callable[[], list[Any]]:
+    def make() -> list[Any]:
+        model = torch.nn.Linear(8, 4).requires_grad_(False)
+        torch.utils.swap_tensors(model.weight, torch.nn.Parameter(cls.of(model.weight), requires_grad=False))
+        return [model, torch.randn(3, 8)]
+
+    return make
+
+
+def _trainable() -> list[Any]:
+    return [torch.randn(4, 6), TrainableInt8.of(torch.randn(3, 6)), torch.randn(3)]
+
+
+def _pair_of_pairs() -> list[Any]:
+    return [TwoTensor(*_pair(), *_pair()), torch.randn(4, 6)]
+
+
 def _int8(cls: type[Int8Weight]) -> Callable[[], list[Any]]:
     return lambda: [torch.randn(4, 6), cls.of(torch.randn(3, 6))]
 
@@ -472,6 +580,23 @@ PROGRAMS: dict[str, dict[str, Program]] = {
         "int8 linear of its own": (lambda x, w: F.linear(x, w, torch.ones(3)).relu(), _int8(Int8Linear)),
         "int8 dequantized": (lambda x, w: x @ w.dequantize().t(), _int8(Int8Weight)),
         "int8 passed through": (lambda x, w: (w, x + 1), _int8(Int8Weight)),
+        "int8 layers": (lambda model, x: model(x), _layers(Int8Weight)),
+        "int4 layers": (lambda model, x: model(x), _layers(Packed4)),
+        "int4 product": (lambda x, w: x @ w, lambda: [torch.randn(4, 6), Packed4.of(torch.randn(6, 8))]),
+        "int4 its parts": (lambda w: (w.packed + 1, w.group, w.shape), lambda: [Packed4.of(torch.randn(6, 8))]),
+        "int4 written": (
+            lambda w, v, x: (w.copy_(v), x @ w),
+            lambda: [Packed4.of(torch.randn(6, 8)), Packed4.of(torch.randn(6, 8)), torch.randn(4, 6)],
+        ),
+        "int8 swapped in": (_swapped, _after_swap(Int8Weight)),
+        "int8 trained": (lambda x, w, b: F.linear(x, w, b).relu(), _trainable),
+        "int8 made": (lambda x: F.linear(x, Int8Weight.of(x)), _dense),
+        "pair of pairs": (lambda t, x: (t * x).sum(0), _pair_of_pairs),
+        "two results": (lambda t, x: (t * x, t.sum(1), x + 1), _pair_and_dense),
+        "softmax": (lambda t, x: torch.softmax(t @ x.t(), -1) @ t, _pair_and_dense),
+        "dropout": (lambda t: F.dropout(t, 0.5) * 2, _pair),
+        "nothing requires": (lambda t, x: (t.detach() * x, x.detach() * 2), _pair_and_dense),
+        "cat": (lambda t, x: torch.cat([t, t * 2], 1).t(), _pair_and_dense),
     },
 }
 
