@@ -37,6 +37,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten._native_batch_norm_legit_functional.default] = batch_norm
     table[aten._native_batch_norm_legit.no_stats] = batch_norm_without_running
     table[aten.as_strided_scatter.default] = as_strided_scatter
+    table[aten.linalg_vector_norm.default] = vector_norm
     return table
 
 
@@ -66,3 +67,16 @@ def as_strided_scatter(
     for n, step in zip(size, stride):
         position = position.unsqueeze(-1) + torch.arange(n, device=base.device) * step
     return flat.scatter(0, position.reshape(-1), src.reshape(-1)).reshape(base.shape)
+
+
+def vector_norm(
+    x: torch.Tensor, ord: float = 2, dim: Sequence[int] | None = None, keepdim: bool = False,
+    *, dtype: torch.dtype | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """aten.linalg_vector_norm of order 2 of real numbers; half precision is rounded once, at the end."""
+    result = dtype or x.dtype
+    if ord != 2 or not x.is_floating_point() or not result.is_floating_point:  # noqa: PLR2004
+        return NotImplemented
+    wide = result if result in (torch.float32, torch.float64) else torch.float32
+    x = x.to(wide)
+    return (x * x).sum(dim or list(range(x.dim())), keepdim).sqrt().to(result)

@@ -11,6 +11,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 
+from .fake_fft import mend_fft
 from .standins import light_torch, peers_loaded
 
 
@@ -20,6 +21,7 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     With a `shape_env` they are loaded: symbolic sizes keep their sources.
     """
     with light_torch:
+        mend_fft()
         mode = FakeTensorMode(**options)
     converter = mode.fake_tensor_converter
     converter.from_real_tensor = _without_value(converter.from_real_tensor)  # type: ignore[method-assign]

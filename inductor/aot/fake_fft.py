@@ -1,0 +1,81 @@
+"""Fourier transforms of fake tensors on the CPU, for releases of torch (2.11) whose fake operators give other strides
+than the kernels that call MKL, or fail."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses import fake_impls
+
+aten = torch.ops.aten
+
+
+@functools.cache
+def mend_fft() -> None:
+    """Makes fake tensors on the CPU have the strides of MKL's results, where torch's fake operators have others."""
+    probe = torch.empty((2, 3, 3), dtype=torch.complex64, device="meta").transpose(1, 2)
+    strides = aten._fft_c2c.default(probe, [1, 2], 0, True).stride()
+    if strides == probe.stride() or not torch.backends.mkl.is_available():
+        return
+    for operator, compute in ((aten._fft_c2c, _c2c), (aten._fft_r2c, _r2c), (aten._fft_c2r, _c2r)):
+        if not fake_impls._is_op_registered_to_fake_rule(operator.default):
+            fake_impls.register_op_impl(operator.default)(_on_cpu(compute))
+
+
+def _on_cpu(compute: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """A rule for fake tensors: `compute` on the CPU, what torch does elsewhere."""
+
+    def rule(mode: Any, operator: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if x.device.type != "cpu":
+            return NotImplemented
+        with mode:
+            return compute(x, *args, **kwargs)
+
+    return rule
+
+
+def _result(x: torch.Tensor, size: Sequence[Any], dims: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """The result of a transform of the dimensions `dims`: dense, these the innermost, in their order, the others
+    outside of them, those with larger strides in `x` further out."""
+    step = x.stride()
+    others = sorted((d for d in range(x.dim()) if d not in dims), key=lambda d: step[d], reverse=True)
+    stride: list[Any] = [0] * x.dim()
+    count: Any = 1
+    for d in reversed([*others, *dims]):
+        stride[d] = count
+        count = count * size[d]
+    return torch.empty_strided(size, stride, dtype=dtype, device=x.device)
+
+
+def _positive(x: torch.Tensor, dims: Sequence[int]) -> list[int]:
+    return [d % x.dim() for d in dims]
+
+
+def _c2c(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> torch.Tensor:
+    """Of complex numbers."""
+    if not dim:
+        return x.clone()
+    step = x.stride()
+    return _result(x, x.shape, sorted(_positive(x, dim), key=lambda d: step[d], reverse=True), x.dtype)
+
+
+def _r2c(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> torch.Tensor:
+    """Of real numbers; onesided: half of the last transformed dimension, the rest follows by symmetry."""
+    dims, step, size = _positive(x, dim), x.stride(), list(x.shape)
+    if onesided:
+        size[dims[-1]] = size[dims[-1]] // 2 + 1
+    order = [*sorted(dims[:-1], key=lambda d: step[d], reverse=True), dims[-1]]
+    return _result(x, size, order, torch.complex128 if x.dtype == torch.float64 else torch.complex64)
+
+
+def _c2r(x: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: Any) -> torch.Tensor:
+    """Of complex numbers to real ones, the last transformed dimension `last_dim_size` long."""
+    dims = _positive(x, dim)
+    if len(dims) > 1:
+        x = _c2c(x, dims[:-1], normalization, False)
+    size = list(x.shape)
+    size[dims[-1]] = last_dim_size
+    return _result(x, size, dims[-1:], torch.float64 if x.dtype == torch.complex128 else torch.float32)
