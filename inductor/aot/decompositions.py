@@ -79,4 +79,4 @@ def vector_norm(
         return NotImplemented
     wide = result if result in (torch.float32, torch.float64) else torch.float32
     x = x.to(wide)
-    return (x * x).sum(dim or list(range(x.dim())), keepdim).sqrt().to(result)
+    return (x * x).sum(list(dim or range(x.dim())), keepdim).sqrt().to(result)

@@ -46,11 +46,11 @@ class JointGraph:
     permanent: tuple[bool, ...]
     tangents: tuple[torch.Tensor, ...]
     writes: tuple[int, ...]
-    conjugated: frozenset[int]
     assigned: tuple[tuple[int, int], ...]
     results: tuple[Result, ...]
     origins: tuple[tuple[int, bool] | None, ...]
     structure: pytree.TreeSpec
+    conjugated: frozenset[int] = frozenset()
 
 
 def to_joint(
@@ -105,11 +105,11 @@ def to_joint(
         permanent,
         tangents,
         writes,
-        trace.conjugated,
         finals.assigned,
         finals.results,
         finals.origins,
         finals.structure,
+        trace.conjugated,
     )
 
 
