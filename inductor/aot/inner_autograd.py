@@ -30,7 +30,8 @@ def wrap_inner(
     """The run-time half: what is done at each call around the two compiled graphs of plain tensors."""
     apply = super(torch.autograd.Function, _make_function(gm, inner, halves, forward, backward, inputs)).apply  # type: ignore[misc]
     tracked = {i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor) and x.requires_grad}
-    apply = linked(apply, frozenset(tracked - {gradient.place for gradient in inner.gradients}))
+    places = {gradient.place for gradient in inner.gradients} or tracked
+    apply = linked(apply, frozenset(tracked - places))
     whole = [Part(None) if isinstance(result, Part) else result for result in inner.results]
     finish = finishing(whole, inner.structure)
     transformed, eager = torch._C._are_functorch_transforms_active, run_with_aten(gm)
@@ -141,6 +142,7 @@ def _spec(inner: InnerJoint, held: Sequence[int], inputs: Sequence[Any]) -> Trai
     )
     needed = tuple(i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor))
     return TrainingSpec(
-        len(inputs), (), inner.structure, (), (), origins, (), (), (), Saved(tuple(held), (), 0),
-        Rerunning(found.hindrance, needed, temporary, found.devices),
+        primals=len(inputs), results=(), structure=inner.structure, writes=(), assigned=(), origins=origins, views=(),
+        tangents=(), gradients=(), saved=Saved(tuple(held), (), 0),
+        rerunning=Rerunning(found.hindrance, needed, temporary, found.devices),
     )  # fmt: skip

@@ -98,8 +98,10 @@ def to_inner_joint(
     count = trace.count
     _tidy(aten.graph, len(fakes), len(layouts), count)
     joint = JointGraph(
-        aten.graph, aten.attributes, {}, (*permanent, *(True for _ in aten.attributes)), tuple(layouts), (), (), (),
-        tuple(None for _ in range(count)), aten.structure,
+        graph=aten.graph, attributes=aten.attributes, names={},
+        permanent=(*permanent, *(True for _ in aten.attributes)), tangents=tuple(layouts), writes=(),
+        conjugated=frozenset(), assigned=(), results=(), origins=tuple(None for _ in range(count)),
+        structure=aten.structure,
     )  # fmt: skip
     gradients = _hanging(joint, trace.gradients, tangents)
     return InnerJoint(joint, tuple(forms), tuple(forward.results), forward.structure, tuple(tangents), gradients)
