@@ -12,6 +12,7 @@ from torch._decomp import core_aten_decompositions
 from ..ir.nodes import dense_order
 from ..lower import LOWERINGS
 from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_norm
+from .torch_mistakes import WRONG
 
 aten = torch.ops.aten
 
@@ -30,7 +31,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = {}
     for op, fn in core_aten_decompositions().items():
         name = op._schema.name.removeprefix("aten::") if isinstance(op, torch._ops.OpOverload) else None
-        if name is not None and name not in LOWERINGS and name not in _KEPT:
+        if name is not None and name not in LOWERINGS and name not in _KEPT and op not in WRONG:
             table[op] = fn
     table[aten._efficientzerotensor.default] = zeros
     table[aten.native_batch_norm.default] = writing_batch_norm

@@ -13,6 +13,7 @@ from torch.fx.experimental import proxy_tensor
 
 from .fake_fft import mend_fft
 from .standins import light_torch, peers_loaded
+from .torch_mistakes import without_mistakes
 
 
 def fake_mode(**options: Any) -> FakeTensorMode:
@@ -65,10 +66,11 @@ _METHODS = (_lightly(FakeTensorMode.__torch_dispatch__), _lightly(FakeTensorMode
 
 
 def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch.fx.GraphModule]:
-    """torch's `make_fx` (`options` as for it), which by itself loads torch._dynamo and torch._inductor."""
+    """torch's `make_fx` (`options` as for it), which by itself loads torch._dynamo and torch._inductor, without torch's
+    wrong decompositions."""
 
     def trace(*args: Any) -> torch.fx.GraphModule:
-        with light_torch:
+        with light_torch, without_mistakes():
             # torch's tracer names this module and relies on torch._dynamo for having loaded it
             import torch._higher_order_ops.triton_kernel_wrap  # noqa: F401
 

@@ -107,3 +107,17 @@ def test_functions_made_by_pybind11_are_no_methods():
 def test_modes_of_torch_compile(mode):
     f = pyframe.compile(lambda x: x.sin() + 1, mode=mode)
     torch.testing.assert_close(f(torch.ones(3)), torch.ones(3).sin() + 1)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_multilabel_margin_loss_ends_at_the_first_hole(dynamic):
+    """torch's decomposition counts the places behind it as targets of class 0."""
+    x = torch.randn(5, 4)
+    target = torch.tensor([[0, 2, -1, 1]] * 5)
+    found = []
+    for loss in (F.multilabel_margin_loss, pyframe.compile(F.multilabel_margin_loss, dynamic=dynamic)):
+        given = x.clone().requires_grad_()
+        recorded = loss(given, target)
+        recorded.backward()
+        found.append((recorded.detach(), given.grad, loss(x, target)))
+    torch.testing.assert_close(found[1], found[0])
