@@ -121,3 +121,10 @@ def test_multilabel_margin_loss_ends_at_the_first_hole(dynamic):
         recorded.backward()
         found.append((recorded.detach(), given.grad, loss(x, target)))
     torch.testing.assert_close(found[1], found[0])
+
+
+def test_the_sign_of_zero_that_clamp_keeps():
+    """1 / sqrt(-0.0) is -inf: the sign is seen."""
+    x = -torch.zeros(16)
+    for f in (torch.relu, lambda x: x.clamp_min(0), lambda x: x.clamp(0, 1), lambda x: x.clamp_max(0.0)):
+        assert torch.equal(pyframe.compile(f)(x).signbit(), f(x).signbit())

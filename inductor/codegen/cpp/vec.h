@@ -202,10 +202,10 @@ INL vi wrap_u8(vi x) { return x & 255; }   INL int32_t wrap_u8(int32_t x) { retu
 INL vi wrap_i8(vi x) { return (x << 24) >> 24; }   INL int32_t wrap_i8(int32_t x) { return (int8_t)x; }
 INL vi wrap_i16(vi x) { return (x << 16) >> 16; }   INL int32_t wrap_i16(int32_t x) { return (int16_t)x; }
 
-// ---- arithmetic helpers (NaN propagates through max_ and min_, as in ATen)
+// ---- arithmetic helpers (NaN propagates through max_ and min_, and of 0.0 and -0.0 the first stays, as in ATen)
 #define MINMAX(V, nan) \
-  INL V max_(V a, V b) { return (a > b) nan(a) ? a : b; } \
-  INL V min_(V a, V b) { return (a < b) nan(a) ? a : b; }
+  INL V max_(V a, V b) { return (a >= b) nan(a) ? a : b; } \
+  INL V min_(V a, V b) { return (a <= b) nan(a) ? a : b; }
 #define OR_NAN(a) | (a != a)
 #define NO_NAN(a)
 MINMAX(vf, OR_NAN) MINMAX(vd, OR_NAN) MINMAX(vi, NO_NAN) MINMAX(vl, NO_NAN)
