@@ -1,10 +1,12 @@
 """How much of real models is captured: graphs, breaks and seconds, next to torch.compile's.
 
-    python -m benchmarks.capture [--only SUBSTRING ...] [--quick] [--reuse]
+    python -m benchmarks.capture [--only SUBSTRING ...] [--quick] [--reuse] [--compare]
 
 Each model runs in a process of its own, twice under a backend that runs the graph as it is; its result is compared
 with eager's.  `operators`: how many run from graphs in the second call.  `--reuse` takes the columns of torch.compile
-from the last results, in which columns added since are "-".
+from the last results, in which columns added since are "-".  `--compare`, for another Python or torch: measures
+`pyframe` alone, writes nothing, and prints each model whose graphs, breaks, operators or equality differ from the last
+results, or where they come from other reasons; exit status 1 if graphs or breaks are more, or results differ.
 """
 
 from __future__ import annotations
@@ -236,18 +238,44 @@ def last_results() -> dict[str, dict[str, Any]]:
     return json.loads(path.read_text())["measured"] if path.exists() else {}
 
 
+COMPARED = ("graphs", "breaks", "operators", "recompiles", "equal", "error", "reasons")
+
+
+def compare(names: list[str], timeout: float) -> int:
+    """Measures these models and prints what differs from the last results; how many models are worse."""
+    last, worse, differ = last_results(), 0, 0
+    for name in names:
+        before, now = last.get(name, {}).get("pyframe"), measure(name, "pyframe", timeout)
+        if before is None:
+            print(f"{name}: no last result", flush=True)
+            continue
+        changes = [
+            f"{field} {before.get(field)} -> {now.get(field)}"
+            for field in COMPARED if before.get(field) != now.get(field)
+        ]  # fmt: skip
+        bad = not now.get("equal") or any(now[field] > before[field] for field in ("graphs", "breaks"))
+        differ, worse = differ + bool(changes), worse + bad
+        if changes:
+            print(f"{name}{' (worse)' if bad else ''}: {'; '.join(changes)}", flush=True)
+    print(f"{len(names)} models: {differ} differ from the last results, {worse} of them worse")
+    return worse
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="models whose name contains one of these")
     parser.add_argument("--quick", action="store_true", help="a small selection")
     parser.add_argument("--reuse", action="store_true", help="torch.compile's columns from the last results")
     parser.add_argument("--merge", action="store_true", help="keep the last results of the models not run")
+    parser.add_argument("--compare", action="store_true", help="measure pyframe alone; print differences only")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for one model in one system")
     options = parser.parse_args()
     names = [n for n in (QUICK if options.quick else CASES) if not options.only or any(o in n for o in options.only)]
     if not names:
         raise SystemExit(f"no model matches {options.only}; there are: {', '.join(CASES)}")
     preload()
+    if options.compare:
+        raise SystemExit(min(compare(names, options.timeout), 1))
     last = last_results()
     measured = last if options.merge else {}
     for name in names:

@@ -6,10 +6,12 @@ kind is it), never about a version number, so that a release between two known o
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
 import torch.fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 
 def present(owner: Any, *names: str) -> tuple[Any, ...]:
@@ -41,3 +43,33 @@ def _checks_have_effects() -> None:
 
 
 _checks_have_effects()
+
+
+_guards_lock = threading.Lock()
+_guards_set = threading.Event()
+
+
+def set_device_guards(mode: FakeTensorMode) -> None:
+    """Before `mode` is entered for the first time in a process without the GPU that this torch was built for.
+
+    Entering it replaces the guard of that device by one that does nothing.  In torch 2.11 that guard is a variable of the
+    thread that enters first, and other threads still read it when that thread has ended: a segmentation fault.  So the
+    thread that enters first is one that does not end.
+    """
+    if _guards_set.is_set():
+        return
+    with _guards_lock:
+        if not _guards_set.is_set() and mode.avoid_device_init:
+            if threading.current_thread() is threading.main_thread():
+                torch._C._ensureCUDADeviceGuardSet()
+            else:
+                done = threading.Event()
+                threading.Thread(target=_set_guards_and_stay, args=(done,), daemon=True, name="device guards").start()
+                done.wait()
+        _guards_set.set()
+
+
+def _set_guards_and_stay(done: threading.Event) -> None:
+    torch._C._ensureCUDADeviceGuardSet()
+    done.set()
+    threading.Event().wait()

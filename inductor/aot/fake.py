@@ -11,6 +11,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 
+from ..torch_compat import set_device_guards
 from .fake_fft import mend_fft
 from .standins import light_torch, peers_loaded
 from .torch_mistakes import without_mistakes
@@ -24,6 +25,7 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     with light_torch:
         mend_fft()
         mode = FakeTensorMode(**options)
+    set_device_guards(mode)
     converter = mode.fake_tensor_converter
     converter.from_real_tensor = _without_value(converter.from_real_tensor)  # type: ignore[method-assign]
     if options.get("shape_env") is None and not peers_loaded():

@@ -514,7 +514,7 @@ class GraphBuilder:
             self.guard_offset(args[0])
         if label in ("squeeze", "squeeze_") and any(map(_has_unbacked_size, fake_args)):
             tx.graph_break("data-dependent-shape", f"{label} of a tensor whose sizes are not known")
-        assumed = 0 if self._shapes is None else self._shapes.num_deferred_runtime_asserts
+        assumed = () if self._shapes is None else self._shapes.assertions()
         try:
             with quiet, self.fake_mode, self._kernels(), torch._C.DisableTorchFunctionSubclass():
                 result = run_in_place(run, target, fake_args, fake_kwargs)
@@ -541,9 +541,9 @@ class GraphBuilder:
         self._refuse_generator(label, result, (*args, *kwargs.values()))
         if self._shapes is not None:
             self._refuse_new(label, result)
-        if self._shapes is not None and self._shapes.num_deferred_runtime_asserts > assumed:
+        if self._shapes is not None and (assumption := self._shapes.assumption_since(assumed)) is not None:
             # where it does not hold, the operator may still work, and give something else: broadcast, for one
-            tx.graph_break("data-dependent-shape", f"{label} takes {self._shapes.last_assumption()} to be true")
+            tx.graph_break("data-dependent-shape", f"{label} takes {assumption} to be true")
         if self._by_example:
             _forget_values(result)
         default = self._entered(_leave_device)

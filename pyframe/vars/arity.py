@@ -58,6 +58,8 @@ _BY_HAND: dict[Any, Arity] = {
     staticmethod: _ONE, classmethod: _ONE, operator.attrgetter: Arity(1, MANY),
     operator.itemgetter: Arity(1, MANY),
 }  # fmt: skip
+# What raises by itself, since the message names a class that only the call knows.
+_CHECKED_BY_MODEL = (object.__dict__["__init_subclass__"],)
 _METHODS: dict[type, dict[str, Arity]] = {
     dict: {
         "pop": Arity(1, 2), "keys": Arity(0, 0), "items": Arity(0, 0), "values": Arity(0, 0), "clear": Arity(0, 0),
@@ -110,6 +112,8 @@ def _known(fn: Any) -> Arity | None:
     if not isinstance(fn, _OF_C) or getattr(fn, "__module__", None) not in _MODULES:
         return None
     try:
+        if fn in _CHECKED_BY_MODEL:
+            return None
         return _BY_HAND.get(fn) or (None if isinstance(fn, type) and fn not in _SIMPLE else _of_function(fn))
     except TypeError:  # a method of an unhashable object
         return None
@@ -144,6 +148,8 @@ def _refusal(fn: Any, count: int, names: tuple[str, ...]) -> str | None:
     owner = getattr(fn, "__objclass__", None)
     if values and owner in (*_METHODS, tuple, str, bytes):
         values[0] = owner()
+    elif values and isinstance(fn, types.ClassMethodDescriptorType):
+        values[0] = owner
     try:
         fn(*values, **dict.fromkeys(names))
     except TypeError as error:

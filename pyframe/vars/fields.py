@@ -35,6 +35,24 @@ def has_dict(cls: type) -> bool:
     return cls.__dictoffset__ != 0 or issubclass(cls, threading.local)
 
 
+def _said_of_slots() -> str:
+    """What this CPython says where an attribute that an object of slots cannot have is set or deleted: 3.13 and later
+    name the missing `__dict__`."""
+    try:
+        object().attribute = None  # type: ignore[attr-defined]
+    except AttributeError as error:
+        return str(error).replace("'object'", "{cls!r}").replace("'attribute'", "{name!r}")
+    raise AssertionError("objects of `object` have no attributes")
+
+
+_NO_SLOT = _said_of_slots()
+
+
+def no_slot_message(cls: type, name: str) -> str:
+    """The message of the AttributeError for an object of `cls` that has neither a `__dict__` nor a slot `name`."""
+    return _NO_SLOT.format(cls=cls.__name__, name=name)
+
+
 class FieldsVar(DictVar):
     """Live: `items` is what the instance holds when asked."""
 

@@ -13,7 +13,7 @@ from . import slots
 from .base import Raised, Var
 from .const import ConstVar, make
 from .copying import reduced
-from .fields import FieldsVar, dict_source, fields_of, has_dict
+from .fields import FieldsVar, dict_source, fields_of, has_dict, no_slot_message
 from .function import BoundMethodVar, BuiltinVar, FunctionVar
 from .iterator import IteratorVar
 from .lookup import (
@@ -269,7 +269,7 @@ class InstanceVar(Var):
         if has_dict(self.cls):
             return
         if raw is MISSING:
-            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            tx.raise_(AttributeError, no_slot_message(self.cls, name))
         else:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object attribute {name!r} is read-only")
 

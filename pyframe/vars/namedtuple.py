@@ -11,6 +11,7 @@ from ..core.source import AttrSource, ConstSource, Source
 from ..core.tracer import Tracer
 from .base import Var
 from .const import constants, fold, make
+from .fields import no_slot_message
 from .function import BoundMethodVar
 from .lookup import MISSING, class_function, constant_function, lookup
 from .sequence import TupleVar
@@ -105,7 +106,7 @@ class NamedTupleVar(TupleVar):
         if "__dict__" in dir(self.cls) or "__setattr__" in vars(self.cls):
             self.unsupported(tx, f"setting attribute {name!r}")
         if lookup(self.cls, name) is MISSING:
-            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            tx.raise_(AttributeError, no_slot_message(self.cls, name))
         if name in self.fields:
             tx.raise_(AttributeError, "can't set attribute" if value is not None else "can't delete attribute")
         self.unsupported(tx, f"setting attribute {name!r}")

@@ -4,12 +4,12 @@ become relations between them."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import DimDynamic, SLoc
+from torch.fx.experimental.symbolic_shapes import DimDynamic, RuntimeAssert, SLoc
 from torch.utils._sympy.numbers import int_oo
 
 from inductor.aot.shape_env import LightShapeEnv, Named
@@ -18,6 +18,8 @@ from inductor.aot.standins import light_torch
 from ..core.expr import Expr, Number, Tree, text
 from ..core.guard import Guard, UserLine
 from ..core.source import Source
+
+_INEQUALITIES = (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)
 
 
 class NoTree(Exception):
@@ -106,10 +108,21 @@ class Shapes(LightShapeEnv):
             return None
         return self.create_symintnode(found, hint=None)
 
-    def last_assumption(self) -> str:
-        """What was last taken to be true of numbers that no guard can ask for."""
-        made = [each for group in self.deferred_runtime_asserts.values() for each in group]
-        return text(tree) if (tree := self.tree_or_none(made[-1].expr)) is not None else str(made[-1].expr)
+    def assertions(self) -> tuple[RuntimeAssert, ...]:
+        """What was taken to be true of numbers that no guard can ask for."""
+        return tuple(each for group in self.deferred_runtime_asserts.values() for each in group)
+
+    def assumption_since(self, before: Sequence[RuntimeAssert]) -> str | None:
+        """The last of these that an operator has added, as text; None if it has added only bounds of numbers that it
+        makes, such as a slice's size, which is at most that of the whole."""
+        known = set(map(id, before))
+        made = [each.expr for each in self.assertions() if id(each) not in known and not self._bounds_new(each.expr)]
+        if not made:
+            return None
+        return text(tree) if (tree := self.tree_or_none(made[-1])) is not None else str(made[-1])
+
+    def _bounds_new(self, expr: Any) -> bool:
+        return isinstance(expr, _INEQUALITIES) and any(map(self.is_new, expr.args))
 
     # ---- expressions ----
     def tree(self, expr: Any) -> Tree:

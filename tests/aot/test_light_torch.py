@@ -125,6 +125,19 @@ assert not loaded(), loaded()
 """)
 
 
+def test_the_thread_that_makes_the_first_mode_may_end():
+    """What torch keeps of the first mode that is entered must not go with that thread."""
+    fresh("""
+def work():
+    with fake_mode() as mode:
+        assert mode.from_tensor(torch.ones(3)).shape == (3,)
+for _ in range(5):
+    thread = threading.Thread(target=work)
+    thread.start(), thread.join()
+work()
+""")
+
+
 @pytest.mark.parametrize("delay", [0, 0.001, 0.01, 0.2])
 def test_a_thread_may_load_the_real_modules_meanwhile(delay):
     fresh(f"""
