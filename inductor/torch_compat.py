@@ -52,9 +52,9 @@ _guards_set = threading.Event()
 def set_device_guards(mode: FakeTensorMode) -> None:
     """Before `mode` is entered for the first time in a process without the GPU that this torch was built for.
 
-    Entering it replaces the guard of that device by one that does nothing.  In torch 2.11 that guard is a variable of the
-    thread that enters first, and other threads still read it when that thread has ended: a segmentation fault.  So the
-    thread that enters first is one that does not end.
+    Entering it replaces the guard of that device by one that does nothing.  In torch 2.11 that guard is a variable of
+    the thread that enters first, and other threads still read it when that thread has ended: a segmentation fault.  So
+    the thread that enters first is one that does not end.
     """
     if _guards_set.is_set():
         return

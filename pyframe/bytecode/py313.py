@@ -51,6 +51,7 @@ PLAIN = opset(
 )
 
 _COMPARE_TO_BOOL = 16
+_SETS_CLOSURE = 8  # SET_FUNCTION_ATTRIBUTE
 _CLASS_CELLS = ("__class__", "__classdict__")
 _LOAD_LOCAL = frozenset(("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_CLOSURE"))
 _LOAD_LOCAL_PAIR = frozenset(("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"))
@@ -67,8 +68,9 @@ def _find_closure_loads(decoder: Decoder) -> set[tuple[int, int]]:
 
     3.13 writes both as LOAD_FAST.  A load of a cell's slot is a closure load, except in an inlined comprehension
     whose variable borrows the slot (it was cleared by LOAD_FAST_AND_CLEAR): there it is one only when it ends up
-    in the closure tuple of a function (the run of loads before `BUILD_TUPLE n; LOAD_CONST <code>`) or in a class
-    namespace (`__class__`, `__classdict__`).
+    in the closure tuple of a function (the run of loads before `BUILD_TUPLE n; LOAD_CONST <code>; MAKE_FUNCTION;
+    SET_FUNCTION_ATTRIBUTE 8`; a tuple of defaults is followed by another number) or in a class namespace
+    (`__class__`, `__classdict__`).
     """
     cells = _cell_slots(decoder)
     borrowed = {raw.arg for raw in decoder.raws if raw.op == "LOAD_FAST_AND_CLEAR"}
@@ -78,7 +80,7 @@ def _find_closure_loads(decoder: Decoder) -> set[tuple[int, int]]:
     for index, raw in enumerate(decoder.raws):
         loaded = _loaded_slots(raw)
         if loaded is None:
-            if run and raw.op == "BUILD_TUPLE" and raw.arg <= len(run) and _loads_code(decoder, index + 1):
+            if run and raw.op == "BUILD_TUPLE" and raw.arg <= len(run) and _makes_closure(decoder, index + 1):
                 if cells.issuperset(slots[-raw.arg :]):
                     found.update(run[-raw.arg :])
             elif (
@@ -108,10 +110,13 @@ def _loaded_slots(raw: Raw) -> tuple[tuple[int, int], ...] | None:
     return None
 
 
-def _loads_code(decoder: Decoder, index: int) -> bool:
-    if index >= len(decoder.raws) or decoder.raws[index].op != "LOAD_CONST":
+def _makes_closure(decoder: Decoder, index: int) -> bool:
+    """Whether the instructions at `index` make a function of code and of the closure on top of the stack."""
+    after = decoder.raws[index : index + 3]
+    if [raw.op for raw in after] != ["LOAD_CONST", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"]:
         return False
-    return isinstance(decoder.code.co_consts[decoder.raws[index].arg], types.CodeType)
+    is_code = isinstance(decoder.code.co_consts[after[0].arg], types.CodeType)
+    return is_code and after[2].arg == _SETS_CLOSURE
 
 
 def _emit_load(decoder: Decoder, raw: Raw, slot: int, half: int) -> None:

@@ -24,10 +24,12 @@ def asserted(condition: bool, required: bool, *message: Any) -> None:
         raise AssertionError(*message)
 
 
-def outcome(frame: Frame, var: Var, label: Any, jumps: bool) -> bool:
-    """The truth of `var`, on which the frame jumps to `label` if it is `jumps`.  Where one side of the branch fails an
-    assert and the truth is known at run time only, the graph checks it, and the trace goes on."""
-    for at, required in ((frame.flow.place[label], not jumps), (frame.pc, jumps)):
+def outcome(frame: Frame, var: Var, label: Any, jumps: bool, after: int | None = None) -> bool:
+    """The truth of `var`, on which the frame jumps to `label` if it is `jumps`, and else goes on at `after` (the next
+    instruction).  Where one side of the branch fails an assert and the truth is known at run time only, the graph checks
+    it, and the trace goes on."""
+    after = frame.pc if after is None else after
+    for at, required in ((frame.flow.place[label], not jumps), (after, jumps)):
         message = _message(frame, at)
         if message is not None and _checkable(frame, var):
             return _check(frame.tx, var, required, message)

@@ -30,6 +30,17 @@ def jump_if_false(frame: Frame, label: Any) -> None:
         frame.jump(label)
 
 
+@op("TO_BOOL")
+def to_bool(frame: Frame, arg: None) -> None:
+    """From CPython 3.13 on the truth that a jump depends on is an instruction of its own, right before the jump."""
+    after = frame.flow.instrs[frame.pc]
+    if after.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
+        jumps = after.op == "POP_JUMP_IF_TRUE"
+        frame.push(ConstVar(asserts.outcome(frame, frame.pop(), after.arg, jumps, frame.pc + 1)))
+    else:
+        frame.push(ConstVar(frame.pop().truth(frame.tx)))
+
+
 def _is_none(frame: Frame) -> bool:
     return slots.constant_or(frame.pop(), 0) is None
 

@@ -177,11 +177,6 @@ def unary_not(frame: Frame, arg: None) -> None:
     frame.push(ConstVar(not frame.pop().truth(frame.tx)))
 
 
-@op("TO_BOOL")
-def to_bool(frame: Frame, arg: None) -> None:
-    frame.push(ConstVar(frame.pop().truth(frame.tx)))
-
-
 @op("UNARY_NEGATIVE")
 def unary_negative(frame: Frame, arg: None) -> None:
     frame.push(frame.pop().unary(frame.tx, "-"))

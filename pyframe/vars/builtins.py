@@ -228,6 +228,14 @@ def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return TupleVar([make(handled.python_type()), handled, TracebackVar(handled)])
 
 
+@model(sys.exception)
+def _exception(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    handled: Var | None = tx.handled()
+    if handled is None:
+        tx.none_outside()
+    return handled or ConstVar(None)
+
+
 @model(hash)
 def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return hash_of(tx, args[0])

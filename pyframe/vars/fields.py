@@ -53,6 +53,34 @@ def no_slot_message(cls: type, name: str) -> str:
     return _NO_SLOT.format(cls=cls.__name__, name=name)
 
 
+class _Empty:
+    """Asked for the message of a slot with nothing in it: its name and its full name differ."""
+
+    __slots__ = ("a",)
+    __module__ = "m"
+    __qualname__ = "C.D"
+
+
+def _named_in_full() -> bool:
+    try:
+        _Empty().a  # noqa: B018
+    except AttributeError as error:
+        return "'m.C.D'" in str(error)
+    raise AssertionError("a slot that was never set has a value")
+
+
+_IN_FULL = _named_in_full()  # from CPython 3.13 on
+
+
+def empty_slot_message(cls: type, name: str) -> str:
+    """The message of the AttributeError for reading a slot of `cls` that holds nothing."""
+    shown = cls.__name__
+    if _IN_FULL:
+        module = cls.__module__
+        shown = cls.__qualname__ if module in ("builtins", "__main__") else f"{module}.{cls.__qualname__}"
+    return f"{shown!r} object has no attribute {name!r}"
+
+
 class FieldsVar(DictVar):
     """Live: `items` is what the instance holds when asked."""
 

@@ -13,7 +13,7 @@ from . import slots
 from .base import Raised, Var
 from .const import ConstVar, make
 from .copying import reduced
-from .fields import FieldsVar, dict_source, fields_of, has_dict, no_slot_message
+from .fields import FieldsVar, dict_source, empty_slot_message, fields_of, has_dict, no_slot_message
 from .function import BoundMethodVar, BuiltinVar, FunctionVar
 from .iterator import IteratorVar
 from .lookup import (
@@ -207,7 +207,7 @@ class InstanceVar(Var):
                 self.attrs[name] = tx.wrap(found, AttrSource(self.source, name) if self.source else None)
         var = self.attrs.get(name)
         if var is None:
-            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+            tx.raise_(AttributeError, empty_slot_message(self.cls, name))
         return var
 
     def _check_slot(self, tx: Tracer, raw: types.MemberDescriptorType) -> None:

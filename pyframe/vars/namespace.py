@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ class NamespaceVar(InstanceVar):
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name == "__init__":
             if args:
-                tx.raise_(TypeError, "no positional arguments expected")
+                self._take_positional(tx, args)
             for key, value in kwargs.items():
                 self.store(tx, key, value)
             return ConstVar(None)
@@ -36,6 +37,26 @@ class NamespaceVar(InstanceVar):
             return fold(tx, repr, made)
         return super().c_method(tx, name, args, kwargs)
 
+    def _take_positional(self, tx: Tracer, args: Sequence[Var]) -> None:
+        """From CPython 3.13 on one argument, a mapping or pairs, is allowed."""
+        if (refused := _refusal(len(args))) is not None:
+            tx.raise_(TypeError, refused)
+        items = getattr(args[0], "items", None)
+        if not isinstance(args[0], DictVar) or not all(isinstance(key, str) for key in items or ()):
+            self.unsupported(tx, f"an argument of SimpleNamespace(): {args[0].describe()}")
+        for key, value in args[0].items.items():
+            self.store(tx, key, value)
+
     def rebuild_empty(self, cg: Any) -> None:
         cg.load_const(self.cls)
         cg.call_top()
+
+
+@functools.cache
+def _refusal(count: int) -> str | None:
+    """What this CPython says of so many positional arguments; None where it takes them."""
+    try:
+        types.SimpleNamespace(*[{}] * count)  # type: ignore[call-arg, unused-ignore]
+    except TypeError as error:
+        return str(error)
+    return None
