@@ -25,9 +25,9 @@ def asserted(condition: bool, required: bool, *message: Any) -> None:
 
 
 def outcome(frame: Frame, var: Var, label: Any, jumps: bool, after: int | None = None) -> bool:
-    """The truth of `var`, on which the frame jumps to `label` if it is `jumps`, and else goes on at `after` (the next
-    instruction).  Where one side of the branch fails an assert and the truth is known at run time only, the graph checks
-    it, and the trace goes on."""
+    """The truth of `var`, on which the frame jumps to `label` if it is `jumps`, and else goes on at `after` (by default
+    the next instruction).  Where one side of the branch fails an assert and the truth is known at run time only, the
+    graph checks it, and the trace goes on."""
     after = frame.pc if after is None else after
     for at, required in ((frame.flow.place[label], not jumps), (after, jumps)):
         message = _message(frame, at)

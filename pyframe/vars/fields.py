@@ -63,7 +63,7 @@ class _Empty:
 
 def _named_in_full() -> bool:
     try:
-        _Empty().a  # noqa: B018
+        _Empty().a  # type: ignore[attr-defined]  # noqa: B018
     except AttributeError as error:
         return "'m.C.D'" in str(error)
     raise AssertionError("a slot that was never set has a value")

@@ -41,10 +41,11 @@ class NamespaceVar(InstanceVar):
         """From CPython 3.13 on one argument, a mapping or pairs, is allowed."""
         if (refused := _refusal(len(args))) is not None:
             tx.raise_(TypeError, refused)
-        items = getattr(args[0], "items", None)
-        if not isinstance(args[0], DictVar) or not all(isinstance(key, str) for key in items or ()):
-            self.unsupported(tx, f"an argument of SimpleNamespace(): {args[0].describe()}")
-        for key, value in args[0].items.items():
+        given = args[0]
+        if not isinstance(given, DictVar) or not all(isinstance(key, str) for key in given.items):
+            self.unsupported(tx, f"an argument of SimpleNamespace(): {given.describe()}")
+            return
+        for key, value in given.items.items():
             self.store(tx, key, value)
 
     def rebuild_empty(self, cg: Any) -> None:
