@@ -20,7 +20,7 @@ from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
 from .aot.inner import forms_of, holds_wrappers, static_fakes
 from .aot.inner_autograd import wrap_inner
-from .aot.inner_joint import State, to_inner_joint
+from .aot.inner_joint import NoGradients, State, to_inner_joint
 from .aot.joint import to_joint
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
@@ -179,7 +179,10 @@ def _compile_wrappers(
         return _compile_piece(graph, flat, report, options)
 
     def train(graph: fx.GraphModule, args: Sequence[Any]) -> Callable[..., Any]:
-        return _train_wrappers(graph, args, chosen, report)
+        try:
+            return _train_wrappers(graph, args, chosen, report)
+        except NoGradients:
+            return on_inner.without_gradients(graph, args, compile_flat)
 
     otherwise = functools.partial(fall_back, gm, strict=chosen.strict)
     if _records_gradients(gm, inputs):

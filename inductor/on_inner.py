@@ -61,6 +61,18 @@ def _static(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat
     return lambda *args: finish(args, run(*flatten(args)))
 
 
+def without_gradients(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat) -> Callable[..., Any]:
+    """The same for a graph that records gradients of which no result requires one."""
+    with torch.no_grad():
+        compiled = _static(gm, inputs, compile_flat)
+
+    def call(*args: Any) -> Any:
+        with torch.no_grad():
+            return compiled(*args)
+
+    return call
+
+
 def _with_numbers(gm: fx.GraphModule, numbers: Mapping[int, Any]) -> fx.GraphModule:
     """The graph with some of its arguments, by their places, put in as constants; the others remain."""
     if not numbers:

@@ -175,8 +175,11 @@ def taken_apart(leaves: Sequence[Any], args: Sequence[Any]) -> tuple[list[Result
             results.append(Argument(index))
         else:
             form = Form.of(leaf) if is_wrapper(leaf) else None
+            parts = [leaf] if form is None else flattening([form])([leaf])
+            if form is not None and any(part.requires_grad for part in parts):
+                raise NotFunctional("an inner tensor of a subclass requires a gradient itself")
             results.append(Part(form))
-            found += [leaf] if form is None else flattening([form])([leaf])
+            found += parts
     return results, found
 
 

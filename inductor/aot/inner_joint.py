@@ -29,6 +29,10 @@ _TAG, _BACKWARD = "partitioner_tag", "is_backward"  # one of the notes on nodes 
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.complex128)
 
 
+class NoGradients(NotFunctional):
+    """No result of the graph requires a gradient."""
+
+
 @dataclass(frozen=True)
 class Tangent:
     """The gradient of the result number `leaf`, of this form; `layouts`: its plain tensors, as the backward takes
@@ -157,7 +161,7 @@ def _tangents(forward: _Forward, fakes: Sequence[Any], mode: Any) -> list[Tangen
                 form, parts = None, [leaf]
             tangents.append(Tangent(k, form, tuple(map(_laid_out_like, parts))))
     if not tangents:
-        raise NotFunctional("no result of a graph on subclasses requires a gradient")
+        raise NoGradients("no result of a graph on subclasses requires a gradient")
     return tangents
 
 

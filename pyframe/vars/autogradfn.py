@@ -21,10 +21,13 @@ from .base import Var
 from .const import make
 from .context import GradModeVar
 from .exception import Raised
-from .function import Handler
+from .function import NOT_OVERRIDDEN, Handler
 from .instance import InstanceVar, lookup
+from .overrides import bare, leaves_of, owned
 from .sequence import SequenceVar, TupleVar
 from .tensor import TensorVar
+from .tensor_subclass import TensorSubclassVar
+from .wrapper_tensor import WrapperTensorVar
 
 Function = torch.autograd.Function
 
@@ -52,12 +55,16 @@ class Context:
 
 
 @functools.cache
-def apply_of(cls: type[Function], aliases: bool = False) -> Callable[..., Any]:
+def apply_of(cls: type[Function], aliases: bool = False, enabled: bool = False) -> Callable[..., Any]:
     """What the node of a graph calls; `aliases`: a result is in the memory of an input, whose gradient is not that of
-    a view, so that no compiled graph can hold the call."""
+    a view, so that no compiled graph can hold the call; `enabled`: the class of an argument sees what forward does
+    with it."""
 
     def apply(*args: Any, **kwargs: Any) -> Any:
-        return cls.apply(*args, **kwargs)
+        if not enabled:
+            return cls.apply(*args, **kwargs)
+        with torch._C._EnableTorchFunction():
+            return cls.apply(*args, **kwargs)
 
     apply.__name__ = f"apply_{cls.__name__}"
     apply.__qualname__ = f"{cls.__module__}.{cls.__qualname__}.apply"
@@ -67,9 +74,11 @@ def apply_of(cls: type[Function], aliases: bool = False) -> Callable[..., Any]:
 
 def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     cls, *inputs = [args[0].constant(), *args[1:]]
-    recorded = torch.is_grad_enabled() and any(
-        isinstance(v, TensorVar) and v.fake.requires_grad for v in (*inputs, *kwargs.values())
-    )
+    given = leaves_of((*inputs, *kwargs.values()))
+    if any(isinstance(v, TensorSubclassVar) and not isinstance(v, WrapperTensorVar) for v in given):
+        tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply of tensors of a class of their own")
+    wraps = any(isinstance(v, WrapperTensorVar) for v in given)
+    recorded = torch.is_grad_enabled() and any(map(_requires_grad, (*inputs, *kwargs.values())))
     if torch._C._are_functorch_transforms_active() or kwargs:
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply with keywords or under torch.func")
     if not recorded:
@@ -91,10 +100,16 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     aliases = bool(_storages(result) & _storages(TupleVar(inputs)))
     if aliases and tx.graph.is_nested:
         tx.graph_break("unsupported-object", f"{cls.__qualname__} gives back an input, or a view of one")
-    return tx.graph.call(apply_of(cls, aliases), inputs, {})
+    return owned(tx.graph.call(apply_of(cls, aliases, wraps), [bare(each) for each in inputs], {}))
+
+
+def _requires_grad(value: Var) -> bool:
+    tensor = bare(value)
+    return isinstance(tensor, TensorVar) and tensor.fake.requires_grad
 
 
 def _storages(value: Var) -> set[int]:
+    value = bare(value)
     if isinstance(value, TensorVar):
         return {value.fake.untyped_storage()._cdata}
     return set().union(*map(_storages, value.items)) if isinstance(value, SequenceVar) else set()
@@ -112,7 +127,7 @@ def _backward(tx: Tracer, cls: Any, ctx: Var, result: Var) -> None:
 
 def _forward(tx: Tracer, cls: Any, inputs: list[Var]) -> tuple[Var, Var]:
     ctx = InstanceVar.fresh(Context)
-    wanted = [isinstance(v, TensorVar) and v.fake.requires_grad for v in inputs]
+    wanted = list(map(_requires_grad, inputs))
     ctx.setattr_(tx, "needs_input_grad", make(tuple(wanted)))
     forward, setup = lookup(cls, "forward").__func__, lookup(cls, "setup_context")
     if setup is lookup(Function, "setup_context"):
@@ -145,3 +160,4 @@ def _not_the_inputs(tx: Tracer, result: Var, inputs: Sequence[Var]) -> Var:
 
 
 MODELS: dict[Any, Handler] = {AUTOGRAD_APPLY: _apply}
+NOT_OVERRIDDEN.update(MODELS)

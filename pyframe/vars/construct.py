@@ -6,6 +6,8 @@ import builtins
 import types
 from collections.abc import Mapping, Sequence
 
+import torch
+
 from ..core.tracer import Tracer
 from . import builtin_instance, growth, slots
 from .base import NotConstant, Var
@@ -16,6 +18,7 @@ from .instance import InstanceVar
 from .lookup import MISSING, class_function, guarded_lookup, lookup
 from .namedtuple import NamedTupleVar, acts_as_tuple
 from .namespace import NamespaceVar
+from .wrapper_tensor import make_instance, makes_instances
 
 # Exceptions whose constructors in C do more than keep their arguments.
 _SPECIAL_ERRORS = (OSError, ImportError, UnicodeError, SyntaxError)
@@ -29,6 +32,8 @@ def construct(tx: Tracer, cls_var: Var, args: Sequence[Var], kwargs: Mapping[str
     cls = cls_var.constant()
     if cls.__flags__ & _NOT_CALLED:
         return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
+    if issubclass(cls, torch.Tensor) and makes_instances(cls):
+        return make_instance(tx, cls, args, kwargs)
     new = guarded_lookup(tx, cls, "__new__")
     if isinstance(new, staticmethod | types.FunctionType):
         obj = tx.call(class_function(tx, cls, "__new__", new), [cls_var, *args], kwargs)

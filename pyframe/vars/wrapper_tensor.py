@@ -6,12 +6,12 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from inductor.wrapper_tensors import NoForm, is_wrapper, methods_of, parts_of, same_context
+from inductor.wrapper_tensors import NoForm, is_wrapper, is_wrapper_class, methods_of, parts_of, same_context
 
 from ..core.source import AttrSource, ConstSource, FuncPartSource, Source
 from ..core.tracer import Tracer
@@ -21,7 +21,7 @@ from .dynamic import guard_metadata
 from .instance import MISSING
 from .lookup import guarded_lookup, note_class
 from .tensor import TensorVar
-from .tensor_subclass import TensorSubclassVar
+from .tensor_subclass import TensorSubclassVar, is_traced
 from .torch_own import guard_parts, in_torch
 
 _METHODS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__", "__new__", "__init__")
@@ -60,7 +60,8 @@ class WrapperTensorVar(TensorSubclassVar):
                 self.inner[name] = traced
                 return traced
         known = self.inner.get(name)
-        if known is None or (known.source is None and _base_of(known).fake is not fake):
+        stale = known is not None and known.source is None and _base_of(known).fake is not fake
+        if known is None or stale or _base_of(known).node._erased:
             read = tx.graph.call(getattr, [self.base, name], {})
             assert isinstance(read, TensorVar)
             known = self.inner[name] = read if read.owner is None else read.owner
@@ -103,6 +104,40 @@ def of_input(tx: Tracer, tensor: TensorVar, value: torch.Tensor, source: Source)
     made = tensor.owner = WrapperTensorVar(tensor, value, source)
     _guard(tx, value, source, tensor.fake, lambda: made)
     return made
+
+
+def makes_instances(cls: type) -> bool:
+    """Whether a call of a class is one node of the graph."""
+    constructs = isinstance(cls.__dict__.get("__new__", None), staticmethod)
+    return constructs and is_wrapper_class(cls) and is_traced(cls) and not any(map(_writes_globals, methods_of(cls)))
+
+
+def make_instance(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`cls(*args, **kwargs)` around tensors of the graph."""
+    _guard_class(tx, cls)
+    tensors = [arg.base if isinstance(arg, TensorSubclassVar) else arg for arg in args]
+    named = {name: arg.base if isinstance(arg, TensorSubclassVar) else arg for name, arg in kwargs.items()}
+    made = tx.graph.call(_maker(cls), tensors, named)
+    if not isinstance(made, TensorVar) or not isinstance(made.owner, WrapperTensorVar):
+        return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
+    given = {id(each.fake): each for each in (*tensors, *named.values()) if isinstance(each, TensorVar)}
+    for name in made.owner.names:
+        if (same := given.get(id(getattr(made.fake, name)))) is not None:
+            made.owner.inner[name] = same if same.owner is None else same.owner
+    return made.owner
+
+
+@functools.cache
+def _maker(cls: type) -> Callable[..., Any]:
+    """What the node of a graph calls."""
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        return cls(*args, **kwargs)
+
+    make.__name__ = f"make_{cls.__name__}"
+    make.__qualname__ = f"{cls.__module__}.{cls.__qualname__}"
+    make.__module__ = __name__
+    return make
 
 
 def is_captured(value: torch.Tensor) -> bool:
@@ -191,4 +226,4 @@ def _read(tx: Tracer, read: Callable[[], Any], name: str) -> Var:
     return read().inner_tensor(tx, name)  # type: ignore[no-any-return]
 
 
-__all__ = ["WrapperTensorVar", "is_captured", "of_input", "of_result"]
+__all__ = ["WrapperTensorVar", "is_captured", "make_instance", "makes_instances", "of_input", "of_result"]

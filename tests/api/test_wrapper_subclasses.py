@@ -223,6 +223,50 @@ def test_an_optimizer_steps_on_pairs():
     assert_same(losses[3:], losses[:3])
 
 
+def test_no_result_requires_a_gradient():
+    def make():
+        return [pair(4, 6).requires_grad_(), torch.randn(4, 6, requires_grad=True)]
+
+    check(lambda t, x: (t.detach() * 2, x.detach() + 1), make, graphs=1)
+
+
+class _Straight(torch.autograd.Function):
+    """A product with a quantized weight, whose gradient is that of the product with the weight itself."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.data_int.to(x.dtype).t() * weight.scale.flatten()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight.dequantize(), grad.t() @ x
+
+
+class TrainedInt8(Int8Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is F.linear:
+            return _Straight.apply(*args[:2])
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+def test_a_function_of_autograd_behind_torch_function():
+    def make():
+        return [torch.randn(2, 6, requires_grad=True), TrainedInt8.of(torch.randn(3, 6)).requires_grad_()]
+
+    check(lambda x, w: F.linear(x, w).sin(), make, train=True)
+    with torch.no_grad():
+        check(lambda x, w: F.linear(x, w).sin(), lambda: [each.detach() for each in make()], graphs=2)
+
+
+def test_instances_that_the_program_makes():
+    fn = lambda x: (F.linear(x, Int8Tensor.of(x)), Int8Tensor.of(x * 2), TwoTensor(x, x + 1).a is x)  # noqa: E731
+    check(fn, lambda: [torch.randn(4, 6)])
+
+
 # ---- what must not be assumed
 
 
