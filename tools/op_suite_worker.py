@@ -49,12 +49,20 @@ def differentiable(results: Any) -> list[torch.Tensor]:
 
 
 def gradients(cases: Sequence[Case], results: Sequence[Any], calls: Sequence[Any]) -> list[list[Any]]:
-    """Of each case's inputs, from fixed numbers as the gradients of its results."""
-    outputs = [x for case, result in zip(cases, results, strict=True) for x in differentiable(case.process(result))]
+    """Of each case's inputs, from fixed numbers as the gradients of its results: the same ones for a case alone and
+    among others."""
+    outputs = [differentiable(case.process(result)) for case, result in zip(cases, results, strict=True)]
     leaves = [differentiable(call) for call in calls]
     flat = [x for group in leaves for x in group]
-    if not outputs or not flat:
+    given = [x for group in outputs for x in _weights(group)]
+    if not given or not flat:
         return [[] for _ in calls]
+    found = iter(torch.autograd.grad([x for group in outputs for x in group], flat, given, allow_unused=True))
+    return [[next(found) for _ in group] for group in leaves]
+
+
+def _weights(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Numbers between 0.5 and 1.5 like these tensors."""
     generator = torch.Generator().manual_seed(1)
     given = []
     for x in outputs:
@@ -62,8 +70,7 @@ def gradients(cases: Sequence[Case], results: Sequence[Any], calls: Sequence[Any
         if x.layout is not torch.strided:
             numbers = numbers.to_sparse(layout=x.layout)
         given.append(numbers.to(x.dtype).to(x.device))
-    found = iter(torch.autograd.grad(outputs, flat, given, allow_unused=True))
-    return [[next(found) for _ in group] for group in leaves]
+    return given
 
 
 def run(
