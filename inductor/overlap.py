@@ -22,8 +22,15 @@ def elements_overlap(x: torch.Tensor) -> bool:
 
 
 def partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two dense tensors share some of their memory, but not all of it element by element."""
-    if a is b or not (_is_dense(a) and _is_dense(b)) or a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+    """Whether two dense tensors share some of their memory, but not all of it element by element. Of tensors of unknown
+    sizes: whether they may."""
+    if a is b or not (a.layout == b.layout == torch.strided):
+        return False
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+        return False
+    if not (_is_known(a) and _is_known(b)):
+        return not _look_alike(a, b)
+    if not (_is_dense(a) and _is_dense(b)):
         return False
     starts = [int(x.storage_offset()) * x.element_size() for x in (a, b)]
     ends = [start + x.numel() * x.element_size() for start, x in zip(starts, (a, b))]
@@ -32,11 +39,20 @@ def partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return (starts[0], a.shape, a.stride()) != (starts[1], b.shape, b.stride())
 
 
+def _is_known(x: torch.Tensor) -> bool:
+    """Whether no size, stride or offset is a symbol."""
+    return all(type(n) is int for n in (*x.shape, *x.stride(), x.storage_offset()))
+
+
+def _look_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one storage have the same sizes, strides and offsets, symbols compared as terms."""
+    facts = [[getattr(n, "node", n) for n in (x.storage_offset(), *x.shape, *x.stride())] for x in (a, b)]
+    return [getattr(n, "expr", n) for n in facts[0]] == [getattr(n, "expr", n) for n in facts[1]]
+
+
 def _is_dense(x: torch.Tensor) -> bool:
     """Whether the elements of a tensor of known sizes and at least one dimension fill their memory without a gap."""
-    if x.layout != torch.strided or not x.dim():
+    if not x.dim() or not x.numel():
         return False
     dims = list(zip(x.shape, x.stride()))
-    if not all(type(n) is int for pair in dims for n in pair) or type(x.storage_offset()) is not int or not x.numel():
-        return False
     return 1 + sum((size - 1) * stride for size, stride in dims) == math.prod(x.shape)

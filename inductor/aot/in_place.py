@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
+
+from ..overlap import elements_overlap
 
 # The operators of Python that write to their first operand, and what computes the value that they write.
 _OPERATORS: dict[Any, Callable[..., Any]] = {
@@ -21,7 +24,42 @@ _SIZES_UNCHECKED = {"masked_scatter_"}
 
 
 class WrongInPlace(RuntimeError):
-    """An in-place operator whose result has another size or dtype than the tensor that it is to be written to."""
+    """An operator whose result has another size or dtype than the tensor that it is to be written to, or whose operands
+    lie in that tensor's memory."""
+
+
+def check_out(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """WrongInPlace where the fake tensors that are given as `out=` are not simply filled: eager resizes them, converts
+    the result, or refuses to."""
+    outs = _tensors(kwargs["out"])
+    if not outs:
+        return
+    given = _tensors([*args, *(value for name, value in kwargs.items() if name != "out")])
+    if any(x.layout != torch.strided for x in (*outs, *given)):
+        return
+    if any(elements_overlap(x) for x in outs):
+        raise WrongInPlace("more than one element of the written-to tensor refers to a single memory location")
+    for k, x in enumerate(outs):
+        if any(_shares_partly(x, y) for y in (*given, *outs[:k])):
+            raise WrongInPlace("an operand and the written-to tensor refer to a single memory location")
+    values = _tensors(run(*args, **{name: value for name, value in kwargs.items() if name != "out"}))
+    for x, value in zip(outs, values):
+        if value.dtype != x.dtype:
+            raise WrongInPlace(f"a result of {value.dtype} for an out tensor of {x.dtype}")
+        if _was_resized(x, tuple(value.shape)):
+            raise WrongInPlace(f"a result of shape {list(value.shape)} for an out tensor of shape {list(x.shape)}")
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [x for x in pytree.tree_leaves(values) if isinstance(x, torch.Tensor)]
+
+
+def _shares_partly(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors may share memory without being element by element the same."""
+    if x is y or x.layout != y.layout or x.untyped_storage()._cdata != y.untyped_storage()._cdata:
+        return False
+    same = x.storage_offset() == y.storage_offset() and x.stride() == y.stride()
+    return not (same and not _was_resized(x, tuple(y.shape)))
 
 
 def run_in_place(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ def training_decompositions() -> dict[Any, Callable[..., Any]]:
     own: dict[Any, Callable[..., Any]] = {
         aten._log_softmax.default: log_softmax,
         aten.nll_loss_backward.default: nll_loss_backward,
+        aten.native_layer_norm_backward.default: layer_norm_backward,
     }
     return {**decompositions(), **own}
 
@@ -55,3 +56,20 @@ def nll_loss_backward(
     if 0 <= ignored < x.shape[1]:
         hit = hit & (target != ignored)
     return torch.where(hit, -grad, 0.0).to(x.dtype)
+
+
+def layer_norm_backward(
+    grad: torch.Tensor, x: torch.Tensor, shape: Sequence[int], mean: torch.Tensor, rstd: torch.Tensor,
+    weight: torch.Tensor | None, bias: torch.Tensor | None, wanted: Sequence[bool],
+) -> Any:  # fmt: skip
+    """torch's own, but for the norm of a single element, whose gradient is zero: there torch's is the difference of a
+    product and its rounded value, which a fused multiply-add does not round to zero."""
+    original = decompositions()[aten.native_layer_norm_backward.default]
+    single = all(type(n) is int and n == 1 for n in shape)
+    if not single or not wanted[0]:
+        return original(grad, x, shape, mean, rstd, weight, bias, wanted)
+    _, d_weight, d_bias = original(grad, x, shape, mean, rstd, weight, bias, [False, *wanted[1:]])
+    mean, rstd = mean.reshape(x.shape), rstd.reshape(x.shape)
+    wide = compute_dtype(x.dtype)
+    zero = (x.to(wide) - mean) * rstd * grad.to(wide)  # or NaN
+    return zero.to(x.dtype, memory_format=torch.contiguous_format), d_weight, d_bias

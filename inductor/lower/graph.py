@@ -178,7 +178,8 @@ class GraphLowering:
 
     def extern(self, target: Any) -> Any:
         """A call of the ATen operator itself."""
-        if any(r.alias_info is not None for r in target._schema.returns):
+        views = target is torch.ops.aten._unsafe_view.default  # a view, which its schema does not say
+        if views or any(r.alias_info is not None for r in target._schema.returns):
             return self.strided_view()
         args = tuple(self.operand(a) for a in self.node.args)
         kwargs = {k: self.operand(a) for k, a in self.node.kwargs.items()}

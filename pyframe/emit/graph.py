@@ -18,7 +18,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
 from inductor.aot.fake import forget_tensors
-from inductor.aot.in_place import run_in_place
+from inductor.aot.in_place import check_out, run_in_place
 from inductor.modes import Setting, graph_module
 from inductor.whole_import import SYMBOLIC_SHAPES, import_whole
 
@@ -517,6 +517,8 @@ class GraphBuilder:
         assumed = () if self._shapes is None else self._shapes.assertions()
         try:
             with quiet, self.fake_mode, self._kernels(), torch._C.DisableTorchFunctionSubclass():
+                if fake_kwargs.get("out") is not None:
+                    check_out(run, fake_args, fake_kwargs)
                 result = run_in_place(run, target, fake_args, fake_kwargs)
                 if type(result) is torch.Tensor:  # torch.tensor(..., device="meta") is real even there
                     result = self.fake_mode.from_tensor(result)

@@ -81,3 +81,20 @@ def test_copies_with_holes(requires_grad):
     got = pyframe.compile(fn)(x, v)
     for a, b in zip(want, got, strict=True):
         assert torch.equal(a, b) and a.stride() == b.stride()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_results_that_are_views_of_complex_products(requires_grad):
+    """`_unsafe_view` gives a view, which its schema does not say: the products must not lie in memory that is reused."""
+
+    def fn(a, b, c, d):
+        return torch.matmul(a, b), torch.matmul(c, d), torch.matmul(a + c, d)
+
+    torch.manual_seed(0)
+    args = [torch.randn(*size, dtype=torch.complex64) for size in ((10,), (5, 10, 5), (10,), (5, 10, 5))]
+    args[0].requires_grad_(requires_grad)
+    compiled = pyframe.compile(fn)
+    for _ in range(2):
+        got = compiled(*args)
+        torch.testing.assert_close(got, fn(*args))
+        assert len({x.untyped_storage().data_ptr() for x in got}) == 3
