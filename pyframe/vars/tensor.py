@@ -239,6 +239,8 @@ class TensorVar(Var):
         if name == "__setitem__":
             self.setitem(tx, args[0], args[1])
             return ConstVar(None)
+        if name == "new" and len(args) == 1 and not kwargs and isinstance(args[0], SizeVar):
+            name = "new_empty"  # a graph holds sizes as tuples, which `new` takes for the items of the result
         return tx.graph.call_method(name, [self, *args], kwargs)
 
     def _numbers(self, tx: Tracer, name: str) -> Var:

@@ -128,3 +128,27 @@ def test_the_sign_of_zero_that_clamp_keeps():
     x = -torch.zeros(16)
     for f in (torch.relu, lambda x: x.clamp_min(0), lambda x: x.clamp(0, 1), lambda x: x.clamp_max(0.0)):
         assert torch.equal(pyframe.compile(f)(x).signbit(), f(x).signbit())
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_new_of_a_size_is_of_that_size(dynamic):
+    """`x.new(x.shape)`, by which torch.distributions makes memory for its draws; a tuple would be the items."""
+
+    def f(x):
+        return x.new(x.shape).fill_(1), x.new(x.shape[:1]).fill_(2), x.new(tuple(x.shape)), x.new(torch.Size([])).fill_(3)
+
+    c = pyframe.compile(f, dynamic=dynamic, backend="eager")
+    for n in (3, 4):
+        for got, want in zip(c(torch.ones(n, 2)), f(torch.ones(n, 2))):
+            assert torch.equal(got, want)
+
+
+def test_draws_of_an_exponential_distribution():
+    def f(rate):
+        return torch.distributions.Exponential(rate).rsample(), torch.rand(2)
+
+    rate = torch.rand(3) + 0.5
+    torch.manual_seed(1)
+    want = f(rate)
+    torch.manual_seed(1)
+    torch.testing.assert_close(pyframe.compile(f)(rate), want)
