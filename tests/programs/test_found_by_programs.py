@@ -135,7 +135,12 @@ def test_new_of_a_size_is_of_that_size(dynamic):
     """`x.new(x.shape)`, by which torch.distributions makes memory for its draws; a tuple would be the items."""
 
     def f(x):
-        return x.new(x.shape).fill_(1), x.new(x.shape[:1]).fill_(2), x.new(tuple(x.shape)), x.new(torch.Size([])).fill_(3)
+        return (
+            x.new(x.shape).fill_(1),
+            x.new(x.shape[:1]).fill_(2),
+            x.new(tuple(x.shape)),
+            x.new(torch.Size([])).fill_(3),
+        )
 
     c = pyframe.compile(f, dynamic=dynamic, backend="eager")
     for n in (3, 4):

@@ -1,0 +1,38 @@
+"""Programs as users write them: captured and compiled they do what they do eagerly.
+
+`language_programs` and `interface_programs` are about the capture, whose graphs run as they are; of the others those in
+COMPILED are compiled, and the rest captured, but for those in LONG. `python tests/programs/run_programs.py` compiles all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import autograd_programs  # noqa: E402
+import interface_programs  # noqa: E402
+import language_programs  # noqa: E402
+import operator_programs  # noqa: E402
+import tutorial_programs  # noqa: E402
+from programs_support import check, programs_of  # noqa: E402
+
+MODULES = (language_programs, interface_programs, tutorial_programs, operator_programs, autograd_programs)
+CASES = {name: case for module in MODULES for name, case in programs_of(module).items()}
+COMPILED = {
+    "rope_complex", "nn_tutorial_whole_step", "custom_autograd_legendre", "set_grad_between", "decorators",
+    "partial_requires_grad", "unused_and_multi", "dropout_reproducible", "inplace_inputs",
+}  # fmt: skip
+# Those that take seconds: left to `run_programs.py`.
+LONG = {"dynamic_batches", "jacobians", "parametrizations", "transformer_lm", "dcgan", "noncontiguous"}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LONG])
+def test_program(name):
+    check(CASES[name], "inductor" if name in COMPILED else "eager")
+
+
+def test_every_named_program_exists():
+    assert set(CASES) >= COMPILED | LONG
