@@ -47,3 +47,10 @@ def copied(graph: fx.Graph, node: fx.Node, copy_of: Callable[[fx.Node], fx.Node]
     copy.args, copy.kwargs = fx.map_arg((node.args, node.kwargs), copy_of)
     copy.meta = dict(node.meta)
     return copy
+
+
+def device_of(node: fx.Node) -> torch.device | None:
+    """Where the value of a node is, the first one if it has several; None for what is no tensor."""
+    val = node.meta.get("val")
+    first = val[0] if isinstance(val, tuple | list) and val else val
+    return first.device if isinstance(first, torch.Tensor) else None

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from ..arguments import joint_results, node_at, output_of
-from .calls import call, copied
+from .calls import call, copied, device_of
 from .functionalize import NotFunctional
 from .joint import JointGraph
 from .maxflow import INFINITE, Network
@@ -153,6 +153,8 @@ class _Plan:
             if self.root[x] in self.seen or x in self.overwritten or not 0 < _bytes(x) <= _SMALL:
                 continue
             users = [u for u in x.users if u in needed and not u.meta.get("backward") and recomputable(u)]
+            if any(device_of(u) != device_of(x) for u in users):
+                continue  # a number on the CPU, which is copied to the GPU
             # views of x are views of the copy: those were traced with the strides and the offset of x
             same_layout = dense(x.meta["val"].shape, x.meta["val"].stride()) and not x.meta["val"].storage_offset()
             if users and same_layout:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._higher_order_ops.associative_scan import associative_scan_op, generic_associative_scan
 from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 
@@ -365,6 +366,14 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return TupleVar(body.restore([*made[: len(carry)], *ys]).unpack(tx))
 
 
+def _associative_scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """Traced inline, as eager computes it. Not a node of its own: the gradient that torch (2.11 to 2.15)
+    has for the operator is wrong for the first of two operands, as of the states of a linear recurrence."""
+    given = dict(zip(("combine_fn", "xs", "additional_inputs"), args)) | kwargs
+    operands = [given["combine_fn"], given["xs"]]
+    return tx.inline(generic_associative_scan, operands, {"additional_inputs": given["additional_inputs"]})
+
+
 def _model(function: Any, model: Handler) -> Handler:
     """`model`, after a break in which torch captures the branches itself: what runs then is not captured."""
 
@@ -388,5 +397,6 @@ MODELS: dict[Any, Handler] = {
     function: _model(function, model)
     for function, model in ((torch.cond, _cond), (torch.while_loop, _while_loop), (scan, _scan), (map_over, _map))
 }
+MODELS[associative_scan_op] = _associative_scan
 
 __all__ = ["MODELS"]

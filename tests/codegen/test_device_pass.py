@@ -46,3 +46,21 @@ def test_a_constant_of_results_on_the_cpu_stays_there():
 
 def test_a_graph_of_one_device_is_left_alone():
     assert not on_one_device(traced(lambda x: (x[[1, 2]],), "cpu"))
+
+
+def test_factories_make_what_the_gpu_reads_on_the_gpu():
+    gm = traced(lambda x: (torch.ops.aten.index.Tensor(x, [torch.arange(3)]), x * torch.full((), 2.5)), "cuda:0")
+    assert on_one_device(gm)
+    assert {n.meta["val"].device.type for n in gm.graph.nodes if "val" in n.meta} == {"cuda"}
+    assert planned(gm, 2).device == "cuda:0"
+
+
+def test_what_is_made_for_results_on_the_cpu_stays_there():
+    gm = traced(lambda x: (torch.arange(3) + 1, x * 2), "cuda:0")
+    assert not on_one_device(gm)
+
+
+def test_copies_to_the_cpu_are_added_on_the_gpu():
+    gm = traced(lambda x: (x.sum().cpu() + (x * 2).sum().cpu(),), "cuda:0")
+    assert on_one_device(gm)
+    assert planned(gm, 1).device == "cuda:0"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.associative_scan import associative_scan, associative_scan_op
 
 import pyframe
 from pyframe.errors import Unsupported
@@ -117,6 +117,26 @@ def associative_scans(x):
 
     two = torch.cat([x, x[:, :1]], dim=1)[:, 2:]  # an empty half in the middle of the scan
     return [associative_scan(combine, (y, y + 1), dim=1, combine_mode="generic") for y in (x, two)]
+
+
+def test_the_gradient_of_an_associative_scan():
+    def combine(decay, state, next_decay, update):
+        return decay * next_decay, next_decay * state + update
+
+    def states(decay, update):
+        return associative_scan_op(combine, [decay, update], additional_inputs=())[1]
+
+    def one_by_one(decay, update):
+        found = [update[0]]
+        for k in range(1, len(decay)):
+            found.append(decay[k] * found[-1] + update[k])
+        return torch.stack(found)
+
+    decay, update = (torch.rand(7, 3, requires_grad=True) for _ in range(2))
+    want = torch.autograd.grad(one_by_one(decay, update).square().sum(), (decay, update))
+    compiled = pyframe.compile(states, fullgraph=True)
+    got = torch.autograd.grad(compiled(decay, update).square().sum(), (decay, update))
+    torch.testing.assert_close(got, want)
 
 
 ROOT = np.float64(0.5)
