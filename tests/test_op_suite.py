@@ -48,3 +48,22 @@ def test_comparison_sees_shared_memory_and_inputs() -> None:
     assert "shared memory" in str(difference(Outcome(X, X), Outcome(X.clone(), copy), lambda: None))
     assert "input 0" in str(difference(Outcome(None, X), Outcome(None, X + 1), lambda: None))
     assert "gradient 0" in str(difference(Outcome(None, (), [X]), Outcome(None, (), [X + 1]), lambda: None))
+
+
+def test_comparison_where_eager_overflows() -> None:
+    """There a finite number is right only if it is the exact one within the dtype's tolerance."""
+    inf, exact = torch.tensor([1.0, float("inf")]).half(), torch.tensor([1.0, 5.5239], dtype=torch.float64)
+
+    def compared(x: torch.Tensor, y: torch.Tensor) -> str | None:
+        return difference(Outcome(x, ()), Outcome(y, ()), lambda: Outcome(exact, ()))
+
+    assert compared(inf, exact.half()) is None
+    assert compared(inf, torch.tensor([1.0, 5.6]).half()) is not None
+    assert compared(exact.half(), inf) is not None
+    assert compared(inf, torch.tensor([1.5, 5.5239]).half()) is not None
+
+
+def test_elements_that_nothing_wrote_are_not_compared() -> None:
+    want, got = Outcome([X, X + 2], ()), Outcome([X.clone(), X + 1], ())
+    assert difference(want, got, lambda: None) is not None
+    assert difference(want, got, lambda: None, unset=frozenset({1})) is None

@@ -27,10 +27,12 @@ class Outcome:
 
 
 def difference(
-    want: Outcome, got: Outcome, reference: Callable[[], Outcome | None], values: bool = True
+    want: Outcome, got: Outcome, reference: Callable[[], Outcome | None], values: bool = True,
+    unset: frozenset[int] = frozenset(),
 ) -> str | None:
     """In words, where `got` is not what eager's `want` is. `reference()`: the same call in float64; None if that is not
-    possible. Without `values`, everything but the elements is compared."""
+    possible. Without `values`, everything but the elements is compared; the results numbered `unset` are compared in
+    that way, too."""
     exact = None
     for (part, expected), (_, actual) in zip(want.parts(), got.parts(), strict=True):
         left, left_spec = pytree.tree_flatten(expected)
@@ -46,7 +48,7 @@ def difference(
             word = _metadata(x, y, part == "gradient")
             if word is not None:
                 return f"{where}: {word}"
-            if not values:
+            if not values or (part == "result" and position in unset):
                 continue
             word = _elements(x, y)
             if word is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from op_suite_exceptions import KNOWN, LEFT_OUT, UNINITIALISED
+from op_suite_exceptions import KNOWN, LEFT_OUT, UNINITIALISED, UNINITIALISED_RESULTS
 
 ROOT = Path(__file__).resolve().parents[1]
 FINE = ("right", "not run")
@@ -153,6 +153,10 @@ def write_report(
         *_listing("Known failures that no longer fail", old),
         *_listing("Operators that are not run", [f"{name}: {why}" for name, why in LEFT_OUT.items()]),
         *_listing("Elements not compared, as they are uninitialised", sorted(UNINITIALISED & ops)),
+        *_listing(
+            "Results whose elements are not compared, for the same reason",
+            [f"{name}: {sorted(found)}" for name, found in UNINITIALISED_RESULTS.items() if name in ops],
+        ),
     ]
     if compared:
         lines += _comparison(compared)

@@ -26,7 +26,7 @@ import torch  # noqa: E402
 from op_suite_cases import Case, cases_of, copy_call, function_of, operators, to_double  # noqa: E402
 from op_suite_compare import Outcome, difference  # noqa: E402
 from op_suite_engines import Ours, Peer  # noqa: E402
-from op_suite_exceptions import LEFT_OUT, UNINITIALISED  # noqa: E402
+from op_suite_exceptions import LEFT_OUT, UNINITIALISED, UNINITIALISED_RESULTS  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
 MOST_RAISING = 2  # cases for which eager raises that are tried, of each operator and mode
@@ -214,7 +214,8 @@ class Unit:
     ) -> None:
         for case, call, expected, actual in zip(cases, calls, want, got, strict=True):
             reference = functools.partial(self._in_double, case, call)
-            word = difference(expected, actual, reference, values=case.name not in self.values_differ)
+            unset = UNINITIALISED_RESULTS.get(self.op.full_name, frozenset())
+            word = difference(expected, actual, reference, case.name not in self.values_differ, unset)
             if word is not None and not found.get(case.name):
                 found[case.name] = "wrong", when + word
         owners: dict[int, int] = {}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions
 
+from ..errors import Unsupported
 from ..ir.nodes import dense_order
 from ..lower import LOWERINGS
 from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_norm
@@ -60,6 +61,9 @@ def as_strided_scatter(
         return NotImplemented
     start: Any = 0 if storage_offset is None else storage_offset - base.storage_offset()
     flat, count = base.reshape(-1), src.numel()
+    last = start + sum((n - 1) * step for n, step in zip(size, stride))
+    if count and (start < 0 or last >= flat.shape[0]):
+        raise Unsupported("as_strided_scatter to places outside of the tensor")  # or of its storage, an error in eager
     order = dense_order(size, stride)
     if order is not None:
         pieces = [flat[:start], src.permute(order).reshape(-1), flat[start + count :]]

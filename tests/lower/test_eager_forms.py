@@ -98,3 +98,44 @@ def test_results_that_are_views_of_complex_products(requires_grad):
         got = compiled(*args)
         torch.testing.assert_close(got, fn(*args))
         assert len({x.untyped_storage().data_ptr() for x in got}) == 3
+
+
+def _written_half(a):
+    half = a.shape[0] // 2
+    a[half:].add_(a[:half])
+    return a * 2
+
+
+def _shifted(a):
+    a[1:].add_(a[:-1])
+    return a * 2
+
+
+OUTS = {
+    "larger": (lambda a, o: torch.add(a, 1, out=o), lambda: (torch.ones(3), torch.empty(0))),
+    "smaller": (lambda a, o: torch.add(a, 1, out=o), lambda: (torch.ones(3), torch.zeros(5))),
+    "same": (lambda a: torch.add(a, 1, out=a), lambda: (torch.ones(3),)),
+    "double": (lambda a, o: torch.add(a, 1, out=o), lambda: (torch.ones(3), torch.zeros(3, dtype=torch.float64))),
+    "int": (lambda a, o: torch.add(a, 1, out=o), lambda: (torch.ones(3), torch.zeros(3, dtype=torch.int64))),
+    "double of aminmax": (
+        lambda a, o: torch.aminmax(a, out=(o, o[0])).min, lambda: (torch.ones(3), torch.zeros(1, dtype=torch.float64))
+    ),
+    "expanded": (lambda a, o: torch.add(a, 1, out=o.expand(3)), lambda: (torch.ones(3), torch.zeros(1))),
+    "a part": (lambda a: torch.add(a[1:], 1, out=a[:-1]), lambda: (torch.arange(4.0),)),
+    "taken of itself": (lambda a, i: torch.take(a, i, out=a[:2]), lambda: (torch.arange(3.0), torch.tensor([1, 2]))),
+    "the other half": (_written_half, lambda: (torch.arange(6.0),)),
+    "shifted": (_shifted, lambda: (torch.arange(6.0),)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", OUTS)
+def test_out_tensors(name, dynamic):
+    """The result, or an exception of the same type, and the arguments afterwards."""
+    fn, make = OUTS[name]
+    (want, before), (got, after) = _both(fn, make, dynamic=dynamic)
+    assert type(want) is type(got)
+    if isinstance(want, torch.Tensor):
+        assert torch.equal(want, got) and want.dtype == got.dtype
+    assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
