@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from .errors import Unsupported
+
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
@@ -42,13 +44,16 @@ def is_wrapper(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and is_wrapper_class(type(x))
 
 
-class NoForm(Exception):
+class NoForm(Unsupported):
     """A tensor of such a class cannot be taken apart into tensors, and made of them again."""
 
 
 def parts_of(x: Any) -> tuple[tuple[str, ...], Any]:
     """The names of the inner tensors and the context. NoForm where `__tensor_flatten__` gives something else."""
-    found = x.__tensor_flatten__()
+    try:
+        found = x.__tensor_flatten__()
+    except Exception as error:  # the program's own code, which may refuse
+        raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__: {error}") from error
     if not isinstance(found, tuple | list) or len(found) != 2:  # noqa: PLR2004
         raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ gives no pair")
     names, context = found
