@@ -1,4 +1,5 @@
-/* inductor._C: the Plan type. */
+/* inductor._C: the method table and the Plan type. */
+#include "fake_dispatch.h"
 #include "plan.h"
 #include "sampler.h"
 
@@ -164,7 +165,8 @@ PyMODINIT_FUNC
 PyInit__C(void)
 {
     PyObject *m = PyModule_Create(&module);
-    if (m == NULL || PyModule_AddType(m, &plan_type) < 0 || PyModule_AddType(m, &sampler_type) < 0) {
+    if (m == NULL || PyModule_AddType(m, &plan_type) < 0 || PyModule_AddType(m, &sampler_type) < 0
+        || PyModule_AddType(m, &fake_dispatch_type) < 0) {
         Py_XDECREF(m);
         return NULL;
     }

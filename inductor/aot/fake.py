@@ -11,6 +11,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 
+from .._C import FakeDispatch
 from ..torch_compat import set_device_guards
 from .fake_fft import mend_fft
 from .standins import light_torch, peers_loaded
@@ -31,6 +32,8 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     if options.get("shape_env") is None and not peers_loaded():
         for method in _METHODS:  # on the instance: torch's operators look handlers up by the exact type of a mode
             setattr(mode, method.__name__, types.MethodType(method, mode))
+    dispatch = FakeDispatch(mode.__torch_dispatch__, torch.ops.prim.device.default, torch.device("meta"))
+    mode.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
     return mode
 
 
