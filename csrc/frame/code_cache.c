@@ -58,6 +58,9 @@ code_state_get(PyCodeObject *code)
     PyObject_GC_Track(state);
     if (cp_set_code_slot(code, slot, state) < 0) {
         Py_DECREF(state);
+        if (!PyErr_Occurred()) { /* CPython does not say that there is no memory */
+            PyErr_NoMemory();
+        }
         return NULL;
     }
     state->code = code; /* the slot owns the only reference */
