@@ -77,6 +77,8 @@ class Assembler:
         self._graph: str | None = None  # the argument that runs the graph
         self._failed: Label | None = None  # where exceptions go that are raised in a function of the original code
         self._guarded: Label | None = None  # where the region began that sends them there
+        self._left: Label | None = None  # where the region began whose handler leaves what was entered
+        self._leaving: tuple[Callable[[Any], None], str] | None = None  # what that handler calls, with which local
 
     # Single instructions
 
@@ -266,10 +268,41 @@ class Assembler:
         """Ends what `raise_errors_in` began, if it did."""
         if self._guarded is None or self._failed is None:
             return
+        if self._left is not None:  # regions are nested
+            self._end_leaving(self._failed)
+            self.label(self._left)
         end = Label("guarded.end")
         self.label(end)
         self.region(self._guarded, end, self._failed, 0)
         self._guarded = None
+
+    def leave_on_error(self, leave: Callable[[Any], None], name: str) -> None:
+        """From here to `leave_no_more`, an exception calls `leave` with the local `name` on its way out."""
+        self._left, self._leaving = Label("entered"), (leave, name)
+        self.label(self._left)
+
+    def leave_no_more(self) -> None:
+        """Ends what `leave_on_error` began, if it did."""
+        if self._left is not None:
+            self._end_leaving(None)
+        self._left = None
+
+    def _end_leaving(self, outer: Label | None) -> None:
+        """End a region that leaves, and begin the next; `outer`: what handles the exception then."""
+        assert self._left is not None and self._leaving is not None
+        leave, name = self._leaving
+        end, handler, begin, done = map(Label, ("entered.end", "leave", "leave.begin", "leave.end"))
+        self.label(end)
+        self.region(self._left, end, handler, 0)
+        error = self.fresh_temp()
+        call = call_sequence([Instr("LOAD_CONST", leave)], [Instr("LOAD_FAST", name)], 1)
+        instrs = [Instr("STORE_FAST", error), *call, Instr("POP_TOP"), Instr("LOAD_FAST", error), Instr("RERAISE", 0)]
+        for item in instrs:
+            item.pos = self.position
+        self._tail += [handler, begin, *instrs, done]
+        if outer is not None:
+            self._tail_regions.append(TryRegion(begin, done, outer, 0, False))
+        self._left = Label("entered")
 
     def call_object(self, function: Any, *args: str) -> None:
         """Call a live object with locals as arguments."""

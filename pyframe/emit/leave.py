@@ -18,6 +18,7 @@ from ..core.source import AttrSource, LocalSource, SeqItemSource
 from ..errors import SkipFrame, Unsupported
 from ..vars.base import Var
 from ..vars.const import MethodVar
+from ..vars.context import Entered
 from ..vars.exception import ExceptionVar
 from ..vars.tensor import TensorVar
 from ..vars.unknown import CONTAINERS, VALUES, UnknownContainerVar, UnknownVar
@@ -128,6 +129,11 @@ class Leave:
         values = {name: self._temp(cg, root.locals[name]) for name in self.live}
         own = [(name, root.cells[name].content) for name in root.cc.cellvars if name in root.cells]
         contents = {name: None if content is None else self._temp(cg, content) for name, content in own}
+        if any(getattr(var, "enters_for_real", False) for var in end.stack):
+            cg.load_const(Entered)
+            cg.call_top()
+            cg.entered = asm.store_fast()
+            asm.leave_on_error(Entered.leave, cg.entered)
         slots = [None if is_null(var) else self._temp(cg, var) for var in end.stack]
         self.handled = [self._temp(cg, var) for var in root.handled_for_real()]
         if cg.dry:
@@ -149,6 +155,7 @@ class Leave:
             if content is not None:
                 asm.load_fast(content)
                 asm.store_deref(name)
+        asm.leave_no_more()
         call = self._handing_over() if end.loop is None else None
         for at, slot in enumerate(slots):
             if call is not None and at == call[0]:

@@ -36,6 +36,7 @@ class Codegen:
         self.keep: list[Var] = []
         self.outputs: str | None = None
         self.drawn: list[str] = []  # the places of what was drawn
+        self.entered: str | None = None  # the place of the `Entered` that notes which modes the code has entered
         self.dry = True
 
     def real(self, asm: Assembler) -> Codegen:

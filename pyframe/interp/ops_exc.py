@@ -29,6 +29,11 @@ class ExitVar(Var):
         super().__init__()
         self.context = context
 
+    @property
+    def enters_for_real(self) -> bool:
+        """Whether a mode of the thread is entered where this is rebuilt."""
+        return not isinstance(self.context, InstanceVar)
+
     def call(self, tx: Any, args: Any, kwargs: Any) -> Var:
         result = self.context.exit(tx, *args) if isinstance(self.context, InstanceVar) else self.context.exit(tx)
         return result if isinstance(result, Var) else ConstVar(None)
@@ -41,7 +46,11 @@ class ExitVar(Var):
         if isinstance(self.context, InstanceVar):
             cg.load(self.context)
         else:
-            cg.load_const(enter_unseen)
+            if cg.entered is None:
+                cg.load_const(enter_unseen)
+            else:
+                cg.asm.load_fast(cg.entered)
+                cg.emit("LOAD_ATTR", "enter")
             cg.call_top(lambda: cg.load(self.context))
         cg.emit("LOAD_ATTR", "__exit__")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -93,6 +94,35 @@ def enter_unseen(context: Any) -> Any:
     with torch._C.DisableTorchFunction():
         context.__enter__()
     return context
+
+
+_ENTER = operator.methodcaller("__enter__")
+
+
+class Entered:
+    """The modes that the code in place of a frame has entered for real, in order, until the block is reached in which they
+    are: an exception before that has to leave them."""
+
+    __slots__ = ("contexts", "done")
+
+    def __init__(self) -> None:
+        self.contexts: list[Any] = []
+        self.done: list[Any] = []  # an item for each of `contexts` that is entered
+
+    def enter(self, context: Any) -> Any:
+        """`enter_unseen`, noted."""
+        self.contexts.append(context)
+        if isinstance(context, _OVERRIDES_OFF):
+            self.done.extend(map(_ENTER, (context,)))  # one call in C: no signal is handled between its two effects
+            return context
+        with torch._C.DisableTorchFunction():
+            self.done.extend(map(_ENTER, (context,)))
+        return context
+
+    def leave(self) -> None:
+        """Leave those that are entered."""
+        for context in reversed(self.contexts[: len(self.done)]):
+            context.__exit__(None, None, None)
 
 
 def _decorated(clone: Callable[[], Any], fn: Callable[..., Any]) -> Callable[..., Any]:

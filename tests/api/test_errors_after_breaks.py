@@ -15,6 +15,7 @@ import pyframe
 from pyframe import _C
 from pyframe.emit.resume import _resumes, continuation
 from pyframe.errors import BackendCompilerFailed
+from pyframe.vars.context import Entered
 
 LOG: list[object] = []
 
@@ -240,3 +241,26 @@ def test_nothing_is_kept_alive():
         ref = run(**where)
         gc.collect()
         assert ref() is None
+
+
+def test_modes_that_were_entered_before_the_break_are_left(monkeypatch):
+    """An exception while the second mode is entered for real, or made: the first one is left."""
+
+    x = torch.ones(3)
+    compiled = pyframe.compile(inside, backend="eager")
+    compiled(x)
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:
+        patch.setattr(Entered, "enter", _enter_the_first_one)
+        compiled(x)
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    torch.testing.assert_close(compiled(x), inside(x))
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+
+
+_enter = Entered.enter
+
+
+def _enter_the_first_one(self, context):
+    if not isinstance(context, torch.no_grad):
+        raise KeyboardInterrupt
+    return _enter(self, context)

@@ -160,6 +160,8 @@ def _is_injected(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, (KeyboardInterrupt, MemoryError, Injected)):
             return True
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, where it can make no tensor object, as in eager
+            return True
         error = error.__cause__ or error.__context__
     return False
 
