@@ -33,7 +33,7 @@ def fake_mode(**options: Any) -> FakeTensorMode:
         for method in _METHODS:  # on the instance: torch's operators look handlers up by the exact type of a mode
             setattr(mode, method.__name__, types.MethodType(method, mode))
     dispatch = FakeDispatch(mode.__torch_dispatch__, torch.ops.prim.device.default, torch.device("meta"))
-    mode.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
+    mode.__torch_dispatch__ = dispatch  # type: ignore[method-assign,assignment]
     return mode
 
 

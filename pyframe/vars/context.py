@@ -100,8 +100,8 @@ _ENTER = operator.methodcaller("__enter__")
 
 
 class Entered:
-    """The modes that the code in place of a frame has entered for real, in order, until the block is reached in which they
-    are: an exception before that has to leave them."""
+    """The modes that the code in place of a frame has entered for real, in order, until the block is reached in which
+    they are: an exception before that has to leave them."""
 
     __slots__ = ("contexts", "done")
 
