@@ -199,7 +199,7 @@ def run_changes(
     random.seed(0)
     module = load(text, seed)
     fn = compiled_by(how, module.program)
-    x = eval(INPUT)
+    module.given = x = eval(INPUT)  # type: ignore[attr-defined]  # changes put the input itself in other places
     before = [outcome(fn, x), outcome(fn, x)]
 
     def after(change: Change) -> Any:
@@ -297,7 +297,7 @@ def repro(text: str, change: str, how: str) -> str:
         else "torch.compile(program, backend='eager')"
     )
     return "\n".join([
-        text, helpers, "", "import builtins", "import pyframe", f"compiled = {used}", f"x = {INPUT}",
+        text, helpers, "", "import builtins", "import pyframe", f"compiled = {used}", f"given = x = {INPUT}",
         "compiled(x), compiled(x)", change, "for fn in (compiled, program):",
         "    try: print(fn.__class__.__name__, fn(x))",
         "    except Exception as error: print(fn.__class__.__name__, 'raises', repr(error))", "",

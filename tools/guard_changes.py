@@ -19,113 +19,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from guard_change_texts import (
+    ARRAY_CHANGES,
+    MODULE_CHANGES,
+    MODULE_CLASS_CHANGES,
+    OF_METACLASS,
+    SETTINGS,
+    SPECIAL,
+    TENSOR_CHANGES,
+)
 from torch import nn
 
 MOST_OBJECTS = 600
 PLAIN = (bool, int, float, str, bytes, type(None), complex)
-# what a class may be given: method -> bodies
-SPECIAL = {
-    "__bool__": ("lambda self: False",),
-    "__len__": ("lambda self: 0", "lambda self: 3"),
-    "__eq__": ("lambda self, other: True", "lambda self, other: False"),
-    "__ne__": ("lambda self, other: True", "lambda self, other: False"),
-    "__hash__": ("lambda self: 1", "None"),
-    "__call__": ("lambda self, *args, **kwargs: 5",),
-    "__getattr__": ("lambda self, name: 11",),
-    "__getattribute__": ("lambda self, name: twist(object.__getattribute__(self, name))",),
-    "__setattr__": ("lambda self, name, value: object.__setattr__(self, name, twist(value))",),
-    "__contains__": ("lambda self, item: False", "lambda self, item: True"),
-    "__iter__": ("lambda self: iter((1, 2))",),
-    "__getitem__": ("lambda self, index: 3",),
-    "__add__": ("lambda self, other: 5", "lambda self, other: NotImplemented"),
-    "__radd__": ("lambda self, other: 6",),
-    "__lt__": ("lambda self, other: True",),
-    "__gt__": ("lambda self, other: True",),
-    "__str__": ("lambda self: 'changed'",),
-    "__repr__": ("lambda self: 'changed'",),
-    "__format__": ("lambda self, spec: 'changed'",),
-    "__index__": ("lambda self: 1",),
-    "__enter__": ("lambda self: [4, 5, 6]",),
-    "__exit__": ("lambda self, *exc: True",),
-    "__init__": ("lambda self, *args, **kwargs: self.__dict__.update(n=9, m=9, value=9, size=9, items=[])",),
-    "__new__": ("staticmethod(lambda cls, *args, **kwargs: 13)",),
-    "__get__": ("lambda self, obj, owner=None: 8",),
-    "__set__": ("lambda self, obj, value: None",),
-    "__missing__": ("lambda self, key: 12",),
-    "__reversed__": ("lambda self: iter((9,))",),
-    "__class__": ("property(lambda self: int)",),
-    "__match_args__": ("('right', 'left')", "()"),
-    "__torch_function__": ("classmethod(lambda cls, fn, types, args=(), kwargs=None: 14)",),
-    "__class_getitem__": ("classmethod(lambda cls, item: 3)",),
-    "__subclasshook__": ("classmethod(lambda cls, other: True)",),
-    "__doc__": ("'changed'",),
-    "__name__": ("'Changed'",),
-    "__qualname__": ("'Changed.deep'",),
-    "__copy__": ("lambda self: 3",),
-}
-OF_METACLASS = {
-    "__instancecheck__": ("lambda cls, obj: True", "lambda cls, obj: False"),
-    "__subclasscheck__": ("lambda cls, other: True", "lambda cls, other: False"),
-    "__call__": ("lambda cls, *args, **kwargs: 15",),
-    "__getattribute__": ("lambda cls, name: twist(type.__getattribute__(cls, name))",),
-    "__getattr__": ("lambda cls, name: 16",),
-    "__len__": ("lambda cls: 6",),
-    "__contains__": ("lambda cls, item: True",),
-    "__iter__": ("lambda cls: iter((1,))",),
-    "__bool__": ("lambda cls: False",),
-    "__eq__": ("lambda cls, other: False",),
-}
-SETTINGS = """
-torch.set_default_dtype(torch.float64)
-torch.set_default_device('meta')
-torch.set_default_device('cpu')
-torch.set_grad_enabled(False)
-torch.inference_mode(True).__enter__()
-torch.autocast('cpu', dtype=torch.bfloat16).__enter__()
-torch.set_autocast_enabled('cpu', True)
-torch.set_autocast_dtype('cpu', torch.float16)
-torch.set_autocast_cache_enabled(False)
-torch.autocast_increment_nesting()
-torch.set_num_threads(2)
-torch.use_deterministic_algorithms(True)
-torch.use_deterministic_algorithms(True, warn_only=True)
-torch.utils.deterministic.fill_uninitialized_memory = False
-torch.set_float32_matmul_precision('medium')
-torch.set_float32_matmul_precision('high')
-torch.backends.cudnn.enabled = False
-torch.backends.cudnn.benchmark = True
-torch.backends.cudnn.deterministic = True
-torch.backends.cuda.matmul.allow_tf32 = True
-torch.backends.mkldnn.enabled = False
-torch.backends.cuda.enable_flash_sdp(False)
-torch.backends.cuda.enable_math_sdp(False)
-torch.autograd.set_detect_anomaly(True)
-torch.autograd.set_multithreading_enabled(False)
-torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t).__enter__()
-torch.autograd.graph.disable_saved_tensors_hooks('no hooks').__enter__()
-torch.set_flush_denormal(True)
-torch.manual_seed(99)
-random.seed(99)
-torch.rand(1)
-random.random()
-warnings.simplefilter('error')
-warnings.simplefilter('ignore')
-os.environ['MADE_UP'] = 'two'
-os.environ.pop('MADE_UP', None)
-os.environ.clear()
-sys.modules.pop('made_up_module', None)
-sys.modules['made_up_module'] = types.SimpleNamespace(value=50, fn=lambda x: x - 9, deep=made_up.deep)
-sys.modules['made_up_module'] = None
-sys.setrecursionlimit(5000)
-torch._C._set_deterministic_algorithms(True)
-torch._C.DisableTorchFunctionSubclass().__enter__()
-torch._C.DisableTorchFunction().__enter__()
-torch.autograd.forward_ad.enter_dual_level()
-torch.overrides.TorchFunctionMode().__enter__()
-nn.modules.module.register_module_forward_hook(hook_output)
-nn.modules.module.register_module_forward_pre_hook(hook_input)
-__import__('gc').collect()
-""".strip().split("\n")
 
 
 @dataclass(frozen=True)
@@ -279,6 +185,15 @@ class Walk:
                 self.place("cell", f"{expr}.__closure__[{i}].cell_contents", held)
         for key, held in vars(fn).items():
             self.place("function attribute", f"{expr}.{key}", held)
+        self.add("function dict", f"{expr}.__dict__.clear()", f"{expr}.__wrapped__ = int", f"{expr}.__module__ = 'no'")
+        for i, default in enumerate(fn.__defaults__ or ()):
+            if isinstance(default, (list, dict)):
+                self.add("defaults", f"{expr}.__defaults__[{i}].clear()")
+        if fn.__defaults__:
+            self.add("defaults", f"{expr}.__defaults__ = tuple(map(twist, {expr}.__defaults__))")
+        for key in fn.__kwdefaults__ or ():
+            place = f"{expr}.__kwdefaults__[{key!r}]"
+            self.add("defaults", f"{place} = twist({place})")
         self.add("function name", f"{expr}.__name__ = 'changed'", f"{expr}.__doc__ = 'changed'")
 
     def named(self, value: Any) -> str | None:
@@ -380,6 +295,11 @@ class Walk:
                 if name.isidentifier():
                     self.place("attribute", f"{expr}.{name}", held)
                     self.add("attribute in the instance dict", f"{expr}.__dict__[{name!r}] = 41")
+        if isinstance(fields, dict) and not isinstance(value, (torch.Tensor, type)):
+            self.add("instance dict", f"{expr}.__dict__.clear()", f"{expr}.__dict__ = dict({expr}.__dict__)")
+            self.add("instance dict", f"{expr}.__dict__ = {{}}")
+            self.add("instance dict", f"{expr}.__dict__ = derived_container({expr}.__dict__)")
+            self.add("instance dict", f"reordered({expr}.__dict__)", f"{expr}.__dict__['__class__'] = int")
         for name in sorted(self.names):
             if isinstance(fields, dict) and name not in fields and hasattr(cls, name) and not name.startswith("__"):
                 self.add("class attribute shadowed by the instance", f"{expr}.__dict__[{name!r}] = 42")
@@ -435,11 +355,17 @@ class Walk:
             self.items(expr, enumerate(value))
             self.add("list", f"{expr}.append(61)", f"{expr}.pop()", f"{expr}.reverse()", f"{expr}.insert(0, 62)")
             self.add("list", f"{expr}.clear()", f"{expr}.extend({expr})", f"{expr}[0] = {expr}")
+            self.add("list", f"{expr}.sort(reverse=True)", f"del {expr}[0]", f"{expr}[:] = [65]", f"{expr}[-1:] = ()")
+            if isinstance(value, deque):
+                self.add("deque", f"{expr}.rotate()", f"{expr}.appendleft(66)", f"{expr}.popleft()")
         elif isinstance(value, tuple):
             for i, held in enumerate(value):
                 self.visit(f"{expr}[{i}]", held)
         elif isinstance(value, dict):
             self.items(expr, ((k, v) for k, v in value.items() if isinstance(k, PLAIN)))
+            if isinstance(value, OrderedDict):
+                for key in [key for key in value if isinstance(key, str)][:2]:
+                    self.add("ordered dict", f"{expr}.move_to_end({key!r})", f"{expr}.move_to_end({key!r}, last=False)")
             self.add("dict", f"reordered({expr})", f"{expr}.clear()", f"{expr}['new'] = 63", f"{expr}.popitem()")
             for key in [k for k in value if isinstance(k, (str, int))]:
                 self.add("dict", f"rename_key({expr}, {key!r})")
@@ -451,6 +377,8 @@ class Walk:
             self.visit(f"{expr}.func", value.func)
             self.add("partial", f"{expr}.__setstate__((changed({expr}.func), {expr}.args, {{}}, {{}}))")
             self.add("partial", f"{expr}.__setstate__(({expr}.func, (70,), {{}}, {{}}))", f"{expr}.keywords['by'] = 9")
+            self.add("partial", f"{expr}.__setstate__(({expr}.func, {expr}.args, {{'by': 8}}, {{'mark': 1}}))")
+            self.add("partial", f"{expr}.keywords.clear()", f"{expr}.mark = 5")
         elif isinstance(value, contextvars.ContextVar):
             self.add("context variable", f"{expr}.set(71)")
         elif isinstance(value, functools._lru_cache_wrapper):
@@ -458,8 +386,11 @@ class Walk:
             self.visit(f"{expr}.__wrapped__", value.__wrapped__)
         elif isinstance(value, weakref.ReferenceType):
             self.visit(f"{expr}()", value())
-        elif isinstance(value, types.MappingProxyType):
-            pass
+            self.add("weak reference", f"{expr}().__class__ = subclass(type({expr}()))")
+        elif isinstance(value, types.GeneratorType):
+            self.add("generator", f"next({expr})", f"{expr}.close()")
+        elif type(value).__module__ == "numpy" and type(value).__name__ == "ndarray":
+            self.add("array", *(f"{expr}{text}" for text in ARRAY_CHANGES))
         for name in ("maps", "registry"):
             held = getattr(value, name, None)
             if isinstance(held, list):
@@ -572,48 +503,16 @@ def replacements(place: str, value: Any) -> list[tuple[str, str]]:
             ("transposed", f"{place}.mT" if value.ndim > 1 else f"{place}.flip(0)"),
             ("meta", f"{place}.to('meta')"),
         ]
+        if value.is_leaf and value.ndim == 2 and tuple(value.shape) == (2, 3):
+            found += [("an input", "given"), ("a view of an input", "given[:]")]
+        found += [("sparse", f"{place}.to_sparse()"), ("expanded", f"{place}[:1].expand({place}.shape)")]
+        found += [("conjugate", f"({place} + 0j).conj()"), ("swapped", f"swapped({place})")]
+    elif isinstance(value, range):
+        found += [("other", "range(2, 7)"), ("stepped", "range(1, 4, 2)"), ("a list", f"list({place})")]
+    elif isinstance(value, slice):
+        found += [("other", "slice(1, 2)"), ("stepped", "slice(0, 2, 2)"), ("open", "slice(None)")]
     elif isinstance(value, types.ModuleType):
         found += [("another module", "math"), ("a namespace", f"types.SimpleNamespace(**vars({place}))")]
     elif hasattr(value, "__dict__") and type(value).__flags__ & (1 << 9):
         found += [("of a subclass", f"as_subclass({place})"), ("a copy", f"copy.copy({place})")]
     return found
-
-
-TENSOR_CHANGES = (
-    ".requires_grad_()", ".requires_grad_(False)", ".data = torch.zeros(3)",
-    ".data = torch.zeros(3, dtype=torch.float64)",
-    ".resize_(2)", ".set_(torch.ones(3))", ".as_strided_((3,), (0,))", ".mark = 93", ".grad = torch.ones(3)", ".t_()",
-    ".squeeze_()", ".unsqueeze_(0)", ".detach_()", ".register_hook(lambda grad: grad * 2)", ".retain_grad()",
-    ".transpose_(0, -1)", ".swapaxes_(0, -1)", ".add_(1)", ".data = torch.zeros(2, 3)", ".data = torch.ones(3, 3).T",
-    ".share_memory_()", ".data.fill_(3)", ".requires_grad = True", ".is_mark = 5", ".resize_(0)",
-    ".__class__ = subclass(torch.Tensor, mark=94)", ".__class__ = nn.Parameter", ".data = torch.zeros(3).to_sparse()",
-    ".data = torch.zeros(3, dtype=torch.complex64)",
-)  # fmt: skip
-MODULE_CHANGES = (
-    ".train()", ".eval()", ".register_forward_hook(hook_output)", ".register_forward_pre_hook(hook_input)",
-    ".requires_grad_(False)", ".double()", ".half()", ".forward = changed(MODULE.forward)", ".to('meta')",
-    ".register_full_backward_hook(lambda module, a, b: None)", ".register_buffer('extra', torch.ones(3))",
-    ".add_module('extra', Doubled())", ".register_parameter('extra', nn.Parameter(torch.ones(3)))",
-    ".compile(backend='eager')", ".training = 0", ".training = None", ".__dict__['training'] = []",
-    ".__class__ = subclass(type(MODULE), forward=lambda self, x: x * 3)",
-    ".__class__ = subclass(type(MODULE), __call__=lambda self, x: x * 4)",
-    ".__class__ = subclass(type(MODULE), __getattr__=lambda self, name: 5)", ".__dict__.pop('training')",
-    "._forward_hooks[5] = hook_output", "._forward_pre_hooks[5] = hook_input", ".__dict__['_modules'] = {}",
-    "._modules = dict(reversed(MODULE._modules.items()))", "._call_impl = lambda *args: 6",
-)  # fmt: skip
-MODULE_CLASS_CHANGES = (
-    "CLASS.forward = changed(CLASS.forward)", "CLASS.__call__ = changed(CLASS.__call__)",
-    "CLASS.forward.__code__ = constants_changed(CLASS.forward)", "CLASS.training = property(lambda self: 7)",
-    "CLASS.__getattr__ = lambda self, name: 8", "CLASS._call_impl = lambda self, *args: 9",
-    "CLASS.__len__ = lambda self: 1",
-    "CLASS.__iter__ = lambda self: iter([Doubled()])", "CLASS.__bool__ = lambda self: False",
-    "CLASS.__getitem__ = lambda self, i: Doubled()", "nn.Module.__call__ = changed(nn.Module.__call__)",
-    "nn.Module._wrapped_call_impl = changed(nn.Module._wrapped_call_impl)",
-    "nn.Module.__getattr__ = lambda self, name: 10",
-    "nn.Module._call_impl = changed(nn.Module._call_impl)", "nn.Module.forward = changed(nn.Module.forward)",
-    "nn.Module.parameters = lambda self: iter([])", "nn.Module.named_parameters = lambda self, recurse=True: iter([])",
-    "nn.Module.training = Data(1)",
-    "nn.Module.__getattribute__ = lambda self, name: twist(object.__getattribute__(self, name))",
-    "nn.Linear.forward = lambda self, x: x + 1", "nn.Module.__call__ = lambda self, x: x", "del nn.Module.__call__",
-    "torch.nn.functional.linear = changed(torch.nn.functional.linear)", "nn.modules.linear.F = torch.nn.init",
-)  # fmt: skip

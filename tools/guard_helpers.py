@@ -128,6 +128,18 @@ def hook_input(module, args):
     return tuple(twist(arg) for arg in args)
 
 
+def added_to_results(self, fn, classes, args=(), kwargs=None):
+    """`__torch_function__` of a mode that adds one to what is multiplied."""
+    found = fn(*args, **(kwargs or {}))
+    return found + 1 if getattr(fn, "__name__", "") in ("mul", "__mul__", "linear") else found
+
+
+def swapped(tensor):
+    """`tensor`, which has traded places with another one."""
+    torch.utils.swap_tensors(tensor, (tensor.detach() * 3).double())
+    return tensor
+
+
 class Doubled(torch.nn.Module):
     """A parametrization, or a module in place of another."""
 

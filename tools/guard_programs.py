@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 import re
 
+from guard_programs_more import MORE_FEATURES
+
 HEADER = """
 import abc, collections, contextlib, contextvars, copy, dataclasses, enum, functools, itertools, math, operator, os, sys
 import numbers, random, re, threading, types, typing, warnings, weakref
@@ -524,6 +526,8 @@ partial_method = functools.partial(holder.go)""",
         "out.append((bound(x), table_of['f'](x), table_of['g'](2.5), partial_method(x), holder(x), bound.__self__.n))",
     ),
 }
+
+FEATURES.update(MORE_FEATURES)
 
 
 def chosen(text: str, rng: random.Random) -> str:

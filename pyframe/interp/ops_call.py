@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import sys
-from typing import cast
+import types
+from typing import Any, cast
 
-from ..core.source import ConstSource
+from ..core.source import ConstSource, DictItemSource
+from ..vars import slots
 from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar, MethodVar
 from ..vars.function import CellVar, FunctionVar
@@ -107,6 +110,11 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
     frame.push(fn)
 
 
+_MODULES = sys.modules  # where the import system looks, whatever `sys.modules` is by then
+_LOADED, _BUILTINS = ConstSource.of(_MODULES, "sys.modules"), ConstSource.of(vars(builtins), "builtins.__dict__")
+_IMPORT = builtins.__import__
+
+
 @op("IMPORT_NAME")
 def import_name(frame: Frame, name: str) -> None:
     level, names = frame.popn(2)
@@ -118,18 +126,41 @@ def import_name(frame: Frame, name: str) -> None:
         frame.tx.raise_(ImportError, *error.args)
     if not loaded:
         frame.tx.graph_break("builtin-side-effect", f"import of {full}, which is not loaded yet")
+    if builtins.__import__ is not _IMPORT:
+        frame.tx.graph_break("builtin-side-effect", f"import of {full} by what is in the place of __import__")
+    frame.tx.guard(DictItemSource(_BUILTINS, "__import__"), "ID", _IMPORT)
+    _loaded(frame, full)
     if not names.truth(frame.tx) and level.constant() == 0:
         full = full.partition(".")[0]
-    module = sys.modules[full]
+    module = _loaded(frame, full)
     for part in names.plain() or () if hasattr(module, "__path__") else ():
         if not hasattr(module, part):  # it may be a module of this package
             frame.tx.graph_break("builtin-side-effect", f"import of {full}.{part}, which is not loaded yet")
     frame.push(frame.tx.wrap(module, ConstSource.of(module, full)))
 
 
+def _loaded(frame: Frame, full: str) -> Any:
+    """What `sys.modules` has under a name, guarded to stay that."""
+    module = _MODULES.get(full)
+    frame.tx.guard(DictItemSource(_LOADED, full), "ID", module)
+    if module is None:
+        frame.tx.graph_break("builtin-side-effect", f"import of {full}, which is None in sys.modules")
+    return module
+
+
 @op("IMPORT_FROM")
 def import_from(frame: Frame, name: str) -> None:
-    frame.push(frame.tx.getattr(frame.stack[-1], name))
+    module = frame.stack[-1]
+    if frame.tx.has_attribute(module, name):
+        frame.push(frame.tx.getattr(module, name))
+        return
+    known = slots.constant_or(module, None)
+    inner = f"{getattr(known, '__name__', '')}.{name}"
+    if not isinstance(known, types.ModuleType) or inner in _MODULES:
+        frame.tx.graph_break("builtin-side-effect", f"import of {name}, which is no attribute of {module.describe()}")
+    frame.tx.guard(_LOADED, "DICT_LACKS", inner)
+    place = getattr(known, "__file__", None) or "unknown location"
+    frame.tx.raise_(ImportError, f"cannot import name {name!r} from {known.__name__!r} ({place})")
 
 
 __all__ = ["ConstVar", "ListVar", "TupleVar"]

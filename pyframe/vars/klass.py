@@ -89,7 +89,7 @@ class ClassVar(HeldVar):
             return class_function(tx, cls, name, value)
         if callable(value) and not isinstance(value, type) and _is_builtin(value):
             return BuiltinVar(value)
-        if name in ("__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__doc__", "__class__"):
+        if name in ("__mro__", "__bases__", "__class__"):  # guarded with the class
             return make(value)
         return tx.wrap(value, source)
 
