@@ -60,6 +60,15 @@ _BUILTINS_NOW = vars(builtins)
 _BUILTINS = {name: _BUILTINS_NOW[name] for name in dir(builtins) if name not in (
     "_", "__import__", "breakpoint", "input", "open", "print",
 )}  # fmt: skip
+_TORCH_NOW = vars(torch)
+# So with some of what torch has.
+_TORCH = {name: _TORCH_NOW[name] for name in (
+    "Generator", "Size", "SymBool", "SymFloat", "SymInt", "Tensor", "_C", "are_deterministic_algorithms_enabled",
+    "autocast", "device", "dtype", "enable_grad", "fx", "get_autocast_dtype", "get_default_dtype",
+    "inference_mode", "is_autocast_cache_enabled", "is_autocast_enabled", "is_grad_enabled",
+    "is_inference_mode_enabled", "layout", "memory_format", "nn", "no_grad", "ops", "set_autocast_dtype",
+    "set_autocast_enabled", "set_grad_enabled", "strided", "utils",
+)}  # fmt: skip
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
 _FEW = 2  # operators on single numbers that cost no more than the call of a graph, guards included
 
@@ -125,8 +134,8 @@ class FrameCompiler:
             return None
         if _transformed() or self._importing(func):
             return None
-        # the capture itself needs the builtins, which the program may have deleted or replaced
-        if not _C.has_items(_BUILTINS_NOW, _BUILTINS):
+        # the capture itself needs these, which the program may have deleted or replaced
+        if not (_C.has_items(_BUILTINS_NOW, _BUILTINS) and _C.has_items(_TORCH_NOW, _TORCH)):
             return None
         return make_once(
             (id(self), id(func.__code__)),

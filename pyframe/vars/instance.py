@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..core.source import AttrSource, ConstSource, DictItemSource, Source
+from ..core.source import AttrSource, ConstSource, DictItemSource, InstanceDictSource, Source
 from ..core.tracer import Tracer
 from . import slots
 from .base import Raised, Var
@@ -171,6 +171,10 @@ class InstanceVar(Var):
         if isinstance(raw, staticmethod):
             return class_function(tx, self.cls, name, raw)
         if type(raw) is functools.cached_property and raw.attrname == name:
+            held = InstanceDictSource(ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
+            tx.guard(DictItemSource(held, "func"), "ID", raw.func)
+            tx.guard(DictItemSource(held, "attrname"), "EQUALS", name)
+            lookup(functools.cached_property, "__get__")
             value = tx.call(constant_function(tx, raw.func), [self], {})
             self.set_field(tx, name, value)
             return value
@@ -499,7 +503,7 @@ class InstanceVar(Var):
     def iterate(self, tx: Tracer) -> Var:
         raw = guarded_lookup(tx, self.cls, "__iter__")
         if raw is not MISSING and raw is not None:
-            return self._invoke(tx, "__iter__")
+            return slots.checked_iterator(tx, self._invoke(tx, "__iter__"))
         if raw is None or guarded_lookup(tx, self.cls, "__getitem__") is MISSING:
             tx.raise_(TypeError, f"{self.cls.__name__!r} object is not iterable")
         return ByIndexVar(self)

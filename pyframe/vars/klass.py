@@ -123,7 +123,7 @@ class ClassVar(HeldVar):
 
     def iterate(self, tx: Tracer) -> Var:
         method = self._of_metaclass(tx, "__iter__")
-        return super().iterate(tx) if method is None else tx.call(method, [], {})
+        return super().iterate(tx) if method is None else slots.checked_iterator(tx, tx.call(method, [], {}))
 
     def contains(self, tx: Tracer, item: Var) -> bool:
         method = self._of_metaclass(tx, "__contains__")

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..core.source import AttrSource, Source
+from ..core.source import AttrSource, InstanceDictSource, Source
 from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import NotConstant, Var
@@ -243,6 +243,10 @@ class DictVar(Var):
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         handler = getattr(self, f"_{name}", None) if name in _DICT_METHODS else None
+        if self.cls is collections.OrderedDict and self.source is not None and not name.startswith("__"):
+            if name in vars(tx.existing(self)):
+                self.unsupported(tx, f"method {name!r}, in the place of which the object has something else,")
+            tx.guard(InstanceDictSource(self.source), "DICT_LACKS", name)
         if handler is None:
             found = dunder.call(tx, self, name, args)
             return self.unsupported(tx, f"method {name!r}") if found is None else found

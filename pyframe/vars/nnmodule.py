@@ -36,6 +36,8 @@ _STORES = ("_parameters", "_buffers", "_modules")
 _NAMES = ("__getattr__", "__setattr__", "__delattr__", "__call__", "_call_impl")
 _OWN = {name: nn.Module.__dict__[name] for name in _NAMES}
 _CODES = {id(fn): fn.__code__ for fn in _OWN.values()}
+_MODULE = vars(torch.nn.modules.module)
+_TORCH = ConstSource.of(_MODULE, "torch.nn.modules.module.__dict__")
 _GETATTR, _CALL, _CALL_IMPL = _OWN["__getattr__"], _OWN["__call__"], _OWN["_call_impl"]
 _SETTERS = {name: _OWN[name] for name in ("__setattr__", "__delattr__")}
 
@@ -45,6 +47,9 @@ def is_own(tx: Tracer, found: Any, own: Any) -> bool:
     if found is not own:
         return False
     tx.guard(FuncPartSource(ConstSource.of(own, own.__qualname__), "__code__"), "ID", own.__code__)
+    if _MODULE.get("torch") is not torch:  # the one global that all of them read
+        return False
+    tx.guard(DictItemSource(_TORCH, "torch"), "ID", torch)
     return own.__code__ is _CODES[id(own)]
 
 

@@ -144,6 +144,10 @@ class Overrides:
 
     def concern(self, args: Sequence[Var], kwargs: Mapping[str, Var] | None = None) -> bool:
         """Whether a call is not simply that of a function on tensors."""
+        for value in (*args, *(kwargs or {}).values()):
+            if isinstance(value, InstanceVar) and _answers_any_name(value.cls):
+                what = f"a call of torch with {value.describe()}, which computes any attribute it is asked for,"
+                self.tx.graph_break("unsupported-object", what)
         return self.moded or _any_foreign(args) or _any_foreign((kwargs or {}).values())
 
     # ---- calls ----
@@ -390,6 +394,13 @@ def _any_foreign(values: Iterable[Var]) -> bool:
             if isinstance(value, TensorSubclassVar) or _overriding(value) is not None:
                 return True
     return False
+
+
+def _answers_any_name(cls: type) -> bool:
+    """Whether torch, which asks every argument for `__torch_function__`, comes to code of the class."""
+    if issubclass(cls, torch.nn.Module) or lookup(cls, "__torch_function__") is not MISSING:
+        return False
+    return any(isinstance(lookup(cls, name), types.FunctionType) for name in ("__getattr__", "__getattribute__"))
 
 
 def _overriding(value: Var, tensors: bool = False) -> type | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from ..core.source import AttrSource, ConstSource
+from ..core.source import AttrSource, ConstSource, InstanceDictSource
 from ..core.tracer import Tracer
 from .base import HeldVar, Var
 from .lookup import MISSING, constant_function, guarded_lookup, lookup
@@ -32,6 +32,12 @@ class PyModuleVar(HeldVar):
         try:
             found = getattr(self.value, name)
         except AttributeError as error:
+            place = InstanceDictSource(ConstSource.of(self.value, self.name()))
+            if "__getattr__" in vars(self.value):
+                tx.guard(ConstSource.of(self.value, self.name()), "NO_ATTR", name)
+            else:
+                tx.guard(place, "DICT_LACKS", "__getattr__")
+                tx.guard(place, "DICT_LACKS", name)
             tx.raise_(AttributeError, *error.args)
         # read through the module object itself: it is that object whichever way the program reached it
         return tx.wrap(found, AttrSource(ConstSource.of(self.value, self.name()), name))

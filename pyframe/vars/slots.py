@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.tracer import Tracer
 from .base import NotConstant, Var
+from .class_reads import MISSING, lookup
 from .const import BINARY, ConstVar
 
 _NUMBERS = (int, float, complex)
@@ -134,6 +135,15 @@ def compare(tx: Tracer, op: str, left: Var, right: Var) -> Var:
 def equal(tx: Tracer, left: Var, right: Var) -> bool:
     """The truth of `left is right or left == right`, as containers compare items."""
     return identical(tx, left, right) or compare(tx, "==", left, right).truth(tx)
+
+
+def checked_iterator(tx: Tracer, found: Var) -> Var:
+    """What an `__iter__` gave, which has to be an iterator."""
+    if not has_type(found, object):
+        return found.unsupported(tx, "as the result of iter()")  # type: ignore[no-any-return]
+    if lookup(found.python_type(), "__next__") is MISSING:
+        tx.raise_(TypeError, f"iter() returned non-iterator of type {type_name(found)!r}")
+    return found
 
 
 def index(tx: Tracer, value: Var) -> int:

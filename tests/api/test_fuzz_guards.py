@@ -52,10 +52,19 @@ CHANGES = {
     "__getattr__ of a class with slots": ("hasattr(slotted, 'b')", "Slotted.__getattr__ = lambda self, name: 11"),
     "a classmethod for __new__": ("Point._make([3, 4])", "Point.__new__ = classmethod(lambda cls, *args: 5)"),
     "__getattr__ of a metaclass": ("getattr(Made, 'absent', 1)", "Meta.__getattr__ = lambda cls, name: 16"),
+    "a function of a cached property": ("cached.lazy", "Cached.lazy.func = lambda self: 6"),
+    "what all modules read": ("net(X)", "torch.nn.modules.module.torch = abc"),
+    "an ordered dict with attributes": ("list(ordered.values())", "ordered.__dict__['values'] = 42"),
+    "a member that answers any name": ("X * Level.HIGH", "Level.__getattr__ = lambda self, name: 11"),
+    "an __iter__ that gives no iterator": ("[i for i in walk]", "Walk.__iter__ = lambda self: 4"),
+    "a function that the capture asks": ("torch.is_grad_enabled()", "torch.is_grad_enabled = lambda: False"),
+    "the name of a class": ("Thing.__name__", "Thing.__name__ = 'Other'"),
+    "a module that is replaced": ("imported()", "sys.modules['made_up'] = types.SimpleNamespace(value=4)"),
+    "an attribute that a module lacked": ("getattr(made_up, 'absent', 1)", "made_up.absent = 2"),
     "dtype of a view": ("tagged + 1", "tagged.data = torch.ones(3, dtype=torch.complex64)"),
 }
 SETUP = """
-import abc, collections, enum, torch
+import abc, collections, enum, functools, sys, torch, types
 import torch.nn.functional as F
 X = torch.ones(3)
 class Base: pass
@@ -81,6 +90,22 @@ def fault():
     except Fault as error: return error.args
 Point = collections.namedtuple('Point', 'x y', defaults=(2,))
 slotted = Slotted()
+class Cached:
+    @functools.cached_property
+    def lazy(self): return 1
+class Uncached:
+    def __getattr__(self, name): return getattr(Cached(), name)
+cached = Uncached()
+class Level(enum.IntEnum):
+    LOW, HIGH = 1, 5
+class Walk:
+    def __iter__(self): return iter([1, 2])
+walk, ordered = Walk(), collections.OrderedDict(a=1)
+made_up = sys.modules['made_up'] = types.ModuleType('made_up')
+made_up.value = 3
+def imported():
+    import made_up
+    return made_up.value
 class Tagged(torch.Tensor): pass
 tagged = torch.ones(3).as_subclass(Tagged)
 class Shape(abc.ABC): pass
