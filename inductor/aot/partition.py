@@ -285,7 +285,7 @@ def _bytes(x: Node) -> int:
 
 def _forward(joint: JointGraph, plan: _Plan, kept: list[Node]) -> torch.fx.GraphModule:
     written = [(plan.inputs[i], x) for i, x in zip(joint.writes, plan.written) if x is not plan.inputs[i]]
-    draws = [x for x in plan.graph.nodes if is_random(x.target) and x not in plan.late]
+    draws = [x for x in plan.graph.nodes if (is_random(x.target) or _only_raises(x)) and x not in plan.late]
     wanted = ancestors([*plan.returned, *(x for _, x in written), *kept, *draws])
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
@@ -307,6 +307,8 @@ def _backward(joint: JointGraph, plan: _Plan, saved: list[Node], tangents: list[
     for node in plan.graph.nodes:  # what is computed again is so where it is first used: it need not live longer
         if node in plan.needed and node in plan.late:
             _emit(graph, node, copies)
+        elif node in plan.late and _only_raises(node) and all(x in copies for x in node.all_input_nodes):
+            _emit(graph, node, copies)
     gradients = []
     for x in plan.gradients:
         _emit(graph, x, copies)
@@ -314,6 +316,14 @@ def _backward(joint: JointGraph, plan: _Plan, saved: list[Node], tangents: list[
         gradients.append(copies[x] if x in plan.late else call(graph, aten.clone.default, copies[x]))
     graph.output(gradients)
     return torch.fx.GraphModule(joint.graph, graph)
+
+
+def _only_raises(node: Node) -> bool:
+    """Whether a node is a check, which gives nothing and raises an exception where something is wrong."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return False
+    return not target._schema.returns and node.is_impure()
 
 
 def _emit(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> None:

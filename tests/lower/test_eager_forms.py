@@ -139,3 +139,10 @@ def test_out_tensors(name, dynamic):
     if isinstance(want, torch.Tensor):
         assert torch.equal(want, got) and want.dtype == got.dtype
     assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("fn", [lambda a: torch.linalg.cholesky(a - 10) * 2, lambda a: torch.linalg.inv(a * 0) * 2])
+def test_matrices_without_a_factor(fn, requires_grad):
+    with pytest.raises(torch.linalg.LinAlgError):
+        pyframe.compile(fn)(torch.eye(3, requires_grad=requires_grad))
