@@ -53,7 +53,7 @@ def _raising(error: Exception, gm: fx.GraphModule) -> tuple[fx.Node, dict[str, A
     frame: types.FrameType | None = None
     step = error.__traceback__
     while step is not None:
-        if step.tb_frame.f_code.co_name == "forward" and names <= step.tb_frame.f_locals.keys():
+        if step.tb_frame.f_code.co_name == "forward" and names.issubset(step.tb_frame.f_locals):
             frame = step.tb_frame
         step = step.tb_next
     if frame is None or not names:

@@ -49,6 +49,8 @@ def embedding(
     sparse: bool = False,
 ) -> TensorValue:
     """Rows of a table"""
+    if indices.dtype not in (torch.int64, torch.int32):  # an error of the operator, which fakes up to torch 2.11 lack
+        raise Unlowered
     rank = len(indices.size)
     rows = weight.size[0]
     return _gathered(

@@ -74,7 +74,11 @@ def mesh() -> Iterator[DeviceMesh]:
     """One process, whose collectives do nothing."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
     try:
-        yield init_device_mesh("cpu", (1,))
+        mesh = init_device_mesh("cpu", (1,))
+        given = torch.arange(4.0)
+        if not torch.equal(distribute_tensor(given, mesh, [Shard(0)]).to_local(), given):
+            pytest.skip("the fake process group of this torch leaves results uninitialized, in eager too")
+        yield mesh
     finally:
         dist.destroy_process_group()
 
