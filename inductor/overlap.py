@@ -31,7 +31,7 @@ def partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
     if not (_is_known(a) and _is_known(b)):
         return not _look_alike(a, b)
     if not (_is_dense(a) and _is_dense(b)):
-        return False
+        return _turned(a, b)
     starts = [int(x.storage_offset()) * x.element_size() for x in (a, b)]
     ends = [start + x.numel() * x.element_size() for start, x in zip(starts, (a, b))]
     if starts[0] >= ends[1] or starts[1] >= ends[0]:
@@ -48,6 +48,12 @@ def _look_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of one storage have the same sizes, strides and offsets, symbols compared as terms."""
     facts = [[getattr(n, "node", n) for n in (x.storage_offset(), *x.shape, *x.stride())] for x in (a, b)]
     return [getattr(n, "expr", n) for n in facts[0]] == [getattr(n, "expr", n) for n in facts[1]]
+
+
+def _turned(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether tensors of known sizes differ in the order of their dimensions alone."""
+    first, second = ([(s, n) for n, s in zip(x.shape, x.stride()) if n != 1] for x in (a, b))
+    return a.storage_offset() == b.storage_offset() and first != second and sorted(first) == sorted(second)
 
 
 def _is_dense(x: torch.Tensor) -> bool:

@@ -212,7 +212,7 @@ class GraphRun(torch.fx.Interpreter):
         self.state = state
         self.extra_traceback = False  # messages stay as they are: an exception knows its node
         self.unfolded: dict[int, torch.Tensor] = {}  # by id: what `unfold` gave, and views of it
-        self.strided: list[torch.Tensor] = []  # what `as_strided` gave: writes through it may have no functional form
+        self.strided: list[torch.Tensor] = []  # views through which writes may have no functional form
 
     def run_node(self, n: torch.fx.Node) -> Any:
         given = (self.env.get(arg) for arg in n.all_input_nodes) if n.op.startswith("call") else ()
@@ -228,9 +228,9 @@ class GraphRun(torch.fx.Interpreter):
         except Exception as error:
             blame(error, n)
             if isinstance(error, RuntimeError) and self.strided:
-                raise NotFunctional(f"functionalization of as_strided: {error}") from error
+                raise NotFunctional(f"functionalization of a view: {error}") from error
             raise
-        if n.target in _AS_STRIDED and torch._is_functional_tensor(result):  # type: ignore[attr-defined]
+        if n.target in _NOT_INVERTIBLE and torch._is_functional_tensor(result):  # type: ignore[attr-defined]
             self.strided.append(result)
         if any(x._version != version for x, version in fixed):
             raise NotFunctional(
@@ -288,7 +288,10 @@ def _checked(run: Callable[..., Any], target: Any, args: Any, kwargs: Any) -> An
         raise NotFunctional(f"eager has to say what is wrong: {error}") from error
 
 
-_AS_STRIDED = ("as_strided", torch.as_strided, torch.Tensor.as_strided, torch.ops.aten.as_strided.default)
+_NOT_INVERTIBLE = (  # views whose writes functionalization may have no operator for: expand of bool subtracts
+    *("as_strided", torch.as_strided, torch.Tensor.as_strided, torch.ops.aten.as_strided.default),
+    *("expand", "expand_as", torch.Tensor.expand, torch.Tensor.expand_as, torch.broadcast_to),
+)
 _UNFOLDS = ("unfold", torch.Tensor.unfold, torch.ops.aten.unfold.default)
 
 

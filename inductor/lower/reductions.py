@@ -186,8 +186,20 @@ def _variance(graph: Any, x: TensorValue, dim: Any, correction: Any, root: bool)
         v = ops.div(s, ops.constant(divisor, dtype))
         return ops.sqrt(v) if root else v
 
-    center, spread, _ = _moments(graph, x, dims, finish)
+    # the derivative of a root has a pole at zero, which equal numbers have to reach exactly
+    center, spread, _ = _moments(graph, _from_first(x, dims) if root else x, dims, finish)
     return center, spread, space
+
+
+def _from_first(x: TensorValue, dims: tuple[int, ...]) -> TensorValue:
+    """x less its first element along the dimensions that are reduced: zeros where all are equal."""
+    if any(x.size[d] == 0 for d in dims):
+        return x
+
+    def inner_fn(index: tuple[Index, ...]) -> Any:
+        return ops.sub(x.load(index), x.load([0 if d in dims else i for d, i in enumerate(index)]))
+
+    return Lazy(x.device, x.dtype, tuple(x.size), inner_fn, x.reads + 1, x.work + 1)
 
 
 def _cast(x: TensorValue, dtype: torch.dtype) -> TensorValue:
@@ -304,6 +316,8 @@ def _softmax_parts(
     graph: Any, x: TensorValue, dim: int, finish: Callable[[Any], Any] | None = None
 ) -> tuple[TensorValue, Strided, Strided, torch.dtype]:
     """(x, greatest element, finish(sum of exp(x - greatest))); the last two in the compute dtype, with `dim` kept."""
+    if not graph.val.dtype.is_floating_point:  # of nothing: ATen has no kernel for elements
+        raise Unlowered
     x = shared(graph, x)
     dtype = compute_dtype(graph.val.dtype)
     space = Reduce(tuple(x.size), dims_of(dim, len(x.size)))

@@ -209,7 +209,7 @@ class GraphBuilder:
             tx = self.tx
             assert tx is not None
             self._shapes = Shapes(
-                lambda: tx.user_line() if tx.frames else None,
+                lambda: tx.user_line() if vars(tx).get("frames") else None,  # a finished trace is taken apart
                 tx,
                 config.capture_scalar_outputs and not self.seen.concrete,
                 config.capture_dynamic_output_shape_ops and not self.seen.concrete,

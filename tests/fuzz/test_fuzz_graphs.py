@@ -132,7 +132,7 @@ def test_a_write_through_as_strided_of_a_view_runs_with_aten():
 
 
 def test_a_seed_gives_the_same_program_in_every_process():
-    line = "from tools.fuzz_graphs.generate import generate; from tools.fuzz_graphs.grammar import ROWS; "
+    line = "from tools.fuzz_graphs.generate import generate; from tools.fuzz_graphs.grammar_layers import ROWS; "
     line += "print(*[generate(k, ROWS).source() for k in range(3)])"
     made = set()
     for hashes in ("1", "2"):
@@ -165,7 +165,7 @@ def test_a_wrong_result_is_found():
     """The tool sees a compiler that is off by one element."""
     from tools.fuzz_graphs.check import check
     from tools.fuzz_graphs.generate import compact, generate
-    from tools.fuzz_graphs.grammar import ROWS
+    from tools.fuzz_graphs.grammar_layers import ROWS
     from tools.fuzz_graphs.program import Program
 
     def off(fn, dynamic):

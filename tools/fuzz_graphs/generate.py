@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,11 @@ FLOATS = ("float32", "float32", "float32", "float32", "float64", "bfloat16", "fl
 INTEGERS = ("int64", "int32", "uint8", "bool", "int16", "int8")
 SIZES = (1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 9, 10, 16, 17, 19, 33)
 MODES = (("forward", 42), ("backward", 34), ("dynamic", 9), ("dynamic_backward", 7), ("threads", 8))
+REGIONS = (
+    "with torch.no_grad()",
+    "with torch.enable_grad()",
+    "with torch.autocast(DEVICE.type, dtype=torch.bfloat16)",
+)
 MOST_ELEMENTS = 6000
 LARGEST = 1e3
 
@@ -226,7 +232,8 @@ class Generator:
     def add(self, text: str, write: bool = False) -> bool:
         """Adds a statement if eager accepts it."""
         target = "" if write else f"v{self.fresh_count}"
-        statement = Statement(target, text)
+        region = self.rng.choice(REGIONS) if self.chance(0.03) else ""
+        statement = Statement(target, text, region=region)
         scope = self.scope
         try:
             exec(statement.line(), scope)  # noqa: S102
@@ -250,7 +257,7 @@ class Generator:
             and all(value.untyped_storage().data_ptr() != v.untyped_storage().data_ptr() for v in self.values.values())
         )
         self.fresh_count += 1
-        self.statements.append(Statement(target, text, fresh))
+        self.statements.append(replace(statement, fresh=fresh))
         self.values[target] = value
         return True
 
@@ -303,7 +310,7 @@ class Generator:
                     if self.chance(0.02):
                         self.alias_input()
                     text = make(self)
-                except Reject:
+                except (Reject, RuntimeError):  # asking for the history of some views is an error once they are written
                     text = None
                 if text is None or not self.add(text, write=kind == "write"):
                     for number in range(before, len(self.inputs)):
@@ -337,16 +344,12 @@ def generate(seed: int, grammar: Grammar, mode: str | None = None, length: int |
             made = maker.generate(length or rng.choice((3, 5, 6, 8, 8, 10, 12, 16)))
         except Reject:
             continue
-        from dataclasses import replace
-
         return replace(drop_unused(made), seed=seed)
     raise RuntimeError(f"no program for seed {seed}")
 
 
 def drop_unused(program: Program) -> Program:
     """Without statements and inputs that no result depends on. Writes stay, as what they write may be seen."""
-    from dataclasses import replace
-
     statements = list(program.statements)
     while True:
         used = {n for s in statements for n in s.uses()} | set(program.results)
@@ -359,8 +362,6 @@ def drop_unused(program: Program) -> Program:
 
 def compact(program: Program) -> Program:
     """Without the inputs that nothing uses; the others renumbered."""
-    from dataclasses import replace
-
     from .program import NAME
 
     used = {n for s in program.statements for n in s.uses()} | set(program.results)

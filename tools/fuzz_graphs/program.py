@@ -38,18 +38,21 @@ class Input:
 @dataclass(frozen=True)
 class Statement:
     """One line of the program. `target`: the name it defines, "" for a write. `fresh`: the result has memory of its
-    own and may be rounded differently, so that a perturbed run may change it."""
+    own and may be rounded differently, so that a perturbed run may change it. `region`: a `with` statement around
+    it."""
 
     target: str
     text: str
     fresh: bool = False
+    region: str = ""
 
     def uses(self) -> list[str]:
         """The names of the values that it reads or writes."""
         return NAME.findall(self.text)
 
     def line(self) -> str:
-        return f"{self.target} = {self.text}" if self.target else self.text
+        line = f"{self.target} = {self.text}" if self.target else self.text
+        return f"{self.region}: {line}" if self.region else line
 
 
 @dataclass(frozen=True)

@@ -378,7 +378,8 @@ template <class T> INL T pymod(T a, T b) { return a - floordiv(a, b) * b; }
 INL vf truncrem(vf a, vf b) { return fmod_(a, b); }   INL vd truncrem(vd a, vd b) { return fmod_(a, b); }
 INL float truncrem(float a, float b) { return fmod_(a, b); }   INL double truncrem(double a, double b) { return fmod_(a, b); }
 #define FMODPY(T) INL T pymod(T a, T b) { T r = fmod_(a, b); return sel(ne(r, T{}) & ne(lt(r, T{}), lt(b, T{})), r + b, r); } \
-  INL T floordiv(T a, T b) { T m = pymod(a, b), q = (a - m) / b, f = floor_(q); f = sel(gt(q - f, T{} + 0.5f), f + 1, f); \
+  INL T floordiv(T a, T b) { T m = fmod_(a, b), q = (a - m) / b; \
+    q = sel(ne(m, T{}) & ne(lt(m, T{}), lt(b, T{})), q - 1, q); T f = floor_(q); f = sel(gt(q - f, T{} + 0.5f), f + 1, f); \
     return sel(eq(b, T{}), a / b, f); } \
   INL T truncdiv(T a, T b) { return trunc_(a / b); }
 FMODPY(float) FMODPY(double) FMODPY(vf) FMODPY(vd)
