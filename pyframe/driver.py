@@ -378,7 +378,7 @@ class FrameCompiler:
         try:
             with _without_modes(), torch._C._EnableTorchFunction():
                 if takes_fake_tensors(self.backend):
-                    compiled = self.backend(gm, graph.example_inputs)
+                    compiled = self.backend(gm, graph.fake_examples())
                 else:
                     with real_examples(graph, gm) as examples:
                         compiled = self.backend(gm, examples)

@@ -13,7 +13,12 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
@@ -170,6 +175,16 @@ class GraphBuilder:
         self.inputs.append(source)
         self.example_inputs.append(example)
         return node
+
+    def fake_examples(self) -> list[Any]:
+        """The example inputs as they are before the graph runs: writing may have made one require a gradient."""
+        examples = list(self.example_inputs)
+        for i, (source, fake) in enumerate(zip(self.inputs, examples, strict=True)):
+            original = self.originals.get(source)
+            if original is not None and type(fake) is FakeTensor and fake.requires_grad and not original.requires_grad:
+                with self.fake_mode:
+                    examples[i] = fake.detach()
+        return examples
 
     def number(self, tree: Tree) -> Any:
         """The node that computes a number, or its value where it is a constant."""

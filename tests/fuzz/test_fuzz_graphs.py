@@ -185,3 +185,55 @@ def test_a_wrong_result_is_found():
     assert Program.from_json(program.to_json()) == program
     assert check(program, right).kind == ""
     assert check(program, off).kind == "value"
+
+
+def test_a_result_made_before_an_input_gets_a_history():
+    """The tracing of the write makes the fake input require a gradient, which the program's does not yet."""
+
+    def fn(x, y):
+        before = torch.where(x > 0, x, True)
+        x.mul_(y)
+        return before
+
+    x, y = torch.randn(3), torch.randn(3, requires_grad=True)
+    got = pyframe.compile(fn)(x, y)
+    assert not got.requires_grad and x.requires_grad
+
+
+@pytest.mark.filterwarnings("ignore:inductor. a graph")
+def test_writes_that_functionalization_cannot_express():
+    def turned(x):
+        y = x * 1
+        z = y[:, 1:4]
+        z.mT.copy_(z)
+        return y
+
+    def expanded(x):
+        y = x > 0
+        y.expand(5, 5).copy_(y)
+        return y
+
+    for fn, shape in ((turned, (3, 6)), (expanded, (5, 5))):
+        x = torch.randn(shape)
+        torch.testing.assert_close(pyframe.compile(fn)(x), fn(x))
+
+
+def test_floor_division_by_infinity():
+    x = torch.tensor([-0.25, 0.25, 0.0, -3.0, float("inf")] * 4)
+    for y in (float("inf"), -float("inf"), 2.0, -0.3):
+        fn = lambda x, y: torch.div(x, y, rounding_mode="floor")  # noqa: E731
+        torch.testing.assert_close(pyframe.compile(fn)(x, torch.full_like(x, y)), fn(x, torch.full_like(x, y)), equal_nan=True)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_equal_numbers_have_no_deviation(dim):
+    """Its derivative is no number at zero, but for an exact zero."""
+    x = torch.full((9, 9), 7.7, requires_grad=True)
+    got = pyframe.compile(lambda x: x.std(dim))(x)
+    assert not got.any()
+    assert not torch.autograd.grad(got.sum(), x)[0].any()
+
+
+def test_softmax_of_no_integers():
+    x = torch.zeros(0, dtype=torch.int64)
+    torch.testing.assert_close(pyframe.compile(lambda x: x.softmax(0))(x), x.softmax(0))
