@@ -12,6 +12,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from programs_support import program
 
+import inductor
+
 T = torch.randn
 
 
@@ -146,7 +148,7 @@ def module_forms(C):
 def module_compile_method(C):
     m = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
     if C.compiled:
-        m.compile(backend="pyframe_inductor")
+        m.compile(backend=inductor.compile_fx)
     x = T(2, 3)
     r = [m(x), m(x), m(T(3, 3))]
     m(x).sum().backward()
