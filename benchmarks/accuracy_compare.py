@@ -263,12 +263,11 @@ def _reference(job: Job, case: Case, draws: bool, change: Change | None = None) 
 
 
 def _disturbed(job: Job, case: Case, draws: bool) -> list[tuple[Found, Found | None]]:
-    """What eager gives where parameters differ in the last bits of the dtype that is computed in, each with the
-    reference for the same parameters: eager's own error is a matter of luck in a model that makes rounding large, such
-    as a batch norm over four numbers."""
+    """What eager gives where parameters differ a little, each with the reference for the same parameters: eager's own
+    error is a matter of luck in a model that makes rounding large, such as a batch norm over four numbers."""
     found = []
     for seed in range(DISTURBED):
-        change = functools.partial(_disturb, seed=seed, autocast=job.dtype == "autocast")
+        change = functools.partial(_disturb, seed=seed)
         setting = prepared(job, case, False)
         change(setting.model)
         found.append((run(setting, setting.model)[0], _reference(job, case, draws, change)[0]))
@@ -276,14 +275,14 @@ def _disturbed(job: Job, case: Case, draws: bool) -> list[tuple[Found, Found | N
 
 
 @torch.no_grad()
-def _disturb(model: torch.nn.Module, seed: int, autocast: bool) -> None:
-    """Multiplies parameters by one plus normal noise of about the distance between two numbers."""
+def _disturb(model: torch.nn.Module, seed: int) -> None:
+    """Multiplies parameters by one plus normal noise of about the distance between two numbers of bfloat16: a part of a
+    model may compute in that, whatever the dtype of its parameters, and less would round to the same numbers there."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.is_floating_point():
             noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
-            step = torch.finfo(torch.bfloat16 if autocast else parameter.dtype).eps
-            parameter.mul_((1 + noise * step).to(parameter.dtype))
+            parameter.mul_((1 + noise * torch.finfo(torch.bfloat16).eps).to(parameter.dtype))
 
 
 def _compiled(model: Any, system: str) -> tuple[Callable[..., Any], Callable[[], dict[str, Any]]]:

@@ -29,10 +29,19 @@ QUICK_BLOCKS = 24
 EAGER_CANNOT: dict[str, str] = {
     "hard/buffers": "a buffer keeps the graph of the first step, so that there is no second backward",
 }
+# The same for jobs on a device in a dtype, in training and in inference.
+LACKS_DTYPE: dict[tuple[str, str, str], str] = {
+    ("block/local_response_norm", "cpu", "bfloat16"): "average pooling over volumes lacks the dtype",
+    ("block/local_response_norm_channels_last", "cpu", "bfloat16"): "average pooling over volumes lacks the dtype",
+    ("block/quantized_straight_through", "cpu", "bfloat16"): "cdist lacks the dtype",
+    ("hf/fnet", "cpu", "bfloat16"): "Fourier transforms lack the dtype",
+}
 
 
 def eager_cannot(job: Job) -> str | None:
     """Why eager is known not to run a job."""
+    if reason := LACKS_DTYPE.get((job.model, job.device, job.dtype)):
+        return reason
     return next((reason for part, reason in EAGER_CANNOT.items() if part in job.key and job.train), None)
 
 

@@ -38,6 +38,7 @@ _IN_KERNELS = {  # never computed again, but their kernels may compute what they
         "sum mean amax amin max min argmax argmin prod any all var std var_mean native_layer_norm gather index_select"
     ).split()
 }
+_EQUALITIES = (aten.eq.Tensor, aten.ne.Tensor)
 _FARTHEST = 64
 _SMALL = 1 << 16  # bytes of inputs that may be copied to be saved
 _COPY_COST = 32 << 20  # in bytes: what has to be gained by such a copy, which is a kernel of its own
@@ -169,10 +170,10 @@ class _Plan:
         early = [x for x in self.graph.nodes if x in self.needed and x not in self.late]
         number = {x: 2 * i + 2 for i, x in enumerate(early)}
         gradients = set(self.gradients)
+        self.escaping = {self.root[y] for y in self.returned}
         ends = {x for x in early if x in gradients or any(u in self.late and u in self.needed for u in x.users)}
         distance = _distances(early, ends)
-        kept = _too_wide(early)
-        self.escaping = {self.root[y] for y in self.returned}
+        kept = _too_wide(early) | {x for x in _compared(self.needed) if self._savable(x)}
         net = Network(2 * len(early) + 2)
         for x in early:
             inner, outer = number[x], number[x] + 1
@@ -257,6 +258,20 @@ def _distances(early: list[Node], ends: set[Node]) -> dict[Node, int]:
         for source in x.all_input_nodes:
             distance[source] = min(distance[source], distance[x] + 1)
     return distance
+
+
+def _compared(needed: Iterable[Node]) -> set[Node]:
+    """What autograd saved to look for equal values in the backward, as it does for the gradient of a maximum: computed
+    again it could be rounded otherwise than the maximum was, and then no value equals it."""
+    stack = [x for x in needed if x.meta.get("backward") and x.target in _EQUALITIES]
+    seen = set(stack)
+    while stack:
+        for source in stack.pop().all_input_nodes:
+            if source not in seen:
+                seen.add(source)
+                if source.meta.get("backward"):
+                    stack.append(source)
+    return {x for x in seen if not x.meta.get("backward")}
 
 
 def _too_wide(early: list[Node]) -> set[Node]:

@@ -8,6 +8,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
+import pyframe
 from inductor.aot import partition as cut
 from inductor.aot.joint import to_joint
 from inductor.aot.maxflow import INFINITE, Network
@@ -152,3 +153,17 @@ def test_of_equal_bytes_what_is_in_memory_anyway_is_saved():
     product = next(node.name for node in halves.forward.graph.nodes if node.target is aten.mm.default)
     large = [n.name for n in halves.backward.graph.find_nodes(op="placeholder") if n.meta["val"].numel() == 64 * 512]
     assert large == [product]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("maximum", [
+    lambda x: (x * 1.01).exp().sub(1.1).amax(-1), lambda x: (x * 1.01).exp().sub(1.1).max(),
+])
+def test_a_maximum_equals_one_of_the_values_that_it_was_taken_of(maximum, dtype):
+    """Its backward compares them: values computed again without rounding would equal it nowhere."""
+    x = torch.linspace(-2, 2, 64 * 8).view(64, 8).to(dtype)
+    x[5], x[:, 3] = -3, 3  # values that are equal are so however they are rounded
+    ours, eager = x.clone().requires_grad_(), x.clone().requires_grad_()
+    pyframe.compile(maximum)(ours).sum().backward()
+    maximum(eager).sum().backward()
+    torch.testing.assert_close(ours.grad, eager.grad, rtol=3e-2, atol=1e-3)

@@ -150,3 +150,29 @@ def check_both(fn, *args, grad):
         for a, b in zip(*(torch.autograd.grad(s, inputs) for s, inputs in zip(sums, given))):
             assert a.device == b.device
             torch.testing.assert_close(b, a)
+
+
+def test_the_gradient_of_an_associative_scan():
+    """Also where torch's own operator for it has none, in torch 2.11."""
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    def combine(left, right):
+        return left[0] * right[0], right[0] * left[1] + right[1]
+
+    def scanned(a, b):
+        return associative_scan(combine, (a, b), dim=1, combine_mode="pointwise")[1]
+
+    def looped(a, b):
+        rows = [b[:, 0]]
+        for k in range(1, a.shape[1]):
+            rows.append(a[:, k] * rows[-1] + b[:, k])
+        return torch.stack(rows, 1)
+
+    given = [torch.rand(3, 7, device="cuda", requires_grad=True) for _ in range(2)]
+    twins = [x.detach().clone().requires_grad_() for x in given]
+    ours, want = pyframe.compile(scanned, fullgraph=True)(*given), looped(*twins)
+    torch.testing.assert_close(ours, want)
+    ours.square().sum().backward()
+    want.square().sum().backward()
+    for x, twin in zip(given, twins):
+        torch.testing.assert_close(x.grad, twin.grad)
