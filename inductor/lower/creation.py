@@ -63,6 +63,8 @@ def fill(graph: Any, x: TensorValue, value: Any) -> TensorValue:
     """One value, of x's size and dtype"""
     if isinstance(value, int | float | Size | Real):
         return _filled(graph, value)
+    if value.size:  # an error of the operator, which fakes up to torch 2.11 lack
+        raise Unlowered
     return pointwise(lambda v: v, (value,), compute_dtype(graph.val.dtype), graph.val)
 
 
