@@ -27,7 +27,6 @@ from pyframe.bytecode import (
 from pyframe.bytecode.flow import build_flow, last_loads, reachable
 from pyframe.bytecode.isa import FLAG_CLOSURE, LANDING_OF, NO_POSITION, NULL_BEFORE_CALLABLE
 
-from .. import _C
 from .resume import (
     CO_NESTED,
     CO_NEWLOCALS,
@@ -247,15 +246,16 @@ class Assembler:
         if guarded:
             self._guarded = done
 
-    def raise_errors_in(self, code: types.CodeType) -> None:
+    def raise_errors_in(self, code: types.CodeType, raise_in: Callable[..., Any]) -> None:
         """From here to `raise_errors_here`, an exception is raised by the RESUME of a function of `code`, the original,
-        which has a handler for it, and what that returns is returned: the frame has done nothing so far."""
+        which has a handler for it, and what that returns is returned: the frame has done nothing so far.
+        `raise_in`: `_C.raise_in`."""
         self._guarded, self._failed = Label("guarded"), Label("failed")
         self.label(self._guarded)
         error = self.fresh_temp()
         loads = [Instr("LOAD_FAST", name) for name in self.params]
         call = call_sequence(
-            [Instr("LOAD_CONST", _C.raise_in)],
+            [Instr("LOAD_CONST", raise_in)],
             [*self.function_instrs(code), *loads, Instr("BUILD_LIST", len(loads)), Instr("LOAD_FAST", error)],
             3,
         )

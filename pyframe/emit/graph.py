@@ -179,11 +179,12 @@ class GraphBuilder:
     def fake_examples(self) -> list[Any]:
         """The example inputs as they are before the graph runs: writing may have made one require a gradient."""
         examples = list(self.example_inputs)
-        for i, (source, fake) in enumerate(zip(self.inputs, examples, strict=True)):
-            original = self.originals.get(source)
-            if original is not None and type(fake) is FakeTensor and fake.requires_grad and not original.requires_grad:
-                with self.fake_mode:
-                    examples[i] = fake.detach()
+        with torch._C.DisableTorchFunctionSubclass():  # the program's own classes are not told
+            for i, (source, fake) in enumerate(zip(self.inputs, examples, strict=True)):
+                given = self.originals.get(source)
+                if given is not None and type(fake) is FakeTensor and fake.requires_grad and not given.requires_grad:
+                    with self.fake_mode:
+                        examples[i] = fake.detach()
         return examples
 
     def number(self, tree: Tree) -> Any:

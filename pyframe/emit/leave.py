@@ -347,6 +347,8 @@ class Leave:
             raise SkipFrame(str(error)) from error
         made = continuation(code)
         assert made is not None
+        if made.handles_errors:
+            _C.handles_errors(code)
         made.loops = made.loops or (self.known is not None and self.known.loops)
         made.handled = key.handled
         for number in range(key.handled):

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import fx
 
+from .. import _C
 from ..core.expr import sources
 from ..core.guard import GuardSet
 from ..core.source import Source, is_drawn
@@ -86,7 +87,7 @@ class OutputBuilder:
         cg = dry.real(asm)
         continued = continuation(self.root.code)
         if continued is not None and continued.handles_errors:
-            asm.raise_errors_in(self.root.code)
+            asm.raise_errors_in(self.root.code, _C.raise_in)
         self.draw(cg)
         if compiled is not None:
             asm.call_graph(*(self.place(cg, source) for source in inputs if is_drawn(source)))

@@ -26,7 +26,6 @@ from pyframe.bytecode import (
 )
 from pyframe.bytecode.flow import build_flow, displaced_cells, reachable, stack_depths
 
-from .. import _C
 from ..core.per_code import per_code
 from ..core.source import LocalSource, Source
 from .loops import UNBOUND, LoopCut, cut_loop
@@ -103,8 +102,6 @@ def shared_resume(key: ResumeKey) -> types.CodeType:
         known = _CONTINUATIONS[id(made)] = Continuation()
         weakref.finalize(made, _CONTINUATIONS.pop, id(made), None)
         known.handles_errors = handles_errors
-        if handles_errors:
-            _C.handles_errors(made)
         mine[parts] = made
     return made
 
