@@ -1,28 +1,53 @@
 """Decompositions of torch that give wrong results: traces are made without them, so that ATen's own kernels run.
 
 multilabel_margin_loss: places behind the first -1 of a target count as targets of class 0 (torch 2.11 to 2.15).
+Interpolation of uint8: ATen computes with whole numbers, decompositions with floats, which differ by one at times.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch._C import DispatchKey
 
-WRONG = (torch.ops.aten.multilabel_margin_loss_forward.default,)
+from ..errors import Unsupported
+
+aten = torch.ops.aten
+WRONG = (aten.multilabel_margin_loss_forward.default,)
+WRONG_FOR_BYTES = (
+    aten.upsample_bilinear2d.vec, aten.upsample_bilinear2d.default,
+    aten.upsample_bicubic2d.vec, aten.upsample_bicubic2d.default,
+)  # fmt: skip
+_KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
 @contextlib.contextmanager
 def without_mistakes() -> Iterator[None]:
-    """Within this block torch's Python dispatcher, too, takes ATen's kernels for the operators of WRONG."""
-    taken = [(op, op.py_kernels.pop(DispatchKey.Autograd)) for op in WRONG if DispatchKey.Autograd in op.py_kernels]
+    """Within this block torch's Python dispatcher, too, takes ATen's kernels for the operators of WRONG. For those of
+    WRONG_FOR_BYTES it raises Unsupported where they are given uint8: such a graph is compiled for each of its sizes."""
+    operators = (*WRONG, *WRONG_FOR_BYTES)
+    taken = [(op, key, op.py_kernels.pop(key)) for op in operators for key in _KEYS if key in op.py_kernels]
     try:
-        for op, _ in taken:
+        for op, key, kernel in taken:
+            if op in WRONG_FOR_BYTES:
+                op.py_kernels[key] = _without_bytes(kernel)
             op._dispatch_cache.clear()
         yield
     finally:
-        for op, kernel in taken:
-            op.py_kernels[DispatchKey.Autograd] = kernel
+        for op, key, kernel in taken:
+            op.py_kernels[key] = kernel
             op._dispatch_cache.clear()
+
+
+def _without_bytes(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(kernel)
+    def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if x.dtype == torch.uint8:
+            raise Unsupported("interpolation of uint8 for sizes that vary")
+        return kernel(x, *args, **kwargs)
+
+    return call
