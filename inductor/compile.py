@@ -157,10 +157,10 @@ def _compile_any(
         if not one_size and is_symbolic(symbolic_examples(gm, example_inputs)):
             specialized = _specialized(gm, example_inputs, chosen, options)
             return specialized if policy is None else _checked_sizes(gm, specialized, policy)
-        gm = without_known_masks(gm)
         refuse_special([*example_inputs, *(value for _, value in attributes_of(gm))])
         kind = _compile_training if _records_gradients(gm, example_inputs) else _compile
-        compiled = restored_on_error(lambda: kind(gm, example_inputs, chosen, report))
+        reduced = without_known_masks(gm)  # a check compares with the graph as it was given
+        compiled = restored_on_error(lambda: kind(reduced, example_inputs, chosen, report))
         return compiled if policy is None else _checked(gm, compiled, policy, report)
     except PASSED:
         raise

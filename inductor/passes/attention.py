@@ -23,7 +23,7 @@ def without_known_masks(gm: fx.GraphModule) -> fx.GraphModule:
     """`gm`, a torch-level graph whose nodes carry fake tensors, or a copy of it in which attention has no mask that
     says "all" or "causal"."""
     masked = [n for n in gm.graph.nodes if n.target is F.scaled_dot_product_attention and _mask(n) is not None]
-    known = _known(gm.graph, masked) if masked else {}
+    known, pure = _known(gm.graph, masked) if masked else ({}, set())
     if not known:
         return gm
     graph = fx.Graph()
@@ -36,7 +36,10 @@ def without_known_masks(gm: fx.GraphModule) -> fx.GraphModule:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         copy.kwargs = {**copy.kwargs, **dict(zip(names, copy.args)), "attn_mask": None, "is_causal": says == "causal"}
         copy.args = ()
-    graph.eliminate_dead_code()
+    # No dead code elimination: in a torch-level graph a write is a node that nothing uses, as `view.copy_(x)`.
+    for node in reversed(gm.graph.nodes):
+        if node in pure and not copies[node].users:
+            graph.erase_node(copies[node])
     return fx.GraphModule(gm, graph)
 
 
@@ -77,25 +80,41 @@ class _Deterministic(TorchDispatchMode):
         return result
 
 
-def _known(graph: fx.Graph, masked: Sequence[fx.Node]) -> dict[fx.Node, str]:
-    """What masks say that follow from the graph alone: they are computed on the CPU, and looked at where the graph uses
-    them. Nothing is known where a node that is not computed here may write into what is."""
+def _known(graph: fx.Graph, masked: Sequence[fx.Node]) -> tuple[dict[fx.Node, str], set[fx.Node]]:
+    """What masks say that follow from the graph alone, and those of the nodes computed here that only make new tensors
+    or views. The masks are computed on the CPU, and looked at where the graph uses them. Nothing is known where a node
+    that is not computed here may write into what is."""
     closed = set(_closed(graph))
     nodes = _related({_mask(n) for n in masked} & closed, closed)
     values: dict[fx.Node, Any] = {}
     known: dict[fx.Node, str] = {}
+    pure: set[fx.Node] = set()
     try:
         with torch.inference_mode(False), torch.no_grad(), _Deterministic():
             for node in graph.nodes:
                 if node in nodes:
+                    before = _versions(node, values)
                     values[node] = _run(node, values)
+                    if _versions(node, values) == before and _is_new(node, values):
+                        pure.add(node)
                 elif node in masked and isinstance(mask := values.get(_mask(node)), torch.Tensor):
                     says = _says(mask, node)
                     known |= {node: says} if says is not None else {}
     except (_NotConstant, RuntimeError):  # an operator that the CPU lacks, say
-        return {}
+        return {}, set()
     others = [n for n in graph.nodes if n not in nodes and n.op != "placeholder"]
-    return known if known and not _written_elsewhere(values, others) else {}
+    return (known, pure) if known and not _written_elsewhere(values, others) else ({}, set())
+
+
+def _versions(node: fx.Node, values: Mapping[fx.Node, Any]) -> list[int]:
+    """How often each tensor that a node takes was written."""
+    return [x._version for n in node.all_input_nodes if isinstance(x := values[n], torch.Tensor)]
+
+
+def _is_new(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
+    """Whether a node's value is a tensor object that it did not take: `requires_grad_` returns its argument, changed
+    in what no version counts."""
+    return isinstance(values[node], torch.Tensor) and all(values[n] is not values[node] for n in node.all_input_nodes)
 
 
 def _related(masks: set[fx.Node], closed: set[fx.Node]) -> set[fx.Node]:

@@ -27,7 +27,8 @@ from torch.utils import _pytree as pytree
 
 from .compare import copies
 from .replay import verdict
-from .repro import NotWritable, write_repro
+from .repro import NotWritable, grad_mode, write_repro
+from .unused import remove_unused
 
 Reduction = Callable[[fx.GraphModule, list[Any]], "tuple[fx.GraphModule, list[Any]] | None"]
 
@@ -66,7 +67,7 @@ def _with_outputs(gm: fx.GraphModule, inputs: list[Any], results: Sequence[Any])
 
 
 def _tidy(gm: fx.GraphModule, inputs: list[Any]) -> tuple[fx.GraphModule, list[Any]]:
-    gm.graph.eliminate_dead_code()
+    remove_unused(gm, inputs)
     kept = []
     for node, value in zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True):
         if node.users:
@@ -128,6 +129,7 @@ def without(position: int, argument: int) -> Reduction:
         if argument >= len(node.all_input_nodes):
             return None
         node.replace_all_uses_with(node.all_input_nodes[argument])
+        gm.graph.erase_node(node)
         return _tidy(gm, inputs)
 
     return reduce
@@ -271,7 +273,8 @@ def _child(path: Path, reduction: Reduction | None, folder: Path, send: Any) -> 
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  for as long as the process lives
     gm, inputs = load(path)
     if reduction is not None:
-        reduced = reduction(gm, inputs)
+        with torch.set_grad_enabled(grad_mode(gm)):
+            reduced = reduction(gm, inputs)
         if reduced is None:
             return
         gm, inputs = reduced

@@ -7,14 +7,21 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from ..compile import compile_fx
 from .compare import copies, difference, run, run_converted
+from .repro import grad_mode
 
 
 def verdict(gm: fx.GraphModule, inputs: Sequence[Any], compile_graph: Callable[..., Any] | None = None) -> str:
-    """"right", "wrong: ..." or "error: ..." for a graph compiled and run."""
+    """"right", "wrong: ..." or "error: ..." for a graph compiled and run in its grad mode."""
+    with torch.set_grad_enabled(grad_mode(gm)):
+        return _verdict(gm, inputs, compile_graph)
+
+
+def _verdict(gm: fx.GraphModule, inputs: Sequence[Any], compile_graph: Callable[..., Any] | None) -> str:
     theirs = run(gm, copies(inputs))
     if theirs.error is not None:
         return f"eager raises {type(theirs.error).__name__}: {theirs.error}"

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._library.custom_ops import OPDEFS
 from torch.fx.node import _get_qualified_name
 
 FOLDER = "PYFRAME_REPRO_DIR"
@@ -44,7 +45,9 @@ def build():
     """The graph."""
     root, g = torch.nn.Module(), Graph()
 {graph}
-    return GraphModule(root, g)
+    gm = GraphModule(root, g)
+    gm.meta["grad_enabled"] = {grad}
+    return gm
 
 
 if __name__ == "__main__":
@@ -60,6 +63,7 @@ def write_repro(
     try:
         place = _folder() if folder is None else folder
         graph, tensors = _graph_lines(gm)
+        graph = [*_registrations(gm), *graph]
         name = f"repro_{hashlib.sha256(chr(10).join(graph).encode()).hexdigest()[:12]}"
         values = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
         given = _input_lines(values, place / f"{name}.pt", list(inputs), tensors)
@@ -68,6 +72,7 @@ def write_repro(
             name=f"{name}.py",
             graph="\n".join(f"    {x}" for x in graph),
             inputs="\n".join(f"    {x}" for x in given),
+            grad=grad_mode(gm),
         )
         path = place / f"{name}.py"
         path.write_text(text)
@@ -76,6 +81,11 @@ def write_repro(
         if strict:
             raise
         return f"no script could be written ({error})"
+
+
+def grad_mode(gm: fx.GraphModule) -> bool:
+    """Whether autograd records the graph's calls: that of the script which the graph is from, else that of now."""
+    return bool(gm.meta.get("grad_enabled", torch.is_grad_enabled()))
 
 
 class NotWritable(Exception):
@@ -162,6 +172,18 @@ def _graph_lines(gm: fx.GraphModule) -> tuple[list[str], dict[str, torch.Tensor]
         else:
             raise NotWritable(f"a graph node of kind {node.op}")
     return lines, tensors
+
+
+def _registrations(gm: fx.GraphModule) -> list[str]:
+    """Imports of the modules that register the graph's operators by `torch.library.custom_op`."""
+    modules: dict[str, None] = {}
+    for node in gm.graph.nodes:
+        packet = getattr(node.target, "overloadpacket", node.target)
+        if isinstance(packet, torch._ops.OpOverloadPacket):
+            definition = OPDEFS.get(packet._qualified_op_name)
+            if definition is not None and definition._init_fn.__module__ != "__main__":
+                modules[definition._init_fn.__module__] = None
+    return [f"importlib.import_module({name!r})" for name in modules]
 
 
 def _is_parameter(gm: fx.GraphModule, name: str) -> bool:

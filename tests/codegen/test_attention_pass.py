@@ -85,6 +85,20 @@ def causal_before_it_is_written(q):
     return out
 
 
+def filled_through_views(q):
+    keys = q.new_empty(2, 3, 8, 16)
+    keys[..., :8].copy_(q[..., :8])
+    torch.mul(q[..., 8:], 2, out=keys[..., 8:])
+    return sdpa(q, keys, q, attn_mask=torch.ones(8, 8, dtype=torch.bool).tril())
+
+
+def returned_with_its_writes(q):
+    mask = torch.ones(8, 8)
+    mask.tril_()
+    mask.log_()
+    return sdpa(q, q, q, attn_mask=mask) + mask.exp()[:, :1]
+
+
 def running_statistics(q):
     mask = torch.zeros(8, 8)
     F.batch_norm(q.reshape(-1, 8) + 5, mask[0], torch.ones(8), training=True)
@@ -128,6 +142,7 @@ def rectangular(q):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("fn, mask", [
     (written_by_an_activation, "all"), (written_by_an_activation_of_an_input, None), (written_after_its_use, None),
+    (filled_through_views, "causal"),
     (causal_before_it_is_written, "causal"), (running_statistics, None), (running_statistics_of_an_operator, None),
     (written_by_an_operator, None),
     (everything, "all"), (from_positions, "all"), (lower, "causal"), (lower_in_place, "causal"),
@@ -137,6 +152,11 @@ def rectangular(q):
 def test_masks(fn, mask, mode):
     with mode():
         check_mask(fn, mask)
+
+
+def test_writes_to_a_mask_that_is_used_elsewhere():
+    with torch.no_grad():
+        check_mask(returned_with_its_writes, "causal")
 
 
 def check_mask(fn, mask):

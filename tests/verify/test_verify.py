@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import pyframe
 from inductor.codegen.cpp.kernel import ARITHMETIC
 from inductor.verify import minify, policy, repro
 from inductor.verify.compare import Outcome, copies, difference, run
+from inductor.verify.replay import verdict
+from inductor.verify.unused import remove_unused
 from pyframe.metrics import counters
 
 
@@ -257,6 +260,58 @@ def test_a_script_runs_alone(tmp_path):
     script = repro.write_repro(gm, [inputs()[0].requires_grad_(), inputs()[1]], "nothing is wrong", tmp_path)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.strip() == "right", done.stderr
+
+
+def test_a_script_has_the_grad_mode_of_the_call(tmp_path):
+    gm = torch.fx.symbolic_trace(waves)
+    given = [inputs()[0].requires_grad_(), inputs()[1]]
+    with torch.no_grad():
+        script = repro.write_repro(gm, given, "nothing is wrong", tmp_path)
+    again, _ = minify.load(Path(script))
+    assert not repro.grad_mode(again) and repro.grad_mode(gm)
+    modes = []
+
+    def compile_graph(gm, inputs, **options):
+        modes.append(torch.is_grad_enabled())
+        return gm
+
+    assert verdict(again, given, compile_graph) == "right" and modes == [False] and torch.is_grad_enabled()
+
+
+def test_a_script_imports_what_registers_its_operators(tmp_path, monkeypatch):
+    (tmp_path / "doubling_operator.py").write_text(
+        "import torch\n"
+        "@torch.library.custom_op('test_verify::doubled', mutates_args=())\n"
+        "def doubled(x: torch.Tensor) -> torch.Tensor:\n"
+        "    return x * 2\n"
+        "doubled.register_fake(torch.empty_like)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("doubling_operator")
+    gm = torch.fx.symbolic_trace(lambda x: torch.ops.test_verify.doubled(x.sin()))
+    script = repro.write_repro(gm, [torch.randn(3)], "nothing is wrong", tmp_path)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.strip() == "right", done.stderr
+
+
+def test_the_minifier_keeps_writes_that_a_result_depends_on():
+    def filled(x):
+        new = x.new_zeros(2, 6)
+        new[:, :3].copy_(x)
+        torch.mul(x, 2, out=new[:, 3:])
+        unused = x.clone()
+        unused.add_(1)
+        out = new * 1
+        new.zero_()
+        return out
+
+    x = torch.randn(2, 3)
+    gm = torch.fx.symbolic_trace(filled)
+    remove_unused(gm, [x])
+    gm.recompile()
+    assert torch.equal(gm(x), filled(x))
+    names = [getattr(node.target, "__name__", node.target) for node in minify.calls(gm)]
+    assert names == ["new_zeros", "getitem", "copy_", "getitem", "mul", "mul"], names
 
 
 def test_arguments_are_written_as_code(tmp_path):

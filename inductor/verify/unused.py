@@ -1,0 +1,64 @@
+"""Removes the nodes of a torch-level graph that none of its results depends on.
+
+fx's own dead code elimination knows of a write only from an ATen operator's schema: at torch level it removes
+`view.copy_(x)`, `x.mul_(2)` or `torch.add(x, y, out=z)` where nothing uses the returned tensor. Here the graph is run
+once, and the versions of tensors tell what each node writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from .compare import copies
+
+
+class _Writes(fx.Interpreter):
+    """Runs a graph; `written` are the storages that each node writes."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        super().__init__(gm, garbage_collect_values=False)
+        self.written: dict[fx.Node, set[int]] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        taken = list(tensors([self.env[x] for x in n.all_input_nodes]))
+        before = [x._version for x in taken]
+        result = super().run_node(n)
+        self.written[n] = {storage(x) for x, version in zip(taken, before, strict=True) if x._version != version}
+        return result
+
+
+def remove_unused(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Removes the calls that compute nothing for a result and write nothing that a result or an input holds. A graph
+    that raises keeps all its calls."""
+    run = _Writes(gm)
+    try:
+        run.run(*copies(inputs))
+    except Exception:  # noqa: BLE001  the graph's own error is what the caller looks at
+        return
+    live: set[fx.Node] = set()
+    memory = {storage(x) for n in gm.graph.find_nodes(op="placeholder") for x in tensors(run.env[n])}
+    memory |= {storage(x) for n in gm.graph.find_nodes(op="get_attr") for x in tensors(run.env[n])}
+    for node in reversed(gm.graph.nodes):
+        effect = bool(run.written[node] & memory) or node.is_impure() and not run.written[node]
+        if node in live or effect:
+            live.add(node)
+            live.update(node.all_input_nodes)
+            memory |= {storage(x) for n in (node, *node.all_input_nodes) if n in run.env for x in tensors(run.env[n])}
+    for node in reversed(gm.graph.nodes):
+        if node not in live and node.op != "placeholder":
+            gm.graph.erase_node(node)
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The strided tensors in a value."""
+    return (x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor) and x.layout == torch.strided)
+
+
+def storage(x: torch.Tensor) -> int:
+    """Which memory a tensor lies in."""
+    return x.untyped_storage()._cdata
