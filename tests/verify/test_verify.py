@@ -89,6 +89,21 @@ def test_a_wrong_kernel_is_found(fault):
     assert same(again, waves(y, x)) and not messages and counters["verify_failures"] == 1
 
 
+def test_a_fault_of_a_pass_over_the_captured_graph_is_found(no_cache, monkeypatch):
+    def faulty(gm):
+        changed = torch.fx.GraphModule(gm, torch.fx.Graph())
+        changed.graph.output(changed.graph.graph_copy(gm.graph, {}))
+        for node in changed.graph.find_nodes(op="call_function", target=torch.cos):
+            node.target = torch.sin
+        changed.recompile()
+        return changed
+
+    monkeypatch.setattr(inductor.compile, "without_known_masks", faulty)
+    x, y = inputs()
+    result, messages = call(pyframe.compile(waves, options={"verify": "first"}), x, y)
+    assert same(result, waves(x, y)) and len(messages) == 1
+
+
 def test_explain_says_so(fault):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
