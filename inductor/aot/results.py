@@ -38,7 +38,8 @@ class Input:
 @dataclass(frozen=True)
 class View:
     """A view of a made tensor or an input, `offset` elements from its first. `grad`: autograd goes through the view;
-    `tracked`: autograd knows that it is one (a view made under no_grad is, a detached tensor is not)."""
+    `tracked`: autograd knows that it is one (a view made under no_grad is; a detached tensor or a view of one is not).
+    """
 
     base: Made | Input
     size: tuple[int, ...]
@@ -101,6 +102,8 @@ def classify(
             results.append(_result(value, base, Made(index[id(base)])))
         else:
             i = owner[storage_of(value)]
+            if value is not primals[i]:
+                _settle(value, primals[i], before[i])
             results.append(_result(value, primals[i], Input(i)))
     origin = {id(base): (n, base is not values[n]) for n, base in enumerate(bases)}
     return Finals(
@@ -164,6 +167,16 @@ def _base(members: list[torch.Tensor]) -> torch.Tensor:
     return base
 
 
+def _settle(value: torch.Tensor, primal: torch.Tensor, before: InputState | None) -> None:
+    """Brings the strides and offsets of an input and of a view of it up to date. After a write they are those of
+    another tensor, the input's new value. NotFunctional if that is laid out otherwise than the input itself, which
+    leaves nothing to tell the strides of the view from."""
+    torch._sync(primal)
+    torch._sync(value)
+    if before is not None and (tuple(primal.shape), primal.stride()) != (before.size, before.stride):
+        raise NotFunctional("a view is returned of an input that has holes and is written")
+
+
 def _result(value: torch.Tensor, base: torch.Tensor, source: Made | Input) -> Result:
     if value is base:
         return source
@@ -173,7 +186,9 @@ def _result(value: torch.Tensor, base: torch.Tensor, source: Made | Input) -> Re
     if tracked and value._base is not base:
         raise NotFunctional("a result shares memory with a tensor that autograd does not connect it to")
     offset = value.storage_offset() - base.storage_offset()
-    return View(source, tuple(value.shape), value.stride(), offset, tracked, value._is_view())
+    # a view of a detached tensor is a view, but not of `base`: it requires no gradient where a view of `base` would
+    is_view = value._is_view() and value.requires_grad == base.requires_grad
+    return View(source, tuple(value.shape), value.stride(), offset, tracked, is_view)
 
 
 def _span(x: torch.Tensor) -> tuple[int | torch.SymInt, int | torch.SymInt]:
