@@ -223,7 +223,12 @@ def _make_function(
         def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
             if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
                 return again(ctx, tangents[:differentiable])
-            given = list(ctx.saved_tensors)
+            try:
+                given = list(ctx.saved_tensors)
+            except RuntimeError:  # freed, or written since: an error in eager, too, where it is needed
+                if again.spared(ctx, tangents[:differentiable]):
+                    return again(ctx, tangents[:differentiable], check=False)
+                raise
             ctx.maybe_clear_saved_tensors()  # what is not needed for another backward goes as soon as it is used
             return gradients(given, tangents[:differentiable])
 

@@ -50,11 +50,13 @@ _MOST_SOURCES = 64  # tensors of any size that it may read
 @dataclass(frozen=True)
 class Saved:
     """What the backward needs of the forward, in this order: inputs and returned tensors by number, and `kept` more
-    tensors that the forward graph returns after the others."""
+    tensors that the forward graph returns after the others. `users[k]`: the tangents whose gradients are computed from
+    returned tensor number `returned[k]`."""
 
     inputs: tuple[int, ...]
     returned: tuple[int, ...]
     kept: int
+    users: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,34 @@ def partition(joint: JointGraph) -> Halves:
     inputs = [node for node in saved if node in position]
     returned = [node for node in saved if node in place]
     kept = [node for node in saved if node not in position and node not in place]
+    backward = _backward(joint, plan, [*inputs, *returned, *kept], plan.placeholders[len(plan.inputs) :])
+    given = list(backward.graph.find_nodes(op="placeholder"))
+    users = _users(backward.graph, given[len(inputs) :][: len(returned)], given[len(saved) :])
     return Halves(
         _forward(joint, plan, kept),
-        _backward(joint, plan, [*inputs, *returned, *kept], plan.placeholders[len(plan.inputs) :]),
-        Saved(tuple(position[x] for x in inputs), tuple(place[x] for x in returned), len(kept)),
+        backward,
+        Saved(tuple(position[x] for x in inputs), tuple(place[x] for x in returned), len(kept), users),
     )
+
+
+def _users(graph: torch.fx.Graph, saved: list[Node], tangents: list[Node]) -> tuple[tuple[int, ...], ...]:
+    """For each saved tensor the numbers of the tangents that are multiplied with it, or with what is computed from it
+    alone. All tangents where a gradient is computed from it and from no tangent."""
+    every = frozenset(range(len(tangents)))
+    reached: dict[Node, frozenset[int]] = {x: frozenset([k]) for k, x in enumerate(tangents)}
+    sources: dict[Node, frozenset[Node]] = {x: frozenset([x]) for x in saved}
+    users: dict[Node, frozenset[int]] = dict.fromkeys(saved, frozenset())
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            continue
+        reached[node] = frozenset().union(*(reached.get(x, frozenset()) for x in node.all_input_nodes))
+        met = frozenset().union(*(sources.get(x, frozenset()) for x in node.all_input_nodes))
+        if not reached[node] and node.op != "output":
+            sources[node] = met
+            continue
+        for x in met:
+            users[x] |= every if node.op == "output" else reached[node]
+    return tuple(tuple(sorted(users[x])) for x in saved)
 
 
 class _Plan:

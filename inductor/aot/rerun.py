@@ -27,7 +27,11 @@ class Rerun:
         self.gm, self.names, self.origins, self.count = gm, names, spec.origins, count
         self.writes, self.hindrance, self.devices = spec.writes, spec.rerunning.hindrance, spec.rerunning.devices
         saved = set(spec.saved.inputs)
-        self.watched = [i for i in spec.rerunning.needed if i not in saved]  # saved ones are watched by autograd
+        self.users = frozenset(k for users in spec.saved.users for k in users)
+        known = len(spec.saved.users) == len(spec.saved.returned) > 0
+        self.separable = known and len(self.users) < len(spec.tangents)
+        # saved ones are watched by autograd, but it does not say which of them was written
+        self.watched = [i for i in spec.rerunning.needed if i not in saved or self.separable]
         self.loose = [i for i, nbytes in spec.rerunning.temporary if i not in saved and nbytes >= _LARGE]
         self.autocast = [
             (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
@@ -45,12 +49,30 @@ class Rerun:
             held[i] = weakref.ref(held[i])
         return held, versions, states
 
-    def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
-        """The gradients of the inputs that need one, with a graph of their own where gradients are recorded."""
+    def spared(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> bool:
+        """Whether a returned tensor that was saved and written since is no part of these gradients: of those that are
+        None nothing is computed in eager. False where saved tensors were freed or an input was written."""
+        if not self.separable or any(tangents[k] is not None for k in self.users):
+            return False
+        held, versions, _ = ctx.held
+        try:
+            _ = ctx._raw_saved_tensors
+            self._primals(held, versions)
+        except RuntimeError:
+            return False
+        return True
+
+    def __call__(
+        self, ctx: Any, tangents: Sequence[torch.Tensor | None], check: bool = True
+    ) -> tuple[torch.Tensor | None, ...]:
+        """The gradients of the inputs that need one, with a graph of their own where gradients are recorded. `check`:
+        a RuntimeError is raised where a saved tensor was written."""
         held, versions, states = ctx.held
-        _ = ctx.saved_tensors  # raises autograd's own error for what was freed or written since
+        if check:
+            _ = ctx.saved_tensors  # raises autograd's own error for what was freed or written since
         primals = self._primals(held, versions)
-        what = "a second derivative" if torch.is_grad_enabled() else "the backward of a tensor subclass"
+        what = "the backward of a tensor subclass" if check else "a backward of a part, the rest of which was written,"
+        what = "a second derivative" if torch.is_grad_enabled() else what
         warn_once(what, f"inductor: {what} runs the captured graph in eager, not compiled", stacklevel=3)
         with self._modes(states):
             state = {name: primals[i] for name, i in self.names.items()}
