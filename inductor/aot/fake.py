@@ -70,6 +70,13 @@ def _lightly(method: Callable[..., Any]) -> Callable[..., Any]:
 _METHODS = (_lightly(FakeTensorMode.__torch_dispatch__), _lightly(FakeTensorMode.from_tensor))
 
 
+def _forget_pending_symbols(args: tuple[Any, ...]) -> None:
+    """Symbols made before a trace, by operators whose results it does not take: no node of the trace gives them."""
+    for x in args:
+        if isinstance(x, FakeTensor) and x.fake_mode.shape_env is not None:
+            x.fake_mode.shape_env.pending_fresh_unbacked_symbols.clear()
+
+
 def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch.fx.GraphModule]:
     """torch's `make_fx` (`options` as for it), which by itself loads torch._dynamo and torch._inductor, without torch's
     wrong decompositions."""
@@ -79,6 +86,7 @@ def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch
             # torch's tracer names this module and relies on torch._dynamo for having loaded it
             import torch._higher_order_ops.triton_kernel_wrap  # noqa: F401
 
+            _forget_pending_symbols(args)
             return proxy_tensor.make_fx(function, **options)(*args)
 
     return trace
