@@ -161,3 +161,16 @@ def test_modes_of_torch_alone_leave_the_call_direct():
 
 def raising(*args):
     raise ValueError("of the backend")
+
+
+def test_products_of_sizes_that_vary_are_watched_on_every_torch():
+    def product(a, b):
+        try:
+            return torch.Tensor.__rmatmul__(a, b)
+        except IndexError:
+            return a
+
+    compiled = pyframe.compile(product, dynamic=True)
+    for n in (2, 3):
+        a, b = torch.randn(n, 5, 3), torch.randn(5)
+        torch.testing.assert_close(compiled(a, b), product(a, b))
