@@ -9,12 +9,18 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from .standins import light_torch
 
 _ORIGIN = ("stack_trace", "nn_module_stack", "backward")
+
+
+def python_kernels(mode: FakeTensorMode) -> contextlib.AbstractContextManager[Any]:
+    """Within this block, if the mode has symbolic sizes, operators run kernels written in Python where there are any:
+    some in C++ ask for numbers."""
+    return contextlib.nullcontext() if mode.shape_env is None else enable_python_dispatcher()
 
 
 def value_of(target: Any, args: Any, kwargs: Any) -> Any:
@@ -24,9 +30,7 @@ def value_of(target: Any, args: Any, kwargs: Any) -> Any:
     mode = next((x.fake_mode for x in leaves if isinstance(x, FakeTensor)), None)
     if mode is None:
         return target(*args, **kwargs)
-    # with symbols operators have to be taken apart in Python: some in C++ ask for numbers
-    symbolic = contextlib.nullcontext() if mode.shape_env is None else enable_python_dispatcher()
-    with light_torch, torch.no_grad(), mode, symbolic:
+    with light_torch, torch.no_grad(), mode, python_kernels(mode):
         return target(*args, **kwargs)
 
 

@@ -5,7 +5,6 @@ Inference only: nothing here records autograd history.
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
@@ -22,7 +20,7 @@ from ..errors import Unsupported
 from ..ir.nodes import dense_order
 from ..overlap import elements_overlap, partly_the_same
 from ..places import blame
-from .calls import call
+from .calls import call, python_kernels
 from .eager_checks import TRACED_AS
 from .fake import fake_mode, forget_tensors, make_fx
 from .in_place import WrongInPlace, run_in_place
@@ -86,9 +84,7 @@ def to_aten(
         structures.append(structure)
         return leaves
 
-    # with symbols operators have to be taken apart in Python: some in C++ ask for numbers
-    symbolic = contextlib.nullcontext() if mode.shape_env is None else enable_python_dispatcher()
-    with torch.no_grad(), mode, symbolic, torch.fx.traceback.preserve_node_meta():
+    with torch.no_grad(), mode, python_kernels(mode), torch.fx.traceback.preserve_node_meta():
         aliases, shared, strides = _find_aliases(flat, fakes)
         graph = _functional(flat, decompositions, fakes)
         if _writes_inside(graph):  # a decomposition did

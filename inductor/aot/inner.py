@@ -13,14 +13,15 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from ..places import blame
 from ..wrapper_tensors import Form, built, flattening, is_wrapper
+from .calls import python_kernels
 from .fake import fake_mode, make_fx
 from .functionalize import GraphRun, NotFunctional, attributes_of
+from .results import Constant, Input
 from .standins import light_torch
 
 
@@ -31,21 +32,7 @@ class Part:
     form: Form | None
 
 
-@dataclass(frozen=True)
-class Argument:
-    """The result is the argument number `index` itself."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """A result that is no tensor."""
-
-    value: Any
-
-
-Result = Part | Argument | Fixed
+Result = Part | Input | Constant
 
 
 @dataclass(frozen=True)
@@ -100,9 +87,8 @@ def traced(
 @contextlib.contextmanager
 def fake_trace(mode: FakeTensorMode) -> Iterator[None]:
     """The modes under which a graph is traced on fake tensors."""
-    symbolic = contextlib.nullcontext() if mode.shape_env is None else enable_python_dispatcher()
     with (
-        light_torch, mode, symbolic, torch._C.DisableTorchFunctionSubclass(),
+        light_torch, mode, python_kernels(mode), torch._C.DisableTorchFunctionSubclass(),
         torch.fx.traceback.preserve_node_meta(),
     ):  # fmt: skip
         yield
@@ -170,9 +156,9 @@ def taken_apart(leaves: Sequence[Any], args: Sequence[Any]) -> tuple[list[Result
         if not isinstance(leaf, torch.Tensor):
             if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
                 raise NotFunctional("a result is a number that depends on sizes")
-            results.append(Fixed(leaf))
+            results.append(Constant(leaf))
         elif index is not None:
-            results.append(Argument(index))
+            results.append(Input(index))
         else:
             form = Form.of(leaf) if is_wrapper(leaf) else None
             parts = [leaf] if form is None else flattening([form])([leaf])
@@ -196,9 +182,9 @@ def finishing(
             match result:
                 case Part(form):
                     leaves.append(next(given) if form is None else form.build(given))
-                case Argument(index):
+                case Input(index):
                     leaves.append(args[index])
-                case Fixed(value):
+                case Constant(value):
                     leaves.append(value)
         return pytree.tree_unflatten(leaves, structure)
 

@@ -3,16 +3,15 @@ what they do in eager. Only for graphs that change nothing but their results."""
 
 from __future__ import annotations
 
-import contextlib
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from inductor.aot.calls import python_kernels
 from inductor.errors import CompileError
 
 from .. import _C
@@ -59,10 +58,8 @@ def may_run_again(gm: fx.GraphModule, fake_mode: Any) -> bool:
         return False
     fakes = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
     storages = {x.untyped_storage()._cdata for x in fakes if isinstance(x, torch.Tensor)}
-    # with symbols operators have to be taken apart in Python: some in C++ ask for numbers
-    symbolic = contextlib.nullcontext() if fake_mode.shape_env is None else enable_python_dispatcher()
     try:
-        with fake_mode, torch.no_grad(), symbolic, _Watch(storages):
+        with fake_mode, torch.no_grad(), python_kernels(fake_mode), _Watch(storages):
             gm(*fakes)
     except _Changes:
         return False

@@ -19,7 +19,32 @@ from .models import Args, Kwargs
 SIMPLE = (str, int, float, complex, bytes)  # what a member may be besides, and still be a constant
 
 
-class EnumVar(InstanceVar):
+class _Member(InstanceVar):
+    """What all members have in common: they are constants, and operators on them are traced by their class."""
+
+    __slots__ = ()
+
+    def constant(self) -> Any:
+        return self.value
+
+    def plain(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        return repr_of_member(self.value)
+
+    def store(self, tx: Tracer, name: str, value: Var | None) -> None:
+        self.unsupported(tx, f"setting attribute {name!r}")
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        make_flags(op, self, other)
+        return super().binary(tx, op, other, reflected)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+class EnumVar(_Member):
     """A member of an enumeration that is nothing else."""
 
     __slots__ = ()
@@ -27,52 +52,14 @@ class EnumVar(InstanceVar):
     def __init__(self, value: enum.Enum) -> None:
         super().__init__(value, ConstSource.of(value, repr_of_member(value)))
 
-    def constant(self) -> Any:
-        return self.value
 
-    def plain(self) -> Any:
-        return self.value
-
-    def describe(self) -> str:
-        return repr_of_member(self.value)
-
-    def store(self, tx: Tracer, name: str, value: Var | None) -> None:
-        self.unsupported(tx, f"setting attribute {name!r}")
-
-    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
-        make_flags(op, self, other)
-        return super().binary(tx, op, other, reflected)
-
-    def reconstruct(self, cg: Any) -> None:
-        cg.load_const(self.value)
-
-
-class NumberEnumVar(BuiltinInstanceVar):
+class NumberEnumVar(_Member, BuiltinInstanceVar):
     """A member that is a number or text as well, such as those of `IntEnum`."""
 
     __slots__ = ()
 
     def __init__(self, value: Any, kind: type, held: Any) -> None:
         super().__init__(value, ConstSource.of(value, repr_of_member(value)), type(value), kind, ConstVar(held))
-
-    def constant(self) -> Any:
-        return self.value
-
-    def plain(self) -> Any:
-        return self.value
-
-    def describe(self) -> str:
-        return repr_of_member(self.value)
-
-    def store(self, tx: Tracer, name: str, value: Var | None) -> None:
-        self.unsupported(tx, f"setting attribute {name!r}")
-
-    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
-        make_flags(op, self, other)
-        return super().binary(tx, op, other, reflected)
-
-    def reconstruct(self, cg: Any) -> None:
-        cg.load_const(self.value)
 
 
 def repr_of_member(value: enum.Enum) -> str:
