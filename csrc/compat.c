@@ -23,6 +23,7 @@
 #endif
 #if PY_VERSION_HEX >= 0x030D0000
 #include "internal/pycore_ceval.h"
+#include "internal/pycore_dict.h"
 #endif
 #if PY_VERSION_HEX >= 0x030C0000
 #include "internal/pycore_interp.h"
@@ -224,6 +225,15 @@ cp_dict_version(PyObject *dict)
 {
     return &((PyDictObject *)dict)->ma_version_tag;
 }
+
+int
+cp_inline_words(PyObject *dict, PyObject *key, const void **addresses)
+{
+    (void)dict;
+    (void)key;
+    (void)addresses;
+    return 0;
+}
 #else
 /* From 3.14 on there is no tag, and that of 3.13 misses changes: dicts are watched, and have versions here. The word of a dict that is gone is given to another one; its value is never one that it had. */
 typedef struct dict_version {
@@ -289,7 +299,7 @@ grow_buckets(void)
 const uint64_t *
 cp_dict_version(PyObject *dict)
 {
-    if (((PyDictObject *)dict)->ma_values != NULL) { /* an object's attributes, stored in it: not all changes are told */
+    if (((PyDictObject *)dict)->ma_values != NULL) { /* an object's attributes, stored in it: not every change is told (cp_inline_words) */
         return NULL;
     }
     if (n_watched >= n_buckets && grow_buckets() < 0) {
@@ -316,6 +326,29 @@ cp_dict_version(PyObject *dict)
     *bucket = version;
     n_watched++;
     return &version->value;
+}
+
+/* The keys are those of the class. They are only ever added to, so a key keeps its index. */
+int
+cp_inline_words(PyObject *dict, PyObject *key, const void **addresses)
+{
+    PyDictObject *attributes = (PyDictObject *)dict;
+    PyDictValues *values = attributes->ma_values;
+    PyDictKeysObject *keys = attributes->ma_keys;
+    if (values == NULL || keys->dk_kind != DICT_KEYS_SPLIT || !PyUnicode_CheckExact(key)) {
+        return 0;
+    }
+    addresses[0] = &attributes->ma_values;
+    addresses[1] = &attributes->ma_keys;
+    addresses[2] = &keys->dk_nentries;
+    for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
+        PyObject *name = DK_UNICODE_ENTRIES(keys)[i].me_key;
+        if (name != NULL && (name == key || PyUnicode_Compare(name, key) == 0)) {
+            addresses[2] = &values->values[i];
+            return i < values->capacity ? 3 : 0;
+        }
+    }
+    return 3;
 }
 #endif
 

@@ -75,6 +75,13 @@ cp_code_local_name(PyCodeObject *code, Py_ssize_t i)
  * none. It may be read while the dict lives. */
 const uint64_t *cp_dict_version(PyObject *dict);
 
+/* From 3.13 on a dict may have its values in the object whose attributes they are; such a dict has no version. The addresses
+ * of the words that say what it has under `key`, in an order in which they may be read: the later ones lie where the earlier
+ * ones point. The last one is the value itself (NULL: absent), or the number of keys that objects of the class have had.
+ * Returns how many there are; 0 for other dicts and for keys that are not str. */
+enum { CP_KEY_WORDS = 3 };
+int cp_inline_words(PyObject *dict, PyObject *key, const void **addresses);
+
 /* Address of the word that changes whenever an attribute of the class, or of one that it derives from, does; NULL where
  * the class has no version. */
 const uint64_t *cp_type_version(PyTypeObject *type);

@@ -348,6 +348,9 @@ record(recorder *r, PyObject *const *weak)
         bool told = witness_op(r, op, weak[i]);
         if (op->check == NULL) {
             r->stable[op->dst] = told;
+            if (told && is_plain_constant(r->registers[op->dst])) {
+                memo->constants[memo->n_constants++] = Py_NewRef(r->registers[op->dst]);
+            }
             if (told && op->dst < program->n_results) {
                 memo->values[memo->n_values++] = (memo_value){r->registers[op->dst], op->dst};
             }
@@ -377,9 +380,11 @@ memo_alloc(const GuardProgram *program)
     memo->flags = PyMem_Calloc(n, sizeof *memo->flags);
     memo->entries = PyMem_Calloc(2 * n, sizeof *memo->entries);
     memo->values = PyMem_Calloc(n_registers, sizeof *memo->values);
+    memo->constants = PyMem_Calloc(n_registers, sizeof *memo->constants);
     memo->live = PyMem_Calloc(n, sizeof *memo->live);
     memo->live_index = PyMem_Calloc(n, sizeof *memo->live_index);
-    if (!memo->entries || !memo->roots || !memo->flags || !memo->values || !memo->live || !memo->live_index) {
+    if (!memo->entries || !memo->roots || !memo->flags || !memo->values || !memo->constants || !memo->live
+        || !memo->live_index) {
         guard_memo_release(memo);
         return NULL;
     }
@@ -399,6 +404,7 @@ trim(guard_memo *memo)
     TRIM(entries, n_entries);
     TRIM(flags, n_flags);
     TRIM(values, n_values);
+    TRIM(constants, n_constants);
     TRIM(live, n_live);
     TRIM(live_index, n_live);
 #undef TRIM
@@ -475,6 +481,10 @@ guard_memo_release(guard_memo *memo)
         PyMem_Free(memo->live[i].registers);
         PyMem_Free(memo->live[i].others);
     }
+    for (Py_ssize_t i = 0; i < memo->n_constants; i++) {
+        Py_DECREF(memo->constants[i]);
+    }
+    PyMem_Free(memo->constants);
     PyMem_Free(memo->roots);
     PyMem_Free(memo->words);
     PyMem_Free(memo->is_version);

@@ -7,7 +7,9 @@
  * dict's tag is never used twice, so equal tags mean an equal dict.
  *
  * No word is read that might not be there any more: it lies in an object that the words before it, or the call's own
- * arguments, keep alive. A memo owns nothing of the user's: roots are held by weak references, the rest is borrowed.
+ * arguments, keep alive. A memo owns none of the user's objects: roots are held by weak references, the rest is borrowed.
+ * Where a word is the address of an object, another object may be there after the first one died: either words tell what
+ * is in the object, or it is a constant (a number, a string), which the memo holds so that its address stays taken.
  *
  * Of a dict that is known to change often, each entry that was read is taken down too: where its tag differs, those
  * entries are compared, and the tag that it has now is what is expected from then on. */
@@ -55,10 +57,11 @@ typedef struct {
 struct guard_memo {
     Py_ssize_t users; /* evaluations that go by it now, and the program */
     uint64_t hits;
-    Py_ssize_t n_roots, n_words, n_flags, n_values, n_entries, n_live, n_places;
+    Py_ssize_t n_roots, n_words, n_flags, n_values, n_entries, n_live, n_places, n_constants;
     memo_root *roots;
     memory_word *words;
-    unsigned char *is_version; /* of each word: the version of a dict */
+    unsigned char *is_version; /* of each word: the version of a dict, or the value of an attribute */
+    PyObject **constants;      /* held: numbers, strings and tuples of them that were read */
     memo_entry *entries;
     memo_flag *flags;        /* what no word tells of tensors (tv_wordless) */
     memo_value *values;      /* registers that are read: results, and operands of what is run */

@@ -172,6 +172,29 @@ witness_dict(word_list *list, PyObject *dict)
     return true;
 }
 
+/* Add the words that tell what a dict has under a key; false: none do, or they change often. */
+static bool
+witness_key(word_list *list, PyObject *dict, PyObject *key)
+{
+    const void *addresses[CP_KEY_WORDS];
+    int n = PyDict_CheckExact(dict) ? cp_inline_words(dict, key, addresses) : 0;
+    if (n == 0) {
+        return witness_dict(list, dict);
+    }
+    for (Py_ssize_t i = 0; i < list->n_changing; i++) {
+        if (list->changing[i] == (uintptr_t)addresses[n - 1]) {
+            return false;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        word_list_add(list, addresses[i]);
+    }
+    if (!list->failed) {
+        list->is_version[word_list_index(list, addresses[n - 1])] = 1;
+    }
+    return true;
+}
+
 bool
 is_plain_constant(PyObject *value)
 {
@@ -230,6 +253,7 @@ WITNESS(INSTANCE_DICT)
     if (slot == NULL || *slot != registers[op->dst]) {
         return false;
     }
+    word_list_add(list, &object->ob_type); /* says where the slot is */
     word_list_add(list, slot);
     return true;
 }
@@ -237,8 +261,18 @@ WITNESS(INSTANCE_DICT)
 WITNESS(DICT_GET)
 {
     PyObject *dict = registers[op->a];
-    return witness_dict(list, dict) && is_plain_key(op->object)
+    return is_plain_key(op->object) && witness_key(list, dict, op->object)
            && PyDict_GetItemWithError(dict, op->object) == registers[op->dst];
+}
+
+/* A tuple does not change, but another one may be at its address, unless the memo holds it as a constant. */
+static void
+witness_tuple(word_list *list, PyObject *tuple)
+{
+    if (!is_plain_constant(tuple)) {
+        word_list_add(list, &tuple->ob_type);
+        word_list_add(list, &((PyVarObject *)tuple)->ob_size);
+    }
 }
 
 WITNESS(SEQ_ITEM)
@@ -247,6 +281,8 @@ WITNESS(SEQ_ITEM)
     Py_ssize_t i = (Py_ssize_t)op->integer;
     if (PyTuple_CheckExact(sequence)) {
         i += i < 0 ? PyTuple_GET_SIZE(sequence) : 0;
+        witness_tuple(list, sequence);
+        word_list_add(list, &((PyTupleObject *)sequence)->ob_item[i]);
         return PyTuple_GET_ITEM(sequence, i) == value;
     }
     if (!PyList_CheckExact(sequence)) {
@@ -332,7 +368,11 @@ WITNESS(LEN_EQ)
         word_list_add(list, &((PyVarObject *)object)->ob_size);
         return PyList_GET_SIZE(object) == (Py_ssize_t)op->integer;
     }
-    return PyTuple_CheckExact(object) || PyUnicode_CheckExact(object);
+    if (PyTuple_CheckExact(object)) {
+        witness_tuple(list, object);
+        return true;
+    }
+    return PyUnicode_CheckExact(object);
 }
 
 WITNESS(DICT_KEYS)
@@ -348,7 +388,7 @@ WITNESS(DICT_LEN)
 
 WITNESS(HAS_KEY)
 {
-    return is_plain_key(op->object) && witness_dict(list, registers[op->a]);
+    return is_plain_key(op->object) && witness_key(list, registers[op->a], op->object);
 }
 
 WITNESS(HAS_ATTR)

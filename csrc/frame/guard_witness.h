@@ -10,9 +10,9 @@ typedef struct {
     Py_ssize_t n, capacity;
     size_t *places; /* open-addressed: 1 + index into words */
     size_t n_places;
-    unsigned char *is_version;        /* of each word: the version of a dict */
-    const uintptr_t *changing;        /* addresses of versions that are known to change often, ... */
-    Py_ssize_t n_changing, n_touched; /* ... and how many of those the last operation depends on */
+    unsigned char *is_version;        /* of each word: the version of a dict, or the value of an attribute */
+    const uintptr_t *changing;        /* addresses of such words that are known to change often, ... */
+    Py_ssize_t n_changing, n_touched; /* ... and on how many versions among them the last operation depends */
     bool failed;                      /* no memory */
 } word_list;
 
