@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from .accuracy_draws import Recorded, Replayed
+
 # Root mean square of the error over that of the tensor: about what a sum over a few hundred numbers loses.
 TOLERANCES = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3, "autocast": 1.6e-2}
 MOST_WORSE = 3.0  # times eager's own error
@@ -206,11 +208,13 @@ def run_job(job: Job, case: Case, system: str) -> dict[str, Any]:
     try:
         setting = prepared(job, case, stochastic)
         plain = setting.copy()
-        want, eager_seconds = run(plain, plain.model)
+        recorded = Recorded()
+        with recorded if stochastic else nullcontext():
+            want, eager_seconds = run(plain, plain.model)
     except Exception as error:  # noqa: BLE001  the model, not the compiler
         return {"status": "eager failed", "detail": f"{type(error).__name__}: {error}"}
     draws = _draws_on_gpu(job)
-    reference, note = (None, "dropout: compared with eager") if stochastic else _reference(job, case, draws)
+    reference, note = _reference(job, case, draws, recorded=recorded if stochastic else None)
     compiled, statistics = _compiled(setting.model, system)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -238,8 +242,11 @@ def _draws_on_gpu(job: Job) -> bool:
 Change = Callable[[torch.nn.Module], None]
 
 
-def _reference(job: Job, case: Case, draws: bool, change: Change | None = None) -> tuple[Found | None, str]:
-    """What a wider dtype gives, or None and why there is nothing.
+def _reference(
+    job: Job, case: Case, draws: bool, change: Change | None = None, recorded: Recorded | None = None
+) -> tuple[Found | None, str]:
+    """What a wider dtype gives, or None and why there is nothing.  `recorded`: the model has dropout, and these are the
+    numbers that eager drew for it, which the reference takes.
 
     It is computed on the CPU: an error in an operator of the GPU then shows as one of eager, and is not taken for what
     is right. On the GPU only where the CPU cannot, or would draw other random numbers."""
@@ -247,13 +254,14 @@ def _reference(job: Job, case: Case, draws: bool, change: Change | None = None) 
     devices = [job.device] if draws else ["cpu", *[job.device] * (job.device != "cpu")]
     for device in devices:
         torch.set_default_dtype(torch.float32)
-        setting = prepared(replace(job, device=device), case, False)
+        setting = prepared(replace(job, device=device), case, recorded is not None)
         if change:
             change(setting.model)
         setting = setting.to(wide)
         try:
             torch.set_default_dtype(wide)
-            found = run(setting, setting.model)[0]
+            with Replayed(recorded) if recorded is not None else nullcontext():
+                found = run(setting, setting.model)[0]
             return found, "" if device == devices[0] and not draws else f"the reference is of the device {device}"
         except Exception as error:  # noqa: BLE001  a model that names its dtypes, an operator that a device lacks
             reason = type(error).__name__

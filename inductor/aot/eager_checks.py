@@ -1,5 +1,6 @@
 """Functions of torch that are traced in terms of others: those that read the values of their arguments to check them,
-which fake tensors do not have, and those whose results torch's own tracing lays out otherwise than eager."""
+which fake tensors do not have, those whose results torch's own tracing lays out otherwise than eager, and those that it
+cannot make functional."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import torch
 from ..errors import Unsupported
 from ..ir.nodes import dense_order
 from ..overlap import elements_overlap
+from .fused_optimizers import FUSED_OPTIMIZERS
 
 
 def _one_hot(classes: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
@@ -37,4 +39,5 @@ TRACED_AS: dict[Any, Callable[..., Any]] = {
     torch.select_scatter: _select_scatter,
     torch.Tensor.select_scatter: _select_scatter,
     torch.ops.aten.select_scatter.default: _select_scatter,
+    **FUSED_OPTIMIZERS,
 }

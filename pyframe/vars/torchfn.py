@@ -23,6 +23,7 @@ from .context import EXIT_ATTENTION
 from .function import BUILTINS, NOT_OVERRIDDEN
 from .nparray import from_array
 from .overrides import OPERATORS, leaves_of
+from .polyfills.foreach import WITH_TENSOR_SCALARS
 from .sequence import SequenceVar, SizeVar
 from .tensor import TensorVar
 from .torch_own import as_first_seen, in_torch
@@ -202,6 +203,8 @@ class TorchFunctionVar(HeldVar):
                 return self.unsupported(tx, "a call with values known only at run time")
         if value in _bindings() and any(isinstance(leaf, TensorVar) for leaf in leaves_of((*args, *kwargs.values()))):
             tx.graph_break("unsupported-torch-op", f"{self.describe()} is no operator: it needs the tensor's memory")
+        if value in WITH_TENSOR_SCALARS and isinstance(kwargs.get("scalars") or args[-1], TensorVar):
+            return tx.inline(WITH_TENSOR_SCALARS[value], args, kwargs)
         result = tx.graph.call(value, args, kwargs)
         if isinstance(result, ConstVar) and result.value is not None:
             self._guard_setting(tx, args, kwargs, result.value)

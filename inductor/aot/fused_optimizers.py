@@ -1,0 +1,112 @@
+"""The operators of `torch.optim` with `fused=True` in terms of operators on single tensors.
+
+Functionalization refuses these operators where one of the lists that they write is empty, as that of the maxima is
+without `amsgrad`.  In terms of others they become kernels like anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Number = float | Tensor
+
+
+def _wide(x: Tensor) -> Tensor:
+    """In the dtype in which ATen's kernels compute."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+class _Update:
+    """What every fused operator does around its own formula: gradients are divided by `grad_scale`, which also writes
+    them back, and nothing is written where `found_inf` is 1."""
+
+    def __init__(self, grad_scale: Tensor | None, found_inf: Tensor | None) -> None:
+        self.grad_scale = grad_scale
+        self.skipped = None if found_inf is None else found_inf.reshape(()) == 1
+
+    def gradient(self, grad: Tensor, maximize: bool) -> Tensor:
+        value = _wide(grad)
+        if self.grad_scale is not None:
+            value = value / self.grad_scale.reshape(())
+            self.write(grad, value)
+        return -value if maximize else value
+
+    def write(self, x: Tensor, value: Tensor) -> None:
+        x.copy_(value if self.skipped is None else torch.where(self.skipped, _wide(x), value))
+
+
+def adam_(
+    self: Sequence[Tensor], grads: Sequence[Tensor], exp_avgs: Sequence[Tensor], exp_avg_sqs: Sequence[Tensor],
+    max_exp_avg_sqs: Sequence[Tensor], state_steps: Sequence[Tensor], *, lr: Number, beta1: float, beta2: float,
+    weight_decay: float, eps: float, amsgrad: bool, maximize: bool, grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None, decoupled: bool = False,
+) -> None:  # fmt: skip
+    """`torch._fused_adam_`; `decoupled`: `torch._fused_adamw_`."""
+    update = _Update(grad_scale, found_inf)
+    for k, param in enumerate(self):
+        grad, value = update.gradient(grads[k], maximize), _wide(param)
+        if weight_decay and decoupled:
+            value = value - lr * weight_decay * value
+        elif weight_decay:
+            grad = grad + weight_decay * value
+        step = state_steps[k].double()
+        average = torch.lerp(_wide(exp_avgs[k]), grad, 1 - beta1)
+        square = beta2 * _wide(exp_avg_sqs[k]) + (1 - beta2) * grad * grad
+        largest = square
+        if amsgrad:
+            largest = torch.maximum(_wide(max_exp_avg_sqs[k]), square)
+            update.write(max_exp_avg_sqs[k], largest)
+        root = (1 - beta2**step).sqrt()
+        update.write(param, value - lr / (1 - beta1**step) * average / (largest.sqrt() / root + eps))
+        update.write(exp_avgs[k], average)
+        update.write(exp_avg_sqs[k], square)
+
+
+def adamw_(*args: Any, **kwargs: Any) -> None:
+    """`torch._fused_adamw_`."""
+    adam_(*args, **kwargs, decoupled=True)
+
+
+def sgd_(
+    self: Sequence[Tensor], grads: Sequence[Tensor], momentum_buffer_list: Sequence[Tensor], *, weight_decay: float,
+    momentum: float, lr: Number, dampening: float, nesterov: bool, maximize: bool, is_first_step: bool,
+    grad_scale: Tensor | None = None, found_inf: Tensor | None = None,
+) -> None:  # fmt: skip
+    """`torch._fused_sgd_`."""
+    update = _Update(grad_scale, found_inf)
+    for k, param in enumerate(self):
+        grad, value = update.gradient(grads[k], maximize), _wide(param)
+        if weight_decay:
+            grad = grad + weight_decay * value
+        if momentum:
+            kept = _wide(momentum_buffer_list[k])
+            kept = grad if is_first_step else momentum * kept + (1 - dampening) * grad
+            update.write(momentum_buffer_list[k], kept)
+            grad = grad + momentum * kept if nesterov else kept
+        update.write(param, value - lr * grad)
+
+
+def adagrad_(
+    self: Sequence[Tensor], grads: Sequence[Tensor], state_sums: Sequence[Tensor], state_steps: Sequence[Tensor], *,
+    lr: Number, lr_decay: float, weight_decay: float, eps: float, maximize: bool, grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
+) -> None:  # fmt: skip
+    """`torch._fused_adagrad_`."""
+    update = _Update(grad_scale, found_inf)
+    for k, param in enumerate(self):
+        grad, value = update.gradient(grads[k], maximize), _wide(param)
+        if weight_decay:
+            grad = grad + weight_decay * value
+        total = _wide(state_sums[k]) + grad * grad
+        rate = lr / (1 + (state_steps[k].double() - 1) * lr_decay)
+        update.write(state_sums[k], total)
+        update.write(param, value - rate * grad / (total.sqrt() + eps))
+
+
+FUSED_OPTIMIZERS: dict[Any, Callable[..., Any]] = {
+    torch._fused_adam_: adam_, torch._fused_adamw_: adamw_, torch._fused_sgd_: sgd_, torch._fused_adagrad_: adagrad_,
+}  # fmt: skip

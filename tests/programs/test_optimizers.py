@@ -1,0 +1,100 @@
+"""Compiled steps of `torch.optim`, alone and in a function that does a whole training step: five steps as eager's."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import pyframe
+from pyframe.metrics import counters
+
+STEPS = 5
+# What compiled steps compute in float32, where eager takes Python's floats: 1 - beta2 ** step.
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-6}
+VARIANTS = [
+    ("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "fused": True}),
+    ("AdamW", {"foreach": False}), ("AdamW", {"foreach": True}), ("AdamW", {"fused": True, "maximize": True}),
+    ("Adam", {"fused": True, "amsgrad": True, "weight_decay": 0.1}), ("Adagrad", {"fused": True, "lr_decay": 0.1}),
+    ("NAdam", {"foreach": True}), ("RAdam", {"foreach": True}), ("Adamax", {}), ("Adadelta", {}), ("Rprop", {}),
+    ("RMSprop", {"foreach": True, "centered": True, "momentum": 0.5}), ("ASGD", {"foreach": True}), ("Muon", {}),
+]  # fmt: skip
+
+
+def train(name: str, options: dict, compiled: str) -> list[torch.Tensor]:
+    """Parameters and state after the steps. `compiled`: "" for eager, "step", or "all" of a training step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5, bias=False), nn.ReLU(), nn.Linear(5, 3, bias=False))
+    optimizer = getattr(torch.optim, name)(model.parameters(), **options)
+    step = pyframe.compile(optimizer.step) if compiled == "step" else optimizer.step
+
+    def run(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        step()
+
+    run = pyframe.compile(run) if compiled == "all" else run
+    for k in range(STEPS):
+        run(torch.randn(6, 4, generator=torch.Generator().manual_seed(k)))
+    states = [value for p in model.parameters() for value in optimizer.state[p].values()]
+    return [*model.parameters(), *(x for x in states if isinstance(x, torch.Tensor))]
+
+
+def same(name: str, options: dict, compiled: str) -> None:
+    want = train(name, options, "")
+    pyframe.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing falls back
+        got = train(name, options, compiled)
+    assert counters["graphs"] > 0 and not counters["fallbacks"]
+    assert len(want) == len(got)
+    tolerance = {"rtol": 1e-3, "atol": 1e-4} if name == "Muon" else TOLERANCE  # which computes in bfloat16
+    for x, y in zip(want, got):
+        torch.testing.assert_close(y, x, **tolerance)
+
+
+@pytest.mark.parametrize("name, options", [v for v in VARIANTS if hasattr(torch.optim, v[0])])
+def test_compiled_step(name, options):
+    same(name, options, "step")
+
+
+@pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}])
+def test_whole_training_step(options):
+    same("AdamW", options, "all")
+
+
+def test_fused_step_of_half_precision_with_a_gradient_scale():
+    """Gradients are divided by the scale and written back; where one was infinite nothing is written."""
+    def step(params, grads, averages, squares, steps, scale, found):
+        torch._fused_adamw_(params, grads, averages, squares, [], steps, lr=0.1, beta1=0.9, beta2=0.99,
+                            weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False, grad_scale=scale,
+                            found_inf=found)  # fmt: skip
+
+    for found in (0.0, 1.0):
+        torch.manual_seed(0)
+        tensors = [torch.rand(5) for _ in range(4)]
+        pairs = []
+        for run in (step, pyframe.compile(step)):
+            lists = [[x.clone()] for x in tensors]
+            run(*lists, [torch.tensor(3.0)], torch.tensor([4.0]), torch.tensor([found]))
+            pairs.append([x for each in lists for x in each])
+        for x, y, first in zip(*pairs, tensors):
+            torch.testing.assert_close(y, x)
+            assert torch.equal(y, first) == bool(found)
+
+
+@pytest.mark.parametrize("name", ["addcdiv", "addcmul"])
+def test_foreach_with_numbers_in_a_tensor(name):
+    def run(x, a, b, scalars):
+        made = getattr(torch, f"_foreach_{name}")(x, a, b, scalars * 2)
+        getattr(torch, f"_foreach_{name}_")(x, a, b, scalars=scalars)
+        return made
+
+    torch.manual_seed(0)
+    lists = [[torch.rand(3) + 1, torch.rand(2, 2) + 1] for _ in range(3)]
+    copies = [[x.clone() for x in each] for each in lists]
+    scalars = torch.tensor([0.5, -2.0])
+    want, got = run(*lists, scalars), pyframe.compile(run, fullgraph=True)(*copies, scalars)
+    assert type(want) is type(got)
+    for x, y in zip([*want, *lists[0]], [*got, *copies[0]]):
+        torch.testing.assert_close(y, x)
