@@ -21,12 +21,13 @@ from .aot.functionalize import attributes_of, to_aten
 from .aot.inner import forms_of, holds_wrappers, static_fakes
 from .aot.inner_autograd import wrap_inner
 from .aot.inner_joint import NoGradients, State, to_inner_joint
-from .aot.joint import to_joint
+from .aot.joint import refuse_shared_writes, to_joint
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
 from .aot.random import seeded
 from .aot.refusal import RunOtherwise
 from .aot.standins import light_torch
+from .aot.tails import Split, split
 from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec, describe
 from .arguments import results_of
@@ -179,10 +180,13 @@ def _compile_wrappers(
         return _compile_piece(graph, flat, report, options)
 
     def train(graph: fx.GraphModule, args: Sequence[Any]) -> Callable[..., Any]:
+        parts = _cut_wrappers(graph, args, report)
+        head = graph if parts is None else parts.head
         try:
-            return _train_wrappers(graph, args, chosen, report)
+            compiled = _train_wrappers(head, args, chosen, report)
         except NoGradients:
-            return on_inner.without_gradients(graph, args, compile_flat)
+            compiled = on_inner.without_gradients(head, args, compile_flat)
+        return compiled if parts is None else parts.joined(compiled)
 
     otherwise = functools.partial(fall_back, gm, strict=chosen.strict)
     if _records_gradients(gm, inputs):
@@ -190,14 +194,25 @@ def _compile_wrappers(
     return restored_on_error(lambda: on_inner.compile_inference(gm, inputs, compile_flat, otherwise))
 
 
-def _train_wrappers(
-    gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
-) -> Callable[..., Any]:
-    """A graph on traceable wrapper subclasses with its gradients, for the sizes of these inputs."""
+def _cut_wrappers(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Split | None:
+    """The graph without the views at its end, and these, where results share memory."""
     forms = forms_of(inputs)
     fakes, mode = static_fakes(flattening(forms)(inputs))
     with light_torch, report.phase("joint"):
+        return split(gm, forms, fakes, mode, [State.of(x).requires_grad for x in inputs])
+
+
+def _train_wrappers(
+    gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
+) -> Callable[..., Any]:
+    """A graph on traceable wrapper subclasses with its gradients, for the sizes of these inputs; no result shares
+    memory with another or with an input."""
+    forms = forms_of(inputs)
+    flat = flattening(forms)(inputs)
+    fakes, mode = static_fakes(flat)
+    with light_torch, report.phase("joint"):
         inner = to_inner_joint(gm, forms, fakes, mode, list(map(State.of, inputs)), training_decompositions())
+        refuse_shared_writes(flat, set(inner.joint.writes))
     with light_torch, report.phase("passes"):
         seeded(inner.joint.graph)
     with light_torch, report.phase("partition"):

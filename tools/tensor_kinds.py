@@ -24,6 +24,7 @@ import os
 import sys
 import time
 import traceback
+import types
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -42,7 +43,8 @@ from torch.utils import _pytree as pytree  # noqa: E402
 import pyframe  # noqa: E402
 
 RIGHT, WRONG, DIED = "right", "wrong", "died"
-_FLOATS = (torch.float32, torch.float64, torch.bfloat16)
+_DIFFERENTIABLE = (torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.complex128)
+_TOLERANCES = {torch.bfloat16: (1.6e-2, 1e-2), torch.float16: (1e-3, 1e-3), torch.float64: (1e-6, 1e-6)}
 _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
@@ -100,6 +102,10 @@ def difference(got: Any, want: Any, strides: bool = True) -> str | None:
     if isinstance(want, list | tuple):
         found = (difference(*pair, strides) for pair in zip(got, want, strict=False))
         return f"{len(got)} for {len(want)} parts" if len(got) != len(want) else next(filter(None, found), None)
+    if isinstance(want, dict):
+        return difference([list(got), list(got.values())], [list(want), list(want.values())], strides)
+    if isinstance(want, types.SimpleNamespace):
+        return difference(vars(got), vars(want), strides)
     if isinstance(want, torch.nn.Module):
         return difference([*got.parameters(), *got.buffers()], [*want.parameters(), *want.buffers()], strides)
     if not isinstance(want, torch.Tensor):
@@ -113,7 +119,8 @@ def difference(got: Any, want: Any, strides: bool = True) -> str | None:
     mine, theirs = plain(got), plain(want)
     if not isinstance(theirs, torch.Tensor):
         return difference(mine, theirs, strides)
-    close = mine.shape == theirs.shape and torch.allclose(mine, theirs, rtol=1e-4, atol=1e-5, equal_nan=True)
+    rtol, atol = _TOLERANCES.get(theirs.dtype, (1e-4, 1e-5))
+    close = mine.shape == theirs.shape and torch.allclose(mine, theirs, rtol=rtol, atol=atol, equal_nan=True)
     return None if close else f"values {mine} for {theirs}"
 
 
@@ -125,6 +132,8 @@ def _loss(results: Sequence[torch.Tensor]) -> torch.Tensor:
             x = torch.cat([part.flatten() for part in x.unbind()])
         elif x.layout != torch.strided:
             x = x.to_dense()
+        if x.is_complex():
+            x = torch.view_as_real(x.resolve_conj())
         total = total + x.float().sin().sum()
     return total
 
@@ -134,10 +143,11 @@ def run(fn: Callable[..., Any], make: Callable[[], list[Any]], grad: bool, devic
     torch.manual_seed(0)
     with torch.device(device) if device != "cpu" else contextlib.nullcontext():
         args = make()
-    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    tensors = [x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]
     for x in tensors:
-        if grad and x.is_leaf and x.dtype in _FLOATS:
+        if grad and x.is_leaf and x.dtype in _DIFFERENTIABLE:
             x.requires_grad_()
+    tensors += [x for module in args if isinstance(module, torch.nn.Module) for x in module.parameters()]
     result = fn(*args)
     differentiable = [x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor) and x.requires_grad]
     if not grad or not differentiable:

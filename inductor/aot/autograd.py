@@ -146,8 +146,8 @@ def _view(view: View, primals: Sequence[torch.Tensor], made: Sequence[torch.Tens
         return new if view.tracked else new.detach()
 
 
-def _bump(x: torch.Tensor, version: int) -> None:
-    """A compiled kernel may write without autograd's counter noticing."""
+def bump(x: torch.Tensor, version: int) -> None:
+    """Counts a write to a tensor of this version, which a compiled kernel may have made unnoticed by autograd."""
     if x._version == version:
         torch.autograd.graph.increment_version(x)
 
@@ -162,7 +162,7 @@ def _writing(spec: TrainingSpec, forward: Compiled) -> Compiled:
         before = [primals[i]._version for i in writes]
         made = forward(*primals)
         for i, version in zip(writes, before):
-            _bump(primals[i], version)
+            bump(primals[i], version)
         return made
 
     return run

@@ -269,7 +269,7 @@ class GraphRun(torch.fx.Interpreter):
         return torch.func.functional_call(self.fetch_attr(target), own, args, kwargs)
 
     def output(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return _mutable(super().output(target, args, kwargs))
+        return mutable(super().output(target, args, kwargs))
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -291,14 +291,14 @@ _NOT_INVERTIBLE = (  # views whose writes functionalization may have no operator
 _UNFOLDS = ("unfold", torch.Tensor.unfold, torch.ops.aten.unfold.default)
 
 
-def _mutable(x: Any) -> Any:
+def mutable(x: Any) -> Any:
     """`x` in the containers that a call of the module itself gives: those inside a graph are fx's own."""
     if isinstance(x, list):
-        return [_mutable(y) for y in x]
+        return [mutable(y) for y in x]
     if isinstance(x, dict):
-        return {key: _mutable(y) for key, y in x.items()}
+        return {key: mutable(y) for key, y in x.items()}
     if isinstance(x, tuple):
-        parts = [_mutable(y) for y in x]
+        parts = [mutable(y) for y in x]
         return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
     return x
 

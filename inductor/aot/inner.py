@@ -20,7 +20,7 @@ from ..places import blame
 from ..wrapper_tensors import Form, built, flattening, is_wrapper
 from .calls import python_kernels
 from .fake import fake_mode, make_fx
-from .functionalize import GraphRun, NotFunctional, attributes_of
+from .functionalize import GraphRun, NotFunctional, attributes_of, refuse_fixed_offsets
 from .results import Constant, Input
 from .standins import light_torch
 
@@ -78,8 +78,7 @@ def traced(
         raise NotFunctional("a subclass among the parameters of the graph's own module")
     with fake_trace(mode):
         graph = make_fx(trace, decomposition_table={})(*fakes)
-    if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
-        raise NotFunctional("as_strided of an inner tensor, whose storage offset is not known")
+    refuse_fixed_offsets(graph)
     graph.meta.update({key: value for key, value in gm.meta.items() if key != "compile_report"})
     return graph
 

@@ -3,7 +3,8 @@ of traceable wrapper subclasses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch.fx
 
 from ..eager_errors import run_with_aten
 from ..wrapper_tensors import flattening
-from .autograd import linked, placed, taking
+from .autograd import bump, linked, placed, taking
 from .inner import Part, finishing
 from .inner_joint import InnerJoint, Tangent
 from .partition import Halves, Saved
@@ -63,7 +64,9 @@ def _make_function(
     of_held = [k for i in held for k, owner in enumerate(owners) if owner == i]
     inputs_at = [of_held.index(i) if i < len(owners) else i - len(owners) for i in saved.inputs]
     gradients = _Gradients(inner, backward)
-    again = Rerun(gm, {}, _spec(inner, held, inputs), len(inputs))
+    again = _Again(gm, inner, held, inputs)
+    written = sorted({owners[i] for i in inner.joint.writes})
+    written_parts = [i for i in inner.joint.writes if inner.forms[owners[i]] is not None]
 
     def build(made: Sequence[Any]) -> list[Any]:
         given = iter(made)
@@ -73,7 +76,12 @@ def _make_function(
         @staticmethod
         def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
             ctx.held = again.hold(args)
-            made = forward(*flatten(args), *attributes)
+            flat = flatten(args)
+            watched = [*(args[i] for i in written), *(flat[i] for i in written_parts)]
+            versions = [x._version for x in watched]
+            made = forward(*flat, *attributes)
+            for x, version in zip(watched, versions):
+                bump(x, version)
             results = build(made[:count])
             kept = [made[k] for k in saved.returned] + made[count:]
             ctx.save_for_backward(*(args[i] for i in held), *kept)
@@ -127,18 +135,60 @@ class _Gradients:
         return tuple(found)
 
 
+class _Again:
+    """Runs the captured graph again. Arguments that it writes to, of which none requires a gradient, are kept as they
+    were before."""
+
+    def __init__(
+        self, gm: torch.fx.GraphModule, inner: InnerJoint, held: Sequence[int], inputs: Sequence[Any]
+    ) -> None:
+        owners = [i for i, form in enumerate(inner.forms) for _ in range(1 if form is None else form.count())]
+        written = {owners[i] for i in inner.joint.writes}
+        kept = not any(inputs[i].requires_grad for i in written)
+        self.forms, self.written = inner.forms, sorted(written) if kept else []
+        self.run = Rerun(gm, {}, _spec(inner, held, inputs, written, kept), len(inputs))
+
+    def hold(self, args: Sequence[Any]) -> Any:
+        """What to keep of a call that is about to run."""
+        return self.run.hold(self._copied(args))
+
+    def __call__(self, ctx: Any, tangents: Sequence[Any]) -> tuple[Any, ...]:
+        """The gradients, as `Rerun` says."""
+        held = ctx.held
+        ctx.held = (self._copied(held[0]), *held[1:])
+        try:
+            return self.run(ctx, tangents)
+        finally:
+            ctx.held = held
+
+    def _copied(self, args: Sequence[Any]) -> Sequence[Any]:
+        if not self.written:
+            return args
+        made = list(args)
+        with torch.no_grad():
+            for i in self.written:
+                form = self.forms[i]
+                parts = [args[i]] if form is None else flattening([form])([args[i]])
+                copies = [x.detach().clone() for x in parts]
+                made[i] = copies[0] if form is None else form.build(iter(copies))
+        return made
+
+
 def _fits(x: Any, tangent: Tangent) -> bool:
     return type(x) in _PLAIN if tangent.form is None else tangent.form.fits(x)
 
 
-def _spec(inner: InnerJoint, held: Sequence[int], inputs: Sequence[Any]) -> TrainingSpec:
-    """What `Rerun` has to know, in terms of the arguments and results of the captured graph."""
+def _spec(
+    inner: InnerJoint, held: Sequence[int], inputs: Sequence[Any], written: Set[int], kept: bool
+) -> TrainingSpec:
+    """What `Rerun` has to know, in terms of the arguments and results of the captured graph. `written`: the arguments
+    that it writes to; `kept`: whether it is given copies of them as they were before."""
     origins = tuple((tangent.leaf, False) for tangent in inner.tangents)
-    found = rerunning(inner.joint)
+    found = rerunning(replace(inner.joint, writes=()) if kept else inner.joint)
     temporary = tuple(
         (i, x.numel() * x.element_size())
         for i, (x, form) in enumerate(zip(inputs, inner.forms))
-        if form is None and isinstance(x, torch.Tensor) and not (x.requires_grad and x.is_leaf)
+        if form is None and i not in written and isinstance(x, torch.Tensor) and not (x.requires_grad and x.is_leaf)
     )
     needed = tuple(i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor))
     return TrainingSpec(

@@ -16,8 +16,9 @@ import torch.fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
-from ..arguments import output_of, results_of
+from ..arguments import node_at, output_of, results_of
 from ..wrapper_tensors import Form, built, flattening, is_wrapper
+from .calls import call
 from .functionalize import NotFunctional, storage_of, to_aten
 from .inner import NodeRun, Part, Result, check_inputs, fake_trace, taken_apart, traced
 from .joint import JointGraph
@@ -95,15 +96,14 @@ def to_inner_joint(
             node.meta[_TAG] = _BACKWARD
     with fake_trace(mode):
         aten = to_aten(graph, [*fakes, *layouts], table)
-    if aten.mutated:
-        raise NotFunctional("a graph on subclasses that records gradients writes to an input")
+    writes = _writes_apart(aten.graph, aten.mutated, len(fakes))
     parameters = [state.is_leaf and state.requires_grad or form is not None for state, form in zip(states, forms)]
     permanent = [stays for stays, form in zip(parameters, forms) for _ in range(1 if form is None else form.count())]
     count = trace.count
-    _tidy(aten.graph, len(fakes), len(layouts), count)
+    _tidy(aten.graph, len(fakes), len(layouts), count, writes)
     joint = JointGraph(
         graph=aten.graph, attributes=aten.attributes, names={},
-        permanent=(*permanent, *(True for _ in aten.attributes)), tangents=tuple(layouts), writes=(),
+        permanent=(*permanent, *(True for _ in aten.attributes)), tangents=tuple(layouts), writes=tuple(writes),
         conjugated=frozenset(), assigned=(), results=(), origins=tuple(None for _ in range(count)),
         structure=aten.structure,
     )  # fmt: skip
@@ -203,7 +203,26 @@ class _Joint:
         return found
 
 
-def _tidy(gm: torch.fx.GraphModule, inputs: int, tangents: int, count: int) -> None:
+def _writes_apart(gm: torch.fx.GraphModule, mutated: Sequence[int], inputs: int) -> dict[int, torch.fx.Node]:
+    """Takes the closing writes out of a graph. What is written to which of the flat inputs, in the forward."""
+    places = list(gm.graph.find_nodes(op="placeholder"))
+    found: dict[int, torch.fx.Node] = {}
+    for node in list(gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)):
+        index = places.index(node_at(node))
+        value = node_at(node, 1)
+        if index >= inputs or value.meta.get(_TAG) == _BACKWARD:
+            raise NotFunctional("a backward that writes to an input")
+        found[index] = value
+        node.replace_all_uses_with(value)
+        gm.graph.erase_node(node)
+    if sorted(found) != sorted(mutated):
+        raise NotFunctional("a graph on subclasses that records gradients writes to an input of another kind")
+    return found
+
+
+def _tidy(
+    gm: torch.fx.GraphModule, inputs: int, tangents: int, count: int, writes: Mapping[int, torch.fx.Node]
+) -> None:
     """Puts tangents behind the tensors of the module, and notes which nodes are the backward's; the results become the
     three lists of a joint graph."""
     graph = gm.graph
@@ -221,13 +240,26 @@ def _tidy(gm: torch.fx.GraphModule, inputs: int, tangents: int, count: int) -> N
             late.add(node)
         node.meta["backward"] = node in late or node.meta.get(_TAG) == _BACKWARD
     results = list(results_of(graph))
-    root = roots(graph)
-    made = [root[x] for x in results[:count] if x is not None]
-    if len(set(made)) < count or any(x.op != "call_function" for x in made):
-        raise NotFunctional("a result of a graph on subclasses that records gradients is an input, or there twice")
-    output_of(graph).args = ([results[:count], [], results[count:]],)
+    written = list(writes.values())
+    if any(x.meta["backward"] for x in written):
+        raise NotFunctional("a backward that writes to an input")
+    _own_memory(graph, results, count)
+    output_of(graph).args = ([results[:count], written, results[count:]],)
     graph.eliminate_dead_code()
     gm.recompile()
+
+
+def _own_memory(graph: torch.fx.Graph, results: list[Any], count: int) -> None:
+    """Copies results that are inputs, or there twice, in the graph alone: where the program was run on instances, they
+    had memory of their own, or the graph would have been cut."""
+    root = roots(graph)
+    taken: set[torch.fx.Node] = set()
+    for k, x in enumerate(results[:count]):
+        if root[x] in taken or root[x].op != "call_function":
+            with graph.inserting_before(output_of(graph)):
+                results[k] = call(graph, torch.ops.aten.clone.default, x)
+            results[k].meta["backward"] = False
+        taken.add(root[x])
 
 
 def _hanging(

@@ -91,7 +91,7 @@ def to_joint(
         _numbers_inline(graph)
     finals = trace.finals
     writes = tuple(i for i, _ in finals.written)
-    _refuse_shared_writes(primals, {*writes, *(i for i, _ in finals.assigned)})
+    refuse_shared_writes(primals, {*writes, *(i for i, _ in finals.assigned)})
     tidy(graph, trace.returned, writes)
     tangents = tuple(node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")[len(primals) :])
     permanent = tuple(
@@ -134,7 +134,8 @@ def _numbers_inline(gm: torch.fx.GraphModule) -> None:
     gm.graph.eliminate_dead_code()
 
 
-def _refuse_shared_writes(primals: Sequence[Any], indices: set[int]) -> None:
+def refuse_shared_writes(primals: Sequence[Any], indices: set[int]) -> None:
+    """NotFunctional where an input that is written shares memory with another."""
     owners = [storage_of(x) for x in primals]
     if any(owners.count(owners[i]) > 1 for i in indices):
         raise NotFunctional("an input that is written shares memory with another")

@@ -145,21 +145,23 @@ class GraphBuilder:
     ) -> TensorVar:
         """A placeholder for a tensor that exists before the frame; `layout`: symbolic sizes and strides; `fake`: what
         stands for it, where that is made already."""
-        inference = tensor.is_inference()
-        other = inference != torch.is_inference_mode_enabled()
-        with torch.inference_mode(inference) if other else contextlib.nullcontext():
-            if fake is not None:
-                pass
-            elif layout is None:
-                fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
-            else:
-                with self.fake_mode:
-                    fake = fake_of(tensor, *layout)
+        if fake is None:
+            fake = self.fake_of_input(tensor, layout)
         self.originals[source] = tensor
         node = self._placeholder(source, fake)
         if self._is_kept(source, tensor):
             self._kept[node] = source
         return TensorVar(node, fake, source, type(tensor))
+
+    def fake_of_input(self, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None) -> torch.Tensor:
+        """What stands for a tensor that exists before the frame. Raises what the methods of its class raise."""
+        inference = tensor.is_inference()
+        other = inference != torch.is_inference_mode_enabled()
+        with torch.inference_mode(inference) if other else contextlib.nullcontext():
+            if layout is None:
+                return self.fake_mode.from_tensor(tensor, static_shapes=True)
+            with self.fake_mode:
+                return fake_of(tensor, *layout)
 
     def takes_subclasses(self) -> bool:
         """Whether an input is of a class that may override what the graph does with it."""

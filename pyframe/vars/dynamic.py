@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,8 +26,10 @@ from ..core.source import (
     StrideSource,
 )
 from ..errors import UserError
-from .base import Var
 from .symint import SYMBOLIC, NumberVar, assume, from_symbolic, tree_of
+
+if TYPE_CHECKING:
+    from .tensor import TensorVar
 
 MARKS = "_pyframe_marks"  # the attribute of a marked tensor: dimension -> Mark
 _LARGEST = 1 << 62
@@ -113,14 +115,19 @@ def _is_argument(source: Source) -> bool:
 # ---- tensors ----------------------------------------------------------------------------------------------
 
 
-def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> Var:
-    """A tensor as an input of the graph, guarded."""
+def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> TensorVar | None:
+    """A tensor as an input of the graph, guarded; None for one whose class makes no instance around fake tensors."""
     dims = _dynamic_dims(tx, value, source)
     if dims and is_wrapper(value) and (made := _symbolic_wrapper(tx, value, source, dims)) is not None:
         guard_metadata(tx, value, source, made)
-        return tx.graph.input(source, value, fake=made)
+        return tx.graph.input(source, value, fake=made)  # type: ignore[no-any-return]
+    fake = None
     if is_wrapper(value):
         dims = {}
+        try:
+            fake = tx.graph.fake_of_input(value)
+        except (RuntimeError, TypeError, ValueError, AssertionError, AttributeError):  # of the program's own code
+            return None
     sizes: Sequence[Any] = tuple(value.shape)
     strides: Sequence[Any] = tuple(value.stride())
     if dims:
@@ -128,14 +135,14 @@ def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> Var:
         strides = _symbolic_strides(tx, source, sizes, value)
     tx.guard(source, "TENSOR", _meta(value, sizes, strides))
     if not dims:
-        return tx.graph.input(source, value)
+        return tx.graph.input(source, value, fake=fake)  # type: ignore[no-any-return]
     for dim, mark in dims.items():
         _limit(tx, SizeSource(source, dim), value.size(dim), mark)
     for dim, stride in enumerate(strides):
         there = StrideSource(source, dim)
         if isinstance(stride, SYMBOLIC) and there not in tx.graph.numbers:
             assume(tx, Expr("==", (there, tree_of(from_symbolic(stride)))))
-    return tx.graph.input(source, value, (sizes, strides))
+    return tx.graph.input(source, value, (sizes, strides))  # type: ignore[no-any-return]
 
 
 def _meta(value: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> TensorMeta:
@@ -165,10 +172,23 @@ def _symbolic_wrapper(tx: Any, value: torch.Tensor, source: Source, dims: dict[i
     sizes: list[Any] = [_size(tx, SizeSource(source, dim), n, dims.get(dim)) for dim, n in enumerate(value.shape)]
     for dim, mark in dims.items():
         _limit(tx, SizeSource(source, dim), value.size(dim), mark)
-    strides = _symbolic_strides(tx, source, sizes, value)
     outer = {dim: (value.size(dim), sizes[dim]) for dim in dims}
+    fake = _symbolic_instance(tx, value, source, sizes, outer)
+    return fake.requires_grad_() if fake is not None and value.requires_grad else fake
+
+
+Outer = dict[int, tuple[int, Any]]  # by dimension of the outer tensor: its size, and the symbol of that
+
+
+def _symbolic_instance(
+    tx: Any, value: torch.Tensor, source: Source, sizes: list[Any], outer: Outer
+) -> torch.Tensor | None:
+    """A fake instance of these sizes; None where its class makes none."""
+    strides = _symbolic_strides(tx, source, sizes, value)
     names, context = parts_of(value)
     parts = {name: _symbolic_part(tx, getattr(value, name), AttrSource(source, name), outer) for name in names}
+    if any(part is None for part in parts.values()):
+        return None
     unflatten: Any = type(value).__tensor_unflatten__  # type: ignore[attr-defined]
     try:
         with tx.graph.fake_mode, torch.no_grad():
@@ -176,9 +196,7 @@ def _symbolic_wrapper(tx: Any, value: torch.Tensor, source: Source, dims: dict[i
             same = [int(n) == m for n, m in zip(map(_hint, (*fake.shape, *fake.stride())), _layout(value))]
     except (RuntimeError, TypeError, ValueError, AssertionError):  # of the program's own code: sizes are constants
         return None
-    if not all(same) or fake.dim() != value.dim():
-        return None
-    return fake.requires_grad_() if value.requires_grad else fake  # type: ignore[no-any-return]
+    return fake if all(same) and fake.dim() == value.dim() else None  # type: ignore[no-any-return]
 
 
 def _layout(value: torch.Tensor) -> tuple[int, ...]:
@@ -189,19 +207,23 @@ def _hint(number: Any) -> int:
     return int(number.node.hint) if isinstance(number, torch.SymInt) else number  # type: ignore[no-any-return]
 
 
-def _symbolic_part(tx: Any, part: torch.Tensor, source: Source, outer: dict[int, tuple[int, Any]]) -> torch.Tensor:
-    """A fake inner tensor: a dimension that is as long as one of the outer tensor has the same symbol."""
-    dims = {} if is_wrapper(part) else _dynamic_dims(tx, part, source)
+def _symbolic_part(tx: Any, part: torch.Tensor, source: Source, outer: Outer) -> torch.Tensor | None:
+    """A fake inner tensor: a dimension that is as long as one of the outer tensor has the same symbol. None for one of
+    a wrapper subclass of which no such instance can be made."""
+    wraps = is_wrapper(part)
+    dims = {} if wraps else _dynamic_dims(tx, part, source)
     sizes: list[Any] = list(part.shape)
     for dim, size in enumerate(sizes):
         equal = [sym for at, (n, sym) in sorted(outer.items(), key=lambda each: each[0] != dim) if n == size]
-        if not is_wrapper(part) and equal and size > 1 and _can_vary(part):
+        if equal and size > 1 and (wraps or _can_vary(part)):
             sizes[dim] = equal[0]
         elif dim in dims:
             sizes[dim] = _size(tx, SizeSource(source, dim), size, dims[dim])
             _limit(tx, SizeSource(source, dim), size, dims[dim])
     if not any(isinstance(size, SYMBOLIC) for size in sizes):
         return tx.graph.fake_mode.from_tensor(part, static_shapes=True)  # type: ignore[no-any-return]
+    if wraps:
+        return _symbolic_instance(tx, part, source, sizes, outer)
     strides = _symbolic_strides(tx, source, sizes, part)
     with tx.graph.fake_mode:
         return fake_of(part, sizes, strides)

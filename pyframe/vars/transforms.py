@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 import torch.utils.checkpoint
 from torch._functorch import eager_transforms, vmap
 
+from .. import _C
 from ..core.tracer import Tracer
 from . import slots
 from .base import NotConstant, Var
@@ -128,6 +130,10 @@ def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         tx.graph_break("unknown-c-function", "torch.utils.checkpoint with use_reentrant, context_fn or debug")
     return tx.call(args[0], args[1:], kwargs)
 
+
+# Called for itself, after a break: what its function saves for the backward is computed again by the function when the
+# backward runs, then in eager, and must be the same tensors.
+_C.skip_code(inspect.unwrap(torch.utils.checkpoint.checkpoint).__code__, recursive=True)
 
 _CHECKPOINT_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 

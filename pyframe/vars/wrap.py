@@ -68,7 +68,6 @@ from .ranges import RangeVar
 from .rng import is_rng, wrap_rng
 from .sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .sets import SetVar
-from .tensor import TensorVar
 from .tensor_copy import MODELS as COPY_MODELS
 from .tensor_state import MODELS as STATE_MODELS
 from .tensor_subclass import is_traced, of_input
@@ -185,9 +184,10 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
     if base is not None and not wraps and not alias(value, base):  # a view that was given other memory by `.data`
         return _opaque(tx, value, source)
     tensor = wrap_tensor(tx, value, source)
+    if tensor is None:
+        return _opaque(tx, value, source)
     if plain:
         return tensor
-    assert isinstance(tensor, TensorVar)
     own = inspect.getattr_static(torch.Tensor, "__torch_function__")
     function: Any = getattr(own, "__func__", None)
     if inspect.getattr_static(type(value), "__torch_function__") is own and type(function) is types.FunctionType:

@@ -21,7 +21,7 @@ import pyframe
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from tensor_kinds import difference  # noqa: E402
-from tensor_kinds_programs import Int8Linear, Int8Weight  # noqa: E402
+from tensor_kinds_classes import Int8Linear, Int8Weight  # noqa: E402
 
 Run = Callable[[Callable[..., Any]], list[Any]]
 

@@ -317,6 +317,20 @@ def reentrant(net, x):
     return checkpoint(net, x, use_reentrant=True)
 
 
+def breaking(net, x):
+    def body(x):
+        y = net(x) * x
+        print(end="")
+        return y.sin()
+
+    return checkpoint(body, x, use_reentrant=False) * 2
+
+
+def test_checkpoint_of_a_function_that_breaks():
+    """What the function saves must be what it saves again when the backward runs it in eager."""
+    agree(breaking, NET, X, breaks=None, backend="inductor")
+
+
 def test_checkpoints():
     agree(checkpointed, NET, X)
     agree(segments, NET, X)
