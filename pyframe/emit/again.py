@@ -1,14 +1,17 @@
 """Frames that run again as they are where their graph raises an exception that the program handles: its handlers do
-what they do in eager. Only for graphs that change nothing but their results."""
+what they do in eager. What the graph changed by then, inputs that it writes and the random state of the CPU, is put
+back first; where that cannot be done, the exception leaves the frame."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from inductor.aot.calls import python_kernels
@@ -18,52 +21,86 @@ from .. import _C
 from ..core.per_code import per_code
 from ..metrics import counters
 from ..report.logs import log
+from .raising import may_raise
 from .resume import CO_VARARGS, CO_VARKEYWORDS
 
 _MODULES = ("torch", "_operator", "math", "builtins")
-_NOT_ANSWERED = (MemoryError, torch.OutOfMemoryError, CompileError)
 
 
-class _Changes(Exception):
-    """The graph changes something."""
+@dataclass(frozen=True)
+class Undo:
+    """What a graph changes besides making its results: the inputs, by position, that it writes, of which each call
+    keeps a copy, and whether it draws from torch's generator of the CPU."""
+
+    written: tuple[int, ...] = ()
+    draws: bool = False
+
+
+class _Permanent(Exception):
+    """The graph changes something that cannot be put back."""
 
 
 class _Watch(TorchDispatchMode):
-    """Lets through only operators that draw nothing at random and write to no tensor of `storages`."""
+    """Notes which of `storages` operators write to, whether they draw random numbers and may raise because of data."""
 
     def __init__(self, storages: set[int]) -> None:
         super().__init__()
         self.storages = storages
+        self.written: set[int] = set()
+        self.draws = self.may_raise = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            raise _Changes
         given = dict(zip((arg.name for arg in func._schema.arguments), args, strict=False)) | kwargs
-        if given.get("running_mean") is not None and given.get("training", True):  # written, which no schema says
-            raise _Changes
-        for arg in func._schema.arguments:
-            if arg.alias_info is not None and arg.alias_info.is_write:
-                written = given.get(arg.name)
-                for each in written if isinstance(written, list | tuple) else [written]:
-                    if isinstance(each, torch.Tensor) and each.untyped_storage()._cdata in self.storages:
-                        raise _Changes
-        return func(*args, **kwargs)
+        self.may_raise = self.may_raise or may_raise(func, args)
+        result = func(*args, **kwargs)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            if given.get("generator") is not None or _devices(result) - {"cpu"}:
+                raise _Permanent
+            self.draws = True
+        written = [given.get(arg.name) for arg in func._schema.arguments if arg.alias_info and arg.alias_info.is_write]
+        if given.get("training", True):  # written, which no schema says
+            written += [given.get("running_mean"), given.get("running_var")]
+        for each in written:
+            self._note(func, each if isinstance(each, list | tuple) else [each])
+        return result
+
+    def _note(self, func: Any, written: Sequence[Any]) -> None:
+        for each in written:
+            if isinstance(each, torch.Tensor) and each.untyped_storage()._cdata in self.storages:
+                if torch.Tag.inplace_view in func.tags:  # sizes and strides, not elements
+                    raise _Permanent
+                self.written.add(each.untyped_storage()._cdata)
 
 
-def may_run_again(gm: fx.GraphModule, fake_mode: Any) -> bool:
-    """Whether a graph changes nothing but its results: no input, no random state, no setting of the process."""
-    inputs = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
+def _devices(result: Any) -> set[str]:
+    tensors = result if isinstance(result, list | tuple) else [result]
+    return {each.device.type for each in tensors if isinstance(each, torch.Tensor)}
+
+
+def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
+    """What has to be put back before the frame of a graph runs again; None where that cannot be done, or where there is
+    something to put back and no operator raises because of data: copies are not worth it then."""
     if not all(map(_is_plain, gm.graph.nodes)):
-        return False
+        return None
+    inputs = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     fakes = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
-    storages = {x.untyped_storage()._cdata for x in fakes if isinstance(x, torch.Tensor)}
+    storages = [x.untyped_storage()._cdata if isinstance(x, torch.Tensor) else 0 for x in fakes]
+    watch = _Watch(set(storages) - {0})
     try:
-        with fake_mode, torch.no_grad(), python_kernels(fake_mode), _Watch(storages):
+        with fake_mode, torch.no_grad(), python_kernels(fake_mode), watch:
             gm(*fakes)
-    except _Changes:
-        return False
-    return True
+    except _Permanent:
+        return None
+    written = tuple(i for i, storage in enumerate(storages) if storage in watch.written)
+    if (written or watch.draws) and not (watch.may_raise and all(_is_copied(inputs[i]) for i in written)):
+        return None
+    return Undo(written, watch.draws)
+
+
+def _is_copied(value: torch.Tensor) -> bool:
+    """Whether a copy of its elements is all of a tensor that operators change."""
+    return type(value) is FakeTensor and value.layout == torch.strided and not value.is_quantized
 
 
 def _is_plain(node: fx.Node) -> bool:
@@ -77,20 +114,45 @@ def _is_plain(node: fx.Node) -> bool:
     return not getattr(target, "in_order", False) and module.split(".")[0] in _MODULES
 
 
-def told_apart(compiled: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """`compiled`, which gives None in place of an exception."""
+def told_apart(compiled: Callable[..., Any], name: str, undo: Undo) -> Callable[..., Any]:
+    """`compiled`, which gives None in place of an exception and has changed nothing then."""
+
+    changes = bool(undo.written or undo.draws)
 
     def run(*args: Any) -> Any:
+        before = _Before(args, undo) if changes else None
         try:
             return compiled(*args)
-        except _NOT_ANSWERED:
+        except CompileError:
             raise
-        except Exception as error:  # noqa: BLE001  the frame, as it runs next, raises it where the program does
+        except Exception as error:  # the frame, as it runs next, raises it where the program does
+            if before is not None and not before.restore():
+                raise
             counters["runs_again"] += 1
             log("breaks", f"the graph of {name} raised {type(error).__name__}: {error}; the frame runs as it is")
             return None
 
     return _C.run_disabled(run)  # type: ignore[no-any-return]
+
+
+class _Before:
+    """What a graph is about to change, as it is now."""
+
+    def __init__(self, args: Sequence[Any], undo: Undo) -> None:
+        with torch._C.DisableTorchFunction():
+            self.tensors = [(args[i], args[i].grad_fn, args[i].detach().clone()) for i in undo.written]
+            self.state = torch.default_generator.get_state() if undo.draws else None
+
+    def restore(self) -> bool:
+        """Put all of it back; False, and nothing done, where autograd has recorded a write already."""
+        with torch._C.DisableTorchFunction():
+            if any(tensor.grad_fn is not grad_fn for tensor, grad_fn, _ in self.tensors):
+                return False
+            for tensor, _, elements in self.tensors:
+                tensor.data.copy_(elements)
+            if self.state is not None:
+                torch.default_generator.set_state(self.state)
+        return True
 
 
 @per_code

@@ -18,7 +18,7 @@ from ..vars.const import ConstVar
 from ..vars.iterator import NotRebuilt
 from ..vars.sequence import TupleVar, is_plain
 from . import replay
-from .again import as_it_is, may_run_again, told_apart
+from .again import Undo, as_it_is, told_apart, undo_of
 from .assemble import Assembler
 from .leave import Leave
 from .reconstruct import Codegen
@@ -79,10 +79,10 @@ class OutputBuilder:
         wanted = list(dry.wanted.values())
         gm = tx.graph.finish(wanted)
         inputs = list(tx.graph.inputs)
-        again = gm is not None and self.runs_again(gm)
+        undo = None if gm is None else self.runs_again(gm)
         compiled = None if gm is None else tx.compile_graph(gm)
-        if compiled is not None and again:
-            compiled = told_apart(compiled, tx.func.__qualname__)
+        if compiled is not None and undo is not None:
+            compiled = told_apart(compiled, tx.func.__qualname__, undo)
         asm = self.assembler()
         cg = dry.real(asm)
         continued = continuation(self.root.code)
@@ -91,20 +91,20 @@ class OutputBuilder:
         self.draw(cg)
         if compiled is not None:
             asm.call_graph(*(self.place(cg, source) for source in inputs if is_drawn(source)))
-            if again:
+            if undo is not None:
                 asm.run_instead_of_none(as_it_is(self.root.code))
             cg.outputs = asm.store_fast()
         self.body(cg)
-        output = (None if again else self.template(wanted)) or "code"
+        output = (None if undo is not None else self.template(wanted)) or "code"
         breaks = [self.end.brk] if self.end.brk is not None else []
         gms = [gm] if compiled is not None else []
         known = [source for source in inputs if not is_drawn(source)]
         return TraceResult(asm.finish(), tx.guards, known, compiled, output, breaks, gms)
 
-    def runs_again(self, gm: fx.GraphModule) -> bool:
-        """Whether the frame runs again as it is where the graph raises."""
+    def runs_again(self, gm: fx.GraphModule) -> Undo | None:
+        """Where the frame runs again as it is if the graph raises: what is put back before."""
         graph = self.tx.graph
-        return graph.errors_are_seen and not self.tx.draws and may_run_again(gm, graph.fake_mode)
+        return undo_of(gm, graph.fake_mode) if graph.errors_are_seen and not self.tx.draws else None
 
     def draw(self, cg: Codegen) -> None:
         """What the frame does first of all: draw the random numbers that the trace came to."""

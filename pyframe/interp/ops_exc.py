@@ -18,6 +18,13 @@ from ..vars.lookup import MISSING, lookup
 from ..vars.sequence import TupleVar
 from .frame import NULL, Frame, op
 
+# What a handler does that others can see.
+_SEEN = {
+    "RETURN_VALUE", "RAISE_VARARGS", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_OP", "IMPORT_NAME",
+    "STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_DEREF",
+    "DELETE_ATTR", "DELETE_SUBSCR", "DELETE_GLOBAL",
+}
+
 
 class ExitVar(Var):
     """The `__exit__` that a `with` block keeps on the stack."""
@@ -56,14 +63,14 @@ class ExitVar(Var):
 
 
 def sees_errors(frame: Frame) -> bool:
-    """Whether the program may go on where the present instruction raises: in a handler, or as a context manager of its
-    own says.  Modes of torch let exceptions pass, and so does `finally`."""
+    """Whether the program does something where the present instruction raises: in a handler, in `finally`, or in a
+    context manager of its own.  Modes of torch let exceptions pass, and the graph leaves them."""
     flow, region = frame.flow, frame.flow.region[frame.at]
     while region is not None:
         leave = frame.stack[region.depth - 1] if region.depth else None
         handler = flow.place[region.handler]
         if not isinstance(leave, ExitVar):
-            return _may_go_on(frame, handler)
+            return _does_something(frame, handler)
         if isinstance(leave.context, InstanceVar):
             return True
         cleanup = flow.region[handler]  # of what calls `__exit__`: raises again in the region around the `with`
@@ -71,12 +78,12 @@ def sees_errors(frame: Frame) -> bool:
     return False
 
 
-def _may_go_on(frame: Frame, handler: int) -> bool:
-    """Whether the function can return after the handler has run."""
+def _does_something(frame: Frame, handler: int) -> bool:
+    """Whether what runs from the handler on can be told from raising the exception again."""
     known = _known_handlers(frame.code)
     if handler not in known:
         after = reachable(frame.cc, handler, frame.flow)
-        known[handler] = any(frame.flow.instrs[at].op == "RETURN_VALUE" for at in after)
+        known[handler] = any(frame.flow.instrs[at].op in _SEEN for at in after)
     return known[handler]
 
 

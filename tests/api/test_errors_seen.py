@@ -124,26 +124,130 @@ def test_as_eager(fn, backend):
     assert counters["runs_again"]
 
 
-def draws(x, i):
-    try:
-        return torch.rand(3, 3).gather(0, i)
-    except RuntimeError:
-        return x
-
-
 def writes(x, i):
     try:
-        return x.add_(1).gather(0, i)
-    except RuntimeError:
-        return x
+        x += 1
+        y = x.gather(0, i)
+        x *= 2
+    except (RuntimeError, IndexError):
+        LOG.append(x.tolist())
+        return x * 10
+    return y + x
 
 
-@pytest.mark.parametrize("fn", [draws, writes])
-def test_what_cannot_be_done_twice_is_not(fn):
-    x, bad = torch.zeros(3, 3), torch.full((3, 3), 7)
+def writes_in_a_call(x, i):
+    view = x[0]
+    try:
+        with torch.no_grad(), Log():
+            look_up_and_write(x, view, i)
+    except (RuntimeError, IndexError) as error:
+        LOG.append(type(error))
+        x.sub_(1)
+    else:
+        LOG.append("else")
+    finally:
+        LOG.append(x.tolist())
+    return x
+
+
+def look_up_and_write(x, view, i):
+    try:
+        view.mul_(3)
+        y = x.gather(0, i)
+        x.mul_(y)
+    finally:
+        LOG.append(view.tolist())
+
+
+class Log:
+    """Lets exceptions pass."""
+
+    def __enter__(self):
+        LOG.append("enter")
+
+    def __exit__(self, kind, error, traceback):
+        LOG.append(kind)
+
+
+def passes_on(x, i):
+    try:
+        x += 1
+        return x.gather(0, i)
+    finally:
+        LOG.append(x.tolist())
+
+
+def draws(x, i):
+    try:
+        return (x * torch.rand(3, 3)).gather(0, i)
+    except (RuntimeError, IndexError):
+        return torch.rand(3, 3)
+
+
+def trains_statistics(x, i):
+    mean, var = torch.zeros(3), torch.ones(3)
+    mean.add_(x[0]), var.add_(x[1])
+    try:
+        y = torch.nn.functional.batch_norm(x, mean, var, training=True)
+        return torch.nn.functional.embedding(i, y), mean, var
+    except (RuntimeError, IndexError):
+        return x, mean, var
+
+
+def writes_after_a_break(x, i):
+    found = []
+    for k in range(2):
+        print(end="")
+        try:
+            x.add_(k)
+            found.append(x.gather(0, i) + 1)
+        except (RuntimeError, IndexError):
+            found.append(x + 1)
+    return found
+
+
+WRITERS = [writes, writes_in_a_call, passes_on, draws, trains_statistics, writes_after_a_break]
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("fn", WRITERS)
+def test_what_was_written_is_put_back_before(fn, backend):
+    good, bad = torch.zeros(3, 3, dtype=torch.long), torch.full((3, 3), 7)
+    pyframe.reset()
+    compiled = pyframe.compile(fn, backend=backend)
+    for i in (good, bad, good, bad):
+        ends = []
+        for each in (compiled, fn):
+            torch.manual_seed(0)
+            x = torch.arange(9.0).reshape(3, 3)
+            ends.append((outcome_kind(each, x, i), x.tolist(), x._version > 0, torch.rand(1).item()))
+        assert ends[0] == ends[1]
+    assert counters["runs_again"]
+
+
+def outcome_kind(fn, *args):
+    LOG.clear()
+    try:
+        result = described(fn(*args))
+    except (RuntimeError, IndexError) as error:
+        result = type(error)
+    return result, [described(each) for each in LOG]
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_write_that_autograd_recorded_is_not_done_twice(backend):
+    x, bad = torch.zeros(3, 3, requires_grad=True) * 2, torch.full((3, 3), 7)
+
+    def scales(x, i):
+        try:
+            x += 1
+            return x.gather(0, i)
+        except RuntimeError:
+            return x * 10
+
     pyframe.reset()
     with pytest.raises(RuntimeError):
-        pyframe.compile(fn, backend="eager")(x, bad)
+        pyframe.compile(scales, backend=backend)(x, bad)
     assert not counters["runs_again"]
     assert x.max() <= 1
 

@@ -3,8 +3,10 @@
 `interrupt` and `memory` points are the places where CPython handles a signal: after each call returns and before its
 result is used, and where a function starts.  They are made by rewriting the sources of pyframe and inductor as they are
 imported, so that neither a trace function nor a tool of `sys.monitoring` is needed (under those, pyframe stands aside).
-The other kinds are made by wrapping functions: imports of modules that are not loaded, exits of torch's modes, taking
-locks, calls of the backend and of what it returns.
+`exit` points follow the exit of each context manager of a `with` statement in these sources, and that of torch's modes
+wherever they are used; the class of a context manager that programs use is not changed, since a capture would see it.
+The other kinds are made by wrapping functions: imports of modules that are not loaded, taking locks, calls of the
+backend and of what it returns.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-POINT = "_fault_point"
+POINT, CONTEXT = "_fault_point", "_fault_context"
 STATEMENTS = ("interrupt", "memory")
 _TRACED = ("pyframe.vars.polyfills", "pyframe.module")  # functions that captures inline
 KINDS = (*STATEMENTS, "import", "exit", "lock", "callback", "alloc")
@@ -67,10 +69,34 @@ def point(value: Any = None) -> Any:
     return value
 
 
+class context:
+    """What the rewritten sources put around a context manager of a `with` statement."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __enter__(self) -> Any:
+        return type(self.inner).__enter__(self.inner)
+
+    def __exit__(self, *error: Any) -> Any:
+        handled = type(self.inner).__exit__(self.inner, *error)
+        counter.hit("exit")
+        return handled
+
+
 class _AddPoints(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         return ast.copy_location(ast.Call(ast.Name(POINT, ast.Load()), [node], []), node)
+
+    def visit_With(self, node: ast.With) -> ast.AST:
+        self.generic_visit(node)
+        for item in node.items:
+            inner = item.context_expr
+            item.context_expr = ast.copy_location(ast.Call(ast.Name(CONTEXT, ast.Load()), [inner], []), inner)
+        return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.body = [self.visit(child) for child in node.body]  # decorators run when modules load
@@ -88,6 +114,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: Any) -> None:
         setattr(module, POINT, point)
+        setattr(module, CONTEXT, context)
         super().exec_module(module)
 
 
@@ -129,9 +156,9 @@ def _after(function: Callable[..., Any], kind: str) -> Callable[..., Any]:
 
 
 def wrap_functions() -> None:
-    """Makes the points of the kinds `import`, `exit` and `lock`; after pyframe and inductor are imported."""
+    """Makes the points of the kinds `import` and `lock`, and those of torch's modes; after pyframe and inductor are
+    imported."""
     import filelock
-    import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch._subclasses.functional_tensor import FunctionalTensorMode
     from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
@@ -139,9 +166,7 @@ def wrap_functions() -> None:
     from inductor.aot.standins import light_torch
 
     sys.meta_path.insert(0, _ImportPoints())
-    grads = (torch.no_grad, torch.enable_grad, torch.autograd.grad_mode.set_grad_enabled)
-    modes = (FakeTensorMode, FunctionalTensorMode, ProxyTorchDispatchMode, torch.autocast, type(light_torch))
-    for cls in (*grads, *modes):
+    for cls in (FakeTensorMode, FunctionalTensorMode, ProxyTorchDispatchMode):
         cls.__exit__ = _after(cls.__exit__, "exit")  # type: ignore[method-assign]
     filelock.FileLock.acquire = _after(filelock.FileLock.acquire, "lock")  # type: ignore[method-assign]
     type(light_torch).__enter__ = _after(type(light_torch).__enter__, "lock")  # type: ignore[method-assign]

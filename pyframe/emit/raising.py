@@ -1,0 +1,49 @@
+"""Which operators may raise an exception that depends on the elements of their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+# Of integers, these raise for a divisor of zero.
+_DIVISIONS = {"div", "div_", "floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_"}
+
+# Beside views and pointwise operators, these look at shapes and dtypes alone.  Any other one may look at elements.
+_SHAPES_ALONE = frozenset("""
+    _adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _fused_rms_norm _local_scalar_dense _log_softmax
+    _native_batch_norm_legit _native_batch_norm_legit_no_training _prelu_kernel
+    _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable _softmax _to_copy
+    _trilinear _unsafe_view addbmm addmm addmv addr alias all amax amin aminmax any arange argmax argmin argsort
+    avg_pool1d avg_pool2d avg_pool3d baddbmm batch_norm binary_cross_entropy_with_logits bmm cat clone
+    constant_pad_nd contiguous convolution copy copy_ count_nonzero cummax cummin cumprod cumsum detach dot
+    embedding_dense_backward empty empty_like empty_permuted empty_strided eye fill_ flip full full_like group_norm
+    huber_loss kthvalue l1_loss layer_norm lift_fresh linalg_vector_norm linspace logcumsumexp logspace logsumexp
+    masked_fill masked_fill_ max max_pool2d max_pool2d_with_indices max_pool3d_with_indices mean median min mm mode
+    mse_loss mv native_batch_norm native_dropout native_group_norm native_layer_norm new_empty new_empty_strided
+    new_full new_ones new_zeros nonzero norm normal_ ones ones_like pad prod rand rand_like randint randint_like
+    randn randn_like randperm reflection_pad1d reflection_pad2d repeat replication_pad1d replication_pad2d
+    replication_pad3d rms_norm roll rot90 scalar_tensor select_scatter slice_scatter smooth_l1_loss sort
+    split_with_sizes_copy stack std std_mean sum topk trace tril tril_indices triu triu_indices uniform_
+    upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d
+    upsample_nearest3d upsample_trilinear3d var var_mean where zero_ zeros zeros_like
+""".split())
+
+
+def may_raise(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator (an OpOverload, on fake tensors) may raise for some elements of tensors like these."""
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace not in ("aten", "prims", "prim"):
+        return True
+    name = func._schema.name.partition("::")[2]
+    if name in _DIVISIONS:
+        return all(not (each.is_floating_point() or each.is_complex()) for each in _tensors(args))
+    if name in _SHAPES_ALONE or torch.Tag.pointwise in func.tags:
+        return False
+    is_view = any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
+    return not is_view
+
+
+def _tensors(args: Sequence[Any]) -> Iterator[torch.Tensor]:
+    return (each for each in args if isinstance(each, torch.Tensor))
