@@ -1,4 +1,5 @@
-"""Builds the two plain-C extension modules; everything else is declared in pyproject.toml.
+"""Builds the two extension modules, of C17 but for what catches exceptions of C++; everything else is declared in
+pyproject.toml.
 
 No torch headers and no link against torch: both build in seconds on any CPython from 3.11 to 3.14, and
 neither needs torch to be installed. An extension whose sources are absent is left out.
@@ -11,8 +12,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).resolve().parent
-SHARED = ("csrc/compat.c", "csrc/tensor_bind.c", "csrc/tensor_view.c")
-FLAGS = ["-std=c17", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+SHARED = ("csrc/compat.c", "csrc/tensor_bind.c", "csrc/tensor_view.c", "csrc/caught.cpp")
+FLAGS = ["-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 
 
 def extension(name: str, folder: str) -> list[Extension]:

@@ -70,6 +70,9 @@ extern tv_state tv;
 /* The dispatch key set as Python tells it. 0, or -1 with an exception set. */
 int tv_dispatch_keys_from_python(PyObject *tensor, uint64_t *keys);
 
+/* `wrap(tensor)`; where that throws, which happens if there is no memory for the object, MemoryError (caught.cpp). */
+PyObject *tv_wrap_caught(PyObject *(*wrap)(const void *), const void *tensor);
+
 #pragma GCC visibility pop
 
 static inline uint64_t

@@ -231,7 +231,7 @@ tv_wrap_handle(void *handle)
         PyErr_SetString(PyExc_NotImplementedError, "this torch does not export THPVariable_Wrap");
         return NULL;
     }
-    PyObject *tensor = tv.wrap(handle);
+    PyObject *tensor = tv_wrap_caught(tv.wrap, handle);
     if (tensor == NULL && !PyErr_Occurred()) {
         PyErr_SetString(PyExc_RuntimeError, "cannot make a tensor object");
     }

@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE.parent))
 from conftest_pythons import VERSIONS, require_python, run_worker  # noqa: E402
 
 MODULES = ("checks_hook", "checks_cache", "checks_compiled", "checks_guards", "checks_memo")
-FLAGS = ["-shared", "-fPIC", "-std=c17", "-O1", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
+FLAGS = ["-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
 
 
 def checks_of(module: str) -> list[str]:
@@ -38,7 +38,7 @@ def compile_extension(python: str, sources: list[Path], target: Path) -> Path:
     output = target.with_name(target.name + suffix)
     command = ["cc", *FLAGS, "-Wno-unused-parameter", f"-I{ROOT / 'csrc'}", f"-I{include}"]
     done = subprocess.run(
-        [*command, *map(str, sources), "-ldl", "-o", str(output)], capture_output=True, text=True, check=False
+        [*command, *map(str, sources), "-ldl", "-lstdc++", "-o", str(output)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return output
@@ -61,7 +61,7 @@ def built_for(version: str, folder: Path) -> tuple[Path, Path]:
     python = require_python(version)
     place = folder / version
     place.mkdir()
-    shared = sorted((ROOT / "csrc").glob("*.c"))
+    shared = sorted((ROOT / "csrc").glob("*.c*"))
     extension = compile_extension(python, [*(ROOT / "csrc" / "frame").glob("*.c"), *shared], place / "_C")
     chained = compile_extension(python, [HERE / "chained_hook.c"], place / "chained_hook")
     return extension, chained
