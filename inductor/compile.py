@@ -47,7 +47,7 @@ from .runtime.cache import shared_cache
 from .runtime.cpp_build import Vanished, build_all, kernel_addresses
 from .runtime.cuda import load_cubins
 from .runtime.plan import Form, make_plan
-from .runtime.plan_spec import Extern, PlanSpec
+from .runtime.plan_spec import Extern, PlanSpec, print_plan
 from .schedule import print_schedule, schedule
 from .segments import cut, must_be_cut
 from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples
@@ -377,6 +377,7 @@ def _generate_aten(
 def _show_code(artifact: Artifact) -> None:
     for source in artifact.sources:
         show("code", source if isinstance(source, str) else source.text)
+    show("plan", print_plan, artifact.spec)
 
 
 def _build(artifact: Artifact, report: CompileReport) -> list[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-STAGES = ("sizes", "ir", "schedule", "code", "cache", "fallbacks", "verify")
+STAGES = ("sizes", "ir", "schedule", "code", "plan", "cache", "fallbacks", "verify")
 _SUFFIX = {"code": "cpp"}
 _numbers = itertools.count()
 

@@ -48,7 +48,7 @@ from .interp.limits import LongParts
 from .interp.trace import Trace
 from .metrics import counters
 from .options import Options
-from .report.logs import log
+from .report.logs import disassembly, log
 from .vars import unknown
 from .vars.dynamic import Seen
 from .vars.lookup import class_reads, reads_of_classes
@@ -410,6 +410,7 @@ class FrameCompiler:
         lowered = guard_program.lower(list(trace.guards), result.graph_inputs)
         for guard in trace.guards:
             log("guards", guard)
+        log("bytecode", disassembly, result.code)
         guards = list(trace.guards)
         described = [_description(guards, i) for i in lowered.guard_of_op]
         direct = None

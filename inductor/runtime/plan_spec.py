@@ -203,6 +203,13 @@ class PlanSpec:
         return highest + 1
 
 
+def print_plan(spec: PlanSpec) -> str:
+    """One line for each input, constant, step and result."""
+    constants = [f"constant {tuple(c.shape)} {c.stride()} {c.dtype}" for c in spec.constants]
+    rest = f"device={spec.device} mutated={spec.mutated} aligned={spec.aligned} kernels={spec.kernel_names}"
+    return "\n".join([rest, *map(str, spec.inputs), *constants, *map(str, spec.steps), *map(str, spec.outputs)])
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """The name by which a PlanSpec knows a dtype: torch.float32 is "float32"."""
     return str(dtype).removeprefix("torch.")

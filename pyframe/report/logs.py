@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dis
+import io
 import itertools
 import os
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 
-STAGES = ("graph", "guards", "breaks", "recompiles", "sizes", "ir", "schedule", "code", "cache", "fallbacks", "verify")
+STAGES = (
+    "graph", "guards", "bytecode", "breaks", "recompiles", "sizes", "ir", "schedule", "code", "plan", "cache",
+    "fallbacks", "verify",
+)  # fmt: skip
 _enabled: set[str] = set()
 _numbers = itertools.count()
 
@@ -35,6 +41,13 @@ def log(stage: str, message: Any, *args: Any) -> None:
     if dump:
         Path(dump).mkdir(parents=True, exist_ok=True)
         (Path(dump) / f"{next(_numbers):04d}_{stage}.txt").write_text(text + "\n")
+
+
+def disassembly(code: types.CodeType) -> str:
+    """The bytecode that replaces a frame's, with its exception table and the code objects among its constants."""
+    text = io.StringIO()
+    dis.dis(code, file=text)
+    return f"{code.co_qualname}\n{text.getvalue()}"
 
 
 set_logs(*filter(None, os.environ.get("PYFRAME_LOGS", "").split(",")))
