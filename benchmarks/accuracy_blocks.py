@@ -36,7 +36,7 @@ def block(make: Callable[[], Made]) -> Callable[[], Made]:
 
 
 def register(name: str, make: Callable[[], Made], stochastic: bool = False) -> Callable[[], Made]:
-    """`stochastic`: keeps its dropout, and is compared with eager alone."""
+    """`stochastic`: keeps its dropout; the reference takes the numbers that eager drew."""
 
     def seeded() -> Made:
         torch.manual_seed(0)

@@ -75,6 +75,59 @@ def test_eager_is_measured_against_the_reference_for_its_own_parameters():
     assert compare(ours, [first, noisy], "float32")["status"] == "right"
 
 
+def test_an_error_at_one_point_is_judged_by_the_median_of_several():
+    """A mask that rounding flips at the first parameters alone is no defect; an error at all of them is one."""
+    exact = [torch.randn(50, dtype=torch.float64) for _ in range(6)]
+    runs = [({"call 0: output": x.float()}, {"call 0: output": x}) for x in exact]
+    flipped = exact[0].clone()
+    flipped[3] += 1
+    near = [{"call 0: output": x.float()} for x in exact[1:]]
+    off = [{"call 0: output": (x * (1 + 1e-3)).float()} for x in exact[1:]]
+    ours = {"call 0: output": flipped.float()}
+    assert compare(ours, runs, "float32")["status"] == "wrong"
+    found = compare(ours, runs, "float32", near)
+    assert found["status"] == "right" and "1 of 1 judged by medians" in found["detail"]
+    assert compare(ours, runs, "float32", off)["status"] == "wrong"
+
+
+def test_numbers_near_the_largest_may_overflow():
+    big = torch.finfo(torch.bfloat16).max
+    exact = torch.tensor([0.94, -1.2, 0.1, 1e-6]) * big
+    eager = torch.tensor([0.8, -float("inf"), 0.05, 0.0]).mul(big).nan_to_num(0.0, neginf=-float("inf")).bfloat16()
+
+    def judged(*values):
+        ours = torch.tensor(values, dtype=torch.float64).mul(big).bfloat16()
+        name = "call 0: gradient of input mask"
+        return compare({name: ours}, [({name: eager}, {name: exact})], "bfloat16")["status"]
+
+    inf = float("inf")
+    assert judged(0.94, -inf, 0.1, 0) == "right"
+    assert judged(inf, -inf, 0.1, 0) == "right"
+    assert judged(inf, -inf, inf, 0) == "wrong"
+    assert judged(0.94, inf, 0.1, 0) == "wrong"
+    assert judged(0.94, -inf, float("nan"), 0) == "wrong"
+
+
+def test_the_gradient_of_a_mask_is_no_measure_for_parameters():
+    want = {"call 0: gradient w": torch.randn(50), "call 0: gradient of input mask": torch.randn(4) * 1e37}
+    exact = {name: value.double() for name, value in want.items()}
+    assert compare({**want, "call 0: gradient w": torch.zeros(50)}, [(want, exact)], "float32")["status"] == "wrong"
+
+
+def test_a_model_with_dropout_has_a_reference_that_takes_eagers_draws():
+    job = Job("block/dropout", "cpu", "bfloat16", "train")
+    case = accuracy_jobs.make(job.model)
+    setting = accuracy_compare.prepared(job, case, keep_dropout=True)
+    with accuracy_compare.Recorded() as recorded:
+        want, _ = accuracy_compare.run(setting, setting.model)
+    reference, note = accuracy_compare._reference(job, case, draws=False, recorded=recorded)
+    assert not note
+    for name, value in want.items():
+        if isinstance(value, torch.Tensor):
+            torch.testing.assert_close(value.float(), reference[name], rtol=0.1, atol=0.1)
+    assert any((value == 0).any() for name, value in want.items() if "output" in name and isinstance(value, torch.Tensor))
+
+
 def test_the_reference_for_disturbed_parameters_is_of_the_same_parameters():
     job = Job("block/none", "cpu", "float32", "infer")
 
