@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch._prims_common import suggest_memory_format
 
 from ..errors import Unsupported
 from ..ir.nodes import dense_order
@@ -34,10 +36,24 @@ def _select_scatter(x: torch.Tensor, src: torch.Tensor, dim: int, index: int) ->
     return torch.select_scatter(x, src, dim, index)
 
 
+def _max_unpool2d(run: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """F.max_unpool2d or its operator, whose kernel keeps channels last; torch's fake implementation forgets them."""
+
+    def call(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        result = run(input, *args, **kwargs)
+        if input.dim() != 4 or suggest_memory_format(input) is not torch.channels_last:  # noqa: PLR2004
+            return result
+        return result.contiguous(memory_format=torch.channels_last)
+
+    return call
+
+
+_UNPOOLS = (F.max_unpool2d, torch._C._nn.max_unpool2d, torch.ops.aten.max_unpool2d.default)
 TRACED_AS: dict[Any, Callable[..., Any]] = {
     torch._C._nn.one_hot: _one_hot,
     torch.select_scatter: _select_scatter,
     torch.Tensor.select_scatter: _select_scatter,
     torch.ops.aten.select_scatter.default: _select_scatter,
+    **{run: _max_unpool2d(run) for run in _UNPOOLS},
     **FUSED_OPTIMIZERS,
 }

@@ -157,3 +157,16 @@ def test_draws_of_an_exponential_distribution():
     want = f(rate)
     torch.manual_seed(1)
     torch.testing.assert_close(pyframe.compile(f)(rate), want)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_max_unpool_keeps_channels_last(dynamic, requires_grad):
+    def f(x):
+        return F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2)
+
+    compiled = pyframe.compile(f, dynamic=dynamic)
+    for size in ((2, 3, 8, 8), (2, 3, 6, 10)):
+        x = torch.randn(size).to(memory_format=torch.channels_last).requires_grad_(requires_grad)
+        want, got = f(x), compiled(x)
+        assert torch.equal(want, got) and want.stride() == got.stride()
