@@ -13,8 +13,8 @@ buffers, against a reference: the same model in float64 run by eager on the CPU 
 A tensor is right where its error is at most three times eager's own against that reference, or the dtype's tolerance
 (`TOLERANCES`), or where it equals eager's result to that tolerance.  Where ours is further off, eager's own error is
 measured at more points: with parameters that differ in their last bits, against the reference for the same parameters.
-A tensor that is still too far off is judged by the medians of the errors, ours and eager's, at all these points, since a
-choice that rounding makes at one of them (a mask, an expert) is no defect of a kernel; the detail says how many were.
+A tensor that is still too far off is judged by the medians of the errors, ours and eager's, at all these points, since
+a choice that rounding makes at one of them (a mask, an expert) is no defect of a kernel; the detail says how many were.
 "eager wrong" are jobs in which ours is right, and eager is off by more than rounding explains.  Dropout is off, so
 that systems can be compared, but for blocks that are there for it, whose reference takes the numbers that eager drew.
 
