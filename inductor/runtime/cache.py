@@ -169,7 +169,7 @@ class Cache:
                 continue
             path = _path(folder, key, suffix)
             try:
-                sealed = read_own_file(path) or b""
+                sealed = read_own_file(path, _MAGIC, _SEAL) or b""
             except OSError:
                 continue
             data, magic, digest = sealed[:-_SEAL], sealed[-_SEAL:-32], sealed[-32:]

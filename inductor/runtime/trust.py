@@ -58,9 +58,11 @@ def make_folder(folder: Path) -> None:
             raise
 
 
-def read_own_file(path: Path) -> bytes | None:
+def read_own_file(path: Path, mark: bytes = b"", mark_from_end: int = 0) -> bytes | None:
     """The contents of a plain file that this user owns and nobody else may write; None for anything else.
 
+    `mark`: bytes that the file has to hold, the first of them `mark_from_end` bytes before its end; nothing else is
+    read of a file without them, however long it is.
     The file that is checked is the one that is read. OSError as for opening and reading.
     """
     # a named pipe would make the open wait
@@ -69,6 +71,13 @@ def read_own_file(path: Path) -> bytes | None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
             return None
+        if mark:
+            if status.st_size < mark_from_end:
+                return None
+            file.seek(-mark_from_end, os.SEEK_END)
+            if file.read(len(mark)) != mark:
+                return None
+            file.seek(0)
         data = file.read()
         try:
             os.utime(descriptor)  # it was used now

@@ -61,6 +61,12 @@ def test_damaged_entries_are_misses_and_are_made_again(store, damage):
     assert made and store.get(KEY, ".so") == b"new"
 
 
+def test_a_file_that_is_no_entry_is_not_read_however_long(store):
+    path = store.put_file(KEY, ".so", b"elf")
+    os.truncate(path, 1 << 42)  # 4 TiB, of which the disk holds nothing
+    assert store.get(KEY, ".so") is None
+
+
 def test_an_entry_that_is_a_directory_is_a_miss(store):
     path = store.put_file(KEY, ".so", b"x")
     path.unlink()
