@@ -50,7 +50,7 @@ from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec, print_plan
 from .schedule import print_schedule, schedule
 from .segments import cut, must_be_cut
-from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples
+from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples, without_numbers
 from .stages import count, show
 from .template import Template, spec_at, training_spec_at
 from .thread_state import restored_on_error
@@ -281,6 +281,7 @@ class _Parts:
         """As `verify.locate.Pipeline` says."""
         from .verify.compare import copies, weights
 
+        gm, inputs = without_numbers(gm, inputs)
         attributes = [value for _, value in attributes_of(gm)]
         if not _records_gradients(gm, inputs):
             aten = to_aten(gm, inputs, decompositions())

@@ -86,6 +86,23 @@ def symbolic_examples(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
     ]
 
 
+def without_numbers(gm: fx.GraphModule, args: Sequence[Any]) -> tuple[fx.GraphModule, list[torch.Tensor]]:
+    """A graph that takes tensors alone and does with them what `gm` does with `args`: ints are constants in it, floats
+    may be 0-d tensors behind the others."""
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    if len(tensors) == len(args):
+        return gm, tensors
+    numbers = Numbers(gm, [i for i, x in enumerate(args) if not isinstance(x, torch.Tensor)])
+    fixed, floats = numbers.values(args)
+    return numbers.fix(fixed), tensors + _as_tensors(floats, tensors)
+
+
+def _as_tensors(floats: Sequence[float], others: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """As 0-d tensors, where the others are."""
+    device = others[0].device if others else None
+    return [torch.full((), x, dtype=torch.float64, device=device) for x in floats]
+
+
 class Specialized:
     """Calls `compile_static(gm, tensors)` or `compile_sizes` for new combinations of sizes and numbers, and then its
     result. `compile_sizes` is given the symbols that vary by their names; where it fails, `check(error)` may raise,
@@ -117,9 +134,7 @@ class Specialized:
                 self.numbers = Numbers(self.gm, places)
             fixed, floats = self.numbers.values(args)
             key = shapes, tuple(x.hex() if type(x) is float else (type(x), x) for x in fixed)
-            if floats:
-                device = tensors[0].device if tensors else None
-                tensors += [torch.full((), x, dtype=torch.float64, device=device) for x in floats]
+            tensors += _as_tensors(floats, tensors)
         call = self.ready.get(key)
         if call is None:
             call = make_once(id(self), lambda: self.ready.get(key), lambda: self._make(key, args, tensors, fixed))

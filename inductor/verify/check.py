@@ -15,7 +15,7 @@ from ..compile_lock import compile_lock
 from ..fallback import check_expected
 from ..places import captured_function, name_of, user_place
 from ..stages import count, show
-from .compare import NotComparable, copies, device_of, difference, run, run_converted
+from .compare import NotComparable, copies, device_of, difference, run, run_converted, same_random_numbers
 from .locate import Fault, Pipeline, locate
 from .policy import Policy, budget, sampler
 from .repro import write_repro
@@ -75,7 +75,7 @@ class Checked:
         self.call.target, self.call.countdown = runnable(self.gm).forward, 0
         self.report.fallback = f"the compiled graph gave another result than ATen: {why}"
         count("verify_failures")
-        with _state_kept(self.gm):
+        with _state_kept(self.gm), same_random_numbers(device_of(args)):
             fault = self._fault(args)
         script = write_repro(self.gm, copies(args), why)
         warnings.warn(

@@ -104,7 +104,7 @@ class _NoLeaf(torch.autograd.Function):
 
 
 @contextlib.contextmanager
-def _same_random_numbers(device: torch.device) -> Any:
+def same_random_numbers(device: torch.device) -> Any:
     """The generators are afterwards as before."""
     devices = [device.index or 0] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
@@ -125,7 +125,7 @@ def device_of(args: Sequence[Any]) -> torch.device:
 def run(call: Callable[..., Any], args: Sequence[Any]) -> Outcome:
     """What `call` gives for `args`, copies that it may write to, and the gradients of its weighted results."""
     device = device_of(args)
-    with _same_random_numbers(device):
+    with same_random_numbers(device):
         before = _states(device)
         leaves = [x for x in args if isinstance(x, torch.Tensor) and x.requires_grad]
         try:

@@ -64,7 +64,8 @@ def write_repro(
         place = _folder() if folder is None else folder
         graph, tensors = _graph_lines(gm)
         graph = [*_registrations(gm), *graph]
-        name = f"repro_{hashlib.sha256(chr(10).join(graph).encode()).hexdigest()[:12]}"
+        kinds = [repr(grad_mode(gm)), *map(_kind, inputs)]
+        name = f"repro_{hashlib.sha256(chr(10).join([*graph, *kinds]).encode()).hexdigest()[:12]}"
         values = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
         given = _input_lines(values, place / f"{name}.pt", list(inputs), tensors)
         text = _SCRIPT.format(
@@ -81,6 +82,13 @@ def write_repro(
         if strict:
             raise
         return f"no script could be written ({error})"
+
+
+def _kind(x: Any) -> str:
+    """What a compilation depends on of an input: scripts of one graph for several kinds of inputs have several names."""
+    if not isinstance(x, torch.Tensor):
+        return repr(x)
+    return repr((x.dtype, tuple(x.shape), x.stride(), str(x.device), x.requires_grad))
 
 
 def grad_mode(gm: fx.GraphModule) -> bool:

@@ -164,6 +164,28 @@ def test_random_numbers_are_those_of_eager():
     assert torch.equal(result, expected) and not messages and counters["verified"] == 1
 
 
+def test_looking_for_the_fault_draws_no_random_numbers_of_the_program(fault):
+    def program(x):
+        return torch.nn.functional.dropout(x.cos(), 0.5) + torch.rand(5)
+
+    x = torch.randn(6, 5)
+    compiled = pyframe.compile(program, options={"verify": "first"})
+    torch.manual_seed(0)
+    (first, messages), second = call(compiled, x), compiled(x)
+    torch.manual_seed(0)
+    assert same((first, second), (program(x), program(x))) and "aten.cos.default" in messages[0], messages
+
+
+def test_the_fault_of_a_graph_with_numbers_is_found(fault):
+    compiled = pyframe.compile(lambda x, n: x.cos() * n, options={"verify": "first"}, dynamic=True)
+    x, scripts = torch.randn(4, 3), set()
+    for number in (3.5, 3):
+        result, messages = call(compiled, x, number)
+        assert same([result], [x.cos() * number]) and "aten.cos.default" in messages[0], messages
+        scripts.add(re.search(r"To reproduce: (\S+)", messages[0])[1])
+    assert len(scripts) == 2
+
+
 def test_each_size_has_its_first_call(fault):
     compiled = pyframe.compile(waves, dynamic=True, options={"verify": "first"})
     for rows in (4, 5):
