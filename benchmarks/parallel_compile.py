@@ -60,15 +60,20 @@ def chain(factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
 Job = tuple[Callable[..., torch.Tensor], torch.Tensor]
 
 
+def program(kind: int, width: int, number: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """One of four kinds of functions of tensors with `width` columns, with this number in it."""
+    if kind == 0:
+        return Block(width, number).eval()
+    return (attention, statistics, chain)[kind - 1](number)
+
+
 def jobs(count: int) -> list[Job]:
     """Functions and their inputs; those at odd places record gradients."""
     torch.manual_seed(0)
     made: list[Job] = []
     for i in range(count):
         size, number = 8 + 2 * i, 0.25 + 0.5**4 * i
-        kinds = (lambda: Block(size, number).eval(), lambda: attention(number), lambda: statistics(number))
-        function = (*kinds, lambda: chain(number))[i // 2 % 4]()
-        made.append((function, torch.randn(16, size, requires_grad=bool(i % 2))))
+        made.append((program(i // 2 % 4, size, number), torch.randn(16, size, requires_grad=bool(i % 2))))
     return made
 
 

@@ -85,7 +85,7 @@ def write_repro(
 
 
 def _kind(x: Any) -> str:
-    """What a compilation depends on of an input: scripts of one graph for several kinds of inputs have several names."""
+    """What a compilation depends on of an input: scripts of one graph for two kinds of inputs have two names."""
     if not isinstance(x, torch.Tensor):
         return repr(x)
     return repr((x.dtype, tuple(x.shape), x.stride(), str(x.device), x.requires_grad))
