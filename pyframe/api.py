@@ -90,8 +90,7 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
     compiler.always.add(function.__code__)
     compiled = _C.CompiledFunction(caller, compiler)
     compiled.__wrapped__ = model
-    if not isinstance(model, types.FunctionType):  # a function is pickled by its name
-        vars(compiled)["_pyframe_reduced"] = compile_again, (model, settings)
+    vars(compiled)["_pyframe_reduced"] = compile_again, (model, settings)  # of how it is pickled
     return compiled
 
 
@@ -127,7 +126,9 @@ def disable(fn: Callable[..., Any] | None = None, recursive: bool = True) -> Any
         return _disable_alone(fn)
     if isinstance(fn, nn.Module):
         return compile_module(fn, _C.disable_wrapper(run_module), disable, {"disable": True})
-    return _C.disable_wrapper(fn)
+    disabled = _C.disable_wrapper(fn)
+    vars(disabled)["_pyframe_reduced"] = disable, (fn,)
+    return disabled
 
 
 def _disable_alone(fn: Any) -> Any:

@@ -74,15 +74,120 @@ wrapper_repr(PyObject *self)
     return PyUnicode_FromFormat("<%s of %R>", Py_TYPE(self)->tp_name, ((wrapper_base *)self)->wrapped);
 }
 
-/* Pickled by reference to its name, as a function is, unless `compile` has said how it is made again. */
+static int
+is_wrapper(PyObject *object)
+{
+    return Py_IS_TYPE(object, &CompiledFunction_Type) || Py_IS_TYPE(object, &DisabledFunction_Type);
+}
+
+/* How `compile` or `disable` makes this again, a function and its arguments; NULL where nothing is known. Borrowed. */
+static PyObject *
+wrapper_maker(PyObject *self)
+{
+    PyObject *maker = PyDict_GetItemString(((wrapper_base *)self)->dict, "_pyframe_reduced");
+    int valid = maker != NULL && PyTuple_Check(maker) && PyTuple_GET_SIZE(maker) == 2;
+    return valid && PyTuple_Check(PyTuple_GET_ITEM(maker, 1)) ? maker : NULL;
+}
+
+static int
+wraps_function(PyObject *self)
+{
+    PyObject *wrapped = PyDict_GetItemString(((wrapper_base *)self)->dict, "__wrapped__");
+    return wrapped != NULL && PyFunction_Check(wrapped);
+}
+
+/* What the module of `self` has under its qualified name, or NULL, with an exception set or not. */
+static PyObject *
+found_by_name(PyObject *self, PyObject *qualname)
+{
+    PyObject *module_name = PyObject_GetAttrString(self, "__module__");
+    if (module_name == NULL) {
+        return NULL;
+    }
+    PyObject *found = Py_XNewRef(PyDict_GetItemWithError(PyImport_GetModuleDict(), module_name));
+    Py_DECREF(module_name);
+    PyObject *dot = found == NULL ? NULL : PyUnicode_FromString(".");
+    PyObject *parts = dot == NULL ? NULL : PyUnicode_Split(qualname, dot, -1);
+    Py_XDECREF(dot);
+    for (Py_ssize_t i = 0; parts != NULL && found != NULL && i < PyList_GET_SIZE(parts); i++) {
+        PyObject *next = PyObject_GetAttr(found, PyList_GET_ITEM(parts, i));
+        Py_DECREF(found);
+        found = next;
+    }
+    Py_XDECREF(parts);
+    if (found == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+    }
+    return found;
+}
+
+/* Pickled by reference to its name where that leads to it, as a function is. Otherwise what is wrapped is pickled, and
+   compiled or disabled again when it is loaded; it may be found under a name that leads to another wrapper of it. */
 PyObject *
 wrapper_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    PyObject *made_by = PyDict_GetItemString(((wrapper_base *)self)->dict, "_pyframe_reduced");
-    if (made_by != NULL) {
-        return Py_NewRef(made_by);
+    PyObject *maker = wrapper_maker(self);
+    if (maker != NULL && !wraps_function(self)) {
+        return Py_NewRef(maker);
     }
-    return PyObject_GetAttrString(self, "__qualname__");
+    PyObject *qualname = PyObject_GetAttrString(self, "__qualname__");
+    if (qualname == NULL || maker == NULL || !PyUnicode_Check(qualname)) {
+        return qualname;
+    }
+    PyObject *found = found_by_name(self, qualname);
+    if (found == self || (found == NULL && PyErr_Occurred())) {
+        Py_XDECREF(found);
+        return found == self ? qualname : (Py_DECREF(qualname), NULL);
+    }
+    Py_DECREF(qualname);
+    PyObject *arguments = PyTuple_GET_ITEM(maker, 1), *result = NULL;
+    if (found != NULL && is_wrapper(found) && ((wrapper_base *)found)->wrapped == ((wrapper_base *)self)->wrapped) {
+        PyObject *rest = PyTuple_GetSlice(arguments, 1, PyTuple_GET_SIZE(arguments));
+        PyObject *first = PyTuple_Pack(1, found);
+        PyObject *both = rest == NULL || first == NULL ? NULL : PySequence_Concat(first, rest);
+        Py_XDECREF(rest);
+        Py_XDECREF(first);
+        result = both == NULL ? NULL : PyTuple_Pack(2, PyTuple_GET_ITEM(maker, 0), both);
+        Py_XDECREF(both);
+    }
+    else {
+        result = Py_NewRef(maker);
+    }
+    Py_XDECREF(found);
+    return result;
+}
+
+/* A copy of a compiled or disabled function is the function itself, as with other functions. Other objects are copied
+   and then compiled again. `memo`: NULL for a shallow copy. */
+static PyObject *
+wrapper_copied(PyObject *self, PyObject *memo)
+{
+    PyObject *maker = wrapper_maker(self);
+    if (maker == NULL || wraps_function(self)) {
+        return Py_NewRef(self);
+    }
+    PyObject *arguments = Py_NewRef(PyTuple_GET_ITEM(maker, 1));
+    if (memo != NULL) {
+        PyObject *module = PyImport_ImportModule("copy");
+        PyObject *copied = module == NULL ? NULL : PyObject_CallMethod(module, "deepcopy", "OO", arguments, memo);
+        Py_XDECREF(module);
+        Py_SETREF(arguments, copied);
+    }
+    PyObject *result = arguments == NULL ? NULL : PyObject_Call(PyTuple_GET_ITEM(maker, 0), arguments, NULL);
+    Py_XDECREF(arguments);
+    return result;
+}
+
+static PyObject *
+wrapper_copy(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return wrapper_copied(self, NULL);
+}
+
+static PyObject *
+wrapper_deepcopy(PyObject *self, PyObject *memo)
+{
+    return wrapper_copied(self, memo);
 }
 
 static PyGetSetDef wrapper_getset[] = {
@@ -153,7 +258,9 @@ DisabledFunction_dealloc(PyObject *self)
 }
 
 static PyMethodDef wrapper_methods[] = {
-    {"__reduce__", wrapper_reduce, METH_NOARGS, "pickle by name"},
+    {"__reduce__", wrapper_reduce, METH_NOARGS, "pickle by name, or as what is wrapped"},
+    {"__copy__", wrapper_copy, METH_NOARGS, "a shallow copy"},
+    {"__deepcopy__", wrapper_deepcopy, METH_O, "a deep copy"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -712,7 +712,8 @@ class GraphBuilder:
         if isinstance(value, NumpyNumberVar):
             return value.constant().item()  # which torch takes it for
         try:
-            return value.constant()
+            found = value.constant()
+            return _DTYPES.get(found, found) if isinstance(found, type) else found  # torch.fx writes no classes
         except NotConstant:
             assert self.tx is not None
             return self.tx.graph_break("unsupported-object", f"{value.describe()} as an argument of a torch function")
@@ -771,6 +772,12 @@ class GraphBuilder:
             if not node.users and result is not None:
                 self.graph.erase_node(node)
         return make(result) if not isinstance(result, (torch.dtype, torch.device)) else ConstVar(result)
+
+
+# What torch's operators take these classes for, whatever the default dtype.
+_DTYPES: dict[type, torch.dtype] = {
+    float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128,
+}  # fmt: skip
 
 
 def _leave_device(context: DeviceContext) -> None:

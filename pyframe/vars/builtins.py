@@ -54,6 +54,8 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[1], ClassVar):
         if is_tensor_type(args[1].value):
             return known(isinstance(args[0], TensorVar) and is_instance(args[0].fake, args[1].value))
+        if kind is args[1].value and not isinstance(args[0], TensorVar):
+            return known(True)  # CPython asks no metaclass where the type is that class itself
         check = lookup(type(args[1].value), "__instancecheck__")
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
             if not _of_torch(check):

@@ -221,6 +221,8 @@ class FunctionVar(Var):
             return self._dispatched(tx, args[0])
         if self.code in _GUARDS_RECURSION:
             cells = dict(zip(self.code.co_freevars, self.cells(tx)))
+            if cells["repr_running"].value().python_type() is not set:
+                return tx.inline(self, args, kwargs)
             return tx.call(cells["user_function"].value(), args, kwargs)
         if self.code.co_name in _TAGGING and self.globals.get("__name__") == "torch._dynamo.mutation_guard":
             return tx.call(self.cells(tx)[0].value(), args, kwargs)

@@ -23,6 +23,7 @@ from .iterator import ItemsIteratorVar
 from .numpyfn import NUMPY_FUNCTIONS, NUMPY_NUMBERS, NumpyFunctionVar
 from .sequence import SequenceVar, SliceVar, TupleVar, is_plain
 from .tensor import INPLACE, METHODS, TensorVar
+from .torch_own import as_first_seen, guard_parts
 
 try:
     import numpy
@@ -36,12 +37,15 @@ _TO_PYTHON = frozenset("item tolist tobytes tofile dump dumps data ctypes flat v
 _METADATA = frozenset("ndim size itemsize nbytes".split())
 
 
+_from_numpy = torch.from_numpy  # torch's own, also where the program has put another function in its place
+
+
 def tensor_of(array: Any) -> torch.Tensor | None:
     """The tensor that shares the memory of an array; None where there is no such tensor."""
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         return None
     try:
-        return torch.from_numpy(array)
+        return _from_numpy(array)
     except TypeError:
         return None
 
@@ -345,6 +349,11 @@ def wrap_numpy(tx: Any, value: Any, source: Source | None) -> Var | None:
     if not isinstance(value, NUMPY_FUNCTIONS) and value not in _functions():
         return None
     tx.guard(source, "ID", value)
+    written = getattr(value, "__wrapped__", value)  # behind the dispatcher of `__array_function__`
+    if isinstance(written, types.FunctionType):
+        if not as_first_seen(written):
+            return None
+        guard_parts(tx, written)
     return ArrayFunctionVar(value, source)
 
 
@@ -358,7 +367,7 @@ def _tensor_numpy(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Ma
 
 def from_array(value: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
     """`value(array)` of a function of torch that takes over the memory of an array; None of other calls."""
-    if value not in (torch.from_numpy, torch.as_tensor) or len(args) != 1 or kwargs:
+    if value not in (_from_numpy, torch.as_tensor) or len(args) != 1 or kwargs:
         return None
     return args[0].tensor if isinstance(args[0], NdArrayVar) else None
 

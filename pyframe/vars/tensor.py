@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..core.source import AttrSource, Source
+from ..core.source import AttrSource, CallSource, Source
 from ..core.tracer import Tracer
 from . import dunder
 from .base import NotConstant, Var
@@ -50,7 +50,7 @@ TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag"}
 TO_PYTHON = {
     "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr",
     "__repr__", "__str__", "__format__", "__hash__", "__array__", "__dlpack__", "__reduce__", "__reduce_ex__",
-    "is_shared", "is_pinned", "__contains__",
+    "is_shared", "is_pinned", "__contains__", "const_data_ptr", "mutable_data_ptr", "_use_count",
 }  # fmt: skip
 # Those that give numbers: answered for a tensor whose value is known, else made by the graph, where it can.
 TO_NUMBERS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
@@ -229,6 +229,9 @@ class TensorVar(Var):
             return SizeVar([make(size) for size in sizes]) if name == "size" else make(tuple(sizes))
         if name == "storage_offset":
             tx.graph.guard_offset(self)
+        if name == "_is_view" and (original := tx.graph.originals.get(self.source)) is not None:
+            tx.guard(CallSource(self._origin(), torch.Tensor._is_view, name), "EQUALS", original._is_view())
+            return ConstVar(original._is_view())
         if name in METADATA_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
             values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
             return make(getattr(self.fake, name)(*values, **named))

@@ -184,6 +184,54 @@ def test_pickled_where_eager_can_be(fn):
         torch.testing.assert_close(again(x), fn(x))
 
 
+def helper(a):
+    return a * 2 + 1
+
+
+renamed = pyframe.compile(helper, backend="eager")
+disabled = pyframe.disable(helper)
+
+
+@pyframe.compile(backend="eager")
+def decorated(a):
+    return a * 3
+
+
+decorated_again = pyframe.compile(decorated, backend="eager")
+
+
+@pytest.mark.parametrize("fn", [renamed, disabled, decorated_again, decorated])
+def test_functions_under_another_name_are_pickled(fn):
+    again = pickle.loads(pickle.dumps(fn))
+    assert type(again) is type(fn) and again.__wrapped__ is fn.__wrapped__
+    torch.testing.assert_close(again(x), fn(x))
+    assert (again is fn) == (fn is decorated)
+    assert copy.copy(fn) is fn and copy.deepcopy(fn) is fn
+
+
+def test_functions_without_a_name_are_not_pickled():
+    with pytest.raises((AttributeError, pickle.PicklingError), match="local"):
+        pickle.dumps(pyframe.compile(lambda a: a + 1))
+
+
+def test_copies_of_objects_are_compiled():
+    compiled = pyframe.compile(Scale(2), backend="eager")
+    shallow, deep = copy.copy(compiled), copy.deepcopy(compiled)
+    assert shallow.__wrapped__ is compiled.__wrapped__ and deep.__wrapped__ is not compiled.__wrapped__
+    torch.testing.assert_close(shallow(x), deep(x))
+
+
+def test_wrapper_of_a_compiled_function_is_pickled_as_itself():
+    @functools.wraps(renamed)
+    def around(a):
+        return renamed(a)
+
+    around.__qualname__ = "around"
+    assert "_pyframe_reduced" in vars(around)  # as `functools.wraps` does with every attribute
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(pyframe.disable(around))
+
+
 def test_not_callable():
     with pytest.raises(pyframe.errors.UserError, match="got list"):
         pyframe.compile([1])
@@ -207,6 +255,25 @@ def test_class_of_modules_stays_itself():
     torch.testing.assert_close(both(x), sub.forward(mine.forward(x)) * 2)
     mine(x).sum().backward()
     assert mine.linear.weight.grad is not None
+
+
+def test_a_class_of_torch_stays_compiled_after_reset():
+    """As with torch.compile, whoever compiles a class of torch changes it for the whole process: `reset` drops captures."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    assert "__call__" not in vars(nn.Sequential)
+    try:
+        pyframe.compile(nn.Sequential, backend="eager")
+        pyframe.reset()
+        net(torch.ones(2, 4))
+        assert counters["graphs"] == 1
+        pyframe.reset()
+        around = pyframe.compile(lambda a: net(a) + 1, backend="eager", fullgraph=True)
+        torch.testing.assert_close(around(torch.ones(2, 4)), net(torch.ones(2, 4)) + 1)
+    finally:
+        del nn.Sequential.__call__
+    pyframe.reset()
+    net(torch.ones(2, 4))
+    assert counters["graphs"] == 0
 
 
 def test_class_without_call_is_captured_where_it_is_initialized():

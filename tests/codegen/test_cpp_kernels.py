@@ -140,3 +140,14 @@ def test_pointwise_joins_reductions_on_both_sides():
 
 def test_reductions_over_the_same_rows_join():
     check(lambda x: (x.sum(1), x.amax(1), (x * x).sum(1)), torch.randn(40, 300), kernels=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_a_negative_zero_stays_negative_where_it_is_broadcast(dtype):
+    def f(x, a):
+        return x * a, x / a, x * -0.0, a.expand(x.shape[0]) * 1, torch.where(x > 0, -0.0, x)
+
+    x, a = torch.ones(19, dtype=dtype), torch.tensor(-0.0, dtype=dtype)
+    _, _, outs = run(f, x, a)
+    for out, expected in zip(outs, f(x, a), strict=True):
+        assert torch.equal(out, expected) and torch.equal(out.signbit(), expected.signbit())

@@ -12,7 +12,7 @@ import functools
 import io
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -68,13 +68,31 @@ class Compiled:
         return pyframe.compile(fn, **{"backend": self.backend, **settings})
 
 
+@contextlib.contextmanager
+def torch_classes_restored() -> Iterator[None]:
+    """Restores the methods of the classes in `torch.nn`: a program that compiles such a class changes it, as with
+    torch.compile, for the rest of the process."""
+    names = ("__call__", "__init__", "_call_impl")
+    classes = [cls for cls in vars(torch.nn).values() if isinstance(cls, type)]
+    before = [{name: vars(cls)[name] for name in names if name in vars(cls)} for cls in classes]
+    try:
+        yield
+    finally:
+        for cls, methods in zip(classes, before, strict=True):
+            for name in names:
+                if name in methods and vars(cls)[name] is not methods[name]:
+                    setattr(cls, name, methods[name])
+                elif name not in methods and name in vars(cls):
+                    delattr(cls, name)
+
+
 def outcome(run: Program, compile_function: Any) -> dict[str, Any]:
     """What a program returns, prints, and leaves behind in the generators of random numbers."""
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed), torch_classes_restored():
         result = run(compile_function)
     numpy_state = np.random.get_state()[1]
     return {

@@ -34,8 +34,9 @@ INL float bits_f(uint32_t u) { float f; __builtin_memcpy(&f, &u, 4); return f; }
 INL uint32_t f_bits(float f) { uint32_t u; __builtin_memcpy(&u, &f, 4); return u; }
 
 // ---- broadcast and constants
-INL vf set_f(float x) { return vf{} + x; }
-INL vd set_d(double x) { return vd{} + x; }
+// `x - 0`, which keeps the sign of -0.0; `0 + x` does not
+INL vf set_f(float x) { return x - vf{}; }
+INL vd set_d(double x) { return x - vd{}; }
 INL vi set_i(int32_t x) { return vi{} + x; }
 INL vl set_l(int64_t x) { return vl{} + x; }
 INL vm set_m(bool x) { return {vi{} - (int32_t)x}; }
