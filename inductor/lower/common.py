@@ -36,8 +36,10 @@ def wrapped(x: Any, dtype: torch.dtype) -> Any:
 
 
 def overflows(x: Any, dtype: torch.dtype) -> bool:
-    """Whether operators that convert numbers with a check refuse this one: 300 as uint8, but not -3."""
-    if type(x) is not int or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+    """Whether operators that convert numbers with a check refuse this one: 300 as uint8, but not -3; 1e5 as float16."""
+    if dtype.is_floating_point and type(x) in (int, float):
+        return math.isfinite(x) and abs(x) > torch.finfo(dtype).max
+    if type(x) is not int or dtype.is_complex or dtype.is_floating_point or dtype == torch.bool:
         return False
     limits = torch.iinfo(dtype)
     return x > limits.max or x < (limits.min or -limits.max)

@@ -120,6 +120,8 @@ def eye(graph: Any, *args: Any, **kwargs: Any) -> TensorValue:
 @lowering("constant_pad_nd")
 def constant_pad_nd(graph: Any, x: TensorValue, pad: list[int], value: Any = 0) -> TensorValue:
     """x with `value` around it; `pad` lists (before, after) from the last dimension on, negative ones crop"""
+    if overflows(value, graph.val.dtype):
+        raise Unlowered  # ATen says why
     before = [0] * len(x.size)
     for k in range(len(pad) // 2):
         before[len(x.size) - 1 - k] = pad[2 * k]

@@ -212,6 +212,8 @@ def square(graph: Any, x: TensorValue) -> TensorValue:
 def pow_(graph: Any, a: Any, b: Any) -> TensorValue:
     """a ** b; small constant exponents by multiplication"""
     if not is_value(b):
+        if overflows(b, graph.val.dtype):
+            raise Unlowered  # ATen says why
         if isinstance(b, int) and b < 0 and is_value(a) and not (a.dtype.is_floating_point or a.dtype.is_complex):
             raise Unsupported("integers to a negative power, which is an error")
         if b == 1:
@@ -310,8 +312,8 @@ def masked_fill(graph: Any, x: TensorValue, mask: TensorValue, value: Any) -> Te
 def clamp(graph: Any, x: TensorValue, min: Any = None, max: Any = None) -> TensorValue:
     """x limited to min .. max"""
     bounds = [b for b in (min, max) if b is not None]
-    if any(overflows(b, graph.val.dtype) for b in bounds):
-        raise Unlowered  # ATen says why
+    if any(wrapped(b, graph.val.dtype) != b or overflows(b, graph.val.dtype) for b in bounds if not is_value(b)):
+        raise Unlowered  # a bound that the dtype does not hold: torch's releases wrap it around, ignore it or refuse it
 
     def fn(v: Any, *given: Any) -> Any:
         rest = list(given)

@@ -74,3 +74,36 @@ def test_integer_division_by_zero(divide: Any, zero: Any) -> None:
         divide(x, zero)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         pyframe.compile(lambda x, y: divide(x + 1, y) * 2)(x, zero)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.bool, torch.float16])
+@pytest.mark.parametrize("bounds", [(-3, 3), (-3, None), (None, -3), (2, 300), (300, None), (None, 300), (-3e9, 3e9)])
+@pytest.mark.filterwarnings("ignore")
+def test_bounds_that_the_dtype_does_not_hold(dtype: torch.dtype, bounds: tuple[Any, Any]) -> None:
+    """Releases of torch differ: such a bound is wrapped around, or ignored, or an error."""
+    x = torch.tensor([0, 1, 2, 5, 100, 7, 1, 0]).to(dtype)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.clamp(*bounds) + 1
+
+    error = raised(program, x)
+    assert raised(pyframe.compile(program), x) is error
+    if error is None:
+        torch.testing.assert_close(pyframe.compile(program)(x), program(x), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("number", [1e9, -1e9, 100000, float("inf"), 65504.0])
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_beyond_float16(number: float) -> None:
+    mask = torch.tensor([True, False, True])
+    programs = (
+        lambda x: x.masked_fill(mask, number) + 1, lambda x: torch.full_like(x, number) + x, lambda x: x.pow(number) + 1,
+        lambda x: torch.nn.functional.pad(x, (1, 1), value=number) + 1, lambda x: x.clamp(max=number) + 1,
+        lambda x: x + number, lambda x: x * number, lambda x: torch.where(mask, x, number), lambda x: x < number,
+    )  # fmt: skip
+    x = torch.ones(3, dtype=torch.float16)
+    for program in programs:
+        error = raised(program, x)
+        assert raised(pyframe.compile(program), x) is error
+        if error is None:
+            torch.testing.assert_close(pyframe.compile(program)(x), program(x), rtol=1e-3, atol=0)
