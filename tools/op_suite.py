@@ -44,7 +44,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
-from op_suite_report import Row, commit, failures, merge, write_report  # noqa: E402
+from op_suite_report import OPERATOR_TABLES, Row, Tables, commit, failures, merge, write_report  # noqa: E402
 
 WORKER = Path(__file__).with_name("op_suite_worker.py")
 DTYPES = "float32,float64,bfloat16,float16,int64,int32,uint8,bool,complex64"
@@ -56,13 +56,13 @@ UNITS_OF_A_WORKER = 120  # then it is replaced: libraries that it loaded stay in
 class Worker:
     """One process; `ask` gives the answers to a request one by one."""
 
-    def __init__(self, engine: str, seconds: float) -> None:
+    def __init__(self, engine: str, seconds: float, script: Path = WORKER) -> None:
         self.seconds, self.units = seconds, 0
         reads, writes = os.pipe()
         self.errors = tempfile.TemporaryFile()
         environment = {**with_path(ROOT), "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", str(WORKER), str(writes), engine],
+            [sys.executable, "-X", "faulthandler", str(script), str(writes), engine],
             stdin=subprocess.PIPE, stdout=self.errors, stderr=self.errors, pass_fds=(writes,), env=environment,
             text=True,
         )  # fmt: skip
@@ -125,7 +125,9 @@ class Worker:
         self.errors.close()
 
 
-def run_unit(worker: list[Worker], engine: str, request: dict[str, Any], seconds: float) -> Row:
+def run_unit(
+    worker: list[Worker], engine: str, request: dict[str, Any], seconds: float, script: Path = WORKER
+) -> Row:
     """Every case's verdict for one operator in one mode. `worker[0]` is replaced where it dies."""
     chosen = request["samples"], " ".join(request["dtypes"]), request["commit"]
     row = Row(request["op"], request["mode"], request["device"], engine, *chosen)
@@ -135,7 +137,7 @@ def run_unit(worker: list[Worker], engine: str, request: dict[str, Any], seconds
         if not worker[0].alive or worker[0].units >= UNITS_OF_A_WORKER:
             if worker[0].alive:
                 worker[0].stop()
-            worker[0] = Worker(engine, seconds)
+            worker[0] = Worker(engine, seconds, script)
         started: list[str] = []
         last: dict[str, Any] = {}
         for last in worker[0].ask({**request, **({"plan": plan} if plan else {})}):
@@ -174,8 +176,11 @@ def _after_death(
     return [group for group in parts if group] if started else []
 
 
-def run_all(units: Sequence[dict[str, Any]], engine: str, args: argparse.Namespace, log: Path | None) -> list[Row]:
-    """The rows of all units that the time suffices for."""
+def run_all(
+    units: Sequence[dict[str, Any]], engine: str, args: argparse.Namespace, log: Path | None, script: Path = WORKER,
+    tables: Tables = OPERATOR_TABLES,
+) -> list[Row]:
+    """The rows of all units that the time suffices for. `script`: what the worker processes run."""
     waiting: queue.Queue[dict[str, Any]] = queue.Queue()
     for unit in units:
         waiting.put(unit)
@@ -184,19 +189,19 @@ def run_all(units: Sequence[dict[str, Any]], engine: str, args: argparse.Namespa
     begun = time.monotonic()
 
     def serve() -> None:
-        worker = [Worker(engine, args.timeout)]
+        worker = [Worker(engine, args.timeout, script)]
         while time.monotonic() - begun < args.seconds:
             try:
                 request = waiting.get_nowait()
             except queue.Empty:
                 break
-            row = run_unit(worker, engine, request, args.timeout)
+            row = run_unit(worker, engine, request, args.timeout, script)
             with lock:
                 rows.append(row)
                 if log is not None:
                     with log.open("a") as file:
                         file.write(json.dumps(row.data()) + "\n")
-                bad = failures(row)
+                bad = failures(row, tables)
                 if bad or args.verbose or len(rows) % 20 == 0:
                     clock = f"{time.monotonic() - begun:6.0f} s {len(rows):5}/{len(units)}"
                     print(f"{clock} {row.op} {row.mode}: {row.summary()}", flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,22 @@ from op_suite_exceptions import KNOWN, LEFT_OUT, UNINITIALISED, UNINITIALISED_RE
 ROOT = Path(__file__).resolve().parents[1]
 FINE = ("right", "not run")
 VERDICTS = ("right", "wrong", "error", "other error", "no error", "not reused", "together", "crash", "hang", "not run")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a suite's report says beside its rows: the suite's name, the failures that are known ("name mode",
+    "name mode dtype" or "name mode case": the verdict, and why it stays so), what is not run (with the reason), and
+    operators whose elements, or the elements of some of whose results, are uninitialised memory."""
+
+    title: str
+    known: Mapping[str, tuple[str, str]]
+    left_out: Mapping[str, str]
+    uninitialised: Set[str] = frozenset()
+    uninitialised_results: Mapping[str, Set[int]] = field(default_factory=dict)
+
+
+OPERATOR_TABLES = Tables("Operator database", KNOWN, LEFT_OUT, UNINITIALISED, UNINITIALISED_RESULTS)
 
 
 @dataclass
@@ -51,26 +67,26 @@ class Row:
         return ", ".join(f"{n} {verdict}" for verdict, n in self.counts().most_common()) or "no cases"
 
 
-def known(row: Row, case: str) -> tuple[str, str] | None:
+def known(row: Row, case: str, tables: Tables = OPERATOR_TABLES) -> tuple[str, str] | None:
     """The verdict that is expected of a case, with the reason, where that is not "right"."""
     dtype = case.partition(":")[0]
     for key in (f"{row.op} {row.mode} {case}", f"{row.op} {row.mode} {dtype}", f"{row.op} {row.mode}"):
-        if key in KNOWN:
-            return KNOWN[key]
+        if key in tables.known:
+            return tables.known[key]
     return None
 
 
-def failures(row: Row) -> dict[str, list[str]]:
+def failures(row: Row, tables: Tables = OPERATOR_TABLES) -> dict[str, list[str]]:
     """The cases that are not right and not expected not to be."""
     bad = {}
     for case, (verdict, detail) in row.cases.items():
-        expected = known(row, case)
+        expected = known(row, case, tables)
         if verdict not in FINE and (expected is None or expected[0] != verdict):
             bad[case] = [verdict, detail]
     return bad
 
 
-def stale(rows: Sequence[Row]) -> list[str]:
+def stale(rows: Sequence[Row], tables: Tables = OPERATOR_TABLES) -> list[str]:
     """Keys of the table of known failures that no case of these rows fails by, though the operator was run."""
     used, run = set(), set()
     for row in rows:
@@ -79,7 +95,7 @@ def stale(rows: Sequence[Row]) -> list[str]:
             if verdict not in FINE:
                 dtype = case.partition(":")[0]
                 used |= {f"{row.op} {row.mode} {case}", f"{row.op} {row.mode} {dtype}", f"{row.op} {row.mode}"}
-    return [key for key in KNOWN if key not in used and tuple(key.split(" ")[:2]) in run]
+    return [key for key in tables.known if key not in used and tuple(key.split(" ")[:2]) in run]
 
 
 def merge(log: Path) -> list[Row]:
@@ -125,7 +141,8 @@ def commit() -> str:
 
 
 def write_report(
-    path: Path, rows: Sequence[Row], device: str, compared: Mapping[str, Sequence[Row]] | None = None
+    path: Path, rows: Sequence[Row], device: str, compared: Mapping[str, Sequence[Row]] | None = None,
+    tables: Tables = OPERATOR_TABLES,
 ) -> int:
     """Writes `path`.{json,txt}; 1 where a case is not as expected. `compared`: rows of each compiler on a sample."""
     import torch
@@ -133,17 +150,17 @@ def write_report(
     rows = [row for row in rows if row.device == device]
     bad = [
         f"{row.op} {row.mode} {case}: {verdict}: {detail}"
-        for row in rows for case, (verdict, detail) in failures(row).items()
+        for row in rows for case, (verdict, detail) in failures(row, tables).items()
     ]  # fmt: skip
     expected = [
-        f"{row.op} {row.mode} {case}: {verdict}: {known(row, case)[1]}"  # type: ignore[index]
+        f"{row.op} {row.mode} {case}: {verdict}: {known(row, case, tables)[1]}"  # type: ignore[index]
         for row in rows for case, (verdict, _) in row.cases.items()
-        if verdict not in FINE and case not in failures(row)
+        if verdict not in FINE and case not in failures(row, tables)
     ]  # fmt: skip
-    old = stale(rows)
+    old = stale(rows, tables)
     ops = {row.op for row in rows}
     lines = [
-        f"Operator database of torch {torch.__version__}, device {device}, at commit {commit()}",
+        f"{tables.title} of torch {torch.__version__}, device {device}, at commit {commit()}",
         f"{len(ops)} operators, {len(rows)} rows (operator x mode)",
         f"samples of each operator and dtype: {sorted({row.samples or 'all' for row in rows}, key=str)}",
         *(f"dtypes of {n} rows: {text}" for text, n in collections.Counter(row.dtypes for row in rows).most_common()),
@@ -151,11 +168,11 @@ def write_report(
         "", *_totals(rows),
         *_listing("Not right", bad), *_listing("Known, with the reason", expected),
         *_listing("Known failures that no longer fail", old),
-        *_listing("Operators that are not run", [f"{name}: {why}" for name, why in LEFT_OUT.items()]),
-        *_listing("Elements not compared, as they are uninitialised", sorted(UNINITIALISED & ops)),
+        *_listing("Operators that are not run", [f"{name}: {why}" for name, why in tables.left_out.items()]),
+        *_listing("Elements not compared, as they are uninitialised", sorted(tables.uninitialised & ops)),
         *_listing(
             "Results whose elements are not compared, for the same reason",
-            [f"{name}: {sorted(found)}" for name, found in UNINITIALISED_RESULTS.items() if name in ops],
+            [f"{name}: {sorted(found)}" for name, found in tables.uninitialised_results.items() if name in ops],
         ),
     ]
     if compared:

@@ -16,7 +16,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +48,37 @@ def differentiable(results: Any) -> list[torch.Tensor]:
     return [x for x in pytree.tree_leaves(results) if isinstance(x, torch.Tensor) and x.requires_grad]
 
 
-def gradients(cases: Sequence[Case], results: Sequence[Any], calls: Sequence[Any]) -> list[list[Any]]:
-    """Of each case's inputs, from fixed numbers as the gradients of its results: the same ones for a case alone and
+class Calls:
+    """What a run does with a call `(input, args, kwargs)`. A database whose inputs are more than tensors overrides
+    these."""
+
+    def copy(self, call: Any) -> Any:
+        """The call with inputs of its own, as every run needs them."""
+        return copy_call(call)
+
+    def in_double(self, call: Any) -> Any:
+        """The call in float64."""
+        return to_double(call)
+
+    def leaves(self, call: Any) -> list[torch.Tensor]:
+        """The tensors that gradients are taken of."""
+        return differentiable(call)
+
+    def afterwards(self, call: Any) -> Any:
+        """What is compared of the inputs after the call."""
+        return call
+
+
+def gradients(
+    cases: Sequence[Case], results: Sequence[Any], leaves: Sequence[list[torch.Tensor]]
+) -> list[list[Any]]:
+    """Of each case's `leaves`, from fixed numbers as the gradients of its results: the same ones for a case alone and
     among others."""
     outputs = [differentiable(case.process(result)) for case, result in zip(cases, results, strict=True)]
-    leaves = [differentiable(call) for call in calls]
     flat = [x for group in leaves for x in group]
     given = [x for group in outputs for x in _weights(group)]
     if not given or not flat:
-        return [[] for _ in calls]
+        return [[] for _ in leaves]
     found = iter(torch.autograd.grad([x for group in outputs for x in group], flat, given, allow_unused=True))
     return [[next(found) for _ in group] for group in leaves]
 
@@ -73,26 +95,27 @@ def _weights(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return given
 
 
-def run(
-    fn: Callable[..., Any], cases: Sequence[Case], calls: Sequence[Any], backward: bool, seed: int = 0
-) -> list[Outcome]:
-    """`fn` on copies of the calls."""
-    copies = [copy_call(call) for call in calls]
-    torch.manual_seed(seed)
-    results = fn(copies)
-    # results that are inputs, and gradients, are those of this run
-    found: Sequence[Any] = gradients(cases, results, copies) if backward else [None for _ in cases]
-    return [Outcome(*each) for each in zip(results, copies, found, strict=True)]
-
-
 class Unit:
     """An operator in one mode."""
 
     def __init__(self, op: Any, mode: str, engine: Any, device: str, tell: Callable[..., None]) -> None:
-        self.op, self.mode, self.engine, self.device, self.tell = op, mode, engine, device, tell
+        self.name, self.mode, self.engine, self.device, self.tell = op.full_name, mode, engine, device, tell
         self.function = function_of(op, mode)
         self.backward = mode == "backward"
+        self.calls = Calls()
         self.values_differ: set[str] = set()  # cases whose elements are not compared
+
+    def run(self, fn: Callable[..., Any], cases: Sequence[Case], calls: Sequence[Any], seed: int = 0) -> list[Outcome]:
+        """`fn` on copies of the calls."""
+        copies = [self.calls.copy(call) for call in calls]
+        torch.manual_seed(seed)
+        results = fn(copies)
+        # results that are inputs, and gradients, are those of this run
+        found: Sequence[Any] = [None for _ in cases]
+        if self.backward:
+            found = gradients(cases, results, [self.calls.leaves(call) for call in copies])
+        left = [self.calls.afterwards(call) for call in copies]
+        return [Outcome(*each) for each in zip(results, left, found, strict=True)]
 
     def try_cases(self, cases: list[Case]) -> None:
         """A verdict for each case."""
@@ -117,8 +140,8 @@ class Unit:
     def _eager_error(self, case: Case) -> Exception | None:
         eager = batch_function(self.function, 1)
         try:
-            once = run(eager, [case], [case.call], self.backward)
-            if self.op.full_name in UNINITIALISED or self._draws(eager, case, once):
+            once = self.run(eager, [case], [case.call])
+            if self.name in UNINITIALISED or self._draws(eager, case, once):
                 self.values_differ.add(case.name)
         except Exception as error:
             return error
@@ -128,7 +151,7 @@ class Unit:
         """Whether a case has random numbers that cannot be compared: on a GPU our kernels draw others than eager's."""
         if self.device == "cpu":
             return False
-        again = run(eager, [case], [case.call], self.backward, seed=1)
+        again = self.run(eager, [case], [case.call], seed=1)
         return difference(once[0], again[0], lambda: None) is not None
 
     def _try_error(self, case: Case, wanted: Exception) -> None:
@@ -137,7 +160,7 @@ class Unit:
         self.engine.forget()
         try:
             fast = self.engine.compile(batch_function(self.function, 1), self.mode == "dynamic")
-            run(fast, [case], [case.call], self.backward)
+            self.run(fast, [case], [case.call])
         except Exception as error:
             if type(error) is type(wanted):
                 self.tell(case=case.name, verdict="right", detail=f"raises {type(error).__name__}")
@@ -181,24 +204,24 @@ class Unit:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                want = run(eager, cases, calls, self.backward)
+                want = self.run(eager, cases, calls)
         except Exception as error:
             return {case.name: ("not run", f"eager raises {_words(error)} for several at once") for case in cases}
         self.engine.forget()
         fast = self.engine.compile(batch_function(self.function, len(cases)), self.mode == "dynamic")
         found: dict[str, tuple[str, str] | None] = {}
         try:
-            got = run(fast, cases, calls, self.backward)
+            got = self.run(fast, cases, calls)
             self._compare(cases, calls, want, got, "", found)
             before = self.engine.compilations()
-            got = run(fast, cases, calls, self.backward)
+            got = self.run(fast, cases, calls)
             if self.engine.compilations() != before:
                 return {case.name: ("not reused", "the second call compiled again") for case in cases} | found
             self._compare(cases, calls, want, got, "second call: ", found)
             others = [case.partner or case.call for case in cases]
             if any(case.partner for case in cases) and not any(found.values()):
-                want = run(eager, cases, others, self.backward)
-                got = run(fast, cases, others, self.backward)
+                want = self.run(eager, cases, others)
+                got = self.run(fast, cases, others)
                 self._compare(cases, others, want, got, "other sizes: ", found)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
@@ -214,7 +237,7 @@ class Unit:
     ) -> None:
         for case, call, expected, actual in zip(cases, calls, want, got, strict=True):
             reference = functools.partial(self._in_double, case, call)
-            unset = UNINITIALISED_RESULTS.get(self.op.full_name, frozenset())
+            unset = UNINITIALISED_RESULTS.get(self.name, frozenset())
             word = difference(expected, actual, reference, case.name not in self.values_differ, unset)
             if word is not None and not found.get(case.name):
                 found[case.name] = "wrong", when + word
@@ -228,7 +251,7 @@ class Unit:
     def _in_double(self, case: Case, call: Any) -> Outcome | None:
         """The call in float64; None where the operator does not take it."""
         try:
-            return run(batch_function(self.function, 1), [case], [to_double(call)], self.backward)[0]
+            return self.run(batch_function(self.function, 1), [case], [self.calls.in_double(call)])[0]
         except (RuntimeError, ValueError, TypeError):
             return None
 
@@ -238,37 +261,43 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
 
 
-def run_unit(request: dict[str, Any], engine: Any, database: dict[str, Any], tell: Callable[..., None]) -> None:
-    """The cases of a unit, in batches; `request["plan"]` says which ones are left and how they go together."""
-    op = database[request["op"]]
-    device, mode = request["device"], request["mode"]
+def run_unit(request: dict[str, Any], engine: Any, op: Any, tell: Callable[..., None]) -> None:
+    """The cases of the operator `op` in the mode of the request."""
+    device, mode, name = request["device"], request["mode"], op.full_name
     unit = Unit(op, mode, engine, device, tell)
-    if unit.function is None or f"{request['op']} {mode}" in LEFT_OUT or request["op"] in LEFT_OUT:
+    if unit.function is None or f"{name} {mode}" in LEFT_OUT or name in LEFT_OUT:
         tell(plan=[])
         return
     wanted = [getattr(torch, name) for name in request["dtypes"]]
+    run_cases(unit, lambda: cases_of(op, mode, device, wanted, request["samples"]), request, tell)
+
+
+def run_cases(
+    unit: Unit, cases_of_unit: Callable[[], Iterable[Case]], request: dict[str, Any], tell: Callable[..., None]
+) -> None:
+    """Cases in batches; `request["plan"]` says which ones are left and how they go together."""
     try:
-        cases = {case.name: case for case in cases_of(op, mode, device, wanted, request["samples"])}
+        cases = {case.name: case for case in cases_of_unit()}
     except Exception as error:
         tell(plan=[])
         tell(case="samples", verdict="not run", detail=f"the database cannot make samples: {_words(error)}")
         return
-    size = 1 if mode == "errors" else request["batch"]
+    size = 1 if request["mode"] == "errors" else request["batch"]
     names = list(cases)
     plan = request.get("plan") or [names[k : k + size] for k in range(0, len(names), size)]
     tell(plan=plan)
     for group in plan:
         unit.try_cases([cases[name] for name in group if name in cases])
-    engine.forget()
+    unit.engine.forget()
     gc.collect()
 
 
-def main() -> None:
+def serve(run: Callable[[dict[str, Any], Any, Callable[..., None]], None]) -> None:
+    """Answers requests until standard input ends: `run(request, engine, tell)` runs one."""
     out = os.fdopen(int(sys.argv[1]), "w", buffering=1)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     engine = {"ours": Ours, "peer": Peer}[sys.argv[2]]()
-    database = operators()
 
     def tell(**message: Any) -> None:
         out.write(json.dumps(message) + "\n")
@@ -276,9 +305,13 @@ def main() -> None:
 
     tell(ready=True)
     for line in sys.stdin:
-        request = json.loads(line)
-        run_unit(request, engine, database, tell)
+        run(json.loads(line), engine, tell)
         tell(done=True)
+
+
+def main() -> None:
+    database = operators()
+    serve(lambda request, engine, tell: run_unit(request, engine, database[request["op"]], tell))
 
 
 if __name__ == "__main__":

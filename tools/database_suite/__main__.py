@@ -1,0 +1,123 @@
+"""Runs torch's databases other than that of operators through the whole stack, and compares each call with eager.
+
+    python -m tools.database_suite                                    # every database, some samples of each entry
+    python -m tools.database_suite --only modules:nn.LSTM,foreach:* --modes train,forward --dtypes float32
+    python -m tools.database_suite --peer 40                          # torch.compile and ours on a sample of entries
+
+Databases: `module_db`, `optim_db`, the foreach operators, `autograd_function_db`, `custom_op_db`, `hop_db`, torch's
+references of operators in Python, distributions, and programs over function transforms and training loops. What is
+compared, the worker processes, and the rows of the report are those of `tools/op_suite.py`: results, strides, gradients,
+inputs and buffers afterwards, a second call, which must not compile again.
+
+Results are added to OUT/database_suite.jsonl as they come and OUT/database_suite.{json,txt} are made of them. `--resume`
+leaves out what has a row. Exit status 1 where something is not right that `exceptions.py` does not name, or the other way
+round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from op_suite import run_all, with_path  # noqa: E402
+from op_suite_report import Row, commit, failures, merge, write_report  # noqa: E402
+
+from tools.database_suite.exceptions import TABLES  # noqa: E402
+
+WORKER = Path(__file__).with_name("worker.py")
+LISTING = """
+from tools.database_suite.databases import LOCATIONS, database
+for name in LOCATIONS:
+    for entry in database(name).names():
+        print(f"{name}:{entry}", *database(name).modes)
+"""
+
+
+def entries() -> dict[str, list[str]]:
+    """Every entry, and the modes that it has: read in a process of its own, as databases import much of torch."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LISTING], env=with_path(ROOT / "tools"), cwd=ROOT, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    return {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+
+
+def select(args: argparse.Namespace, found: dict[str, list[str]], done: set[tuple[str, str]]) -> list[dict[str, Any]]:
+    """One request for each entry and mode that is asked for and not in `done`."""
+    modes = set(args.modes.split(",")) - {""}
+    here = commit()
+    units = [
+        {
+            "op": name, "mode": mode, "device": "cpu", "dtypes": args.dtypes.split(","), "samples": args.samples,
+            "batch": args.batch, "commit": here,
+        }
+        for name, offered in found.items() if _matches(name, args.only)
+        for mode in offered if (not modes or mode in modes) and (name, mode) not in done
+    ]  # fmt: skip
+    first, _, of = args.shard.partition("/")
+    return units[int(first) - 1 :: int(of)]
+
+
+def _matches(name: str, patterns: str) -> bool:
+    words = [word for word in patterns.split(",") if word]
+    return not words or any(name.startswith(word[:-1]) if word.endswith("*") else name == word for word in words)
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line (or `given`) asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="entries as database:name, or beginnings followed by *")
+    parser.add_argument("--modes", default="", help="all by default")
+    parser.add_argument("--dtypes", default="float32,bfloat16,int64,complex64")
+    parser.add_argument("--samples", type=int, default=4, help="of each entry and dtype; 0: all")
+    parser.add_argument("--batch", type=int, default=12, help="cases that are compiled as one function")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--shard", default="1/1", help="k/n: the k-th of n parts of the units")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no unit is begun after so long")
+    parser.add_argument("--timeout", type=float, default=240, help="seconds for one compiled function")
+    parser.add_argument("--resume", action="store_true", help="leave out what OUT has rows of")
+    parser.add_argument("--failed", action="store_true", help="only what failed in OUT's rows")
+    parser.add_argument("--peer", type=int, default=0, metavar="N", help="torch.compile and ours on N units")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--name", default="database_suite", help="of the files in OUT")
+    parser.add_argument("--show", type=int, default=3, help="failures of a unit that are printed")
+    parser.add_argument("--verbose", action="store_true")
+    return parser.parse_args(given)
+
+
+def run(units: Sequence[dict[str, Any]], args: argparse.Namespace, log: Path | None, engine: str = "ours") -> list[Row]:
+    """The rows of these units."""
+    os.environ.setdefault("PYFRAME_STRICT", "internal")  # an internal error of the compiler is a failure
+    return run_all(units, engine, args, log, WORKER, TABLES)
+
+
+def main() -> int:
+    args = arguments()
+    args.out.mkdir(parents=True, exist_ok=True)
+    log = args.out / f"{args.name}.jsonl"
+    found = entries()
+    if args.peer:
+        units = select(args, found, set())
+        units = units[:: max(1, len(units) // args.peer)]
+        rows = {engine: run(units, args, None, engine) for engine in ("ours", "peer")}
+        return write_report(args.out / args.name, merge(log), "cpu", rows, TABLES)
+    kept = merge(log)
+    units = select(args, found, {(row.op, row.mode) for row in kept} if args.resume else set())
+    if args.failed:
+        bad = {(row.op, row.mode) for row in kept if failures(row, TABLES)}
+        units = [unit for unit in units if (unit["op"], unit["mode"]) in bad]
+    print(f"{len(units)} units (entry x mode), {args.workers} workers", flush=True)
+    run(units, args, log)
+    return write_report(args.out / args.name, merge(log), "cpu", None, TABLES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
