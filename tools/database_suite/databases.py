@@ -25,10 +25,12 @@ class Database(Protocol):
 # name: (module of this package, function that gives the Database)
 LOCATIONS = {
     "modules": ("modules", "modules"),
+    "optimizers": ("optimizers", "optimizers"),
     "foreach": ("operators", "foreach"),
     "autograd_function": ("operators", "autograd_functions"),
     "custom_op": ("operators", "custom_operators"),
     "higher_order": ("operators", "higher_order"),
+    "distributions": ("distributions", "all_distributions"),
     "refs": ("operators", "references"),
 }
 

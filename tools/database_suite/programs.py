@@ -1,0 +1,138 @@
+"""Programs that are run call by call: with a compiler, in eager, and in eager with float64, and compared after each call.
+
+A program is told how to compile. In eager, that is not at all; so the same text is the program and its oracle.
+"""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from op_suite_compare import Outcome, difference
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+Step = Callable[[int], Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """`make(compile, dtype)` sets the program up, with its numbers in `dtype`, and returns a function: given the number
+    of the call, it makes that call and returns what is compared (any containers of tensors and other objects). The first
+    `settled` of the `calls` may compile; those after them must not."""
+
+    name: str
+    make: Callable[[Compile, torch.dtype], Step]
+    dtype: torch.dtype = torch.float32
+    calls: int = 2
+    settled: int = 1
+    dynamic: bool = False
+
+
+def _as_it_is(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return fn
+
+
+def _snapshot(results: Any) -> Any:
+    """Results with tensors that later calls do not change."""
+    def copied(x: torch.Tensor) -> torch.Tensor:
+        return x.detach().clone().requires_grad_(x.requires_grad) if type(x) is torch.Tensor else x
+
+    return pytree.tree_map_only(torch.Tensor, copied, results)
+
+
+class _Run:
+    """A program set up with one way to compile."""
+
+    def __init__(self, program: Program, compile: Compile, dtype: torch.dtype) -> None:
+        torch.manual_seed(0)
+        self.step = program.make(compile, dtype)
+
+    def call(self, number: int) -> Outcome:
+        """What the call leaves behind; the same random numbers for each way to compile."""
+        torch.manual_seed(number + 1)
+        return Outcome(_snapshot(self.step(number)), ())
+
+
+def verdict(program: Program, engine: Any) -> tuple[str, str]:
+    """The word of the report, and what is wrong."""
+    eager = functools.partial(_Run, program, _as_it_is)
+    try:
+        wanted = eager(program.dtype)
+        want: list[Outcome] = [wanted.call(number) for number in range(program.calls)]
+    except Exception as error:
+        return _where_eager_raises(program, engine, error)
+    exact = functools.cache(functools.partial(_in_double, program))
+    engine.forget()
+    try:
+        fast = _Run(program, lambda fn: engine.compile(fn, program.dynamic), program.dtype)
+        for number, expected in enumerate(want):
+            before = engine.compilations()
+            got = fast.call(number)
+            if number >= program.settled and engine.compilations() != before:
+                return "not reused", f"call {number} compiled again"
+            word = difference(expected, got, lambda number=number: exact()[number])  # type: ignore[misc]
+            if word is not None:
+                return "wrong", f"call {number}: {word}"
+    except Exception as error:
+        return "error", _words(error)
+    return "right", ""
+
+
+class _WithoutHalfPrecision(TorchFunctionMode):
+    """What the program itself converts to half precision stays in float64 (Muon computes in bfloat16)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.Tensor.bfloat16, torch.Tensor.half) and args[0].is_floating_point():
+            return args[0].to(torch.float64, copy=True)
+        return func(*args, **(kwargs or {}))
+
+
+def _in_double(program: Program) -> list[Outcome | None]:
+    try:
+        with _WithoutHalfPrecision():
+            run = _Run(program, _as_it_is, torch.float64)
+            return [run.call(number) for number in range(program.calls)]
+    except (RuntimeError, ValueError, TypeError):
+        return [None] * program.calls
+
+
+def _where_eager_raises(program: Program, engine: Any, wanted: Exception) -> tuple[str, str]:
+    """A program that eager refuses must be refused with an exception of the same type."""
+    engine.forget()
+    try:
+        run = _Run(program, lambda fn: engine.compile(fn, program.dynamic), program.dtype)
+        for number in range(program.calls):
+            run.call(number)
+    except Exception as error:
+        if type(error) is type(wanted):
+            return "right", f"raises {type(error).__name__}"
+        return "other error", f"{_words(error)} instead of {_words(wanted)}"
+    return "no error", f"results instead of {_words(wanted)}"
+
+
+def _words(error: Exception) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    text = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {text} ({Path(where.filename).name}:{where.lineno})"[:400]
+
+
+def run_programs(
+    programs: Iterable[Program], request: dict[str, Any], engine: Any, tell: Callable[..., None]
+) -> None:
+    """Tells the verdict of each; `request["plan"]` says which ones are left."""
+    named = {program.name: program for program in programs}
+    plan = request.get("plan") or [[name] for name in named]
+    tell(plan=plan)
+    for (name,) in plan:
+        tell(start=[name])
+        word, detail = verdict(named[name], engine)
+        tell(remarks=engine.remarks())
+        tell(case=name, verdict=word, detail=detail)
+    engine.forget()
