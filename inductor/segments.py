@@ -112,6 +112,31 @@ def _symbols(*nodes: fx.Node) -> set[Any]:
     return found
 
 
+def _differentiated(gm: fx.GraphModule) -> set[fx.Node]:
+    """Nodes after which a piece has to end: tensors with respect to which `torch.autograd.grad` differentiates, and writes
+    to them. Autograd sees a piece as one function, so what depends on such a tensor must be a result of another piece."""
+    found: set[fx.Node] = set()
+    for node in gm.graph.nodes:
+        if node.target is torch.autograd.grad:
+            inputs = node.args[1] if len(node.args) > 1 else node.kwargs["inputs"]
+            fx.map_arg(inputs, found.add)
+    return found | {user for node in found for user in node.users if _writes(user, node)}
+
+
+_IN_PLACE = {
+    operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod,
+    operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift,
+}  # fmt: skip
+
+
+def _writes(node: fx.Node, tensor: fx.Node) -> bool:
+    """Whether a node writes to a tensor by a method or an operator of Python that works in place."""
+    if not node.args or node.args[0] is not tensor:
+        return False
+    in_place = node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).endswith("__")
+    return in_place or node.target in _IN_PLACE
+
+
 def value_of(node: fx.Node) -> Any:
     """What the capture knows of a node: a fake tensor or a number."""
     return node.meta.get("val", node.meta.get("example_value"))
@@ -174,6 +199,7 @@ class _Cutter:
         self.outside: dict[fx.Node, fx.Node] = {}
         self.open: dict[fx.Node, None] = {}
         self.pieces = 0
+        self.differentiated = _differentiated(gm)
 
     def run(self) -> fx.GraphModule:
         for node in self.gm.graph.nodes:
@@ -191,6 +217,8 @@ class _Cutter:
                 self._copy(node)
             else:
                 self.open[node] = None
+                if node in self.differentiated:
+                    self._close()
         return graph_module(self.root, self.graph, getattr(self.gm, "settings", ()))
 
     def _runs_outside(self, node: fx.Node) -> bool:

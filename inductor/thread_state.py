@@ -69,7 +69,8 @@ def restored_on_error(work: Callable[[], T]) -> T:
     before = ThreadState()
     tracing = _torch._autograd._saved_tensors_hooks_set_tracing(True)
     try:
-        return work()
+        with _torch._PreserveDispatchKeyGuard():  # functorch leaves dispatch keys excluded where nested transforms raise
+            return work()
     except BaseException:
         before.restore()
         raise

@@ -534,7 +534,10 @@ class GraphBuilder:
             tx.graph_break("data-dependent-shape", f"{label} of a tensor whose sizes are not known")
         assumed = () if self._shapes is None else self._shapes.assertions()
         try:
-            with quiet, self.fake_mode, self._kernels(), torch._C.DisableTorchFunctionSubclass():
+            with (
+                torch._C._PreserveDispatchKeyGuard(),  # an exception inside nested functorch transforms loses the keys
+                quiet, self.fake_mode, self._kernels(), torch._C.DisableTorchFunctionSubclass(),
+            ):  # fmt: skip
                 if fake_kwargs.get("out") is not None:
                     check_out(run, fake_args, fake_kwargs)
                 result = run_in_place(run, target, fake_args, fake_kwargs)

@@ -72,6 +72,16 @@ _MODE_SETTERS = (
     "set_", "_set_", "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "use_deterministic",
 )  # fmt: skip
 
+# Functions of torch._C that only answer, by the start of their names. Of the others, those below change nothing that a
+# program can see; any other one breaks the graph: called while tracing, and again by a guard, it could change the process.
+_QUESTIONS = ("is_", "_is_", "get_", "_get_", "_are_", "_has_", "_len_", "_can_use_", "_should_", "_supported_")
+_WITHOUT_EFFECT = {
+    torch._C._log_api_usage_once, torch._C._infer_size, torch._C._select_conv_backend, torch._C._demangle,
+    torch._C._parse_dispatch_key, torch._C._functionalization_reapply_views_tls, torch._C._autocast_supported_devices,
+    torch._C._meta_in_tls_dispatch_include, torch._C._current_autograd_node, torch._C._accelerator_getAccelerator,
+    torch._C._accelerator_getDeviceIndex, torch._C._show_config, torch._C._parallel_info,
+}  # fmt: skip
+
 
 def is_torch_function(value: Any) -> bool:
     """Whether a callable becomes a graph node (or has a model here) rather than being traced through."""
@@ -201,8 +211,11 @@ class TorchFunctionVar(HeldVar):
                 return make(value(*[a.constant() for a in args], **{k: v.constant() for k, v in kwargs.items()}))
             except NotConstant:
                 return self.unsupported(tx, "a call with values known only at run time")
-        if value in _bindings() and any(isinstance(leaf, TensorVar) for leaf in leaves_of((*args, *kwargs.values()))):
-            tx.graph_break("unsupported-torch-op", f"{self.describe()} is no operator: it needs the tensor's memory")
+        if value in _bindings():
+            if any(isinstance(leaf, TensorVar) for leaf in leaves_of((*args, *kwargs.values()))):
+                tx.graph_break("unsupported-torch-op", f"{self.describe()} is no operator: it needs the tensor's memory")
+            if not value.__name__.startswith(_QUESTIONS) and value not in _WITHOUT_EFFECT:
+                tx.graph_break("unknown-c-function", f"{self.describe()} may change the state of the process")
         if value in WITH_TENSOR_SCALARS and isinstance(kwargs.get("scalars") or args[-1], TensorVar):
             return tx.inline(WITH_TENSOR_SCALARS[value], args, kwargs)
         result = tx.graph.call(value, args, kwargs)

@@ -31,6 +31,8 @@ LOCATIONS = {
     "custom_op": ("operators", "custom_operators"),
     "higher_order": ("operators", "higher_order"),
     "distributions": ("distributions", "all_distributions"),
+    "functions": ("function_transforms", "collection"),
+    "training": ("training_programs", "collection"),
     "refs": ("operators", "references"),
 }
 

@@ -29,11 +29,11 @@ def _covariance(n: int) -> torch.Tensor:
 
 
 def _positive(*shape: int) -> torch.Tensor:
-    return torch.rand(*shape, dtype=torch.float64) + 0.5
+    return torch.rand(shape, dtype=torch.float64) + 0.5
 
 
 def _normal(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
+    return torch.randn(shape, dtype=torch.float64)
 
 
 # Parameters that constraints do not say how to make: of which several must fit, or which are no tensors.

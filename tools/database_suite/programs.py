@@ -136,3 +136,28 @@ def run_programs(
         tell(remarks=engine.remarks())
         tell(case=name, verdict=word, detail=detail)
     engine.forget()
+
+
+class Collection:
+    """Programs written by hand, an entry each: a Database. `add` is the decorator of a function that makes one."""
+
+    modes: tuple[str, ...] = ("call",)
+
+    def __init__(self) -> None:
+        self.programs: dict[str, Program] = {}
+
+    def add(self, **facts: Any) -> Callable[[Callable[[Compile, torch.dtype], Step]], None]:
+        """Adds `make(compile, dtype)` as a program by its name; `facts`: other fields of `Program`."""
+        def added(make: Callable[[Compile, torch.dtype], Step]) -> None:
+            name = make.__name__
+            self.programs[name] = Program(name, make, **facts)
+
+        return added
+
+    def names(self) -> list[str]:
+        """Of the programs, in the order in which they were written."""
+        return list(self.programs)
+
+    def run(self, name: str, request: dict[str, Any], engine: Any, tell: Callable[..., None]) -> None:
+        """Runs one of them."""
+        run_programs([self.programs[name]], request, engine, tell)
