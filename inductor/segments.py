@@ -36,7 +36,8 @@ _SPARSE: dict[Any, int] = {
 # Kernels of optimizers with `fused=True`. They are fast as they are, not all of them have a fake kernel, and torch's
 # functionalization refuses the empty lists that stand for state that an optimizer does without.
 _OPTIMIZER_PACKETS = (
-    torch.ops.aten._fused_adam_, torch.ops.aten._fused_adamw_, torch.ops.aten._fused_sgd_, torch.ops.aten._fused_adagrad_,
+    torch.ops.aten._fused_adam_, torch.ops.aten._fused_adamw_, torch.ops.aten._fused_sgd_,
+    torch.ops.aten._fused_adagrad_,
 )  # fmt: skip
 _OPTIMIZER_KERNELS = {
     torch._fused_adam_, torch._fused_adamw_, torch._fused_sgd_, torch._fused_adagrad_, *_OPTIMIZER_PACKETS,
@@ -113,8 +114,9 @@ def _symbols(*nodes: fx.Node) -> set[Any]:
 
 
 def _differentiated(gm: fx.GraphModule) -> set[fx.Node]:
-    """Nodes after which a piece has to end: tensors with respect to which `torch.autograd.grad` differentiates, and writes
-    to them. Autograd sees a piece as one function, so what depends on such a tensor must be a result of another piece."""
+    """Nodes after which a piece has to end: tensors with respect to which `torch.autograd.grad` differentiates, and
+    writes to them. Autograd sees a piece as one function, so what depends on such a tensor must be computed by another
+    piece."""
     found: set[fx.Node] = set()
     for node in gm.graph.nodes:
         if node.target is torch.autograd.grad:

@@ -69,7 +69,8 @@ def restored_on_error(work: Callable[[], T]) -> T:
     before = ThreadState()
     tracing = _torch._autograd._saved_tensors_hooks_set_tracing(True)
     try:
-        with _torch._PreserveDispatchKeyGuard():  # functorch leaves dispatch keys excluded where nested transforms raise
+        # functorch leaves dispatch keys excluded where an exception passes through nested transforms
+        with _torch._PreserveDispatchKeyGuard():
             return work()
     except BaseException:
         before.restore()

@@ -73,7 +73,8 @@ _MODE_SETTERS = (
 )  # fmt: skip
 
 # Functions of torch._C that only answer, by the start of their names. Of the others, those below change nothing that a
-# program can see; any other one breaks the graph: called while tracing, and again by a guard, it could change the process.
+# program can see; any other one breaks the graph: called while tracing, and again by a guard, it could change the
+# process.
 _QUESTIONS = ("is_", "_is_", "get_", "_get_", "_are_", "_has_", "_len_", "_can_use_", "_should_", "_supported_")
 _WITHOUT_EFFECT = {
     torch._C._log_api_usage_once, torch._C._infer_size, torch._C._select_conv_backend, torch._C._demangle,
@@ -213,7 +214,8 @@ class TorchFunctionVar(HeldVar):
                 return self.unsupported(tx, "a call with values known only at run time")
         if value in _bindings():
             if any(isinstance(leaf, TensorVar) for leaf in leaves_of((*args, *kwargs.values()))):
-                tx.graph_break("unsupported-torch-op", f"{self.describe()} is no operator: it needs the tensor's memory")
+                why = "is no operator: it needs the tensor's memory"
+                tx.graph_break("unsupported-torch-op", f"{self.describe()} {why}")
             if not value.__name__.startswith(_QUESTIONS) and value not in _WITHOUT_EFFECT:
                 tx.graph_break("unknown-c-function", f"{self.describe()} may change the state of the process")
         if value in WITH_TENSOR_SCALARS and isinstance(kwargs.get("scalars") or args[-1], TensorVar):

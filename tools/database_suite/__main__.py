@@ -6,12 +6,12 @@
 
 Databases: `module_db`, `optim_db`, the foreach operators, `autograd_function_db`, `custom_op_db`, `hop_db`, torch's
 references of operators in Python, distributions, and programs over function transforms and training loops. What is
-compared, the worker processes, and the rows of the report are those of `tools/op_suite.py`: results, strides, gradients,
-inputs and buffers afterwards, a second call, which must not compile again.
+compared, the worker processes, and the rows of the report are those of `tools/op_suite.py`: results, strides,
+gradients, inputs and buffers afterwards, a second call, which must not compile again.
 
-Results are added to OUT/database_suite.jsonl as they come and OUT/database_suite.{json,txt} are made of them. `--resume`
-leaves out what has a row. Exit status 1 where something is not right that `exceptions.py` does not name, or the other way
-round.
+Results are added to OUT/database_suite.jsonl as they come and OUT/database_suite.{json,txt} are made of them.
+`--resume` leaves out what has a row. Exit status 1 where something is not right that `exceptions.py` does not name, or
+the other way round.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Every distribution of `torch.distributions`, with parameters made from its own `arg_constraints`, and every registered
-pair of `kl_divergence`.
+"""Every distribution of `torch.distributions`, with parameters made from its own `arg_constraints`, and every
+registered pair of `kl_divergence`.
 
 Modes: `draw` (samples, with gradients where there are reparametrized ones), `density` (`log_prob`, `cdf`, `icdf`, with
 gradients), `moments` (mean, variance, mode, entropy ...), `kl`, `errors` (parameters and values out of range).
@@ -49,7 +49,9 @@ SPECIAL: dict[str, Callable[[], Parameters]] = {
     "Wishart": lambda: {"df": _positive() + 4, "covariance_matrix": _covariance(3)},
     "RelaxedBernoulli": lambda: {"temperature": _positive(), "probs": torch.rand(BATCH, dtype=torch.float64)},
     "RelaxedOneHotCategorical": lambda: {"temperature": _positive(), "probs": _positive(3)},
-    "GeneralizedPareto": lambda: {"loc": _normal(BATCH), "scale": _positive(BATCH), "concentration": _positive(BATCH) * 0.1},
+    "GeneralizedPareto": lambda: {
+        "loc": _normal(BATCH), "scale": _positive(BATCH), "concentration": _positive(BATCH) * 0.1
+    },
 }  # fmt: skip
 # Distributions that are made of others.
 COMPOSED: dict[str, Callable[..., Any]] = {

@@ -12,8 +12,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import (
-    functional_call, functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, stack_module_state,
-    vjp, vmap,
+    functional_call,
+    functionalize,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    stack_module_state,
+    vjp,
+    vmap,
 )  # fmt: skip
 
 from tools.database_suite.programs import Collection, Compile, Program, Step
@@ -69,7 +79,7 @@ add("jacfwd_randomness", lambda x: jacfwd(lambda a: g(a) * torch.rand(5, dtype=a
 add("jacrev_of_jacrev", lambda x: jacrev(jacrev(g))(x), V)
 add("jacfwd_of_jacrev", lambda x: jacfwd(jacrev(g))(x), V)
 add("hessian", lambda x: hessian(f)(x), V)
-add("hessian_of_matrix_product", lambda x: hessian(lambda a: (a @ a.mT).diagonal().log1p().abs().sum())(x.abs()), (2, 3))
+add("hessian_of_product", lambda x: hessian(lambda a: (a @ a.mT).diagonal().log1p().abs().sum())(x.abs()), (2, 3))
 add("hessian_vector_product", lambda x, v: jvp(grad(f), (x,), (v,))[1], V, V)
 add("vmap", lambda x: vmap(g)(x), M)
 add("vmap_in_dims", lambda x, y: vmap(lambda a, b: a.dot(b), in_dims=(1, 0))(x, y), (5, 4), M)
@@ -88,7 +98,7 @@ add("vmap_scatter", lambda x: vmap(lambda a: torch.zeros_like(a).scatter(0, a.ar
 add("vmap_in_place", lambda x: vmap(lambda a: a.clone().mul_(2).add_(a))(x), M)
 add("vmap_set_item", lambda x: vmap(lambda a: _first_is_zero(a))(x), M)
 add("vmap_matmul", lambda x, y: vmap(torch.matmul)(x, y), (3, 4, 5), (3, 5, 2))
-add("vmap_linalg_solve", lambda x, y: vmap(torch.linalg.solve)(x + 5 * torch.eye(3, dtype=x.dtype), y), (4, 3, 3), (4, 3))
+add("vmap_solve", lambda x, y: vmap(torch.linalg.solve)(x + 5 * torch.eye(3, dtype=x.dtype), y), (4, 3, 3), (4, 3))
 add("vmap_conv", lambda x, w: vmap(lambda a, b: F.conv2d(a, b))(x, w), (2, 1, 3, 6, 6), (2, 4, 3, 3, 3))
 add("vmap_layer_norm", lambda x: vmap(lambda a: F.layer_norm(a, (5,)))(x), (3, 4, 5))
 add("vmap_softmax_cross_entropy", lambda x: vmap(lambda a: F.cross_entropy(a, a.softmax(0)))(x), M)

@@ -2,8 +2,8 @@
 results, parameters and the optimizer's state.
 
 Modes: `model` (the model is compiled), `step` (`optimizer.step` is), `whole` (a function of a training step: forward,
-backward, step), `schedule` (`optimizer.step` is compiled, and a learning-rate scheduler steps in between), `errors` (error
-inputs of the database).
+backward, step), `schedule` (`optimizer.step` is compiled, and a learning-rate scheduler steps in between), `errors`
+(error inputs of the database).
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _programs(info: Any, mode: str, most: int) -> Iterator[Program]:
             yield _program(info, mode, f"schedulers {index}", _few_arguments(inputs), list(makers))
         return
     chosen = inputs if most == 0 else [inputs[k * len(inputs) // most] for k in range(min(most, len(inputs)))]
-    for given in {id(each): each for each in [*chosen, *(each for each in inputs if "capturable" in each.kwargs)]}.values():
+    chosen = [each for each in inputs if each in chosen or "capturable" in each.kwargs]
+    for given in chosen:
         for implementation in ("", *info.supported_impls):
             if implementation == "fused" and "cpu" not in info.supports_fused_on:
                 continue

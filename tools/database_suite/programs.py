@@ -1,4 +1,4 @@
-"""Programs that are run call by call: with a compiler, in eager, and in eager with float64, and compared after each call.
+"""Programs that are run call by call: with a compiler, in eager, and in eager with float64; compared after each call.
 
 A program is told how to compile. In eager, that is not at all; so the same text is the program and its oracle.
 """
@@ -23,8 +23,8 @@ Step = Callable[[int], Any]
 
 @dataclass(frozen=True)
 class Program:
-    """`make(compile, dtype)` sets the program up, with its numbers in `dtype`, and returns a function: given the number
-    of the call, it makes that call and returns what is compared (any containers of tensors and other objects). The first
+    """`make(compile, dtype)` sets the program up, its numbers in `dtype`, and returns a function: given the number of
+    the call, it makes that call and returns what is compared (any containers of tensors and other objects). The first
     `settled` of the `calls` may compile; those after them must not."""
 
     name: str
