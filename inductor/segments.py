@@ -1,8 +1,7 @@
 """Graphs with operators that cannot be compiled ahead: those whose results have sizes that depend on data, numbers read
 from tensors, branches and loops on tensors, inference mode entered and left, and what has to run in order: settings of
 the process, random numbers of a generator that the program holds, what reads or writes the state of one. Further,
-tensors made to require a gradient, what takes or gives tensors that are sparse or the like, or has such a gradient, and
-the kernels of optimizers that update lists of parameters in place.
+tensors made to require a gradient, and what takes or gives tensors that are sparse or the like, or has such a gradient.
 
 Such a graph is cut at them. The pieces between are compiled, each at its first call, as are the branches and loop
 bodies; a small graph runs the pieces and, with ATen, what lies between.
@@ -33,16 +32,6 @@ _NUMBERS = (*_SYMBOLIC, int, float)
 _SPARSE: dict[Any, int] = {
     torch.nn.functional.embedding: 6, torch.nn.functional.embedding_bag: 7, torch.embedding: 4
 }  # fmt: skip
-# Kernels of optimizers with `fused=True`. They are fast as they are, not all of them have a fake kernel, and torch's
-# functionalization refuses the empty lists that stand for state that an optimizer does without.
-_OPTIMIZER_PACKETS = (
-    torch.ops.aten._fused_adam_, torch.ops.aten._fused_adamw_, torch.ops.aten._fused_sgd_,
-    torch.ops.aten._fused_adagrad_,
-)  # fmt: skip
-_OPTIMIZER_KERNELS = {
-    torch._fused_adam_, torch._fused_adamw_, torch._fused_sgd_, torch._fused_adagrad_, *_OPTIMIZER_PACKETS,
-    *(getattr(packet, overload) for packet in _OPTIMIZER_PACKETS for overload in packet.overloads()),
-}  # fmt: skip
 
 
 def must_be_cut(gm: fx.GraphModule) -> bool:
@@ -61,8 +50,6 @@ def _cuts(node: fx.Node) -> bool:
     if node.op == "call_method" and node.target in _READS:
         return True
     if node.op == "call_function" and (node.target in RUNNERS or node.target in AS_RECORDED or _in_order(node)):
-        return True
-    if node.target in _OPTIMIZER_KERNELS:
         return True
     if node.kwargs.get("requires_grad") is True:  # a leaf that is made here: an input of the pieces after it
         return True
