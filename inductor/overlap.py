@@ -7,6 +7,11 @@ import math
 import torch
 
 
+def memory_of(x: torch.Tensor) -> int:
+    """What tensors that share memory have in common. One without strides, as a sparse tensor, has it with no other."""
+    return x.untyped_storage()._cdata if x.layout == torch.strided else id(x)
+
+
 def elements_overlap(x: torch.Tensor) -> bool:
     """Whether elements of `x` may share memory, as those of an expanded tensor do; of symbolic strides only a stride of
     zero counts."""

@@ -13,6 +13,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensor
 
 from inductor.aot.fake import forget_tensors
+from inductor.wrapper_tensors import Form, is_wrapper
 
 from .emit.graph import GraphBuilder
 
@@ -52,6 +53,18 @@ def real_examples(graph: GraphBuilder, gm: fx.GraphModule) -> Iterator[list[Any]
         forget_tensors(graph.fake_mode)
 
 
+def _copied_parts(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor that has no memory of its own."""
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        if is_wrapper(tensor):
+            form, parts = Form.of(tensor), list[torch.Tensor]()
+            form.take(tensor, parts)
+            made = form.build(iter([part.detach().clone() for part in parts]))
+        else:
+            made = tensor.detach().clone()
+    return made.requires_grad_(tensor.requires_grad)  # type: ignore[no-any-return]
+
+
 class _Copies:
     """Copies of the inputs of a graph; those that share memory do so in the copies."""
 
@@ -66,7 +79,7 @@ class _Copies:
         """What stands for `tensor`, which was traced as `fake`."""
         parameter = isinstance(tensor, torch.nn.Parameter)
         if type(tensor) not in _PLAIN and torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python):
-            return tensor.detach().clone().requires_grad_(tensor.requires_grad)  # it has no memory of its own
+            return _copied_parts(tensor)
         if parameter and type(tensor) in _PLAIN and _memory(fake) not in self.written:
             return tensor
         with torch.inference_mode(tensor.is_inference()), torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():

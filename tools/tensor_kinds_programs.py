@@ -150,6 +150,10 @@ def _cast(dtype: torch.dtype) -> Callable[[], list[Any]]:
     return lambda: [torch.randn(4, 6).to(dtype)]
 
 
+def _scaled_weight(dtype: torch.dtype) -> Callable[[], list[Any]]:
+    return lambda: [torch.randn(5, 6).to(dtype), torch.rand(5), torch.randn(4, 6)]
+
+
 def _counted(dtype: torch.dtype) -> Callable[[], list[Any]]:
     return lambda: [torch.arange(24).view(4, 6).to(dtype)]
 
@@ -260,6 +264,11 @@ def _sparse_made(x: torch.Tensor) -> Any:
     return torch.sparse_coo_tensor(places, x[0, :2] * 2, (3, 3)).to_dense() + 1
 
 
+def _sparse_of_parts(x: torch.Tensor) -> Any:
+    made = x.relu().to_sparse()
+    return torch.sparse_coo_tensor(made.indices(), made.values() * 2, made.shape).to_dense() + 1
+
+
 def _pack(x: torch.Tensor) -> Any:
     lengths = torch.tensor([6, 4, 2, 1])
     return torch.nn.utils.rnn.pack_padded_sequence(x[..., None], lengths, batch_first=True).data * 2
@@ -348,6 +357,12 @@ PROGRAMS: dict[str, dict[str, Program]] = {
         "intermediate in a product": (lambda x: torch.sparse.mm((x.relu() * 1).to_sparse(), x.t()) + 1, _dense),
         "made": (_sparse_made, _dense),
         "values": (lambda s, w: s.coalesce().values() * 2, _sparse),
+        "entries of an intermediate": (
+            lambda x: (x.relu().to_sparse()._nnz(), x.to_sparse_csr().values().shape), _dense
+        ),
+        "size of an intermediate's values": (lambda x: torch.arange(len(x.relu().to_sparse().values())), _dense),
+        "branch on an intermediate": (lambda x: x * 2 if x.relu().to_sparse()._nnz() > 3 else x * 3, _dense),
+        "made of parts": (_sparse_of_parts, _dense),
         "passed through": (lambda s, w: (s, w * 2), _sparse),
         "rows": (lambda s, w: (s @ w) * 2, _csr),
         "rows as result": (lambda x: x.to_sparse_csr(), _dense),
@@ -487,6 +502,7 @@ for _dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, to
         "view": (lambda x: x.t()[1:], _cast(_dtype)),
         "cat": (lambda x: torch.cat([x, x]).to(torch.bfloat16) + 1, _cast(_dtype)),
         "bytes": (lambda x: x.view(torch.uint8) + 1, _cast(_dtype)),
+        "weight": (lambda w, s, x: x @ (w.t().float() * s), _scaled_weight(_dtype)),
         "copy": (lambda x: x.clone().t().contiguous(), _cast(_dtype)),
         "rows": (lambda x: x[[1, 0]], _cast(_dtype)),
         "zeros": (lambda x, d=_dtype: torch.zeros(3, dtype=d), _dense),

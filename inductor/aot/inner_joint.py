@@ -193,7 +193,7 @@ class _Joint:
         wanted = [i for i, state in enumerate(self.forward.states) if state.requires_grad]
         with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region
             outputs = [leaves[tangent.leaf] for tangent in self.tangents]
-            gradients = torch.autograd.grad(outputs, [args[i] for i in wanted], given, allow_unused=True)
+            gradients = _gradients(outputs, [args[i] for i in wanted], given)
         for i, x in zip(wanted, gradients):
             if x is not None:
                 form = Form.of(x) if is_wrapper(x) else None
@@ -201,6 +201,16 @@ class _Joint:
                 self.gradients.append((i, form, len(parts)))
                 found += parts
         return found
+
+
+def _gradients(outputs: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]) -> Sequence[Any]:
+    """`torch.autograd.grad`, less `__torch_function__` of the classes for that call itself, which is not the program's.
+    Backward functions of the program see `__torch_function__`, as they do in eager."""
+    engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+    with torch._C._EnableTorchFunction():
+        return engine.run_backward(  # type: ignore[no-any-return]
+            tuple(outputs), tuple(tangents), False, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
+        )
 
 
 def _writes_apart(gm: torch.fx.GraphModule, mutated: Sequence[int], inputs: int) -> dict[int, torch.fx.Node]:

@@ -74,7 +74,8 @@ class Rerun:
         what = "the backward of a tensor subclass" if check else "a backward of a part, the rest of which was written,"
         what = "a second derivative" if torch.is_grad_enabled() else what
         warn_once(what, f"inductor: {what} runs the captured graph in eager, not compiled", stacklevel=3)
-        with self._modes(states):
+        # what the classes of the inputs do in `__torch_function__` is in the graph
+        with self._modes(states), torch._C.DisableTorchFunctionSubclass():
             state = {name: primals[i] for name, i in self.names.items()}
             values = pytree.tree_leaves(GraphRun(self.gm, state).run(*primals[: self.count]))
         outputs = []

@@ -133,7 +133,7 @@ class GraphLowering:
         check_static(self.val)
         lower = find(target)
         mutates = target._schema.is_mutable
-        if lower is not None and not mutates and not self.is_complex():
+        if lower is not None and not mutates and self.in_loops():
             try:
                 return self.kept(lower(self, *args, **kwargs))
             except Unlowered:
@@ -142,11 +142,12 @@ class GraphLowering:
             raise Unsupported(f"{target} writes to its argument")
         return self.extern(target)
 
-    def is_complex(self) -> bool:
-        """Whether the current node takes or gives complex numbers, on which loops do not compute."""
+    def in_loops(self) -> bool:
+        """Whether the current node takes and gives only numbers on which loops compute: none are complex, and those of
+        the CPU know neither floats of 8 bits nor wide unsigned integers."""
         vals: list[Any] = [node.meta.get("val") for node in self.node.all_input_nodes]
         vals.extend(self.val if isinstance(self.val, tuple | list) else (self.val,))
-        return any(is_tensor(val) and val.dtype.is_complex for val in vals)
+        return not any(is_tensor(val) and (val.dtype.is_complex or _not_on_cpu(val)) for val in vals)
 
     def kept(self, value: Any, uses: int | None = None) -> Any:
         """A lowering's result, put into memory if computing it at each use would cost too much."""
@@ -337,6 +338,17 @@ class GraphLowering:
         if computed and isinstance(val, torch.Tensor) and val.numel() and not elements_overlap(val):
             raise Unsupported("a result is a copy with holes")
         return viewed_memory(self, value)
+
+
+_ON_CPU = (
+    torch.float32, torch.float64, torch.bfloat16, torch.float16,
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+)  # fmt: skip
+
+
+def _not_on_cpu(val: Any) -> bool:
+    """Whether a tensor is on the CPU and of a dtype on which its loops do not compute."""
+    return val.device.type == "cpu" and val.dtype not in _ON_CPU
 
 
 def viewed_memory(graph: GraphLowering, value: TensorValue) -> Strided:

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from inductor.aot.calls import python_kernels
 from inductor.errors import CompileError
+from inductor.overlap import memory_of
 
 from .. import _C
 from ..core.per_code import per_code
@@ -67,10 +68,10 @@ class _Watch(TorchDispatchMode):
 
     def _note(self, func: Any, written: Sequence[Any]) -> None:
         for each in written:
-            if isinstance(each, torch.Tensor) and each.untyped_storage()._cdata in self.storages:
+            if isinstance(each, torch.Tensor) and memory_of(each) in self.storages:
                 if torch.Tag.inplace_view in func.tags:  # sizes and strides, not elements
                     raise _Permanent
-                self.written.add(each.untyped_storage()._cdata)
+                self.written.add(memory_of(each))
 
 
 def _devices(result: Any) -> set[str]:
@@ -85,7 +86,7 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
         return None
     inputs = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     fakes = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
-    storages = [x.untyped_storage()._cdata if isinstance(x, torch.Tensor) else 0 for x in fakes]
+    storages = [memory_of(x) if isinstance(x, torch.Tensor) else 0 for x in fakes]
     watch = _Watch(set(storages) - {0})
     try:
         with fake_mode, torch.no_grad(), python_kernels(fake_mode), watch:

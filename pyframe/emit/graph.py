@@ -25,6 +25,7 @@ from torch.utils._device import DeviceContext, _device_constructors
 from inductor.aot.fake import forget_tensors
 from inductor.aot.in_place import check_out, run_in_place
 from inductor.modes import Setting, graph_module
+from inductor.overlap import memory_of
 from inductor.whole_import import SYMBOLIC_SHAPES, import_whole
 
 from .. import config
@@ -59,6 +60,10 @@ _EFFECTFUL = {torch._C._set_grad_enabled}
 _WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _TAKE_TENSORS = {operator.getitem, operator.setitem}  # which give something else for numbers
 _FROM_OFFSET = {"as_strided", "as_strided_", "as_strided_copy"}  # which count an offset from the start of the storage
+# What is known of the entries of a sparse tensor only as it runs: a fake one has none.
+_OF_ENTRIES = {
+    "_nnz", "is_coalesced", "indices", "values", "_indices", "_values", "col_indices", "row_indices",
+}  # fmt: skip
 _NO_FAKE = "There was no fake impl registered"  # torch's words for a custom operator that lacks one
 
 
@@ -532,6 +537,8 @@ class GraphBuilder:
             self.guard_offset(args[0])
         if label in ("squeeze", "squeeze_") and any(map(_has_unbacked_size, fake_args)):
             tx.graph_break("data-dependent-shape", f"{label} of a tensor whose sizes are not known")
+        if label in _OF_ENTRIES and any(map(_is_sparse, fake_args[:1])):
+            tx.graph_break("data-dependent-shape", f"{label} of a sparse tensor that the graph makes")
         assumed = () if self._shapes is None else self._shapes.assertions()
         try:
             with (
@@ -585,9 +592,9 @@ class GraphBuilder:
         assert tx is not None
         if not isinstance(var, TensorVar):
             return
-        storage = var.fake.untyped_storage()._cdata
+        storage = memory_of(var.fake)
         for source, fake in zip(self.inputs, self.example_inputs, strict=True):
-            if isinstance(fake, torch.Tensor) and fake.untyped_storage()._cdata == storage:
+            if isinstance(fake, torch.Tensor) and memory_of(fake) == storage:
                 offset = int(self.originals[source].storage_offset())
                 if fake.storage_offset() != offset:  # symbolic sizes: without an offset
                     self._try_concrete()
@@ -803,6 +810,10 @@ def _holds(value: float, tensor: torch.Tensor) -> bool:
 def _lies_at(offset: int, tensor: torch.Tensor) -> bool:
     with torch._C.DisableTorchFunction():
         return tensor.storage_offset() == offset
+
+
+def _is_sparse(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout not in (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
 
 
 def _has_unbacked_size(value: Any) -> bool:

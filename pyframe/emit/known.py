@@ -11,6 +11,8 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from inductor.overlap import memory_of
+
 MOST_ELEMENTS = 1 << 22
 _IN_PLACE_OPERATORS = {
     operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv,
@@ -73,7 +75,7 @@ def _needed(node: fx.Node, given: Collection[fx.Node]) -> set[fx.Node] | None:
 
 def _storage(node: fx.Node) -> set[int]:
     fake = node.meta.get("val")
-    return {fake.untyped_storage()._cdata} if isinstance(fake, torch.Tensor) else set()
+    return {memory_of(fake)} if isinstance(fake, torch.Tensor) else set()
 
 
 def only_views(graph: fx.Graph) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from inductor.overlap import memory_of
 from inductor.torch_compat import AUTOGRAD_APPLY
 
 from ..core.in_order import in_order
@@ -111,7 +112,7 @@ def _requires_grad(value: Var) -> bool:
 def _storages(value: Var) -> set[int]:
     value = bare(value)
     if isinstance(value, TensorVar):
-        return {value.fake.untyped_storage()._cdata}
+        return {memory_of(value.fake)}
     return set().union(*map(_storages, value.items)) if isinstance(value, SequenceVar) else set()
 
 

@@ -15,6 +15,8 @@ from torch._higher_order_ops.associative_scan import associative_scan_op, generi
 from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 
+from inductor.overlap import memory_of
+
 from .. import _C
 from ..core import symbolic
 from ..core.tracer import Tracer
@@ -103,7 +105,7 @@ class Branch:
 
 
 def _storage(fake: torch.Tensor) -> Any:
-    return fake.untyped_storage()._cdata
+    return memory_of(fake)
 
 
 def state_of(roots: Sequence[Var]) -> list[Any]:
