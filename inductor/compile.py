@@ -48,6 +48,7 @@ from .runtime.cpp_build import Vanished, build_all, kernel_addresses
 from .runtime.cuda import load_cubins
 from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec, print_plan
+from .runtime.processes import Processes
 from .schedule import print_schedule, schedule
 from .segments import cut, must_be_cut
 from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples, without_numbers
@@ -391,21 +392,22 @@ def _build(artifact: Artifact, report: CompileReport) -> list[Any]:
     return addresses
 
 
-def _kernels(artifact: Artifact) -> list[Any]:
+def _kernels(artifact: Artifact, processes: Processes | None = None) -> list[Any]:
+    """`processes`: among which the C++ compilers run."""
     if not artifact.sources:
         return []
     if artifact.spec.device == "cpu":
-        return _addresses(artifact.sources, artifact.spec.kernel_names)
+        return _addresses(artifact.sources, artifact.spec.kernel_names, processes)
     return load_cubins(artifact.sources, torch.device(artifact.spec.device))
 
 
-def _addresses(sources: Sequence[str], names: Sequence[str]) -> list[Any]:
+def _addresses(sources: Sequence[str], names: Sequence[str], processes: Processes | None) -> list[Any]:
     for _ in range(_LOADS - 1):
         try:
-            return list(kernel_addresses(build_all(sources), names))
+            return list(kernel_addresses(build_all(sources, processes=processes), names))
         except Vanished:  # another process trimmed the cache between the two
             continue
-    return list(kernel_addresses(build_all(sources), names))
+    return list(kernel_addresses(build_all(sources, processes=processes), names))
 
 
 # ---- graphs of many sizes
@@ -514,12 +516,15 @@ def _generate_training(
         halves = partition(joint)
         spec = describe(joint, halves)
     forward = _generate_half(halves.forward, report, sized)
-    pool = ThreadPoolExecutor(1)
+    pool, processes = ThreadPoolExecutor(1), Processes()
     try:  # the forward is built while the backward is generated
-        building = pool.submit(_kernels, forward)
+        building = pool.submit(_kernels, forward, processes)
         backward = _generate_half(halves.backward, report, sized, release=True)
         with report.phase("build"):
             without_lock(lambda: (_kernels(backward), building.result()))
+    except BaseException:  # nothing is left running, be it the user's interrupt
+        processes.stop()
+        raise
     finally:
         without_lock(pool.shutdown)
     if sized is None:

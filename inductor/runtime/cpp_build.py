@@ -116,32 +116,35 @@ def build(source: str, cache: Cache | None = None) -> Path:
     return build_all([source], cache)[0]
 
 
-def build_all(sources: Sequence[str], cache: Cache | None = None) -> list[Path]:
-    """Like `build` for several independent sources, as many at a time as there are processors."""
+def build_all(
+    sources: Sequence[str], cache: Cache | None = None, processes: Processes | None = None
+) -> list[Path]:
+    """Like `build` for several independent sources, as many at a time as there are processors. The compilers run among
+    `processes`; BuildError where these are stopped."""
     store = cache or shared_cache()
     keys = [build_key(source, store) for source in sources]
     found = [store.get_file(key, ".so") for key in keys]
     missing = {key: source for key, source, path in zip(keys, sources, found) if path is None}
-    built = _build_missing(missing, store)
+    built = _build_missing(missing, store, processes or Processes())
     return [path or built[key] for key, path in zip(keys, found)]
 
 
-def _build_missing(missing: dict[str, str], store: Cache) -> dict[str, Path]:
-    processes = Processes()
-
+def _build_missing(missing: dict[str, str], store: Cache, processes: Processes) -> dict[str, Path]:
     def make(key: str) -> Path:
         try:
             return store.get_or_make_file(key, ".so", lambda: _compile(missing[key], processes))
         except OSError as error:
             raise BuildError(f"a compiled kernel cannot be stored: {error}") from error
 
-    if len(missing) < 2:
-        return {key: make(key) for key in missing}
+    if not missing:
+        return {}
+    # In threads, even one: the user's interrupt, which the main thread alone is told of, comes between no two steps
+    # of starting a process.
     with ThreadPoolExecutor(max_workers=min(len(missing), _processors())) as pool:
-        building = {pool.submit(make, key): key for key in missing}
         try:
+            building = {pool.submit(make, key): key for key in missing}
             return {building[done]: done.result() for done in as_completed(building)}
-        except BaseException:  # the first failure, or the user's interrupt, which this thread alone is told of
+        except BaseException:  # the first failure, or the interrupt
             processes.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
