@@ -92,12 +92,19 @@ def _symbols(*nodes: fx.Node) -> set[Any]:
         symbolic = [n for n in value.shape if not isinstance(n, int)] if isinstance(value, torch.Tensor) else [value]
         for number in symbolic:
             if isinstance(number, _SYMBOLIC):
-                # sympy is loaded by its first use only
-                import_whole(SYMBOLIC_SHAPES)
-                from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-
-                found |= free_unbacked_symbols(number)
+                found |= _unbacked(number)
     return found
+
+
+def _unbacked(number: Any) -> set[Any]:
+    """The symbols that stand for what depends on data, in the expression that an operator gave: an operator after it,
+    in the graph or not, may have taken such a symbol to be a number."""
+    # sympy is loaded by its first use only
+    import_whole(SYMBOLIC_SHAPES)
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    kinds = (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)
+    return {s for s in number.node._expr.free_symbols if symbol_is_type(s, kinds)}
 
 
 def _differentiated(gm: fx.GraphModule) -> set[fx.Node]:
@@ -146,8 +153,11 @@ class Piece(torch.nn.Module):
         # a compiled piece gives plain memory where ATen gives a tensor with its conjugate or negative bit set
         tensors = [(i, x) for i, x in enumerate(self.values) if isinstance(x, torch.Tensor)]
         self.bits = [i for i, x in tensors if x.is_conj() or x.is_neg()]
+        self.assumed = [(i, d, n) for i, x in tensors for d, n in _assumed_sizes(x)]
 
     def __call__(self, *args: Any) -> Any:  # not by way of a module's hooks, which it has none of
+        if self.assumed and any(args[i].shape[d] != n for i, d, n in self.assumed):
+            return self.gm(*args)  # with ATen, whose operators say what is wrong
         if self.symbolic:
             key: Any = tuple(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
         else:
@@ -169,6 +179,13 @@ class Piece(torch.nn.Module):
             return list(args)
         return [known if isinstance(known, _SYMBOLIC) else arg if not is_symbolic([known]) else _like(known, arg)
                 for known, arg in zip(self.values, args)]  # fmt: skip
+
+
+def _assumed_sizes(x: torch.Tensor) -> list[tuple[int, int]]:
+    """The dimensions of a tensor whose size depends on data, but was taken to be a number by an operator of the capture,
+    each with that number."""
+    sizes = [(d, n.node) for d, n in enumerate(x.shape) if isinstance(n, torch.SymInt)]
+    return [(d, int(node.expr)) for d, node in sizes if node.expr.is_number and not node._expr.is_number]
 
 
 def _like(known: Any, arg: Any) -> Any:

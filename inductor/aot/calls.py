@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,14 +13,20 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from .standins import light_torch
+from .torch_mistakes import without_mistakes
 
 _ORIGIN = ("stack_trace", "nn_module_stack", "backward")
 
 
-def python_kernels(mode: FakeTensorMode) -> contextlib.AbstractContextManager[Any]:
-    """Within this block, if the mode has symbolic sizes, operators run kernels written in Python where there are any:
-    some in C++ ask for numbers."""
-    return contextlib.nullcontext() if mode.shape_env is None else enable_python_dispatcher()
+@contextlib.contextmanager
+def python_kernels(mode: FakeTensorMode) -> Iterator[None]:
+    """Within this block, if the mode has symbolic sizes, operators run kernels written in Python where there are any
+    (some in C++ ask for numbers), but not those that compute something else than ATen."""
+    if mode.shape_env is None:
+        yield
+        return
+    with without_mistakes(), enable_python_dispatcher():
+        yield
 
 
 def value_of(target: Any, args: Any, kwargs: Any) -> Any:

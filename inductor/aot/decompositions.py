@@ -40,7 +40,35 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten._native_batch_norm_legit.no_stats] = batch_norm_without_running
     table[aten.as_strided_scatter.default] = as_strided_scatter
     table[aten.linalg_vector_norm.default] = vector_norm
+    for op, order in ((aten.select_scatter.default, _as_first), (aten.upsample_nearest1d.default, _descending)):
+        if op in table:
+            table[op] = _laid_out(table[op], order)
     return table
+
+
+def _as_first(x: torch.Tensor) -> tuple[int, ...] | None:
+    return dense_order(x.shape, x.stride())
+
+
+def _descending(x: torch.Tensor) -> tuple[int, ...]:
+    return tuple(range(x.dim()))
+
+
+def _laid_out(
+    decomposition: Callable[..., Any], order: Callable[[torch.Tensor], Sequence[int] | None]
+) -> Callable[..., Any]:
+    """A decomposition of an operator whose result has the dimensions in memory in the `order` that the first argument
+    says, outermost first, for decompositions whose result may have them in another."""
+
+    @functools.wraps(decomposition)
+    def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = decomposition(x, *args, **kwargs)
+        dims = order(x)
+        if not isinstance(result, torch.Tensor) or dims is None:
+            return result
+        return result.permute(*dims).contiguous().permute(*(dims.index(d) for d in range(len(dims))))
+
+    return call
 
 
 def zeros(

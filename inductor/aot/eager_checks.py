@@ -4,6 +4,8 @@ cannot make functional."""
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +50,40 @@ def _max_unpool2d(run: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
     return call
 
 
+def _contiguous(function: Callable[..., Any], where: Callable[..., bool]) -> Callable[..., Any]:
+    """`function` with a contiguous result `where` ATen's kernels give one for arguments of any strides, although fake
+    tensors keep the order of the arguments' dimensions."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return result.contiguous() if isinstance(result, torch.Tensor) and where(*args, **kwargs) else result
+
+    return call
+
+
 _UNPOOLS = (F.max_unpool2d, torch._C._nn.max_unpool2d, torch.ops.aten.max_unpool2d.default)
+def _on_cpu(x: Any, *args: Any, **kwargs: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.is_cpu
+
+
+def _not_in_place(*args: Any, **kwargs: Any) -> bool:
+    given = dict(zip(("input", "lower", "upper", "training", "inplace"), args)) | kwargs
+    return not given.get("inplace", False)
+
+
+def _of_complex(input: Any, *args: Any, **kwargs: Any) -> bool:
+    return isinstance(input, torch.Tensor) and input.is_complex()
+
+
+def _number_to_tensor(base: Any, *args: Any, **kwargs: Any) -> bool:
+    return not isinstance(base, torch.Tensor)
+
+
+def _without_out(*args: Any, out: Any = None, **kwargs: Any) -> bool:
+    return out is None
+
+
 TRACED_AS: dict[Any, Callable[..., Any]] = {
     torch._C._nn.one_hot: _one_hot,
     torch.select_scatter: _select_scatter,
@@ -56,4 +91,16 @@ TRACED_AS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.select_scatter.default: _select_scatter,
     **{run: _max_unpool2d(run) for run in _UNPOOLS},
     **FUSED_OPTIMIZERS,
+    F.rrelu: _contiguous(F.rrelu, _not_in_place),
+    torch.rrelu: _contiguous(torch.rrelu, _without_out),
+    F.logsigmoid: _contiguous(F.logsigmoid, _on_cpu),
+    operator.pow: _contiguous(operator.pow, _number_to_tensor),
+    torch.pow: _contiguous(torch.pow, lambda base, *args, out=None, **kwargs: out is None and _number_to_tensor(base)),
+    torch.float_power: _contiguous(
+        torch.float_power, lambda base, *args, out=None, **kwargs: out is None and _number_to_tensor(base)
+    ),
+    torch.Tensor.__rpow__: _contiguous(torch.Tensor.__rpow__, lambda exponent, base: _number_to_tensor(base)),
+    torch.isin: _contiguous(torch.isin, _without_out),
+    torch.angle: _contiguous(torch.angle, lambda input, out=None: out is None and _of_complex(input)),
+    torch.Tensor.angle: _contiguous(torch.Tensor.angle, _of_complex),
 }

@@ -2,6 +2,8 @@
 
 multilabel_margin_loss: places behind the first -1 of a target count as targets of class 0 (torch 2.11 to 2.15).
 Interpolation of uint8: ATen computes with whole numbers, decompositions with floats, which differ by one at times.
+dropout that drops nothing: ATen returns its argument, torch's Python kernel a copy, so that a write to one of the two is
+not seen in the other.
 """
 
 from __future__ import annotations
@@ -22,19 +24,22 @@ WRONG_FOR_BYTES = (
     aten.upsample_bilinear2d.vec, aten.upsample_bilinear2d.default,
     aten.upsample_bicubic2d.vec, aten.upsample_bicubic2d.default,
 )  # fmt: skip
+_REPLACED = (*WRONG, *WRONG_FOR_BYTES, aten.dropout.default)
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
 @contextlib.contextmanager
 def without_mistakes() -> Iterator[None]:
-    """Within this block torch's Python dispatcher, too, takes ATen's kernels for the operators of WRONG. For those of
-    WRONG_FOR_BYTES it raises Unsupported where they are given uint8: such a graph is compiled for each of its sizes."""
-    operators = (*WRONG, *WRONG_FOR_BYTES)
-    taken = [(op, key, op.py_kernels.pop(key)) for op in operators for key in _KEYS if key in op.py_kernels]
+    """Within this block torch's Python dispatcher, too, takes ATen's kernels for the operators of WRONG, and a dropout
+    that drops nothing gives its argument. For the operators of WRONG_FOR_BYTES it raises Unsupported where they are
+    given uint8: such a graph is compiled for each of its sizes."""
+    taken = [(op, key, op.py_kernels.pop(key)) for op in _REPLACED for key in _KEYS if key in op.py_kernels]
     try:
         for op, key, kernel in taken:
             if op in WRONG_FOR_BYTES:
                 op.py_kernels[key] = _without_bytes(kernel)
+            elif op not in WRONG:
+                op.py_kernels[key] = _without_copy(kernel)
             op._dispatch_cache.clear()
         yield
     finally:
@@ -49,5 +54,13 @@ def _without_bytes(kernel: Callable[..., Any]) -> Callable[..., Any]:
         if x.dtype == torch.uint8:
             raise Unsupported("interpolation of uint8 for sizes that vary")
         return kernel(x, *args, **kwargs)
+
+    return call
+
+
+def _without_copy(dropout: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(dropout)
+    def call(x: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
+        return dropout(x, p, train) if train and p != 0 else x
 
     return call

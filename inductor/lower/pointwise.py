@@ -149,7 +149,8 @@ _register_tables()
 def _scaled(graph: Any, alpha: Any) -> Callable[[Any, torch.dtype], Any]:
     if overflows(alpha, graph.val.dtype):
         raise Unlowered  # ATen says why
-    return lambda x, dtype: x if alpha == 1 else ops.mul(x, ops.constant(wrapped(alpha, dtype), dtype))
+    times = _fn(_bool_form(graph, "mul"))
+    return lambda x, dtype: x if alpha == 1 else times(x, ops.constant(wrapped(alpha, dtype), dtype))
 
 
 @lowering("add")
