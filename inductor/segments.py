@@ -182,9 +182,10 @@ class Piece(torch.nn.Module):
 
 
 def _assumed_sizes(x: torch.Tensor) -> list[tuple[int, int]]:
-    """The dimensions of a tensor whose size depends on data, but was taken to be a number by an operator of the capture,
-    each with that number."""
-    sizes = [(d, n.node) for d, n in enumerate(x.shape) if isinstance(n, torch.SymInt)]
+    """The dimensions of a tensor whose size depends on data, but was taken to be a number by an operator that the
+    capture traced, each with that number."""
+    shape: Sequence[Any] = x.shape
+    sizes = [(d, n.node) for d, n in enumerate(shape) if isinstance(n, torch.SymInt)]
     return [(d, int(node.expr)) for d, node in sizes if node.expr.is_number and not node._expr.is_number]
 
 

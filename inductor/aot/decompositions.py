@@ -46,11 +46,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return table
 
 
-def _as_first(x: torch.Tensor) -> tuple[int, ...] | None:
+def _as_first(x: torch.Tensor) -> Sequence[int] | None:
     return dense_order(x.shape, x.stride())
 
 
-def _descending(x: torch.Tensor) -> tuple[int, ...]:
+def _descending(x: torch.Tensor) -> Sequence[int]:
     return tuple(range(x.dim()))
 
 

@@ -2,7 +2,7 @@
 
 multilabel_margin_loss: places behind the first -1 of a target count as targets of class 0 (torch 2.11 to 2.15).
 Interpolation of uint8: ATen computes with whole numbers, decompositions with floats, which differ by one at times.
-dropout that drops nothing: ATen returns its argument, torch's Python kernel a copy, so that a write to one of the two is
+dropout that drops nothing: ATen returns its argument, torch's Python kernel a copy: a write to one of the two is
 not seen in the other.
 """
 

@@ -74,6 +74,25 @@ def deep_operands(
             yield top
 
 
+_EXACT = ("neg", "abs", "relu", "maximum", "minimum", "where")  # ops that round nothing
+
+
+def _is_exact(value: Val, dtype: str, levels: int = 4) -> bool:
+    """Whether a value of kind f is known to be a number of `dtype`, a half precision."""
+    if value.op in ("load", "masked_load"):
+        return value.dtype == dtype
+    if value.op == "as_stored":
+        return value.attrs == (dtype,)
+    if value.op == "to_dtype" and value.args[0].kind != "f":
+        return value.args[0].kind == "m"
+    if value.op == "constant":
+        kind = getattr(torch, dtype)
+        return value.attrs[1] in (0, 1) or torch.tensor(value.attrs[1], dtype=kind).item() == value.attrs[1]
+    if not levels or value.op not in (*_EXACT, "to_dtype"):
+        return False
+    return all(_is_exact(arg, dtype, levels - 1) for arg in value.args if arg.kind == "f")
+
+
 @dataclass(eq=False)
 class Store:
     """A store that reaches memory."""
@@ -158,6 +177,9 @@ class _Member:
                 return self.symbols[sym.name]
             case "masked":
                 return self._masked(op, args, values, mask)
+            case "as_stored":
+                value, dtype = args
+                return value if _is_exact(value, dtype) else make("as_stored", (value,), (dtype,), op.dtype)
         if op.name in DIVISIONS and mask is not None and args[1].kind in "il":  # a zero that is masked is no error
             one = make("constant", (), ("1", 1), args[1].dtype)
             args = [args[0], make("where", (mask, args[1], one), (), args[1].dtype)]

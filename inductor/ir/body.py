@@ -29,7 +29,7 @@ class Op:
 
     load (buf, index) | store (buf, index, Ref, mode) | reduction (kind, Ref) | constant (value,) | index_expr (index,)
     indirect (Ref, Sym, size): defines Sym, an index variable, wrapped into 0 .. size - 1
-    masked (Ref, SubBody, other) | to_dtype (Ref,) | bitcast (Ref,) | any other op: Refs only
+    masked (Ref, SubBody, other) | to_dtype (Ref,) | bitcast (Ref,) | as_stored (Ref, dtype) | any other op: Refs only
     """
 
     name: str
@@ -181,6 +181,9 @@ class TracingHandler(Handler):
 
     def bitcast(self, value: Ref, dtype: torch.dtype) -> Ref:  # noqa: D102
         return self.record("bitcast", (value,), dtype)
+
+    def as_stored(self, value: Ref, dtype: torch.dtype) -> Ref:  # noqa: D102
+        return self.record("as_stored", (value, str(dtype).removeprefix("torch.")), torch.float32)
 
     def _op(self, ref: Ref) -> Any:
         levels = [(self.ops, self.start), *[(o, s) for o, s, _ in reversed(self._outer)]]

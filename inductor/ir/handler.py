@@ -60,6 +60,10 @@ class Handler:
         """The same bits as another dtype of that width."""
         return self.default("bitcast", (value, dtype))
 
+    def as_stored(self, value: Any, dtype: torch.dtype) -> Any:
+        """A float32 rounded to `dtype`, a half precision, as it is where the value is stored; still a float32."""
+        return self.default("as_stored", (value, dtype))
+
 
 def _method(name: str) -> Callable[..., Any]:
     def method(self: Handler, *args: Any) -> Any:

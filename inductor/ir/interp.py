@@ -86,6 +86,8 @@ class _Run:
                 return args[0].to(op.dtype)
             case "bitcast":
                 return args[0].view(op.dtype)
+            case "as_stored":
+                return args[0].to(getattr(torch, args[1])).to(op.dtype)
         result = (_NAMED.get(op.name) or getattr(torch, op.name))(*args)
         if result.dtype != op.dtype:
             raise TypeError(f"{op.name} gives {result.dtype}, its body says {op.dtype}")

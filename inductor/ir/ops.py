@@ -36,6 +36,7 @@ _ROWS = [
     OpSpec("masked", 1, "explicit", structured=True),
     OpSpec("to_dtype", 1, "explicit", structured=True),
     OpSpec("bitcast", 1, "explicit", structured=True),
+    OpSpec("as_stored", 1, "same", structured=True),
     # floating point only
     *_rows("exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh", 1),
     *_rows("asinh acosh atanh sigmoid erf erfc ndtr lgamma floor ceil round trunc", 1),

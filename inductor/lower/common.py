@@ -59,6 +59,19 @@ def operand(x: Any, dtype: torch.dtype, rank: int) -> InnerFn:
     return load
 
 
+def stored(x: Any, near_zero: bool = True) -> Any:
+    """`x` for operators that jump (comparisons, rounding to whole numbers, positions of extremes): elements of half
+    precision are rounded to their dtype first, as other readers may see them. `near_zero`: False for operators that
+    jump at zero only, which rounding to bfloat16 does not reach."""
+    halves = (torch.float16, torch.bfloat16) if near_zero else (torch.float16,)
+    if not is_value(x) or x.dtype not in halves:
+        return x
+    stride = x.stride if isinstance(x, Lazy) else tuple(x.layout.stride)
+    return Lazy(
+        x.device, x.dtype, tuple(x.size), lambda i: ops.as_stored(x.load(i), x.dtype), x.reads, x.work, stride
+    )
+
+
 def pointwise(
     fn: Callable[..., Any],
     inputs: Sequence[Any],

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import fx
 
 from ..errors import Unsupported
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, TensorValue, compute_dtype
 from ..ir.real import Real
 from ..ir.size import Size
-from .common import is_value, overflows, pointwise, wrapped
+from .common import is_value, overflows, pointwise, stored, wrapped
 from .registry import Unlowered, lowering
 
 # operators that are one op of the loop IR; `work` is a rough price in additions
@@ -97,7 +98,7 @@ def _register_tables() -> None:
         def lower(graph: Any, x: TensorValue, decimals: int = 0) -> TensorValue:
             if decimals or x.dtype == torch.bool:  # of truth values it is an error in eager
                 raise Unlowered
-            return elementwise(graph, _fn(name), x) if x.dtype.is_floating_point else x
+            return elementwise(graph, _fn(name), stored(x)) if x.dtype.is_floating_point else x
 
         lowering(name)(lower)
 
@@ -105,6 +106,7 @@ def _register_tables() -> None:
         def lower(graph: Any, a: Any, b: Any) -> TensorValue:
             if name in ("fmod", "remainder"):
                 check_divisor(graph, b)
+                a, b = stored(a), stored(b)
             if name.startswith("bitwise") and graph.val.dtype.is_floating_point:
                 raise Unlowered  # an error in eager
             return elementwise(graph, _fn(_bool_form(graph, name)), a, b)
@@ -115,7 +117,9 @@ def _register_tables() -> None:
         lowering(name)(lambda graph, a, b: _compare(graph, name, a, b))
 
     def logical(name: str) -> None:
-        lowering(name)(lambda graph, a, b: pointwise(_fn(name), (a, b), torch.bool, graph.val))
+        lowering(name)(
+            lambda graph, a, b: pointwise(_fn(name), (stored(a, False), stored(b, False)), torch.bool, graph.val)
+        )
 
     for name in _FLOAT_UNARY.split():
         unary(name, _CHEAP if name in ("sqrt", "reciprocal") else _DEAR)
@@ -140,7 +144,8 @@ def _bool_form(graph: Any, name: str) -> str:
 def _compare(graph: Any, name: str, a: Any, b: Any) -> TensorValue:
     if any(is_value(x) and x.dtype.is_complex for x in (a, b)):
         raise Unlowered
-    return pointwise(_fn(name), (a, b), common_dtype(a, b), graph.val)
+    zero = any(not is_value(x) and type(x) in (int, float) and x == 0 for x in (a, b))
+    return pointwise(_fn(name), (stored(a, not zero), stored(b, not zero)), common_dtype(a, b), graph.val)
 
 
 _register_tables()
@@ -193,6 +198,8 @@ def div(graph: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> Tens
     """a / b, rounded as told"""
     names = {None: "div", "floor": "floordiv", "trunc": "truncdiv"}
     check_divisor(graph, b)
+    if rounding_mode is not None:
+        a, b = stored(a), stored(b)
     return elementwise(graph, _fn(names[rounding_mode]), a, b)
 
 
@@ -200,7 +207,7 @@ def div(graph: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> Tens
 def floor_divide(graph: Any, a: Any, b: Any) -> TensorValue:
     """a / b rounded down"""
     check_divisor(graph, b)
-    return elementwise(graph, _fn("floordiv"), a, b)
+    return elementwise(graph, _fn("floordiv"), stored(a), stored(b))
 
 
 @lowering("square")
@@ -255,7 +262,7 @@ def _class(graph: Any, name: str, x: TensorValue) -> TensorValue:
         raise Unlowered
     if not x.dtype.is_floating_point:
         return pointwise(lambda: ops.constant(False, torch.bool), (), torch.bool, graph.val)
-    return pointwise(_fn(name), (x,), compute_dtype(x.dtype), graph.val)
+    return pointwise(_fn(name), (stored(x) if name == "isinf" else x,), compute_dtype(x.dtype), graph.val)
 
 
 @lowering("logical_not")
@@ -342,7 +349,22 @@ def to_copy(graph: Any, x: TensorValue, **kwargs: Any) -> TensorValue:
     """x in another dtype"""
     if graph.val.device != x.device:
         raise Unlowered
+    to = graph.val.dtype
+    if not to.is_floating_point and not to.is_complex:
+        return elementwise(graph, lambda v: v, stored(x, to != torch.bool), work=0)
+    if to != x.dtype and not _is_part(graph.node):
+        # the program asks for this rounding; those within the decomposition of an operator are left to its store
+        rounds = to in (torch.float16, torch.bfloat16)
+        return elementwise(graph, lambda v: ops.as_stored(v, to) if rounds else v, stored(x), work=0)
     return elementwise(graph, lambda v: v, x, work=0)
+
+
+def _is_part(node: fx.Node) -> bool:
+    """Whether a node is of the decomposition of another operator (which a copied graph has a copy of)."""
+    whole, own = node.meta.get("original_aten"), node.target
+    if not isinstance(whole, torch._ops.OpOverload) or not isinstance(own, torch._ops.OpOverload):
+        return False
+    return whole._schema.name != own._schema.name
 
 
 @lowering("clone", "lift_fresh_copy")

@@ -11,7 +11,7 @@ import torch
 from ..ir.handler import ops
 from ..ir.nodes import Lazy, Strided, TensorValue, compute_dtype
 from ..ir.symbolic import Index
-from .common import Reduce, derived, dims_of, drop, is_value, operand, pointwise, shared
+from .common import Reduce, derived, dims_of, drop, is_value, operand, pointwise, shared, stored
 from .registry import Unlowered, lowering
 
 
@@ -110,7 +110,7 @@ def _position(graph: Any, x: TensorValue, kind: str, dim: int | None, keepdim: b
         raise Unlowered
     _refuse_empty(x)
     space = Reduce(tuple(x.size), dims_of(dim, len(x.size)))
-    return _finish(space(graph, x, kind, x.load, torch.int64), space, keepdim)
+    return _finish(space(graph, x, kind, stored(x).load, torch.int64), space, keepdim)
 
 
 @lowering("argmax")

@@ -16,3 +16,18 @@ def test_bytes_are_interpolated_as_by_aten_for_sizes_that_vary(mode):
     for n in (8, 9):
         x = torch.randint(0, 256, (2, 3, n, n + 2), dtype=torch.uint8)
         assert torch.equal(compiled(x), enlarged(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_dropout_that_drops_nothing_is_its_argument(dynamic):
+    def fn(x):
+        y = F.dropout(x[1:], 0.5, training=False)
+        x.add_(1)
+        return F.dropout(x, 0.5, training=False), y, y[1:]
+
+    x = torch.zeros(4, 3)
+    whole, part, rest = pyframe.compile(fn, dynamic=dynamic)(x)
+    assert whole is x
+    assert part.data_ptr() == x[1:].data_ptr()
+    assert rest.data_ptr() == x[2:].data_ptr()
+    assert (part == 1).all()

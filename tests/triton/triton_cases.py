@@ -296,3 +296,12 @@ def indices_of_64_bits_where_the_buffer_is_huge():
     rows = torch.empty_strided((3, 2**31 // 2), (2**31 // 2, 1), dtype=torch.int8, device="meta")
     assert "to(tl.int64)" in Runner(lambda x: x.amax(1), rows).source.texts()[0]
     assert "to(tl.int64)" not in Runner(lambda x: x[:, :9] + 1, torch.empty(99, 9)).source.texts()[0]
+
+
+@case
+def what_jumps_sees_rounded_values():
+    def fn(x):
+        z = x * 1.01
+        return z.argmax(1), z == z.amax(1, keepdim=True), z.floor(), z.to(torch.int32), z > x, (z.remainder(0.25) * 64).int()
+
+    check(fn, torch.randn(8, 300).half())  # the interpreter cuts bfloat16 off

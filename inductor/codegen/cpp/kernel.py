@@ -27,6 +27,7 @@ from .ops import (
     MEMORY,
     PREDICATE,
     RANK,
+    ROUND,
     SCALAR,
     VECTOR,
     WRAP,
@@ -437,6 +438,8 @@ class Kernel:
             return self.emit(value.kind, vector, f"bcast({text})" if vector else text)
         if value.op == "to_dtype":
             return self._to_dtype(value, vector)
+        if value.op == "as_stored":
+            return self.emit("f", vector, f"{ROUND[value.attrs[0]]}({self.as_kind(value.args[0], 'f', vector)})")
         if value.op == "where":
             c, a, b = value.args
             truth = self._truth(c)

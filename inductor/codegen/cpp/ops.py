@@ -13,6 +13,7 @@ MEMORY = {
     "float32": "float", "float64": "double", "bfloat16": "bf16", "float16": "f16", "bool": "bool", "int64": "int64_t",
     "int32": "int32_t", "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t",
 }
+ROUND = {"bfloat16": "rnd_bf16", "float16": "rnd_f16"}
 WRAP = {"uint8": "wrap_u8", "int8": "wrap_i8", "int16": "wrap_i16"}
 RANK = "milfd"
 

@@ -170,6 +170,9 @@ class Emitter:
                 return self._to_dtype(value)
             case "bitcast":
                 return self._bitcast(value)
+            case "as_stored":
+                text = self.as_kind(value.args[0], "f")
+                return self.emit("f", self._axes(value), f"({text}).to({ELEMENT[value.attrs[0]]}).to(tl.float32)")
             case "where":
                 return self._where(value)
             case "reduction":

@@ -1,0 +1,79 @@
+"""Values of half precision that stay in float32 within a kernel: what jumps (comparisons, positions of extremes, rounding
+to whole numbers, casts that the program asks for) sees them rounded to their dtype, as every other reader does."""
+
+import pytest
+import torch
+
+import pyframe
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+def two_dimensional(dtype):
+    torch.manual_seed(0)
+    return torch.randn(40, 65).to(dtype), (torch.randn(65) * 3).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_what_jumps_sees_rounded_values(dtype):
+    """One multiplication and one addition: eager rounds twice, a kernel once, so numbers near a jump may go either way
+    by one unit; no result of a jump may differ from that of the rounded values that the same kernel returns."""
+    x, y = two_dimensional(dtype)
+
+    def with_value(x, y):
+        z = x * 1.01 + y
+        return z, jumps_of(z, y)
+
+    def jumps_of(z, y):
+        return (
+            z == z.amax(1, keepdim=True), z > z.roll(1, 0), z.argmax(1), z.argmin(0), z.max(1).indices, z.floor(),
+            z.to(torch.int64), z.remainder(0.25), z.fmod(0.5), z // 0.125, z >= y, z.clamp(-0.5, 0.5) == z, z.isinf(),
+            z.to(torch.float64), z.float() - z.double(),
+        )  # fmt: skip
+
+    value, found = pyframe.compile(with_value)(x, y)
+    for k, (got, want) in enumerate(zip(found, jumps_of(value, y))):
+        assert torch.equal(got, want), k
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_one_operation_before_the_jump(dtype):
+    """Where eager too rounds once, results are equal."""
+    x, _ = two_dimensional(dtype)
+
+    def fn(x):
+        z = x * 1.01
+        return z.argmax(1), z.floor(), (z == z.amax(0)), z.to(torch.int32), z.remainder(0.25), z > x, (x * 3e4).isinf()
+
+    for got, want in zip(pyframe.compile(fn)(x), fn(x)):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_casts_round(dtype):
+    """The part of a float32 that half precision does not hold."""
+    x = torch.randn(100)
+
+    def fn(x):
+        high = x.to(dtype).float()
+        return high, x - high, (x - high).to(dtype)
+
+    for got, want in zip(pyframe.compile(fn)(x), fn(x)):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", ["amin", "amax"])
+def test_gradients_of_extremes(name, dtype):
+    """The backward asks which elements equal the saved extreme: at least one does."""
+
+    def fn(x):
+        return getattr((x * 1.01).exp().sub(1.1), name)(0)
+
+    for seed in range(4):
+        torch.manual_seed(seed)
+        x = torch.randn(65, 7).to(dtype).requires_grad_()
+        y = pyframe.compile(fn)(x)
+        (grad,) = torch.autograd.grad(y, x, torch.ones_like(y))
+        assert grad.isfinite().all()
+        assert ((grad != 0).sum(0) >= 1).all()
