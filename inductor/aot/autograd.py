@@ -96,6 +96,9 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
         if transformed():
             return gm(*inputs)
         primals = (*inputs, *attributes)
+        if assigned and any(primals[i].retains_grad for i, _ in assigned):
+            # the gradient of the value that the graph writes: a compiled backward has that of the value before only
+            return eager(*inputs)
         try:
             made = apply(*primals)
         except Refused:
