@@ -62,7 +62,6 @@ def _contiguous(function: Callable[..., Any], where: Callable[..., bool]) -> Cal
     return call
 
 
-_UNPOOLS = (F.max_unpool2d, torch._C._nn.max_unpool2d, torch.ops.aten.max_unpool2d.default)
 def _on_cpu(x: Any, *args: Any, **kwargs: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.is_cpu
 
@@ -84,6 +83,7 @@ def _without_out(*args: Any, out: Any = None, **kwargs: Any) -> bool:
     return out is None
 
 
+_UNPOOLS = (F.max_unpool2d, torch._C._nn.max_unpool2d, torch.ops.aten.max_unpool2d.default)
 TRACED_AS: dict[Any, Callable[..., Any]] = {
     torch._C._nn.one_hot: _one_hot,
     torch.select_scatter: _select_scatter,
