@@ -28,6 +28,7 @@ class Tables:
     left_out: Mapping[str, str]
     uninitialised: Set[str] = frozenset()
     uninitialised_results: Mapping[str, Set[int]] = field(default_factory=dict)
+    compared: str = "float32, 2 samples, forward and backward, every k-th operator"  # what `--peer` runs
 
 
 OPERATOR_TABLES = Tables("Operator database", KNOWN, LEFT_OUT, UNINITIALISED, UNINITIALISED_RESULTS)
@@ -106,12 +107,19 @@ def merge(log: Path) -> list[Row]:
     return list({(row.op, row.mode, row.device): row for row in rows}.values())
 
 
+def _groups(row: Row, case: str) -> list[str]:
+    """The other lines of the table of totals in which a case counts."""
+    dtype, (database, is_in_one, _) = case.partition(":")[0], row.op.partition(":")
+    found = [f"dtype {dtype}"] if dtype in row.dtypes.split() else []
+    return [*found, f"database {database}"] if is_in_one else found
+
+
 def _totals(rows: Sequence[Row]) -> list[str]:
     lines = [f"{'':24}" + "".join(f"{word:>12}" for word in VERDICTS)]
     groups: dict[str, collections.Counter[str]] = {}
     for row in rows:
         for case, (verdict, _) in row.cases.items():
-            for name in (f"mode {row.mode}", f"dtype {case.partition(':')[0]}", "all"):
+            for name in (f"mode {row.mode}", *_groups(row, case), "all"):
                 groups.setdefault(name, collections.Counter())[verdict] += 1
     for name in sorted(groups, key=lambda word: (word == "all", word.startswith("dtype"), word)):
         lines.append(f"{name:24}" + "".join(f"{groups[name][word]:>12}" for word in VERDICTS))
@@ -176,7 +184,7 @@ def write_report(
         ),
     ]
     if compared:
-        lines += _comparison(compared)
+        lines += _comparison(compared, tables)
     lines += ["", "What does not run as one compiled graph", *_remarks(rows)]
     path.with_suffix(".txt").write_text("\n".join(lines) + "\n")
     data = {
@@ -196,8 +204,8 @@ def _stored(row: Row) -> dict[str, Any]:
     return {**row.data(), "cases": cases, "counts": row.counts()}
 
 
-def _comparison(compared: Mapping[str, Sequence[Row]]) -> list[str]:
-    lines = ["", "Beside torch.compile, the same cases: float32, 2 samples, forward and backward, every k-th operator"]
+def _comparison(compared: Mapping[str, Sequence[Row]], tables: Tables) -> list[str]:
+    lines = ["", f"Beside torch.compile, the same cases: {tables.compared}"]
     lines.append(f"{'':24}" + "".join(f"{word:>12}" for word in VERDICTS) + f"{'seconds':>12}")
     for name, rows in compared.items():
         total: collections.Counter[str] = sum((row.counts() for row in rows), collections.Counter())

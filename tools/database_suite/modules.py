@@ -20,6 +20,7 @@ from op_suite_worker import Calls, Unit, differentiable, run_cases
 from torch.testing._internal.common_modules import ModuleErrorEnum, module_db
 from torch.utils import _pytree as pytree
 
+_HALF = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.complex64)
 
 
@@ -112,7 +113,10 @@ class Modules:
         """Runs a unit."""
         info, mode = self.infos[name], request["mode"]
         unit = ModuleUnit(name, mode, engine, request["device"], tell)
-        wanted = [dtype for dtype in DTYPES if dtype_name(dtype) in request["dtypes"] and dtype in info.dtypes]
+        wanted = [
+            dtype for dtype in DTYPES
+            if dtype_name(dtype) in request["dtypes"] and (dtype in info.dtypes or dtype in _HALF)
+        ]  # fmt: skip
         run_cases(unit, lambda: _cases(info, mode, request["device"], wanted, request["samples"]), request, tell)
 
 
@@ -132,13 +136,25 @@ def _cases(info: Any, mode: str, device: str, dtypes: Sequence[torch.dtype], mos
     backward = mode in ("train", "eval_backward")
     for dtype in dtypes:
         torch.manual_seed(0)
-        inputs = list(info.module_inputs_func(info, device, dtype, backward, training))
+        listed = dtype if dtype in info.dtypes else torch.float32  # few entries list half precision
+        inputs = list(info.module_inputs_func(info, device, listed, backward, training))
         for index in _chosen(len(inputs), most):
             given = inputs[index]
             module = _build(info, given, device, dtype, training)
-            call = (_Instance(module), tuple(given.forward_input.args), dict(given.forward_input.kwargs))
+            arguments = tuple(given.forward_input.args), dict(given.forward_input.kwargs)
+            if listed is not dtype:
+                arguments = _converted(arguments, dtype)
+            call = (_Instance(module), *arguments)
             partner = _larger_batch(call) if mode == "dynamic" else None
             yield Case(f"{dtype_name(dtype)}:{index}", dtype, call, lambda out: out, partner)
+
+
+def _converted(arguments: Any, dtype: torch.dtype) -> Any:
+    """Floating tensors as leaves of that dtype."""
+    def leaf(x: torch.Tensor) -> torch.Tensor:
+        return x.detach().to(dtype).requires_grad_(x.requires_grad) if x.is_floating_point() else x
+
+    return pytree.tree_map_only(torch.Tensor, leaf, arguments)
 
 
 def _chosen(count: int, most: int) -> list[int]:

@@ -92,6 +92,8 @@ class _Loop:
         self.dtype = dtype
         if "lr" not in kwargs and "lr" in inspect.signature(info.optim_cls).parameters and schedulers:
             kwargs["lr"] = 0.01
+        if info.step_requires_closure:  # LBFGS: over its 20 iterations in each step, rounding errors multiply
+            kwargs["max_iter"] = 2
         self.optimizer = info.optim_cls(self.model.parameters(), **kwargs)
         self.schedulers = [maker(self.optimizer) for maker in schedulers]
         self.differentiable = kwargs.get("differentiable", False)
