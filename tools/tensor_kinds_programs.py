@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tensor_kinds_complex
+import tensor_kinds_layouts
 import tensor_kinds_wrappers
 import torch
 import torch.nn.functional as F
@@ -264,6 +266,17 @@ def _sparse_made(x: torch.Tensor) -> Any:
     return torch.sparse_coo_tensor(places, x[0, :2] * 2, (3, 3)).to_dense() + 1
 
 
+class _NestedBlock(torch.nn.Module):
+    """The part of a layer of a transformer after its attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(3), torch.nn.Linear(3, 6), torch.nn.Linear(6, 3)
+
+    def forward(self, n: torch.Tensor) -> Any:
+        return n + self.down(F.gelu(self.up(self.norm(n))))
+
+
 def _sparse_of_parts(x: torch.Tensor) -> Any:
     made = x.relu().to_sparse()
     return torch.sparse_coo_tensor(made.indices(), made.values() * 2, made.shape).to_dense() + 1
@@ -382,6 +395,17 @@ PROGRAMS: dict[str, dict[str, Program]] = {
         "jagged sum": (lambda n: n.sum(), _jagged),
         "jagged linear": (lambda n: F.linear(n, torch.ones(5, 3)), _jagged),
         "jagged parts": (lambda n: n.unbind()[0] * 2, _jagged),
+        "jagged layer norm": (lambda n: F.layer_norm(n, (3,)), _jagged),
+        "jagged softmax": (lambda n: F.softmax(n, -1), _jagged),
+        "jagged padded": (lambda n: torch.nested.to_padded_tensor(n * 2, 0.0) + 1, _jagged),
+        "jagged offsets": (lambda n: n.offsets() + 1, _jagged),
+        "jagged product": (lambda n: n @ torch.ones(3, 4), _jagged),
+        "jagged among dense": (lambda n: ((torch.ones(3, 3) @ torch.ones(3)).relu(), n * 2), _jagged),
+        "jagged written": (lambda n: n.clone().mul_(2), _jagged),
+        "jagged of results": (
+            lambda x: torch.nested.as_nested_tensor([x[:2] * 2, x[1:]], layout=torch.jagged) * 3, _dense
+        ),
+        "jagged as a module's argument": (lambda m, n: m(n), lambda: [_NestedBlock(), *_jagged()]),
     },
     "meta": {
         "input": (lambda x: x * 2 + 1, _meta),
@@ -492,6 +516,8 @@ PROGRAMS: dict[str, dict[str, Program]] = {
     },
 }
 PROGRAMS["wrapper"] = tensor_kinds_wrappers.PROGRAMS
+PROGRAMS["complex"] = tensor_kinds_complex.PROGRAMS
+PROGRAMS["channels last"] = tensor_kinds_layouts.PROGRAMS
 
 for _dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e8m0fnu):
     PROGRAMS[str(_dtype).removeprefix("torch.")] = {

@@ -14,6 +14,7 @@ from torch.fx.experimental import proxy_tensor
 from .._C import FakeDispatch
 from ..torch_compat import set_device_guards
 from .fake_fft import mend_fft
+from .fake_layout import mend_layouts
 from .standins import light_torch, peers_loaded
 from .torch_mistakes import without_mistakes
 
@@ -25,10 +26,13 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     """
     with light_torch:
         mend_fft()
+        mend_layouts()
         mode = FakeTensorMode(**options)
     set_device_guards(mode)
     converter = mode.fake_tensor_converter
     converter.from_real_tensor = _without_value(converter.from_real_tensor)  # type: ignore[method-assign]
+    if options.get("shape_env") is None:  # the offsets of a nested tensor are a tensor like any other
+        mode.create_symbolic_nested_int = lambda **known: None  # type: ignore[assignment,method-assign]
     if options.get("shape_env") is None and not peers_loaded():
         for method in _METHODS:  # on the instance: torch's operators look handlers up by the exact type of a mode
             setattr(mode, method.__name__, types.MethodType(method, mode))
