@@ -265,7 +265,9 @@ def _fill_table() -> None:
 
 
 _fill_table()
-if sys.version_info >= (3, 14):  # the exit function became a (function, self) pair on the stack
+# A `with` block keeps its exit function and that function's self (or NULL) on the stack, not a bound method.
+EXIT_IS_A_PAIR = sys.version_info >= (3, 14)
+if EXIT_IS_A_PAIR:
     del OPS["WITH_EXCEPT_START"]
     _row("WITH_EXCEPT_START", ArgKind.NONE, 5, 6)
 

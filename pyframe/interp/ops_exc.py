@@ -6,6 +6,7 @@ import types
 from typing import Any
 
 from ..bytecode.flow import reachable
+from ..bytecode.isa import EXIT_IS_A_PAIR
 from ..core.per_code import per_code
 from ..vars.base import Var
 from ..vars.const import ConstVar, make
@@ -29,12 +30,13 @@ _SEEN = {
 class ExitVar(Var):
     """The `__exit__` that a `with` block keeps on the stack."""
 
-    __slots__ = ("context",)
+    __slots__ = ("context", "entered")
 
-    def __init__(self, context: Any) -> None:
-        """`context`: a Var that has `enter` and `exit`."""
+    def __init__(self, context: Any, entered: Var) -> None:
+        """`context`: a Var that has `enter` and `exit`; `entered`: what its `enter` gave."""
         super().__init__()
         self.context = context
+        self.entered = entered
 
     @property
     def enters_for_real(self) -> bool:
@@ -62,12 +64,26 @@ class ExitVar(Var):
         cg.emit("LOAD_ATTR", "__exit__")
 
 
+class EnterVar(Var):
+    """The `__enter__` of a context manager that has been entered: its call gives what that gave (CPython 3.14)."""
+
+    __slots__ = ("entered",)
+
+    def __init__(self, entered: Var) -> None:
+        super().__init__()
+        self.entered = entered
+
+    def call(self, tx: Any, args: Any, kwargs: Any) -> Var:
+        return self.entered
+
+
 def sees_errors(frame: Frame) -> bool:
     """Whether the program does something where the present instruction raises: in a handler, in `finally`, or in a
     context manager of its own.  Modes of torch let exceptions pass, and the graph leaves them."""
     flow, region = frame.flow, frame.flow.region[frame.at]
     while region is not None:
-        leave = frame.stack[region.depth - 1] if region.depth else None
+        below = 2 if EXIT_IS_A_PAIR else 1
+        leave = frame.stack[region.depth - below] if region.depth >= below else None
         handler = flow.place[region.handler]
         if not isinstance(leave, ExitVar):
             return _does_something(frame, handler)
@@ -94,20 +110,46 @@ def _known_handlers(code: types.CodeType) -> dict[int, bool]:
 
 @op("BEFORE_WITH")
 def before_with(frame: Frame, arg: None) -> None:
-    context = frame.pop()
+    leave = _enter(frame, frame.pop())
+    frame.push(leave)
+    frame.push(leave.entered)
+
+
+def _enter(frame: Frame, context: Any) -> ExitVar:
+    """Enters a context manager, or breaks the graph."""
     if not hasattr(context, "enter"):
         return frame.tx.graph_break("unsupported-context-manager", context.describe())
     if isinstance(context, InstanceVar) and lookup(context.cls, "__enter__") is not MISSING:
         context.needs(frame.tx, "__exit__")
     entered = context.enter(frame.tx)
-    frame.push(ExitVar(context))
-    frame.push(entered if isinstance(entered, Var) else ConstVar(None))
+    return ExitVar(context, entered if isinstance(entered, Var) else ConstVar(None))
+
+
+_ENTER, _EXIT = 0, 1  # arguments of LOAD_SPECIAL
+
+
+@op("LOAD_SPECIAL")
+def load_special(frame: Frame, which: int) -> None:
+    """CPython 3.14 loads `__exit__`, then `__enter__`, and calls the latter: nothing of the program runs in between, so
+    that the context manager is entered at the first of these.  Where that breaks the graph, so does the second one."""
+    if which not in (_ENTER, _EXIT):
+        return frame.tx.graph_break("generator-frame", "LOAD_SPECIAL")
+    if which == _EXIT:
+        frame.push(_enter(frame, frame.pop()))
+        return frame.push(NULL)
+    leave = frame.stack[-3] if len(frame.stack) >= 3 else None
+    if not isinstance(leave, ExitVar) or leave.context is not frame.stack[-1]:
+        return frame.tx.graph_break("unsupported-context-manager", frame.stack[-1].describe())
+    frame.pop()
+    frame.push(EnterVar(leave.entered))
+    frame.push(NULL)
 
 
 @op("WITH_EXCEPT_START")
 def with_except_start(frame: Frame, arg: None) -> None:
-    exc, leave = frame.stack[-1], frame.stack[-4]
-    frame.push(frame.tx.call(leave, [make(exc.python_type()), exc, TracebackVar(exc)], {}))
+    exc, leave = frame.stack[-1], frame.stack[-5 if EXIT_IS_A_PAIR else -4]
+    own = [frame.stack[-4]] if EXIT_IS_A_PAIR and frame.stack[-4] is not NULL else []
+    frame.push(frame.tx.call(leave, [*own, make(exc.python_type()), exc, TracebackVar(exc)], {}))
 
 
 @op("RAISE_VARARGS")

@@ -22,7 +22,6 @@ BREAKS = {
     **dict.fromkeys(
         (
             "BUILD_INTERPOLATION", "BUILD_TEMPLATE", "CALL_INTRINSIC_2", "CHECK_EG_MATCH", "DELETE_GLOBAL",
-            "LOAD_SPECIAL",
         ),
         "unsupported-instruction",
     ),
