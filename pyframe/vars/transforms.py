@@ -30,8 +30,8 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return tx.graph_break("unsupported-object", "torch.vmap with in_dims or out_dims that are no constants")
     if isinstance(dims, int):
         dims = (dims,) * len(given)
-    if not isinstance(to, int) or size is not None or not isinstance(dims, tuple) or len(dims) != len(given):
-        return tx.graph_break("unsupported-object", "torch.vmap of several out_dims, or in chunks")
+    if not isinstance(dims, tuple) or len(dims) != len(given):
+        return tx.graph_break("unsupported-object", "torch.vmap with in_dims that are no tuple of the arguments' length")
     if kwargs:
         return tx.graph_break("unsupported-object", "torch.vmap with keyword arguments")
     spread = _dims_of(tx, dims, TupleVar(given))
@@ -42,9 +42,12 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         fakes = [t.fake.detach() if d is None else _one_of(t.fake.detach(), d) for t, d in zip(tensors, spread)]
     body = Body(tx, fn, given, {}, fakes)
     every = (*spread, *[None] * len(body.lifted))
+    if isinstance(body.result, TensorVar) and isinstance(to, tuple) and len(to) == 1:
+        to = to[0]
+    out = tuple(_dims_of(tx, to, body.result))
 
     def apply(*values: torch.Tensor) -> Any:
-        return torch.vmap(body.gm, in_dims=every, out_dims=to, randomness=mode)(*values)
+        return torch.vmap(body.gm, in_dims=every, out_dims=out, randomness=mode, chunk_size=size)(*values)
 
     return body.node(tx, apply, "vmapped", body.restore)
 
@@ -65,7 +68,7 @@ def _dims_of(tx: Tracer, dims: Any, value: Var) -> list[int | None]:
         return [dim for each, item in zip(dims, parts, strict=True) for dim in _dims_of(tx, each, item)]
     if isinstance(dims, dict) and isinstance(value, DictVar) and dims.keys() == value.items.keys():
         return [dim for key, item in value.items.items() for dim in _dims_of(tx, dims[key], item)]
-    return tx.graph_break("exception-in-traced-code", "torch.vmap with in_dims that do not fit the arguments")
+    return tx.graph_break("exception-in-traced-code", "torch.vmap with in_dims or out_dims that do not fit")
 
 
 def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:

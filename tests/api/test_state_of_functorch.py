@@ -1,7 +1,11 @@
-"""Functions of torch that keep state of the thread: capturing a call of them leaves it as it was."""
+"""Functions of torch that keep state of the thread, which capturing a call of them leaves as it was, and transforms."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
 from torch.func import grad, jacfwd, vmap
 
@@ -44,3 +48,21 @@ def test_dispatch_keys_after_nested_transforms_that_cannot_be_traced() -> None:
     before = _C._dispatch_tls_local_exclude_set().raw_repr()
     torch.testing.assert_close(pyframe.compile(f)(x), f(x))
     assert _C._dispatch_tls_local_exclude_set().raw_repr() == before
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: vmap(lambda a: (a.cumsum(0), a.sum()), out_dims=(1, 0))(x),
+        lambda x: vmap(lambda a: (a * 2, [a.sum(), a.exp()]), out_dims=(1, [0, 1]))(x),
+        lambda x: vmap(lambda a: {"u": a * 2, "v": a.sum()}, out_dims={"u": 1, "v": 0})(x),
+        lambda x: vmap(lambda a: (a * 2, torch.ones(3)), out_dims=(0, None))(x),
+        lambda x: vmap(torch.tanh, out_dims=(1,))(x),
+        lambda x: vmap(lambda a: (a.cumsum(0), a.sum()), chunk_size=3)(x),
+    ],
+)
+def test_vmap_with_several_out_dims_or_in_chunks_is_one_graph(fn: Callable[[torch.Tensor], Any]) -> None:
+    fast = pyframe.compile(fn, fullgraph=True)
+    for rows in (4, 7):
+        x = torch.randn(rows, 5)
+        torch.testing.assert_close(fast(x), fn(x))
