@@ -31,7 +31,7 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if isinstance(dims, int):
         dims = (dims,) * len(given)
     if not isinstance(dims, tuple) or len(dims) != len(given):
-        return tx.graph_break("unsupported-object", "torch.vmap with in_dims that are no tuple of the arguments' length")
+        return tx.graph_break("unsupported-object", "torch.vmap with in_dims that are no tuple, one for each argument")
     if kwargs:
         return tx.graph_break("unsupported-object", "torch.vmap with keyword arguments")
     spread = _dims_of(tx, dims, TupleVar(given))
