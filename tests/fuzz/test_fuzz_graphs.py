@@ -132,7 +132,7 @@ def test_a_write_through_as_strided_of_a_view_runs_with_aten():
 
 
 def test_a_seed_gives_the_same_program_in_every_process():
-    line = "from tools.fuzz_graphs.generate import generate; from tools.fuzz_graphs.grammar_layers import ROWS; "
+    line = "from tools.fuzz_graphs.generate import generate; from tools.fuzz_graphs.grammar_families import ROWS; "
     line += "print(*[generate(k, ROWS).source() for k in range(3)])"
     made = set()
     for hashes in ("1", "2"):
@@ -140,6 +140,53 @@ def test_a_seed_gives_the_same_program_in_every_process():
         done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, env=environment)
         made.add(done.stdout)
     assert len(made) == 1 and "def f" in made.pop()
+
+
+@pytest.mark.parametrize("alpha", [0, 2, True])
+def test_truth_values_are_added_with_a_factor(alpha):
+    a, b = torch.tensor([True, True, False, False] * 5), torch.tensor([True, False] * 10)
+    compiled = pyframe.compile(lambda a, b: torch.add(a, b, alpha=alpha), options={"strict": True})
+    assert torch.equal(compiled(a, b), torch.add(a, b, alpha=alpha))
+
+
+def test_the_gradient_that_a_written_input_retains():
+    def fn(x, y):
+        x.mul_(y)
+        return x.sin() * y
+
+    found = []
+    for call in (fn, pyframe.compile(fn)):
+        leaf, y = torch.arange(3.0).requires_grad_(), torch.tensor([1.0, 2, 3]).requires_grad_()
+        x = leaf * 2
+        x.retain_grad()
+        call(x, y).sum().backward()
+        found.append((leaf.grad, y.grad, x.grad))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_every_expression_of_the_families_is_made():
+    from tools.fuzz_graphs import grammar_families as families
+    from tools.fuzz_graphs.generate import Generator, Reject
+
+    def made(make, seed):
+        generator = Generator(seed, families.ROWS, "forward")
+        generator.scope, generator.dims, generator.extreme = {}, [2, 3, 4], False
+        generator.new_input(random.Random(seed).choice([(4, 3), (2, 4, 6), (2, 3, 4, 4)]), "float32", "normal")
+        try:
+            return generator.add(make(generator))
+        except Reject:
+            return False
+
+    tables = {name: table for name, table in vars(families).items() if name.isupper() and name != "ROWS"}
+    makers = {"EINSUMS": families.contraction, "WINDOWS": families.windows, "ORDERS": families.order}
+    makers |= {"ACCUMULATED": families.accumulated, "COMPLEX": families.complex_numbers}
+    makers |= {"MATRICES": families.matrices, "LOSSES": families.losses}
+    assert tables.keys() == makers.keys()
+    for name, table in tables.items():
+        for text in table:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(families, name, (text,))
+                assert any(made(makers[name], seed) for seed in range(20)), text
 
 
 def fuzz(*options):
@@ -165,12 +212,12 @@ def test_a_wrong_result_is_found():
     """The tool sees a compiler that is off by one element."""
     from tools.fuzz_graphs.check import check
     from tools.fuzz_graphs.generate import compact, generate
-    from tools.fuzz_graphs.grammar_layers import ROWS
+    from tools.fuzz_graphs.grammar_families import ROWS
     from tools.fuzz_graphs.program import Program
 
     def off(fn, dynamic):
         def call(*args):
-            out = [x.clone() if isinstance(x, torch.Tensor) else x for x in fn(*args)]
+            out = [x.clone(memory_format=torch.contiguous_format) for x in fn(*args)]
             with torch.no_grad():
                 first = next(x for x in out if x.numel())
                 first.view(-1)[-1:] = first.view(-1)[-1:].logical_not() if first.dtype == torch.bool else 77

@@ -122,7 +122,7 @@ def whole_program(answer: dict[str, Any], mode: str | None) -> dict[str, Any]:
     if answer["program"] is None:
         sys.path.insert(0, str(ROOT))
         from .generate import compact, generate
-        from .grammar_layers import ROWS
+        from .grammar_families import ROWS
 
         answer["program"] = compact(generate(answer["seed"], ROWS, mode)).to_json()
     return answer

@@ -21,6 +21,7 @@ def install() -> None:
     from fake_gpu import on_gpu
 
     import inductor.compile as pipeline
+    from inductor.aot import rerun
     from inductor.runtime.plan_py import PythonPlan
     from inductor.runtime.plan_spec import Alloc, Arena, Extern, Launch, PlanSpec, Status, dtype_of
 
@@ -101,7 +102,20 @@ def install() -> None:
 
     pipeline.to_aten, pipeline.to_joint, pipeline.make_plan = to_aten, to_joint, make_plan
     pipeline.load_cubins = lambda kernels, device: list(kernels)
+    rerun._rng = lambda device: CpuGenerator  # type: ignore[assignment]
     pipeline.graph_key = pipeline.training_key = lambda *args, **kwargs: None  # nothing is kept
+
+
+class CpuGenerator:
+    """What draws for operators that are lowered as if they were on a GPU."""
+
+    @staticmethod
+    def get_rng_state(*device: torch.device) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    @staticmethod
+    def set_rng_state(state: torch.Tensor, *device: torch.device) -> None:
+        torch.set_rng_state(state)
 
 
 class Steps:

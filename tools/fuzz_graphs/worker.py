@@ -20,7 +20,7 @@ def main(device: str) -> None:
     compiler, notes = compiler_of(device)
     from .check import check
     from .generate import compact, generate
-    from .grammar_layers import ROWS
+    from .grammar_families import ROWS
     from .program import Program
 
     place = "cuda" if device == "cuda" else "cpu"
