@@ -1,5 +1,5 @@
-"""Further families of operators that programs are made of: contractions, sampling of images, windows and pools in one to
-three dimensions, sorting without ties, searches, accumulating writes, complex numbers, matrix functions, losses,
+"""Further families of operators that programs are made of: contractions, sampling of images, windows and pools in one
+to three dimensions, sorting without ties, searches, accumulating writes, complex numbers, matrix functions, losses,
 normalisations, embeddings. They take tensors of any rank and cut or reshape them to what the operator wants."""
 
 from __future__ import annotations
