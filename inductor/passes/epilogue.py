@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import fx
 
 from ..aot.calls import call
@@ -9,6 +10,7 @@ from ..arguments import node_at
 from .common import aten
 
 DEVICES = ("cuda",)  # whose libraries compute them
+HALF = (torch.float16, torch.bfloat16)
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.permute.default, aten.transpose.int)
 
 
@@ -34,11 +36,14 @@ def activated_products(gm: fx.GraphModule) -> bool:
 
 
 def _activation(node: fx.Node) -> bool | None:
-    """Whether the node is a gelu, None if it is neither that nor a relu."""
+    """Whether the node is a gelu, None if it is neither that nor a relu.
+
+    A gelu in float32 or float64 is neither: the library's approximates tanh to about 1e-5, which half precision hides.
+    """
     if node.target is aten.relu.default:
         return False
     if node.target is aten.gelu.default and node.kwargs.get("approximate") == "tanh":
-        return True
+        return True if node.meta["val"].dtype in HALF else None
     return None
 
 

@@ -68,6 +68,8 @@ BREAKS: dict[Callable[..., Any], str] = {
 
 
 # Functions of torch that change process-wide state, by the start of their names: never run while tracing.
+# On a GPU cuDNN runs them, under autocast in float16; on fake tensors ATen takes them apart into other operators.
+RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 _MODE_SETTERS = (
     "set_", "_set_", "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "use_deterministic",
 )  # fmt: skip
@@ -194,6 +196,8 @@ class TorchFunctionVar(HeldVar):
             tx.graph_break(BREAKS[value], f"{self.describe()} was called")
         if value is torch.lstm and torch.is_grad_enabled() and _any_requires_grad(args):
             tx.graph_break("unknown-c-function", "an LSTM that records gradients keeps what no graph can describe")
+        if value in RECURRENT and any(isinstance(x, TensorVar) and x.fake.device.type == "cuda" for x in leaves_of(args)):
+            tx.graph_break("unsupported-torch-op", f"{self.describe()} runs with cuDNN, which fake tensors lack")
         if value in settings.WRITES:
             return settings.write(tx, value, args, kwargs)
         if (written := settings.read(tx, value, args)) is not None:
