@@ -196,7 +196,7 @@ class TorchFunctionVar(HeldVar):
             tx.graph_break(BREAKS[value], f"{self.describe()} was called")
         if value is torch.lstm and torch.is_grad_enabled() and _any_requires_grad(args):
             tx.graph_break("unknown-c-function", "an LSTM that records gradients keeps what no graph can describe")
-        if value in RECURRENT and any(isinstance(x, TensorVar) and x.fake.device.type == "cuda" for x in leaves_of(args)):
+        if value in RECURRENT and isinstance(args[0], TensorVar) and args[0].fake.device.type == "cuda":
             tx.graph_break("unsupported-torch-op", f"{self.describe()} runs with cuDNN, which fake tensors lack")
         if value in settings.WRITES:
             return settings.write(tx, value, args, kwargs)
