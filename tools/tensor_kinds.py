@@ -4,7 +4,7 @@
     python tools/tensor_kinds.py --only sparse --only nested  # some kinds of tensor
     python tools/tensor_kinds.py --device cuda --seconds 900  # the arguments on a GPU; stops after so many seconds
     python tools/tensor_kinds.py --peer                       # torch.compile's score, too
-    python tools/tensor_kinds.py --out benchmarks/results     # writes tensor_kinds.txt and .json there
+    python tools/tensor_kinds.py --out benchmarks/results     # writes tensor_kinds_cpu.txt and .json there
 
 The programs are in ``tensor_kinds_programs``.  Each is called twice, compiled and in eager, for inference and training,
 with static and dynamic sizes: type, values, dtype, layout, sizes, strides, whether a gradient is required, gradients
@@ -276,7 +276,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=3600.0, help="time budget; programs after it are left out")
     parser.add_argument("--peer", action="store_true", help="torch.compile, too")
-    parser.add_argument("--out", type=Path, help="folder for tensor_kinds.txt and .json (with the device in the name)")
+    parser.add_argument("--out", type=Path, help="folder for tensor_kinds_DEVICE.txt and .json")
     chosen = parser.parse_args()
     kinds, until = chosen.only or list(programs.PROGRAMS), time.time() + chosen.seconds
     outcomes = {}
@@ -286,7 +286,7 @@ def main() -> int:
     text = report(outcomes, chosen.device)
     print(text, flush=True)
     if chosen.out is not None:
-        name = "tensor_kinds" + ("" if chosen.device == "cpu" else f"_{chosen.device}")
+        name = f"tensor_kinds_{chosen.device}"
         chosen.out.mkdir(parents=True, exist_ok=True)
         (chosen.out / f"{name}.txt").write_text(text)
         data = {compiler: [asdict(x) for x in found] for compiler, found in outcomes.items()}
