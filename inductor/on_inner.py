@@ -57,7 +57,7 @@ def _static(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat
     flatten = flattening(forms)
     inner = to_inner(gm, forms, *static_fakes(flatten(inputs)))
     run = without_autocast(lambda: compile_flat(inner.graph, flatten(inputs)))
-    finish = finishing(inner.results, inner.structure)
+    finish = finishing(inner.results, inner.structure, written=inner.written)
     return lambda *args: finish(args, run(*flatten(args)))
 
 
@@ -118,7 +118,7 @@ class _Traced:
         def number(n: Any) -> int:
             return int(n.node.expr.xreplace(known)) if isinstance(n, torch.SymInt) else n
 
-        run, finish = self.run, finishing(self.inner.results, self.inner.structure, number)
+        run, finish = self.run, finishing(self.inner.results, self.inner.structure, number, self.inner.written)
         return lambda args, flat: finish(args, run(*flat))
 
 

@@ -20,7 +20,7 @@ from ..places import blame
 from ..wrapper_tensors import Form, built, flattening, is_wrapper
 from .calls import python_kernels
 from .fake import fake_mode, make_fx
-from .functionalize import GraphRun, NotFunctional, attributes_of, refuse_fixed_offsets
+from .functionalize import GraphRun, NotFunctional, attributes_of, refuse_fixed_offsets, storage_of
 from .results import Constant, Input
 from .standins import light_torch
 
@@ -38,12 +38,14 @@ Result = Part | Input | Constant
 @dataclass(frozen=True)
 class InnerGraph:
     """`graph(*flat inputs)` gives a tuple of flat results. `forms`: of the inputs, None for a plain tensor or a number.
-    `results` says what the results of the captured graph are, `structure` is their pytree."""
+    `results` says what the results of the captured graph are, `structure` is their pytree. `written`: the instances
+    among the inputs that it writes to, by number."""
 
     graph: torch.fx.GraphModule
     forms: tuple[Form | None, ...]
     results: tuple[Result, ...]
     structure: pytree.TreeSpec
+    written: tuple[int, ...]
 
 
 def holds_wrappers(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
@@ -67,7 +69,23 @@ def to_inner(gm: torch.fx.GraphModule, forms: Sequence[Form | None], fakes: Sequ
     inner tensors do not say what it does."""
     trace = _Trace(gm, forms)
     graph = traced(trace, fakes, mode, gm)
-    return InnerGraph(graph, tuple(forms), tuple(trace.results), trace.structure)
+    return InnerGraph(graph, tuple(forms), tuple(trace.results), trace.structure, _written(graph, forms))
+
+
+def _written(gm: torch.fx.GraphModule, forms: Sequence[Form | None]) -> tuple[int, ...]:
+    """Of which of the instances a graph writes to the inner tensors."""
+    owners = [i for i, form in enumerate(forms) for _ in range(1 if form is None else form.count())]
+    places = gm.graph.find_nodes(op="placeholder")
+    memory = {storage_of(node.meta.get("val")): owner for node, owner in zip(places, owners)}
+    found: set[int] = set()
+    for node in gm.graph.nodes:
+        if not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        for argument, given in zip(node.target._schema.arguments, node.args):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                values = [x.meta.get("val") for x in pytree.tree_leaves(given) if isinstance(x, torch.fx.Node)]
+                found |= {memory[storage_of(x)] for x in values if storage_of(x) in memory}
+    return tuple(sorted(i for i in found if forms[i] is not None))
 
 
 def traced(
@@ -169,12 +187,17 @@ def taken_apart(leaves: Sequence[Any], args: Sequence[Any]) -> tuple[list[Result
 
 
 def finishing(
-    results: Sequence[Result], structure: pytree.TreeSpec, number: Callable[[Any], Any] = lambda n: n
+    results: Sequence[Result], structure: pytree.TreeSpec, number: Callable[[Any], Any] = lambda n: n,
+    written: Sequence[int] = (),
 ) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-    """What makes the results of a call, of its arguments and flat results; `number` turns a size into one of now."""
+    """What makes the results of a call, of its arguments and flat results; `number` turns a size into one of now.
+    `written`: the instances among the arguments whose inner tensors were written: autograd counts writes to them."""
     results = [Part(x.form.at(number)) if isinstance(x, Part) and x.form is not None else x for x in results]
 
     def finish(args: Sequence[Any], flat: Sequence[Any]) -> Any:
+        for i in written:
+            if not args[i].is_inference():
+                torch.autograd.graph.increment_version(args[i])
         given = iter(flat)
         leaves: list[Any] = []
         for result in results:

@@ -104,3 +104,81 @@ def test_dtensor(mesh: DeviceMesh, program: str) -> None:
         return [type(result).__name__, str(getattr(result, "placements", None)), local.detach(), *gradients]
 
     _same_as_eager(run, None)
+
+
+class _Holder:
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+
+def _pair_of(a: torch.Tensor, b: torch.Tensor) -> _Holder:
+    return _Holder(TwoTensor(a, b))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_writes_to_inner_tensors_that_share_memory(grad: bool) -> None:
+    """Both parts are the same tensor, or lie in the same memory: each is written twice."""
+
+    def scale(held: _Holder, t: torch.Tensor) -> torch.Tensor:
+        held.x.mul_(2)
+        return held.x * t
+
+    compiled = pyframe.compile(scale)
+    for turn in range(4):
+        found = []
+        for fn in (scale, compiled):
+            a, t = torch.ones(3, 4), torch.ones(3, 4, requires_grad=grad)
+            held = _pair_of(a, (a.clone(), a, a.view(3, 4), a.clone())[turn])
+            found.append([fn(held, t).detach(), held.x])
+        assert difference(*found) is None
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_writes_are_counted(inference: bool) -> None:
+    """A tensor that autograd saved is written by a compiled function: its backward raises, as in eager."""
+
+    def scale(held: _Holder, t: torch.Tensor) -> torch.Tensor:
+        held.x.mul_(2)
+        return held.x * t
+
+    for fn in (scale, pyframe.compile(scale)):
+        held, t = _pair_of(torch.ones(3), torch.ones(3)), torch.ones(3, requires_grad=True)
+        saved = t * held.x
+        with torch.set_grad_enabled(not inference):
+            fn(held, t)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            saved.sum().backward()
+
+
+class _Transposed(Int8Weight):
+    """A weight whose `to` gives another matrix than its operators would."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            if func is torch.Tensor.to:
+                return args[0].dequantize() * 3
+            return func(*args, **(kwargs or {}))
+
+
+class _ByItsOwnTo(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(weight)
+        return F.linear(x, weight.to(x.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad @ ctx.saved_tensors[0].to(grad.dtype), None
+
+
+def test_backward_functions_see_torch_function() -> None:
+    weight = _Transposed.of(torch.arange(1.0, 19.0).view(3, 6))
+
+    def run(compiled: Callable[..., Any]) -> list[Any]:
+        x = torch.ones(4, 6, requires_grad=True)
+        y = compiled(lambda x: _ByItsOwnTo.apply(x, weight) * 2)(x)
+        y.sin().sum().backward()
+        return [y.detach(), x.grad]
+
+    _same_as_eager(run, None)
