@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .accuracy_draws import Recorded, Replayed
+from .accuracy_measure import Size, difference, size
 
 # Root mean square of the error over that of the tensor: about what a sum over a few hundred numbers loses.
 TOLERANCES = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3, "autocast": 1.6e-2}
@@ -385,8 +386,11 @@ def _eager_off(ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, tol
     """Eager's error over the tensor's size where it is no rounding error; 0 elsewhere."""
     if not exact.is_floating_point():
         return 0.0
-    scale = _scale(exact, eager, largest)
-    error, own = (_rms(_minus(x, exact, eager.dtype)) / scale for x in (eager, ours))
+    scale = _scale(size(exact), eager, largest)
+    error = difference(eager, exact, eager.dtype).rms / scale
+    if error <= EAGER_WRONG * tolerance:
+        return 0.0
+    own = difference(ours, exact, eager.dtype).rms / scale
     return error if error > EAGER_WRONG * max(own, tolerance) else 0.0
 
 
@@ -405,22 +409,9 @@ def _largest(found: Found) -> dict[str, float]:
     largest: dict[str, float] = {}
     for name, value in found.items():
         kind = _kind(name)
-        size = _rms(value) if isinstance(value, torch.Tensor) and value.is_floating_point() else 0.0
-        largest[kind] = max(largest.get(kind, 0.0), size if size < float("inf") else 0.0)
+        rms = size(value).rms if isinstance(value, torch.Tensor) and value.is_floating_point() else 0.0
+        largest[kind] = max(largest.get(kind, 0.0), rms)
     return largest
-
-
-def _rms(value: torch.Tensor) -> float:
-    """Root mean square of what is finite."""
-    wide = value.to(torch.complex128 if value.is_complex() else torch.float64).abs()
-    wide = wide[wide.isfinite()]
-    return float(wide.square().mean().sqrt()) if wide.numel() else 0.0
-
-
-def _peak(value: torch.Tensor) -> float:
-    wide = value.to(torch.complex128 if value.is_complex() else torch.float64).abs()
-    wide = wide[wide.isfinite()]
-    return float(wide.max()) if wide.numel() else 0.0
 
 
 def _judged(
@@ -439,13 +430,19 @@ def _judged(
     if (known is None or ours.is_complex()) and not torch.equal(ours.isinf(), eager.isinf()):
         return float("inf"), "infinite elsewhere than in eager"
     exact = eager if known is None else known
-    scale = _scale(exact, eager, largest)
+    own_size = size(exact)
+    scale = _scale(own_size, eager, largest)
     ratio, text = 0.0, ""
-    for measure, factor in MEASURES:
-        allowed = _allowed(exact, scale, tolerance, measure, factor)
-        error = measure(_minus(ours, exact, eager.dtype))
-        own = max(measure(_minus(each, exact if wide is None else wide, eager.dtype)) for each, wide in pairs)
-        if error <= allowed or measure(_minus(ours, eager, eager.dtype)) <= allowed:
+    errors, from_eager = difference(ours, exact, eager.dtype), None
+    if all(error <= most for error, most in zip(errors, _allowed(own_size, scale, tolerance), strict=True)):
+        return ratio, text
+    owns = [difference(each, exact if wide is None else wide, eager.dtype) for each, wide in pairs]
+    for k, allowed in enumerate(_allowed(own_size, scale, tolerance)):
+        error, own = errors[k], max(each[k] for each in owns)
+        if error <= allowed:
+            continue
+        from_eager = from_eager or difference(ours, eager, eager.dtype)
+        if from_eager[k] <= allowed:
             continue
         this = error / own if own else float("inf")
         ratio = max(ratio, this)
@@ -465,41 +462,29 @@ def _typical(
     for each, (them, _) in zip(ours, pairs, strict=True):
         if each.dtype != them.dtype or not torch.equal(each.isnan(), them.isnan()):
             return float("inf"), "another dtype, or not a number elsewhere than in eager"
-    scale = _scale(exact, eager, largest)
+    own_size = size(exact)
+    scale = _scale(own_size, eager, largest)
     ratio, text = 0.0, ""
-    for measure, factor in MEASURES:
-        errors = [measure(_minus(x, wide, eager.dtype)) for x, (_, wide) in zip(ours, pairs, strict=True)]
-        owns = [measure(_minus(each, wide, eager.dtype)) for each, wide in pairs]
-        error, own = statistics.median(errors), statistics.median(owns)
-        if error <= _allowed(exact, scale, tolerance, measure, factor):
+    errors = [difference(x, wide, eager.dtype) for x, (_, wide) in zip(ours, pairs, strict=True) if wide is not None]
+    owns = [difference(each, wide, eager.dtype) for each, wide in pairs if wide is not None]
+    for k, allowed in enumerate(_allowed(own_size, scale, tolerance)):
+        error, own = statistics.median(each[k] for each in errors), statistics.median(each[k] for each in owns)
+        if error <= allowed:
             continue
         this = error / own if own else float("inf")
         ratio = max(ratio, this)
         if this > MOST_WORSE:
             text = text or (
-                f"median error {error / scale:.2g} of {len(errors)}, eager's {own / scale:.2g} ({tuple(eager.shape)})"
+                f"median error {error / scale:.2g} of {len(ours)}, eager's {own / scale:.2g} ({tuple(eager.shape)})"
             )
     return ratio, text
 
 
-def _scale(exact: torch.Tensor, eager: torch.Tensor, largest: float) -> float:
+def _scale(exact: Size, eager: torch.Tensor, largest: float) -> float:
     """What an error is measured by: the size of the tensor, or a part of the largest of its kind."""
-    return max(_rms(exact), SMALLEST_PART * largest, torch.finfo(eager.dtype).tiny)
+    return max(exact.rms, SMALLEST_PART * largest, torch.finfo(eager.dtype).tiny)
 
 
-def _allowed(exact: torch.Tensor, scale: float, tolerance: float, measure: Any, factor: float) -> float:
-    allowed = tolerance * scale * factor
-    return max(allowed, tolerance * _peak(exact)) if measure is _peak else allowed
-
-
-MEASURES = ((_rms, 1.0), (_peak, PEAK))
-
-
-def _minus(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The difference.  An infinite number is the largest of `dtype`, since rounding decides which numbers near that
-    overflow; not a number where both are infinite alike, as what is masked is."""
-    if b.is_complex():
-        return a.to("cpu", torch.complex128) - b.to("cpu", torch.complex128)
-    a, b = a.to("cpu", torch.float64), b.to("cpu", torch.float64)
-    most = torch.finfo(dtype).max
-    return (a.clamp(-most, most) - b.clamp(-most, most)).masked_fill(a.isinf() & (a == b), float("nan"))
+def _allowed(exact: Size, scale: float, tolerance: float) -> Size:
+    """The largest error that is right whatever eager's is."""
+    return Size(tolerance * scale, tolerance * max(scale * PEAK, exact.peak))

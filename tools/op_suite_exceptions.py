@@ -13,12 +13,5 @@ UNINITIALISED_RESULTS = {"torch.ops.aten._flash_attention_forward": frozenset({2
 # Operators, or an operator in one mode ("name mode"), that are not run, with the reason.
 LEFT_OUT: dict[str, str] = {}
 
-_LAYOUT = (
-    "the CPU kernel of this internal operator refuses inputs that are not contiguous (group_norm, which users call, "
-    "makes them so first); compiled code computes them"
-)
 # "operator mode", "operator mode dtype" or "operator mode case": (verdict, why that is so and stays so).
-KNOWN: dict[str, tuple[str, str]] = {
-    "native_group_norm forward": ("no error", _LAYOUT),
-    "native_group_norm backward": ("no error", _LAYOUT),
-}
+KNOWN: dict[str, tuple[str, str]] = {}

@@ -83,12 +83,21 @@ def _without_out(*args: Any, out: Any = None, **kwargs: Any) -> bool:
     return out is None
 
 
+def _native_group_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """torch.native_group_norm, which group_norm gives a contiguous copy.  Unsupported for what it refuses."""
+    if not x.is_contiguous(memory_format=suggest_memory_format(x) if x.is_cpu else torch.contiguous_format):
+        raise Unsupported("native_group_norm of a tensor that is not contiguous")
+    return torch.native_group_norm(x, *args, **kwargs)
+
+
 _UNPOOLS = (F.max_unpool2d, torch._C._nn.max_unpool2d, torch.ops.aten.max_unpool2d.default)
 TRACED_AS: dict[Any, Callable[..., Any]] = {
     torch._C._nn.one_hot: _one_hot,
     torch.select_scatter: _select_scatter,
     torch.Tensor.select_scatter: _select_scatter,
     torch.ops.aten.select_scatter.default: _select_scatter,
+    torch.native_group_norm: _native_group_norm,
+    torch.ops.aten.native_group_norm.default: _native_group_norm,
     **{run: _max_unpool2d(run) for run in _UNPOOLS},
     **FUSED_OPTIMIZERS,
     F.rrelu: _contiguous(F.rrelu, _not_in_place),

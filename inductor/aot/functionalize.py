@@ -26,6 +26,7 @@ from .fake import fake_mode, forget_tensors, make_fx
 from .in_place import WrongInPlace, run_in_place
 from .plain_memory import computed_values, refuse_special
 from .standins import light_torch
+from .unused import Watched, keep
 
 
 class NotFunctional(Unsupported):
@@ -218,7 +219,8 @@ class GraphRun(torch.fx.Interpreter):
             fixed += [(x, x._version) for x in tensors if any(partly_the_same(x, y) for y in tensors)]
         layouts = [_Layout.of(x) for x in tensors if torch._is_functional_tensor(x)]  # type: ignore[attr-defined]
         try:
-            result = super().run_node(n)
+            unused = tensors and not n.users and not isinstance(n.target, torch._ops.HigherOrderOperator)
+            result = self._run_unused(n, tensors) if unused else super().run_node(n)
             if n.op == "output":
                 self._sync_strided()
         except Exception as error:
@@ -239,6 +241,14 @@ class GraphRun(torch.fx.Interpreter):
             self.unfolded[id(result)] = result
         elif self.unfolded:
             self._note_views(result, tensors)
+        return result
+
+    def _run_unused(self, n: torch.fx.Node, given: Sequence[torch.Tensor]) -> Any:
+        """The result of a node that no other one reads, which is computed if that may raise."""
+        with Watched() as watch:
+            result = super().run_node(n)
+        if watch.raises and not any(result is x for x in given):  # rather than written to
+            keep(result)
         return result
 
     def _sync_strided(self) -> None:

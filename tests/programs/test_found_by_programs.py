@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import pyframe
+from inductor.aot.functionalize import to_aten
 
 
 def test_gradients_switched_on_where_none_are_recorded():
@@ -170,3 +171,49 @@ def test_max_unpool_keeps_channels_last(dynamic, requires_grad):
         x = torch.randn(size).to(memory_format=torch.channels_last).requires_grad_(requires_grad)
         want, got = f(x), compiled(x)
         assert torch.equal(want, got) and want.stride() == got.stride()
+
+
+UNUSED = {
+    "index": lambda x, i: x[i],
+    "gather": lambda x, i: x.gather(0, i[None]),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "division": lambda x, i: i // (i - 9),
+    "one_hot": lambda x, i: F.one_hot(i, 3),
+}
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", UNUSED)
+def test_an_unused_result_that_cannot_be_computed_is_an_error(name, requires_grad):
+    def f(x, i):
+        UNUSED[name](x, i)
+        return x + 1
+
+    x = torch.randn(3, 4, requires_grad=requires_grad)
+    wrong, right = torch.tensor([0, 1, 2, 9]), torch.tensor([0, 1, 2, 0])
+    with pytest.raises(Exception) as expected:
+        f(x, wrong)
+    compiled = pyframe.compile(f, fullgraph=True)
+    for _ in range(2):
+        assert torch.equal(compiled(x, right), x + 1)
+        with pytest.raises(type(expected.value)):
+            compiled(x, wrong)
+
+
+def test_a_write_by_position_needs_no_check_of_its_result():
+    seen = []
+
+    def f(x, i, v):
+        y = x * 2
+        y.index_add_(0, i, v)
+        y[i] = v
+        return y
+
+    def backend(gm, inputs):
+        with torch.no_grad():
+            seen.extend(str(node.target) for node in to_aten(gm, inputs).graph.graph.nodes)
+        return gm
+
+    args = torch.randn(3, 4), torch.tensor([0, 2]), torch.randn(2, 4)
+    assert torch.equal(pyframe.compile(f, backend=backend)(*args), f(*args))
+    assert seen and not any("assert" in target for target in seen)
