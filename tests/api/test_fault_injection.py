@@ -15,6 +15,8 @@ from inductor.aot.standins import light_torch
 from inductor.thread_state import restored_on_error
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from tools.fault_injection.worker import _without_memory  # noqa: E402
 
 
 def test_a_sample_of_faults(tmp_path):
@@ -89,3 +91,19 @@ print("right")
     line = [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + program]
     done = subprocess.run(line, capture_output=True, text=True, timeout=200, env=env)
     assert done.returncode == 0 and done.stdout.split() == ["interrupted", "right"], done.stdout + done.stderr
+
+
+def test_no_memory_for_an_attribute_of_a_class():
+    """CPython from 3.13 on turns that MemoryError into an AttributeError, which the tool takes for what it is."""
+    pytest.importorskip("_testcapi")
+
+    class Class:
+        pass
+
+    ended = set()
+    for i in range(120):
+        names = {"Class": Class}
+        exec(f"def store(): Class.attribute{i} = 1", names)
+        _, error = _without_memory(0, names["store"])
+        ended.add(type(error))
+    assert MemoryError in ended and ended <= {MemoryError, type(None)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import opcode
 import os
 import signal
 import sys
@@ -152,6 +153,8 @@ def _without_memory(at: int, work: Any) -> tuple[Any, BaseException | None]:
         error = raised
     _testcapi.remove_mem_hooks()
     counter.seen = int(error is not None)
+    if error is not None and _is_failed_store(error):
+        error = MemoryError(str(error))
     return result, error.with_traceback(None) if error is not None and _is_injected(error) else error
 
 
@@ -164,6 +167,17 @@ def _is_injected(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _is_failed_store(error: BaseException) -> bool:
+    """CPython from 3.13 on says AttributeError where there is no memory to set an attribute of a class.  Where such an
+    attribute is set, nothing else makes it do so: the class of a class that refuses raises from its own frame."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or not isinstance(error, AttributeError) or type(error.obj) is not type:
+        return False
+    return opcode.opname[last.tb_frame.f_code.co_code[last.tb_lasti]] == "STORE_ATTR"
 
 
 def _same(got: Any, want: Any) -> bool:
