@@ -561,7 +561,7 @@ class GraphBuilder:
         except (NotImplementedError, torch._subclasses.fake_tensor.UnsupportedFakeTensorException) as error:
             self._try_concrete()
             tx.graph_break("unsupported-torch-op", f"{label}: {error}")
-        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError) as error:
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError, Warning) as error:
             if _NO_FAKE in str(error):
                 tx.graph_break("unsupported-torch-op", f"{label} has no fake implementation")
             if isinstance(error, symbolic.data_dependent()):
