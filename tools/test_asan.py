@@ -5,7 +5,8 @@
 Builds both extensions with the sanitizers in a copy of the tree (build/asan) and runs the tests of `csrc` there.  The
 first error ends the process, and so the run.  CPython's allocations go to malloc one by one (PYTHONMALLOC), so that
 each object has its own borders.  Leaks are not looked for: CPython, torch and compiled kernels hold memory until
-the process ends, on purpose; leaks of ours are the business of tests/api/test_threads_and_leaks.py.
+the process ends, on purpose; leaks of ours are the business of tests/api/test_threads_and_leaks.py.  An allocation that
+is too large fails, as it does without the sanitizers.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> int:
         "PYTHONPATH": str(COPY),
         # the C++ library has to be there when the sanitizers look for its exceptions
         "LD_PRELOAD": " ".join(map(library, ("libasan.so", "libubsan.so", "libstdc++.so"))),
-        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:abort_on_error=1",
         "PYTHONMALLOC": "malloc",
         "PYFRAME_CACHE_DIR": str(COPY / "cache"),
