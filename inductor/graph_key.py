@@ -142,7 +142,7 @@ def _argument(value: Any, numbers: dict[fx.Node, int]) -> str:
     if isinstance(value, fx.Node):
         return f"%{numbers[value]}"
     if isinstance(value, tuple | list):
-        return f"{type(value).__name__}({', '.join(_argument(v, numbers) for v in value)})"
+        return f"{_class(type(value))}({', '.join(_argument(v, numbers) for v in value)})"
     if isinstance(value, dict):
         return f"dict({', '.join(_argument(item, numbers) for item in value.items())})"
     if isinstance(value, slice):
@@ -150,6 +150,11 @@ def _argument(value: Any, numbers: dict[fx.Node, int]) -> str:
     if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format) or type(value) in _PLAIN:
         return f"{type(value).__name__} {value!r}"
     raise _NoKey
+
+
+def _class(kind: type) -> str:
+    """The name of the class of a container, by which it is made again: named tuples of two modules may share a name."""
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 @functools.cache

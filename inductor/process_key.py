@@ -38,7 +38,7 @@ def process_key() -> str:
     """Everything of the process that is no part of a graph."""
     devices = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")]
     return repr((
-        _versions(), torch.get_default_dtype(), str(torch.get_default_device()), devices,
+        _versions(), _gpus(), torch.get_default_dtype(), str(torch.get_default_device()), devices,
         torch.is_autocast_cache_enabled(), [getter() for getter in _GETTERS], _backends(), _precisions(),
         torch.get_num_threads(),
     ))  # fmt: skip
@@ -49,6 +49,18 @@ def _versions() -> tuple[Any, ...]:
     """Of torch, Python and the processor; they do not change while the process runs."""
     processor = torch.backends.cpu.get_cpu_capability(), platform.machine(), torch.backends.mkl.is_available()
     return torch.__version__, torch.version.git_version, sys.version_info[:2], *processor
+
+
+def _gpus() -> tuple[Any, ...]:
+    """The GPUs of the process, once it uses one: operators such as attention have other kernels on other GPUs, among
+    which torch chooses while a graph is traced."""
+    return _visible_gpus() if torch.cuda.is_initialized() else ()
+
+
+@functools.cache
+def _visible_gpus() -> tuple[Any, ...]:
+    count = torch.cuda.device_count()
+    return tuple((torch.cuda.get_device_name(i), torch.cuda.get_device_capability(i)) for i in range(count))
 
 
 def _backends() -> list[Any]:

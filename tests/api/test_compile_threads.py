@@ -3,6 +3,7 @@ forks while another thread compiles."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -71,6 +72,69 @@ def test_sizes_that_vary_are_compiled_once():
 
     in_threads(work, THREADS, 240)
     assert counters["cache_misses"] + counters["cache_hits"] - misses <= 1
+
+
+def test_modes_of_threads_resets_and_exceptions_at_once():
+    """Threads call one function under modes of their own while others reset, and raise in captured functions."""
+
+    def program(x):
+        return (x @ x.t()).softmax(-1) + 1
+
+    def fails(x):
+        x = x + 1
+        raise LookupError(str(x.shape))
+
+    fn, failing = pyframe.compile(program), pyframe.compile(fails)
+    modes = (contextlib.nullcontext, torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16))
+
+    def work(i):
+        for turn in range(3):
+            if i % 6 == 4:
+                with pytest.raises(LookupError):
+                    failing(torch.ones(2, 2))
+            elif i % 6 == 5:
+                pyframe.reset()
+            else:
+                x = torch.randn(4 + turn, 3, requires_grad=True)
+                with modes[i % 6]():
+                    got, want = fn(x), program(x)
+                assert (got.dtype, got.requires_grad, got.is_inference()) == (
+                    want.dtype, want.requires_grad, want.is_inference())
+                torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
+                if want.requires_grad:
+                    torch.testing.assert_close(*(torch.autograd.grad(y.square().sum(), x) for y in (got, want)),
+                                               rtol=0.02, atol=0.02)
+        assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+
+    in_threads(work, 12, 240, switch_interval=1e-4)
+
+
+def test_an_entry_captured_while_another_thread_changed_a_setting_is_of_one_setting(monkeypatch):
+    """The default dtype becomes another one while a kernel builds: the call and those after it are eager's."""
+    building, go_on, kernels = threading.Event(), threading.Event(), inductor.compile._kernels
+
+    def slow(artifact):
+        building.set()
+        assert go_on.wait(60)
+        return kernels(artifact)
+
+    def program(x):
+        return x + torch.full((3,), 1.5)
+
+    monkeypatch.setattr(inductor.compile, "_kernels", slow)
+    fn, x, done = pyframe.compile(program), torch.ones(3), []
+    thread = threading.Thread(target=lambda: done.append(fn(x)))
+    thread.start()
+    try:
+        assert building.wait(60)
+        torch.set_default_dtype(torch.float64)
+        go_on.set()
+        thread.join(60)
+        torch.testing.assert_close([done[0], fn(x)], [program(x)] * 2)
+    finally:
+        go_on.set()
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(fn(x), program(x))
 
 
 def test_nothing_is_locked_while_a_kernel_builds(monkeypatch):

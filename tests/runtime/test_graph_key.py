@@ -1,5 +1,6 @@
 """Whatever can change what a graph computes changes its key in the cache, or takes it away."""
 
+import collections
 import os
 import subprocess
 import sys
@@ -88,6 +89,30 @@ def test_versions_the_processor_and_our_source_change_the_key(monkeypatch):
         patch.setattr(inductor.graph_key, "_source_hash", lambda: "another source")
         assert key() != first
     assert key() == first
+
+
+def test_the_gpus_change_the_key_once_they_are_used(monkeypatch):
+    keys = [key()]
+    for name, initialized in (("A100", False), ("A100", True), ("H200", True)):
+        inductor.process_key._visible_gpus.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cuda, "is_initialized", lambda initialized=initialized: initialized)
+            patch.setattr(torch.cuda, "device_count", lambda: 1)
+            patch.setattr(torch.cuda, "get_device_name", lambda i, name=name: name)
+            patch.setattr(torch.cuda, "get_device_capability", lambda i: (8, 0))
+            keys.append(key())
+    inductor.process_key._visible_gpus.cache_clear()
+    assert keys[0] == keys[1] and len(set(keys)) == 3
+
+
+def test_named_tuples_of_two_modules_have_two_keys():
+    keys = set()
+    for name in ("first", "second"):
+        kind = collections.namedtuple("Results", "a", module=name)
+        graph = fx.Graph()
+        graph.output(kind(graph.call_function(torch.sin, (graph.placeholder("x"),))))
+        keys.add(graph_key(fx.GraphModule(torch.nn.Module(), graph), [torch.ones(3)], []))
+    assert len(keys) == 2 and None not in keys
 
 
 def test_functions_of_the_program_have_no_key():
