@@ -42,7 +42,7 @@ from .ir.size import Program
 from .lower import lower_graph, separate_results
 from .options import CompileOptions
 from .passes import biases_apart, run_joint_passes, run_passes, with_unused_checks, without_known_masks
-from .places import reason_of
+from .places import label_of, reason_of
 from .runtime.cache import shared_cache
 from .runtime.cpp_build import Vanished, build_all, kernel_addresses
 from .runtime.cuda import load_cubins
@@ -341,7 +341,9 @@ def _compile(
 
 def _plan(gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any]) -> Callable[..., Any]:
     attributes = tuple(value for _, value in attributes_of(gm))
-    plan = make_plan(spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm))
+    plan = make_plan(
+        spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm), label=label_of(gm)
+    )
     if artifact.structure is not None:
         plan = _unflattened(plan, artifact.structure)
     return _without_autocast(plan) if _autocast() else plan
@@ -467,8 +469,13 @@ def _compile_training(
 ) -> Callable[..., Any]:
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report)
-    forward, backward = (_half_plan(half.spec, _build(half, report)) for half in (artifact.forward, artifact.backward))
-    return wrap(captured, artifact.spec, forward, backward)
+    halves = artifact.forward, artifact.backward
+    plans = [_half_plan(half.spec, _build(half, report), label) for half, label in zip(halves, _half_labels(gm))]
+    return wrap(captured, artifact.spec, *plans)
+
+
+def _half_labels(gm: fx.GraphModule) -> list[str]:
+    return [label_of(gm, part) for part in ("forward", "backward")]
 
 
 def _train_sizes(
@@ -478,10 +485,11 @@ def _train_sizes(
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report, sized)
     kernels = [_build(half, report) for half in (artifact.forward, artifact.backward)]
+    labels = _half_labels(gm)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
         specs = (spec_at(half.spec, values) for half in (artifact.forward, artifact.backward))
-        return wrap(captured, training_spec_at(artifact.spec, values), *map(_half_plan, specs, kernels))
+        return wrap(captured, training_spec_at(artifact.spec, values), *map(_half_plan, specs, kernels, labels))
 
     return Template(_program(artifact), make)
 
@@ -544,9 +552,9 @@ def _generate_half(
     return _generate_aten(half, shared, structure, report, release, training=True)
 
 
-def _half_plan(spec: PlanSpec, addresses: list[Any]) -> Callable[..., Any]:
+def _half_plan(spec: PlanSpec, addresses: list[Any], label: str | None = None) -> Callable[..., Any]:
     otherwise = RunOtherwise(spec)
-    otherwise.plan = make_plan(spec, addresses, form="list", fallback=otherwise)
+    otherwise.plan = make_plan(spec, addresses, form="list", fallback=otherwise, label=label)
     return otherwise.plan
 
 

@@ -51,6 +51,13 @@ def captured_function(gm: fx.GraphModule) -> Place | None:
     return next((frames[0] for frames in map(user_frames, gm.graph.nodes) if frames), None)
 
 
+def label_of(gm: fx.GraphModule, part: str = "") -> str:
+    """What profiles show for a compiled graph; `part`: which half of a training graph it is."""
+    place = captured_function(gm)
+    whose = f" of {place.function} ({os.path.basename(place.file)}:{place.line})" if place else ""
+    return f"compiled {part or 'graph'}{whose}"
+
+
 def name_of(node: fx.Node) -> str:
     """The operator of a node, as messages name it."""
     target: Any = node.target

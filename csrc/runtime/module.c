@@ -116,7 +116,34 @@ static PyMemberDef plan_members[] = {
     {NULL},
 };
 
+PyDoc_STRVAR(plan_label_doc, "label(names): a tuple of the names that profiles show for the graph and for each kernel, "
+             "in the order of `kernels`.");
+
+static PyObject *
+plan_label(PyObject *self, PyObject *names)
+{
+    plan_object *plan = (plan_object *)self;
+    Py_ssize_t kernels = 0;
+    for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
+        const step *s = &plan->steps[i];
+        kernels = s->kind == STEP_KERNEL && s->buf >= kernels ? s->buf + 1 : kernels;
+    }
+    if (plan->labels != NULL || !PyTuple_CheckExact(names) || PyTuple_GET_SIZE(names) < 1 + kernels) {
+        PyErr_SetString(PyExc_ValueError, "a plan is labelled once, by the names of the graph and of each kernel");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(names, i))) {
+            PyErr_SetString(PyExc_TypeError, "names are strings");
+            return NULL;
+        }
+    }
+    plan->labels = Py_NewRef(names);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef plan_methods[] = {
+    {"label", plan_label, METH_O, plan_label_doc},
     {"take", plan_take, METH_O,
      "take(list): a call with the arguments in `list`, which is empty from then on, so that the plan can let go of each\n"
      "as soon as it is not needed any more. Left as it is where the fallback is called."},

@@ -49,7 +49,7 @@ typedef struct step {
     enum matmul_kind matmul;
     int release_gil;
     int has_out;
-    Py_ssize_t buf;    /* ALLOC, SLOT, VIEW, FREE: the buffer; MATMUL: the result */
+    Py_ssize_t buf;    /* ALLOC, SLOT, VIEW, FREE: the buffer; MATMUL: the result; KERNEL: the number of the kernel */
     Py_ssize_t base;   /* VIEW */
     int64_t offset;    /* SLOT: bytes; VIEW: elements; ARENA: the size in bytes */
     shape shape;       /* ALLOC, SLOT, VIEW */
@@ -91,6 +91,7 @@ typedef struct plan_object {
     Py_ssize_t n_aligned;
     PyObject *fallback;  /* called in place of the plan where inputs overlap or are not aligned as they must; or NULL */
     PyObject *written;   /* called with a tuple of the mutated inputs after a run */
+    PyObject *labels;    /* what profiles show: a tuple of the names of the graph and of each kernel; or NULL */
     PyObject *fixed;     /* tuple: bound attributes and constants, read afresh on every call */
     step *steps;
     output *outputs;

@@ -112,6 +112,7 @@ fill_kernel(const plan_object *plan, step *out, PyObject *tuple, PyObject *kerne
         return -1;
     }
     *(void **)&out->kernel = PyLong_AsVoidPtr(PyTuple_GET_ITEM(kernels, number));
+    out->buf = number;
     out->bufs = fill_bufs(plan, tuple, 2, &out->n_bufs, 0);
     out->n_ints = PyTuple_GET_SIZE(ints);
     out->ints = zeroed(out->n_ints, sizeof *out->ints);
@@ -473,6 +474,7 @@ plan_fill(plan_object *plan, PyObject *args)
 void
 plan_clear(plan_object *plan)
 {
+    Py_CLEAR(plan->labels);
     for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
         step *s = &plan->steps[i];
         Py_CLEAR(s->callee);

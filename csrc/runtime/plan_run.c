@@ -1,6 +1,7 @@
 /* One call of a plan. Everything a call owns is in its `run`; a tensor object is made for a slot or a view only when
  * something asks for the object rather than the address. */
 #include "plan_run.h"
+#include "profile.h"
 
 #include <stdlib.h>
 
@@ -156,6 +157,7 @@ run_kernel(run *r, const step *s)
     for (Py_ssize_t i = 0; i < s->n_bufs; i++) {
         bufs[i] = r->buffers[s->bufs[i]].data;
     }
+    PyObject *range = r->labels == NULL ? NULL : profile_enter(PyTuple_GET_ITEM(r->labels, 1 + s->buf));
     if (s->release_gil) {
         Py_BEGIN_ALLOW_THREADS
         s->kernel(bufs, s->ints);
@@ -166,6 +168,7 @@ run_kernel(run *r, const step *s)
     if (bufs != stack) {
         PyMem_Free(bufs);
     }
+    profile_leave(range);
     return 0;
 }
 
@@ -332,6 +335,21 @@ retry_product(const step *s, PyObject *const *factors, PyObject *out)
     return result == NULL ? -1 : 0;
 }
 
+/* torch's C functions do not pass through the dispatcher, which tells the profiler of operators. */
+static PyObject *
+product_range(enum matmul_kind kind)
+{
+    static const char *const names[MATMUL_KINDS] = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"};
+    PyObject *name = PyUnicode_FromString(names[kind]);
+    if (name == NULL) { /* no memory: the profile lacks a range */
+        PyErr_Clear();
+        return NULL;
+    }
+    PyObject *range = profile_enter(name);
+    Py_DECREF(name);
+    return range;
+}
+
 static int
 run_matmul(run *r, const step *s)
 {
@@ -355,6 +373,7 @@ run_matmul(run *r, const step *s)
         return -1;
     }
     int32_t status;
+    PyObject *range = r->labels == NULL ? NULL : product_range(s->matmul);
     Py_BEGIN_ALLOW_THREADS
     if (s->n_bufs == 2) {
         status = ((product)r->plan->products[s->matmul])(target, h[0], h[1]);
@@ -362,6 +381,7 @@ run_matmul(run *r, const step *s)
         status = ((sum_of_product)r->plan->products[s->matmul])(target, h[0], h[1], h[2], s->beta, s->alpha);
     }
     Py_END_ALLOW_THREADS
+    profile_leave(range);
     return status == 0 ? 0 : retry_product(s, args, out);
 }
 
@@ -629,7 +649,13 @@ call(PyObject *self, PyObject *const *args, Py_ssize_t n_args, Py_ssize_t named,
         r.buffers[i] = (buffer){NULL, NULL};
     }
     Py_INCREF(self);
+    PyObject *range = NULL;
+    if (plan->labels != NULL && profile_is_on()) {
+        r.labels = plan->labels;
+        range = profile_enter(PyTuple_GET_ITEM(r.labels, 0));
+    }
     PyObject *result = plan->context != NULL ? run_on_cuda(&r, args) : run_all(&r, args);
+    profile_leave(range);
     for (Py_ssize_t i = 0; i < plan->n_buffers; i++) {
         Py_XDECREF(r.buffers[i].tensor);
     }

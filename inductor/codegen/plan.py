@@ -163,6 +163,7 @@ class _Planner:
         return self.source, PlanSpec(
             tuple(map(self._input, self.graph.inputs)), tuple(b.value for b in self.graph.constants),
             tuple(self.steps), outputs, tuple(self.source.names), tuple(sorted(mutated)), ranges=kept,
+            kernel_labels=tuple(self.source.labels) if isinstance(self.source, Source) else (),
             **self._device_facts(calls),
         )
 

@@ -60,7 +60,7 @@ _RELEASE_BYTES = 1 << 20
 
 def make_plan(
     spec: PlanSpec, kernels: Sequence[int] | Sequence[CudaKernel], bound: Sequence[torch.Tensor] = (),
-    form: Form = "tuple", python: bool = False, fallback: Callable[..., Any] | None = None,
+    form: Form = "tuple", python: bool = False, fallback: Callable[..., Any] | None = None, label: str | None = None,
 ) -> Callable[..., Any]:
     """A callable over the graph inputs less the last `len(bound)`, which are always `bound`.
 
@@ -71,6 +71,8 @@ def make_plan(
     `kernels`: addresses, or CudaKernels for a CUDA device, in the order of `spec.kernel_names`. `form`: what the
     outputs come in. `python`: run by the reference even if the extension is there (CPU only). The result must not be
     called with other sizes, strides, dtypes or devices than the spec's (ValueError), nor with autograd expected of it.
+
+    `label`: what torch's profiler shows for a call; kernels of the CPU are ranges within it.
 
     For a CUDA device: RuntimeError if there is none, or if a kernel cannot be loaded. A call only queues work on
     torch's current stream, so an index out of bounds is the IndexError of a later call.
@@ -87,7 +89,7 @@ def make_plan(
     inputs = (*spec.inputs, *map(input_spec, spec.constants))
     facts = _BufferFacts(spec, inputs)
     products = device == _CPU or _C.has_cuda_products()
-    return _C.Plan(
+    plan = _C.Plan(
         tuple(_encode_input(i, device) for i in inputs),
         fixed,
         tuple(_encode(step, facts, products) for step in delay_frees(spec.steps)),
@@ -101,6 +103,9 @@ def make_plan(
         report_writes,
         device,
     )
+    if label is not None:
+        plan.label((label, *(spec.kernel_labels or spec.kernel_names)))
+    return plan
 
 
 def input_spec(tensor: torch.Tensor) -> InputSpec:

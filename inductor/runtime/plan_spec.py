@@ -178,6 +178,8 @@ class PlanSpec:
     memory. `aligned`: positions of the inputs whose address must be a multiple of 16. Kernels are called by
     `KernelCall` steps on the CPU and by `Launch` steps on CUDA.
 
+    `kernel_labels`: what profiles show for the kernels of the CPU, one for each of `kernel_names`, or empty.
+
     A spec may be for many sizes: what follows from them is then not an int, and `ranges` say when each Slot's buffer is
     in use. `inductor.template` makes it a spec for given sizes; only that can be run.
     """
@@ -191,6 +193,7 @@ class PlanSpec:
     device: str = "cpu"
     aligned: tuple[int, ...] = ()
     ranges: tuple[Range[int], ...] = ()
+    kernel_labels: tuple[str, ...] = ()
 
     def buffer_count(self) -> int:
         """One more than the highest buffer number in use."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ...schedule.node import Group
-from ..cpp.source import user_lines
+from ..cpp.source import operators, user_lines
 from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
 from .ops import imports
 
-_MOST_OPERATORS, _DIGITS = 5, 8
-_NOT_NAME = re.compile(r"\W+")
+_DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class TritonSource:
             self._known[contents] = len(self.kernels)
             # named by contents, so that equal kernels of different graphs are one in the cache of cubins
             digest = hashlib.sha256(repr(contents).encode()).hexdigest()[:_DIGITS]
-            name = "_".join([draft.kind, *_operators(group), digest])
+            name = "_".join([draft.kind, *operators(group), digest])
             text = imports("\n".join(draft.lines)) + "\n\n" + _comment(group) + draft.text(name)
             self.kernels.append(
                 TritonKernel(name, text, draft.bufs, draft.constants, draft.grid, draft.config.warps,
@@ -65,13 +63,6 @@ class TritonSource:
     def texts(self) -> list[str]:
         """The text of each kernel."""
         return [kernel.text for kernel in self.kernels]
-
-
-def _operators(group: Group) -> list[str]:
-    """Names of the operators of a group, the first few."""
-    targets = [str(getattr(o, "target", "")) for m in group.members for o in m.node.origins]
-    names = [_NOT_NAME.sub("_", t.removeprefix("aten.").split(".")[0]).strip("_") for t in targets]
-    return list(dict.fromkeys(n for n in names if n not in ("", "output")))[:_MOST_OPERATORS]
 
 
 def _comment(group: Group) -> str:
