@@ -250,8 +250,8 @@ def check_all(
     return sorted(outcomes, key=lambda x: list(kinds).index(x.kind))
 
 
-def report(outcomes: dict[str, list[Outcome]], device: str) -> str:
-    """The outcomes as text: a table by kind, then what is wrong."""
+def report(outcomes: dict[str, list[Outcome]], device: str, asked: Sequence[str]) -> str:
+    """The outcomes as text: a table by kind, then what is wrong; `asked`: the kinds that should have run."""
     lines = [f"tools/tensor_kinds.py, torch {torch.__version__}, {device}"]
     for compiler, found in outcomes.items():
         lines += ["", f"{compiler}: {'kind':<18}{'right':>7}{'wrong':>7}{'graphs':>8}{'breaks':>8}{'ATen':>6}"]
@@ -262,9 +262,11 @@ def report(outcomes: dict[str, list[Outcome]], device: str) -> str:
             row = f"{kind:<18}{right:>7}{len(these) - right:>7}{counts[0]:>8}{counts[1]:>8}{counts[2]:>6}"
             lines.append(" " * (len(compiler) + 2) + row)
         wrong = [x for x in found if x.result != RIGHT]
-        kinds = dict.fromkeys(x.kind for x in found)
-        late = sum(len(_names(kind, device)) * len(WAYS) for kind in kinds) - len(found)
+        late = sum(len(_names(kind, device)) * len(WAYS) for kind in asked) - len(found)
         lines.append(f"{compiler}: {len(found) - len(wrong)} right, {len(wrong)} wrong, {late} not run")
+        missing = [kind for kind in asked if not any(x.kind == kind for x in found)]
+        if missing:
+            lines.append(f"  kinds of which nothing ran in the time given: {', '.join(missing)}")
         lines += [f"  {x.kind}: {x.name} ({x.way}): {x.message.strip().splitlines()[-1][:160]}" for x in wrong]
     return "\n".join(lines) + "\n"
 
@@ -283,7 +285,7 @@ def main() -> int:
     for compiler in ("pyframe", "torch.compile") if chosen.peer else ("pyframe",):
         say = functools.partial(print, flush=True)
         outcomes[compiler] = check_all(kinds, chosen.device, compiler, chosen.workers, until, say)
-    text = report(outcomes, chosen.device)
+    text = report(outcomes, chosen.device, kinds)
     print(text, flush=True)
     if chosen.out is not None:
         name = f"tensor_kinds_{chosen.device}"
