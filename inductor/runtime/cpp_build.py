@@ -22,6 +22,8 @@ from .processes import Processes, Stopped
 
 _COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
 _NATIVE = {"x86_64": ("-march=native",), "aarch64": ("-mcpu=native",), "arm64": ("-mcpu=native",)}
+# For a source on which the optimizer fails: g++ 13 has an internal error where it contracts products and sums.
+_CAUTIOUS_FLAGS = ("-O1", "-ffp-contract=off")
 _TIMEOUT_SECONDS = 600
 _VERSION_SECONDS = 60
 _MESSAGE_LINES = 30
@@ -177,7 +179,10 @@ def _compile(source: str, processes: Processes) -> bytes:
             unit.write_text(source)
             line = [*command, str(unit), *build_flags(), "-o", str(library)]
             done = _run(line, _TIMEOUT_SECONDS, processes)
-            if done.returncode == 0 and library.exists():
+            ended = done
+            if done.returncode > 0:  # it ran to its end, and refused the source or failed itself
+                ended = _run([*line, *_CAUTIOUS_FLAGS], _TIMEOUT_SECONDS, processes)
+            if ended.returncode == 0 and library.exists():
                 return library.read_bytes()
             message = "\n".join(done.stderr.splitlines()[:_MESSAGE_LINES])
             raise RefusedSource(f"the C++ compiler {_ending(done.returncode)}: {shlex.join(line)}\n{message}")

@@ -117,6 +117,11 @@ def test_a_compiler_that_fails(store, compiler, script, why):
         build(SOURCE % ("f", 1), store)
 
 
+def test_where_the_optimizer_fails_a_source_is_built_with_less(store, compiler):
+    compiler('case "$*" in *--version*|*-O1*) exec $real "$@";; esac\necho internal compiler error >&2; exit 1')
+    assert call(build(SOURCE % ("f", 5), store), "f") == 5
+
+
 def test_a_file_that_is_no_program(store, compiler, tmp_path):
     compiler("")
     (tmp_path / "compiler").write_bytes(b"\x7fELF not really")
