@@ -10,10 +10,12 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from ..errors import Unsupported
 from ..ir.body import LoopBody, trace
 from ..ir.buffer import Layout
 from ..ir.handler import ops
 from ..ir.nodes import Allocator, InnerFn, Lazy, Strided, TensorValue, compute_dtype
+from ..ir.size import Size
 from ..ir.symbolic import Index
 
 
@@ -28,10 +30,15 @@ def used_results(node: fx.Node) -> set[Any]:
 
 
 def wrapped(x: Any, dtype: torch.dtype) -> Any:
-    """An int as a tensor of an integer dtype would hold it: -3 is 253 as uint8."""
-    if type(x) is not int or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+    """An int as a tensor of an integer dtype would hold it: -3 is 253 as uint8.  One that varies is assumed to be
+    within the limits of the dtype; Unsupported where it is not."""
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
         return x
     limits = torch.iinfo(dtype)
+    if isinstance(x, Size) and limits.bits < 64 and (x > limits.max or x < limits.min):
+        raise Unsupported(f"{x}, which varies and is not within the limits of {dtype}, next to a tensor of that type")
+    if type(x) is not int:
+        return x
     return (x - limits.min) % (1 << limits.bits) + limits.min
 
 
@@ -39,10 +46,13 @@ def overflows(x: Any, dtype: torch.dtype) -> bool:
     """Whether operators that convert numbers with a check refuse this one: 300 as uint8, but not -3; 1e5 as float16."""
     if dtype.is_floating_point and type(x) in (int, float):
         return math.isfinite(x) and abs(x) > torch.finfo(dtype).max
-    if type(x) is not int or dtype.is_complex or dtype.is_floating_point or dtype == torch.bool:
+    varies = isinstance(x, Size)
+    if not varies and type(x) is not int or dtype.is_complex or dtype.is_floating_point or dtype == torch.bool:
         return False
     limits = torch.iinfo(dtype)
-    return x > limits.max or x < (limits.min or -limits.max)
+    if varies and limits.bits == 64:
+        return False
+    return bool(x > limits.max or x < (limits.min or -limits.max))
 
 
 def operand(x: Any, dtype: torch.dtype, rank: int) -> InnerFn:

@@ -143,6 +143,19 @@ def test_reductions_over_the_same_rows_join():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_zeros_have_the_sign_of_eagers(dtype):
+    def f(x):
+        return x.tanh(), torch.div(x, 2, rounding_mode="floor"), torch.div(x, -2, rounding_mode="floor"), x // 3
+
+    x = torch.tensor([-0.0, 0.0, -1e-4, 1e-4, -0.7, 0.7] * 4, dtype=dtype)
+    for size in (24, 5):
+        _, _, outs = run(f, x[:size])
+        for out, expected in zip(outs, f(x[:size]), strict=True):
+            torch.testing.assert_close(out, expected)
+            assert torch.equal(out.signbit(), expected.signbit())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_a_negative_zero_stays_negative_where_it_is_broadcast(dtype):
     def f(x, a):
         return x * a, x / a, x * -0.0, a.expand(x.shape[0]) * 1, torch.where(x > 0, -0.0, x)

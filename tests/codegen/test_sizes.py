@@ -104,3 +104,23 @@ def test_small_sizes_are_compiled_for_themselves():
     for n in (5, 1, 0, 7, 1):
         x, y = torch.randn(n, 3), torch.randn(n, 3)
         compare(fast(x, y), fn(x, y))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32])
+@pytest.mark.parametrize("op", ["floor_divide", "remainder", "lt", "clamp_max", "masked_fill"])
+def test_an_int_that_varies_next_to_a_narrow_tensor(dtype, op):
+    """Numbers beyond the limits of the dtype are wrapped or refused, as eager does with each operator."""
+
+    def f(x, n):
+        return x.masked_fill(x > 1, n) if op == "masked_fill" else getattr(torch, op)(x, n)
+
+    compiled, x = pyframe.compile(f, dynamic=True), torch.arange(21).to(dtype)
+    for n in (5, 7, 200, 300, 2**33 + 5, 9):
+        try:
+            expected = f(x, n)
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                compiled(x, n)
+        else:
+            got = compiled(x, n)
+            assert got.dtype == expected.dtype and torch.equal(got, expected), n

@@ -302,7 +302,7 @@ INL vf tanh_(vf x) {
   p = fma_(p, s, set_f(-3.33332819422e-1f));
   p = fma_(p * s, x, x);
   vf q = 1.0f - 2.0f / (exp_(a + a) + 1.0f);
-  return a < 0.625f ? p : copysign_(q, x);
+  return copysign_(a < 0.625f ? p : q, x);
 }
 // erf: Juffa's two minimax polynomials, split at 475/512.
 INL vf erf_(vf a) {
@@ -381,7 +381,7 @@ INL float truncrem(float a, float b) { return fmod_(a, b); }   INL double truncr
 #define FMODPY(T) INL T pymod(T a, T b) { T r = fmod_(a, b); return sel(ne(r, T{}) & ne(lt(r, T{}), lt(b, T{})), r + b, r); } \
   INL T floordiv(T a, T b) { T m = fmod_(a, b), q = (a - m) / b; \
     q = sel(ne(m, T{}) & ne(lt(m, T{}), lt(b, T{})), q - 1, q); T f = floor_(q); f = sel(gt(q - f, T{} + 0.5f), f + 1, f); \
-    return sel(eq(b, T{}), a / b, f); } \
+    T z = a / b; return sel(eq(b, T{}), z, sel(eq(q, T{}), copysign_(T{}, z), f)); } \
   INL T truncdiv(T a, T b) { return trunc_(a / b); }
 FMODPY(float) FMODPY(double) FMODPY(vf) FMODPY(vd)
 
