@@ -44,7 +44,7 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     every = (*spread, *[None] * len(body.lifted))
     if isinstance(body.result, TensorVar) and isinstance(to, tuple) and len(to) == 1:
         to = to[0]
-    out = tuple(_dims_of(tx, to, body.result))
+    out: Any = tuple(_dims_of(tx, to, body.result))  # also None, which the annotation of torch.vmap lacks
 
     def apply(*values: torch.Tensor) -> Any:
         return torch.vmap(body.gm, in_dims=every, out_dims=out, randomness=mode, chunk_size=size)(*values)
