@@ -113,10 +113,10 @@ def test_an_entry_captured_while_another_thread_changed_a_setting_is_of_one_sett
     """The default dtype becomes another one while a kernel builds: the call and those after it are eager's."""
     building, go_on, kernels = threading.Event(), threading.Event(), inductor.compile._kernels
 
-    def slow(artifact):
+    def slow(*args):
         building.set()
         assert go_on.wait(60)
-        return kernels(artifact)
+        return kernels(*args)
 
     def program(x):
         return x + torch.full((3,), 1.5)
@@ -144,11 +144,11 @@ def test_nothing_is_locked_while_a_kernel_builds(monkeypatch):
     first = threading.Thread(target=lambda: done.append(pyframe.compile(lambda x: x.cos() + 3)(torch.ones(3))))
     done = []
 
-    def slow(artifact):
+    def slow(*args):
         if threading.current_thread() is first:
             building.set()
             assert go_on.wait(60)
-        return kernels(artifact)
+        return kernels(*args)
 
     monkeypatch.setattr(inductor.compile, "_kernels", slow)
     first.start()
@@ -252,11 +252,11 @@ def test_a_child_compiles_that_was_forked_while_another_thread_compiled():
     run_program("""
 building, go_on, parent = threading.Event(), threading.Event(), os.getpid()
 kernels = inductor.compile._kernels
-def slow(artifact):
+def slow(*args):
     if os.getpid() == parent and not go_on.is_set():
         building.set()
         go_on.wait(60)
-    return kernels(artifact)
+    return kernels(*args)
 inductor.compile._kernels = slow
 def loop():
     i = 0
