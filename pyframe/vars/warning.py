@@ -26,7 +26,7 @@ def _only_prints() -> bool:
     show, shown = warnings.showwarning, getattr(warnings, "_showwarnmsg_impl", None)
     stock = show is getattr(warnings, "_showwarning_orig", None) and isinstance(shown, types.FunctionType)
     context = getattr(warnings, "_get_context", None)
-    return stock and (context is None or context() is warnings._global_context)  # type: ignore[attr-defined]
+    return stock and (context is None or context() is context.__globals__["_global_context"])  # as from CPython 3.14 on
 
 
 class _Prints:
