@@ -19,6 +19,8 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     operator.ipow: operator.pow, operator.iand: operator.and_, operator.ior: operator.or_, operator.ixor: operator.xor,
     operator.ilshift: operator.lshift, operator.irshift: operator.rshift,
 }  # fmt: skip
+# The same as methods: `x.__iadd__(y)`.
+_METHODS = {f"__{run.__name__}__": computes for run, computes in _OPERATORS.items()} | {"__idiv__": operator.truediv}
 # Those whose fake implementations do not compare the sizes of the other operands with that of the first one.
 _SIZES_UNCHECKED = {"masked_scatter_"}
 
@@ -68,8 +70,8 @@ def run_in_place(
     """`run(*args, **kwargs)` on fake tensors, `target` being what the graph calls. Where that is an in-place operator
     that eager refuses to run: WrongInPlace, and the first argument has its size and strides again."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    writes = target in _OPERATORS if callable(target) else False
-    writes = writes or name.partition(".")[0].endswith("_") and not name.endswith("__")
+    computes = _METHODS.get(target) if isinstance(target, str) else _OPERATORS.get(target)
+    writes = computes is not None or name.partition(".")[0].endswith("_") and not name.endswith("__")
     written = args[0] if writes and args else None
     if not isinstance(written, torch.Tensor) or written.layout != torch.strided or written.is_nested:
         return run(*args, **kwargs)
@@ -83,7 +85,7 @@ def run_in_place(
         raise WrongInPlace(f"output with shape {list(before[0])} doesn't match the broadcast shape {list(size)}")
     narrow = not written.dtype.is_floating_point and not written.dtype.is_complex
     if narrow or name in _SIZES_UNCHECKED:
-        _check_value(_OPERATORS.get(target) if callable(target) else None, name, args, kwargs)
+        _check_value(computes, name, args, kwargs)
     return result
 
 

@@ -97,7 +97,7 @@ def install() -> None:
         return made
 
     def make_plan(spec: PlanSpec, kernels: Sequence[Any], bound: Sequence[torch.Tensor] = (), form: str = "tuple",
-                  python: bool = False, fallback: Callable[..., Any] | None = None) -> Any:
+                  python: bool = False, fallback: Callable[..., Any] | None = None, label: str | None = None) -> Any:
         return InterpretedPlan(spec, kernels, bound, form, fallback)
 
     pipeline.to_aten, pipeline.to_joint, pipeline.make_plan = to_aten, to_joint, make_plan
