@@ -155,6 +155,7 @@ _add(
 for _write, _read in (
     ("_set_cudnn_enabled", "_get_cudnn_enabled"),
     ("_set_cudnn_benchmark", "_get_cudnn_benchmark"),
+    ("_cuda_set_cudnn_benchmark_limit", "_cuda_get_cudnn_benchmark_limit"),
     ("_set_cudnn_deterministic", "_get_cudnn_deterministic"),
     ("_set_cudnn_depthwise_kernel", "_get_cudnn_depthwise_kernel"),
     ("_set_mkldnn_enabled", "_get_mkldnn_enabled"),

@@ -77,12 +77,16 @@ _MODE_SETTERS = (
 # Functions of torch._C that only answer, by the start of their names. Of the others, those below change nothing that a
 # program can see; any other one breaks the graph: called while tracing, and again by a guard, it could change the
 # process.
-_QUESTIONS = ("is_", "_is_", "get_", "_get_", "_are_", "_has_", "_len_", "_can_use_", "_should_", "_supported_")
+_QUESTIONS = (
+    "is_", "_is_", "get_", "_get_", "_are_", "_has_", "_len_", "_can_use_", "_should_", "_supported_",
+    "_cuda_get", "_cuda_is", "_cuda_tunableop_get", "_cuda_tunableop_is", "_accelerator_get", "_accelerator_hooks_get",
+    "_mps_is", "_mtia_get", "_dispatch_get", "_dispatch_is", "_dispatch_tls_is", "_jit_get", "_jit_is",
+)  # fmt: skip
 _WITHOUT_EFFECT = {
     torch._C._log_api_usage_once, torch._C._infer_size, torch._C._select_conv_backend, torch._C._demangle,
     torch._C._parse_dispatch_key, torch._C._functionalization_reapply_views_tls, torch._C._autocast_supported_devices,
-    torch._C._meta_in_tls_dispatch_include, torch._C._current_autograd_node, torch._C._accelerator_getAccelerator,
-    torch._C._accelerator_getDeviceIndex, torch._C._show_config, torch._C._parallel_info,
+    torch._C._meta_in_tls_dispatch_include, torch._C._current_autograd_node, torch._C._show_config,
+    torch._C._parallel_info,
 }  # fmt: skip
 
 
