@@ -128,7 +128,7 @@ learn_change(GuardProgram *program, Py_ssize_t word)
             return false;
         }
     }
-    if (program->n_changing == Py_ARRAY_LENGTH(program->changing)) {
+    if (program->n_changing == (Py_ssize_t)Py_ARRAY_LENGTH(program->changing)) {
         return false;
     }
     program->changing[program->n_changing++] = address;
