@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..overlap import elements_overlap
 from .functionalize import NotFunctional, storage_of
 from .plain_memory import refuse_special
 
@@ -185,6 +186,9 @@ def _result(value: torch.Tensor, base: torch.Tensor, source: Made | Input) -> Re
     tracked = value.grad_fn is not None
     if tracked and value._base is not base:
         raise NotFunctional("a result shares memory with a tensor that autograd does not connect it to")
+    if tracked and isinstance(source, Input) and elements_overlap(base):
+        # View.grad is made by as_strided, whose derivative gives elements that share memory the mean of their gradients
+        raise NotFunctional("a differentiable view is returned of an input whose elements share memory")
     offset = value.storage_offset() - base.storage_offset()
     # a view of a detached tensor is a view, but not of `base`: it requires no gradient where a view of `base` would
     is_view = value._is_view() and value.requires_grad == base.requires_grad

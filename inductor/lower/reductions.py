@@ -35,6 +35,8 @@ def _simple(
     """One reduction over `dim`, computed in the compute dtype of `dtype`."""
     if dtype.is_complex or x.dtype.is_complex:
         raise Unlowered
+    if dtype == torch.bool:  # arithmetic of truth values
+        kind = {"sum": "any", "prod": "all"}.get(kind, kind)
     space = Reduce(tuple(x.size), dims_of(dim, len(x.size)))
     out = space(graph, x, kind, _as(x, compute_dtype(dtype)), dtype, epilogue)
     return _finish(out, space, keepdim)
@@ -153,16 +155,22 @@ def min_(graph: Any, x: TensorValue, *args: Any) -> Any:
 
 
 def _moments(
-    graph: Any, x: TensorValue, dims: tuple[int, ...], finish: Callable[[Any], Any]
+    graph: Any,
+    x: TensorValue,
+    dims: tuple[int, ...],
+    finish: Callable[[Any], Any],
+    dtype: torch.dtype | None = None,
 ) -> tuple[Strided, Strided, torch.dtype]:
-    """(mean, finish(sum of squared distances to it)) in the compute dtype, reduced dimensions kept as 1."""
-    dtype = compute_dtype(x.dtype)
+    """(mean, finish(sum of squared distances to it)) in `dtype`, by default the compute dtype, reduced dimensions kept
+    as 1."""
+    dtype = dtype or compute_dtype(x.dtype)
     space = Reduce(tuple(x.size), dims)
-    center = space(graph, x, "sum", x.load, dtype, lambda s: ops.div(s, ops.constant(space.count, dtype)))
+    load = _as(x, dtype)
+    center = space(graph, x, "sum", load, dtype, lambda s: ops.div(s, ops.constant(space.count, dtype)))
     near = operand(center, dtype, len(x.size))
 
     def squared(index: tuple[Index, ...]) -> Any:
-        d = ops.sub(x.load(index), near(index))
+        d = ops.sub(load(index), near(index))
         return ops.mul(d, d)
 
     return center, space(graph, x, "sum", squared, dtype, finish), dtype
@@ -177,7 +185,8 @@ def _variance(graph: Any, x: TensorValue, dim: Any, correction: Any, root: bool)
     correction = 1 if correction is None else correction
     divisor = space.count - (int(correction) if correction == int(correction) else correction)
     divisor = divisor if divisor > 0 else 0
-    dtype = compute_dtype(x.dtype)
+    # eager accumulates in float64 on the CPU: squares of float32 numbers above 1e19 are out of float32's range
+    dtype = torch.float64 if x.device.type == "cpu" else compute_dtype(x.dtype)
 
     def finish(s: Any) -> Any:
         if not divisor:
@@ -186,8 +195,9 @@ def _variance(graph: Any, x: TensorValue, dim: Any, correction: Any, root: bool)
         v = ops.div(s, ops.constant(divisor, dtype))
         return ops.sqrt(v) if root else v
 
-    # the derivative of a root has a pole at zero, which equal numbers have to reach exactly
-    center, spread, _ = _moments(graph, _from_first(x, dims) if root else x, dims, finish)
+    # the derivative of a root has a pole at zero, which equal numbers have to reach exactly; in a wider dtype they do
+    near = _from_first(x, dims) if root and dtype == compute_dtype(x.dtype) else x
+    center, spread, _ = _moments(graph, near, dims, finish, dtype)
     return center, spread, space
 
 

@@ -52,3 +52,14 @@ def test_view_of_a_detached_tensor_requires_no_gradient(kind, leaf):
         v = fn(x if leaf else x[:, 1:])[1]
         seen.append((v.requires_grad, v.grad_fn, v.tolist()))
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("view", [lambda x: x.mT, lambda x: x[:, 1::2]])
+def test_gradient_of_a_view_of_an_input_whose_elements_share_memory(view):
+    grads = []
+    for f in (view, pyframe.compile(view)):
+        x = torch.ones(1, 1).expand(5, 4).detach().requires_grad_()
+        y = f(x)
+        y.backward(torch.arange(float(y.numel())).reshape(y.shape))
+        grads.append(x.grad)
+    assert torch.equal(*grads)

@@ -165,7 +165,7 @@ class Kernel:
         columns need more than one pass."""
         reductions, stores = self._reductions(0), self._stores(0)
         passes = [p for p, live in enumerate(self._live) if live or self._reductions(p) or self._stores(p)]
-        used = {a for v in self._live[0] for a in v.args if not a.loop}
+        used = {a for v in (*self._live[0], *reductions) for a in v.args if not a.loop}
         if passes != [0] or stores or hint(size) < BLOCK or any(a.op != "constant" for a in used):
             return []
         self._row, self._loop, self.tail = {}, None, None

@@ -267,9 +267,16 @@ INL vd round_(vd x) { vd r; LANES(k) r[k] = __builtin_nearbyint(x[k]); return r;
 #define SLEEF2(name, fn) INL vf name(vf x, vf y) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k], y[k]); return r; } LIBM2(name, fn)
 #endif
 SLEEF1(sin_, sin) SLEEF1(cos_, cos) SLEEF1(tan_, tan) SLEEF1(asin_, asin) SLEEF1(acos_, acos) SLEEF1(atan_, atan)
-SLEEF1(sinh_, sinh) SLEEF1(cosh_, cosh) SLEEF1(asinh_, asinh) SLEEF1(acosh_, acosh) SLEEF1(atanh_, atanh)
+SLEEF1(sinh_, sinh) SLEEF1(cosh_, cosh) SLEEF1(near_asinh_, asinh) SLEEF1(near_acosh_, acosh) SLEEF1(atanh_, atanh)
 SLEEF1(log_, log) SLEEF1(log1p_, log1p) SLEEF1(log2_, log2) SLEEF1(log10_, log10) SLEEF1(exp2_, exp2)
 SLEEF1(expm1_, expm1) SLEEF1(lgamma_, lgamma) SLEEF2(pow_, pow) SLEEF2(atan2_, atan2)
+// of x above 1e9, asinh and acosh are log(2x) to within rounding; SLEEF squares x, which overflows above 1e19
+INL vf log_twice_(vf x) { return log_(x) + 0.6931471805599453f; }
+INL vf asinh_(vf x) { vf a = abs_(x); return a > 1e9f ? copysign_(log_twice_(a), x) : near_asinh_(x); }
+INL vf acosh_(vf x) { return x > 1e9f ? log_twice_(x) : near_acosh_(x); }
+INL vd asinh_(vd x) { return near_asinh_(x); }           INL vd acosh_(vd x) { return near_acosh_(x); }
+INL float asinh_(float x) { return near_asinh_(x); }     INL float acosh_(float x) { return near_acosh_(x); }
+INL double asinh_(double x) { return near_asinh_(x); }   INL double acosh_(double x) { return near_acosh_(x); }
 #define LANE1(name, fn) INL vf name(vf x) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k]); return r; } LIBM1(name, fn)
 #define LANE2(name, fn) INL vf name(vf x, vf y) { vf r; LANES(k) r[k] = __builtin_##fn##f(x[k], y[k]); return r; } LIBM2(name, fn)
 LANE1(erfc_, erfc) LANE2(fmod_, fmod)

@@ -28,7 +28,8 @@ def span(index: Index, sizes: Mapping[str, AnySize], symbols: Mapping[str, Val])
     env |= {name: (0, end) for name, end in ends.items() if name not in env}
     for symbol in {x for end in ends.values() if isinstance(end, Size) and end.env for x in end.env.all()}:
         env[str(symbol)] = symbol, symbol
-    return _Reader(index.source, env).widest()
+    # other names are sizes that the kernel takes as 32-bit integers; of one that is zero no element is computed
+    return _Reader(index.source, {name: (1, 2**31 - 1) for name in index.names()} | env).widest()
 
 
 def _most(a: AnySize, b: AnySize) -> AnySize:
@@ -90,9 +91,10 @@ class _Reader:
                     low, high = -_most(-low, -end), _most(high, end)
                 value = self._seen((low, high))
             elif op == "/":
-                value = (value[0] // other[0], value[1] // other[0])
+                low = 0 if known(value[0], ">=", 0) else value[0]
+                value = (low, value[1] // other[0])
             else:
-                value = (0, other[0] - 1)
+                value = (0, other[1] - 1)
         return value
 
     def _factor(self) -> Bounds:
