@@ -94,7 +94,7 @@ class _Reader:
                 low = 0 if known(value[0], ">=", 0) else value[0]
                 value = (low, value[1] // other[0])
             else:
-                value = (0, other[1] - 1)
+                value = (0, value[1] if known(value[1], "<", other[1]) and known(value[1], ">=", 0) else other[1] - 1)
         return value
 
     def _factor(self) -> Bounds:
