@@ -1,5 +1,6 @@
 """Compiled steps of `torch.optim`, alone and in a function that does a whole training step: five steps as eager's."""
 
+import sys
 import warnings
 
 import pytest
@@ -46,11 +47,24 @@ def same(name: str, options: dict, compiled: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing falls back
         got = train(name, options, compiled)
-    assert counters["graphs"] > 0 and not counters["fallbacks"]
+    # torch._dynamo, once it is imported, marks the fused steps as not to be compiled
+    disabled = options.get("fused", False) and "torch._dynamo" in sys.modules
+    assert (counters["graphs"] > 0 or disabled) and not counters["fallbacks"]
     assert len(want) == len(got)
-    tolerance = {"rtol": 1e-3, "atol": 1e-4} if name == "Muon" else TOLERANCE  # which computes in bfloat16
+    if name == "Muon":  # which orthogonalizes in bfloat16
+        exact = without_bfloat16(name, options)
+        allowed = 3 * max(float((x - z).abs().max()) for x, z in zip(want, exact))
+        assert all(float((y - z).abs().max()) <= allowed for y, z in zip(got, exact))
+        return
     for x, y in zip(want, got):
-        torch.testing.assert_close(y, x, **tolerance)
+        torch.testing.assert_close(y, x, **TOLERANCE)
+
+
+def without_bfloat16(name: str, options: dict) -> list[torch.Tensor]:
+    """What eager gives where `bfloat16()` leaves tensors as they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "bfloat16", lambda self: self)
+        return train(name, options, "")
 
 
 @pytest.mark.parametrize("name, options", [v for v in VARIANTS if hasattr(torch.optim, v[0])])

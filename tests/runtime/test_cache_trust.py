@@ -177,8 +177,8 @@ def test_a_library_that_vanishes_before_it_is_loaded_is_built_again(tmp_path, mo
     monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path))
     build_all, times = inductor.compile.build_all, []
 
-    def build_and_lose(sources):
-        found = build_all(sources)
+    def build_and_lose(sources, **options):
+        found = build_all(sources, **options)
         times.append(1)
         if len(times) == 1:
             found[0].unlink()
