@@ -299,7 +299,7 @@ grow_buckets(void)
 const uint64_t *
 cp_dict_version(PyObject *dict)
 {
-    if (((PyDictObject *)dict)->ma_values != NULL) { /* an object's attributes, stored in it: not every change is told (cp_inline_words) */
+    if (((PyDictObject *)dict)->ma_values != NULL) { /* stored in an object: not every change calls the watcher (cp_inline_words) */
         return NULL;
     }
     if (n_watched >= n_buckets && grow_buckets() < 0) {

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from .aot.higher_order import RUNNERS
+from .aot.in_place import IN_PLACE
 from .compile_lock import make_once
 from .modes import AS_RECORDED, ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD, graph_module
 from .specialize import is_symbolic
@@ -119,18 +120,12 @@ def _differentiated(gm: fx.GraphModule) -> set[fx.Node]:
     return found | {user for node in found for user in node.users if _writes(user, node)}
 
 
-_IN_PLACE = {
-    operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod,
-    operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift,
-}  # fmt: skip
-
-
 def _writes(node: fx.Node, tensor: fx.Node) -> bool:
     """Whether a node writes to a tensor by a method or an operator of Python that works in place."""
     if not node.args or node.args[0] is not tensor:
         return False
     in_place = node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).endswith("__")
-    return in_place or node.target in _IN_PLACE
+    return in_place or node.target in IN_PLACE
 
 
 def value_of(node: fx.Node) -> Any:

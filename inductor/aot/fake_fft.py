@@ -4,11 +4,13 @@ than the kernels that call MKL, or fail."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._subclasses import fake_impls
+
+from .fake_layout import on_cpu
 
 aten = torch.ops.aten
 
@@ -22,19 +24,7 @@ def mend_fft() -> None:
         return
     for operator, compute in ((aten._fft_c2c, _c2c), (aten._fft_r2c, _r2c), (aten._fft_c2r, _c2r)):
         if not fake_impls._is_op_registered_to_fake_rule(operator.default):
-            fake_impls.register_op_impl(operator.default)(_on_cpu(compute))
-
-
-def _on_cpu(compute: Callable[..., torch.Tensor]) -> Callable[..., Any]:
-    """A rule for fake tensors: `compute` on the CPU, what torch does elsewhere."""
-
-    def rule(mode: Any, operator: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        if x.device.type != "cpu":
-            return NotImplemented
-        with mode:
-            return compute(x, *args, **kwargs)
-
-    return rule
+            fake_impls.register_op_impl(operator.default)(on_cpu(compute))
 
 
 def _result(x: torch.Tensor, size: Sequence[Any], dims: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -17,10 +17,10 @@ aten = torch.ops.aten
 def mend_layouts() -> None:
     """Makes fake tensors on the CPU have the strides that the kernels give: channels last stay channels last."""
     if not fake_impls._is_op_registered_to_fake_rule(aten.roll.default):
-        fake_impls.register_op_impl(aten.roll.default)(_on_cpu(_rolled))
+        fake_impls.register_op_impl(aten.roll.default)(on_cpu(_rolled))
 
 
-def _on_cpu(result: Callable[..., Any]) -> Callable[..., Any]:
+def on_cpu(result: Callable[..., Any]) -> Callable[..., Any]:
     """A rule for fake tensors: `result` on the CPU, what torch does elsewhere or where that is NotImplemented."""
 
     def rule(mode: Any, operator: Any, x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -19,6 +19,8 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     operator.ipow: operator.pow, operator.iand: operator.and_, operator.ior: operator.or_, operator.ixor: operator.xor,
     operator.ilshift: operator.lshift, operator.irshift: operator.rshift,
 }  # fmt: skip
+IN_PLACE = frozenset({*_OPERATORS, operator.imatmul, operator.setitem})
+IN_PLACE_METHODS = frozenset(f"__{function.__name__}__" for function in IN_PLACE)
 # The same as methods: `x.__iadd__(y)`.
 _METHODS = {f"__{run.__name__}__": computes for run, computes in _OPERATORS.items()} | {"__idiv__": operator.truediv}
 # Those whose fake implementations do not compare the sizes of the other operands with that of the first one.

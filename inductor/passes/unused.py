@@ -3,23 +3,19 @@ exception that the program gets in eager with them."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import fx
 
+from ..aot.in_place import IN_PLACE, IN_PLACE_METHODS
+
 _LOOK_UP = frozenset({
     "cross_entropy", "embedding", "embedding_bag", "gather", "index_add", "index_copy", "index_fill", "index_put",
     "index_select", "nll_loss", "one_hot", "put", "scatter", "scatter_add", "scatter_reduce", "take", "take_along_dim",
 })  # fmt: skip
 _DIVIDE = frozenset({"div", "divide", "floor_divide", "floordiv", "fmod", "mod", "remainder"})
-_IN_PLACE = frozenset({
-    operator.iadd, operator.iand, operator.ifloordiv, operator.ilshift, operator.imatmul, operator.imod, operator.imul,
-    operator.ior, operator.ipow, operator.irshift, operator.isub, operator.itruediv, operator.ixor, operator.setitem,
-})  # fmt: skip
-_IN_PLACE_METHODS = frozenset(f"__{function.__name__}__" for function in _IN_PLACE)
 
 
 def with_unused_checks(gm: fx.GraphModule) -> fx.GraphModule:
@@ -107,7 +103,7 @@ def _may_have_effect(node: fx.Node) -> bool:
     if node.op == "call_module" or node.is_impure():
         return True
     target: Any = node.target
-    if target in _IN_PLACE or "out" in node.kwargs or getattr(target, "in_order", False):
+    if target in IN_PLACE or "out" in node.kwargs or getattr(target, "in_order", False):
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return name.endswith("_") and not name.endswith("__") or name in _IN_PLACE_METHODS
+    return name.endswith("_") and not name.endswith("__") or name in IN_PLACE_METHODS

@@ -140,7 +140,7 @@ def _build_missing(missing: dict[str, str], store: Cache, processes: Processes) 
 
     if not missing:
         return {}
-    # In threads, even one: the user's interrupt, which the main thread alone is told of, comes between no two steps
+    # In threads, even one: the user's interrupt, which only the main thread receives, comes between no two steps
     # of starting a process.
     with ThreadPoolExecutor(max_workers=min(len(missing), _processors())) as pool:
         try:

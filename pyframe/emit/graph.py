@@ -186,7 +186,7 @@ class GraphBuilder:
     def fake_examples(self) -> list[Any]:
         """The example inputs as they are before the graph runs: writing may have made one require a gradient."""
         examples = list(self.example_inputs)
-        with torch._C.DisableTorchFunctionSubclass():  # the program's own classes are not told
+        with torch._C.DisableTorchFunctionSubclass():  # without `__torch_function__` of the program's classes
             for i, (source, fake) in enumerate(zip(self.inputs, examples, strict=True)):
                 given = self.originals.get(source)
                 if given is not None and type(fake) is FakeTensor and fake.requires_grad and not given.requires_grad:

@@ -11,14 +11,10 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from inductor.aot.in_place import IN_PLACE
 from inductor.overlap import memory_of
 
 MOST_ELEMENTS = 1 << 22
-_IN_PLACE_OPERATORS = {
-    operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv,
-    operator.imod, operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor, operator.ilshift,
-    operator.irshift,
-}  # fmt: skip
 
 
 class _Unknown(Exception):
@@ -103,7 +99,7 @@ def _changes(node: fx.Node) -> bool:
         return False
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")
     in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or "out" in node.kwargs or node.target in _IN_PLACE_OPERATORS or name.startswith("__i")
+    return in_place or "out" in node.kwargs or node.target in IN_PLACE or name.startswith("__i")
 
 
 def _run(node: fx.Node, values: dict[fx.Node, Any]) -> Any:

@@ -95,7 +95,7 @@ def sees_errors(frame: Frame) -> bool:
 
 
 def _does_something(frame: Frame, handler: int) -> bool:
-    """Whether what runs from the handler on can be told from raising the exception again."""
+    """Whether running the handler differs from raising the exception again."""
     known = _known_handlers(frame.code)
     if handler not in known:
         after = reachable(frame.cc, handler, frame.flow)
