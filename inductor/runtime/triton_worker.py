@@ -7,6 +7,7 @@ when its input does.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import pickle
@@ -18,6 +19,12 @@ from types import ModuleType
 from typing import Any, BinaryIO
 
 PRELUDE = "inductor.codegen.triton.prelude"
+# `add.s16x2 d, a, b;`: adds two pairs of 16-bit numbers, each pair in a register of 32 bits.
+PACKED_ADD = re.compile(r"\badd\.[su]16x2\s+([^\s,]+),\s*([^\s,]+),\s*([^\s,;]+);")
+TWO_ADDS = (
+    "{ .reg .b16 %a0, %a1, %b0, %b1; mov.b32 {%a0, %a1}, \\2; mov.b32 {%b0, %b1}, \\3;"
+    " add.s16 %a0, %a0, %b0; add.s16 %a1, %a1, %b1; mov.b32 \\1, {%a0, %a1}; }"
+)
 
 
 def read(stream: BinaryIO) -> Any:
@@ -40,6 +47,28 @@ def load(name: str, path: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def split_packed_adds(ptx: str) -> str:
+    """`ptx` with each addition of two pairs of 16-bit numbers written as two additions.
+
+    ptxas of CUDA 12.8 (Triton's) and 13.0 turn a packed addition of a constant into one of zero, for sm_90 and sm_100.
+    LLVM makes packed additions of index arithmetic whose numbers fit 16 bits, so a kernel would read other elements.
+    """
+    return PACKED_ADD.sub(TWO_ADDS, ptx)
+
+
+def split_packed_adds_in_triton() -> None:
+    """Has Triton apply `split_packed_adds` to the PTX of every kernel that this process compiles."""
+    from triton.backends.nvidia.compiler import CUDABackend
+
+    make_ptx = CUDABackend.make_ptx
+
+    @functools.wraps(make_ptx)
+    def make(self: Any, *args: Any, **kwargs: Any) -> str:
+        return split_packed_adds(make_ptx(self, *args, **kwargs))
+
+    CUDABackend.make_ptx = make
 
 
 def compile_kernel(job: dict[str, Any], folder: Path) -> tuple[bytes, dict[str, Any]]:
@@ -82,6 +111,7 @@ def main() -> None:
         try:
             if not loaded:
                 load(PRELUDE, prelude)
+                split_packed_adds_in_triton()
                 loaded = True
             answer: Any = compile_kernel(job, folder)
         except Exception:  # noqa: BLE001  whatever the compiler raises is the answer

@@ -83,6 +83,13 @@ def test_effects_and_streams():
     torch.testing.assert_close(mine, theirs)
 
 
+def test_a_sum_in_an_order_that_is_not_the_memorys():
+    # the offset is a sum of multiples of quotients, which LLVM computes in pairs of 16 bits
+    x = torch.randn(5, 17, 17, 5, device="cuda").permute(0, 3, 1, 2)
+    for scale in (1, 2):
+        torch.testing.assert_close(pyframe.compile(torch.nansum)(x * scale), (x * scale).double().nansum().float())
+
+
 def test_misaligned_inputs_are_right():
     base = torch.randn(65, 64, device="cuda")
     call, gm = compiled(lambda x: x.exp() + 1, base[:64].clone())

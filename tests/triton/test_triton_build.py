@@ -1,6 +1,8 @@
 """Triton kernels compiled to cubins for sm_80 and sm_90, without a GPU."""
 
 import dataclasses
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,11 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
 from inductor.codegen.triton import TritonSource, heuristics  # noqa: E402
 from inductor.codegen.values import dtype_text  # noqa: E402
 from inductor.ir.buffer import Buffer  # noqa: E402
-from inductor.runtime import triton_build  # noqa: E402
+from inductor.runtime import triton_build, triton_worker  # noqa: E402
 from inductor.runtime.cache import Cache  # noqa: E402
 from inductor.runtime.cpp_build import BuildError  # noqa: E402
 from inductor.schedule import Group, schedule  # noqa: E402
@@ -125,6 +127,22 @@ def test_blocks_fit_registers_and_every_program_has_work(contiguous, slow):
                 assert 1 <= config.warps <= 32 and block <= 64 * 32 * config.warps
                 assert config.split == 1 or config.split * config.block("r") <= length
                 assert config.split & (config.split - 1) == 0
+
+
+def test_no_packed_addition_loses_its_constant(cache, tmp_path):
+    # LLVM adds offsets such as `1445 * r0` in pairs of 16 bits, and ptxas of CUDA 12.8 adds zero instead
+    rows = meta(5, 17, 17, 5, dtype=torch.float32).permute(0, 3, 1, 2)
+    (kernel,) = kernels(lambda x: torch.where(x != x, 0.0, x).sum(), rows)
+    binary = tmp_path / "kernel.cubin"
+    binary.write_bytes(triton_build.build(kernel, 90, cache).data)
+    disassembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+    code = subprocess.run([disassembler, "-c", binary], capture_output=True, text=True, check=True).stdout
+    assert "EXIT" in code and not re.search(r"VIADD\.16x2.*, (0x0|RZ) ;", code)
+
+
+def test_packed_additions_are_split():
+    split = triton_worker.split_packed_adds("\tadd.s16x2 \t%r4, %r2, %r3;\n\tadd.u16x2 %r5, %r4, %r4;\n\tadd.s32 %r6, %r5, 1;\n")
+    assert "16x2" not in split and split.count("add.s16 ") == 4 and "add.s32 %r6, %r5, 1;" in split
 
 
 def test_a_second_build_reads_the_cache(cache, monkeypatch):
