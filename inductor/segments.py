@@ -29,9 +29,14 @@ _READS = {"item", "tolist"}
 _SIZES = {"size", "numel", "stride", "dim", "storage_offset"}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NUMBERS = (*_SYMBOLIC, int, float)
-# Functions whose argument `sparse`, at this place, makes the gradient sparse.
-_SPARSE: dict[Any, int] = {
-    torch.nn.functional.embedding: 6, torch.nn.functional.embedding_bag: 7, torch.embedding: 4
+# Functions and methods of which an argument makes the gradient sparse: its place and its name.
+_aten = torch.ops.aten
+_EMBEDDING, _EMBEDDING_BAG, _GATHER = (4, "sparse"), (5, "sparse"), (3, "sparse_grad")
+_SPARSE: dict[Any, tuple[int, str]] = {
+    torch.nn.functional.embedding: (6, "sparse"), torch.nn.functional.embedding_bag: (7, "sparse"),
+    **dict.fromkeys((torch.embedding, _aten.embedding, _aten.embedding.default), _EMBEDDING),
+    **dict.fromkeys((torch.embedding_bag, _aten.embedding_bag, _aten.embedding_bag.default), _EMBEDDING_BAG),
+    **dict.fromkeys((torch.gather, torch.Tensor.gather, "gather", _aten.gather, _aten.gather.default), _GATHER),
 }  # fmt: skip
 
 
@@ -77,10 +82,10 @@ def _is_special(node: fx.Node) -> bool:
 
 
 def _has_sparse_gradient(node: fx.Node) -> bool:
-    place = _SPARSE.get(node.target)
-    if place is None:
+    if node.op not in ("call_function", "call_method") or node.target not in _SPARSE:
         return False
-    return bool(node.args[place] if len(node.args) > place else node.kwargs.get("sparse"))
+    place, name = _SPARSE[node.target]
+    return bool(node.args[place] if len(node.args) > place else node.kwargs.get(name))
 
 
 def _symbols(*nodes: fx.Node) -> set[Any]:

@@ -136,6 +136,16 @@ def _pure(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
     return call
 
 
+def _left_plain(x: Any) -> bool:
+    """Whether `x` is a tensor that functionalization, being on, has not wrapped: of an operator of numbers only, as
+    `torch.ops.aten.add(4, 3.3)`."""
+    return (
+        isinstance(x, torch.Tensor)
+        and not torch._is_functional_tensor(x)  # type: ignore[attr-defined]
+        and torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Functionalize)
+    )
+
+
 def unwrapped(x: Any) -> Any:
     """The value of a functional tensor, with all that was written to it; anything else as it is."""
     if not isinstance(x, torch.Tensor):
@@ -227,7 +237,11 @@ class GraphRun(torch.fx.Interpreter):
             blame(error, n)
             if isinstance(error, RuntimeError) and self.strided:
                 raise NotFunctional(f"functionalization of a view: {error}") from error
+            if getattr(n.target, "checks_numbers", False):  # false for the sizes that the graph is traced with
+                raise NotFunctional(f"eager has to say what is wrong: {error}") from error
             raise
+        if _left_plain(result) and n.op.startswith("call"):
+            result = torch._to_functional_tensor(result)
         if n.target in _NOT_INVERTIBLE and torch._is_functional_tensor(result):  # type: ignore[attr-defined]
             self.strided.append(result)
         if any(x._version != version for x, version in fixed):

@@ -81,6 +81,7 @@ def to_joint(
         try:
             graph = make_fx(trace, decomposition_table=table)(*bare)
             refuse_fixed_offsets(graph)
+            _refuse_sparse(graph)
             graph = computed_values(graph, bare)
         except RuntimeError as error:
             raise NotFunctional(f"eager has to say what is wrong: {error}") from error
@@ -111,6 +112,14 @@ def to_joint(
         finals.structure,
         trace.conjugated,
     )
+
+
+def _refuse_sparse(gm: torch.fx.GraphModule) -> None:
+    """NotFunctional where a value of a joint graph is no strided tensor, as some gradients are."""
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+            raise NotFunctional(f"a tensor of layout {value.layout} in the backward pass")
 
 
 def _is_real(x: Any) -> bool:

@@ -183,16 +183,22 @@ def _variance(graph: Any, x: TensorValue, dim: Any, correction: Any, root: bool)
     dims = dims_of(dim, len(x.size))
     space = Reduce(tuple(x.size), dims)
     correction = 1 if correction is None else correction
-    divisor = space.count - (int(correction) if correction == int(correction) else correction)
-    divisor = divisor if divisor > 0 else 0
+    divisor: Any = None  # where a fraction is taken from a size that varies, kernels compute it
+    if isinstance(space.count, int) or correction == int(correction):
+        divisor = space.count - (int(correction) if correction == int(correction) else correction)
+        divisor = divisor if divisor > 0 else 0
     # eager accumulates in float64 on the CPU: squares of float32 numbers above 1e19 are out of float32's range
     dtype = torch.float64 if x.device.type == "cpu" else compute_dtype(x.dtype)
 
     def finish(s: Any) -> Any:
-        if not divisor:
+        if divisor == 0:
             # an empty denominator: 0 / 0 or x / 0, as torch
             return ops.div(s, ops.constant(0.0, dtype))
-        v = ops.div(s, ops.constant(divisor, dtype))
+        if divisor is None:
+            rest = ops.sub(ops.constant(space.count, dtype), ops.constant(correction, dtype))
+            v = ops.div(s, ops.maximum(rest, ops.constant(0.0, dtype)))
+        else:
+            v = ops.div(s, ops.constant(divisor, dtype))
         return ops.sqrt(v) if root else v
 
     # the derivative of a root has a pole at zero, which equal numbers have to reach exactly; in a wider dtype they do

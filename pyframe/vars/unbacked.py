@@ -19,6 +19,9 @@ def checked(condition: bool, name: str, text: str) -> None:
     getattr(torch, name)(condition, lambda: text)
 
 
+checked.checks_numbers = True  # type: ignore[attr-defined]  # tells the compiler that the node raises for some numbers
+
+
 def check(tx: Tracer, function: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     """A call of `torch._check` or its kin: a guard where the condition can be one, else a check in the graph, which
     the rest of the trace builds on."""

@@ -1,0 +1,62 @@
+"""Programs like those of torch's own tests of its compiler that were wrong here at first, each cut to what was."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import pyframe
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_variance_with_a_fractional_correction_for_sizes_that_vary(dynamic):
+    def spread(x):
+        return torch.var(x, dim=-1, correction=1.5), torch.std(x, dim=-1, correction=2.5)
+
+    compiled = pyframe.compile(spread, dynamic=True if dynamic else None)
+    for n in (8, 5, 3, 1):  # fewer elements than the correction: nothing to divide by
+        x = torch.arange(3.0 * n).reshape(3, n).sin()
+        for got, want in zip(compiled(x), spread(x)):
+            torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_aten_operators_of_numbers_give_tensors_that_can_be_written():
+    def fn(x, y):
+        total, product = aten.add(4, 3.5), aten.mul(2, 5)
+        total.add_(x)
+        product += 1
+        return total * y, product, aten.div(7, 2, rounding_mode="floor")
+
+    x, y = torch.tensor(0.25), torch.tensor([1.0, 2.0])
+    for got, want in zip(pyframe.compile(fn)(x, y), fn(x, y)):
+        assert got.dtype == want.dtype
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("gather", [torch.gather, torch.Tensor.gather, aten.gather])
+def test_sparse_gradient_of_gather(gather):
+    def fn(x, index):
+        return gather(x, 1, index, sparse_grad=True)
+
+    index = torch.tensor([[0, 2], [1, 1]])
+    x = torch.randn(2, 3, requires_grad=True)
+    pyframe.compile(fn)(x, index).sum().backward()
+    got, x.grad = x.grad, None
+    fn(x, index).sum().backward()
+    assert got.layout == x.grad.layout == torch.sparse_coo
+    assert torch.equal(got.to_dense(), x.grad.to_dense())
+
+
+def test_a_check_of_a_number_that_is_read_fails_at_a_later_call():
+    def fn(x, n):
+        k = n.item()
+        torch._check(k // 2 == 3)
+        return x + x.new_ones(k)
+
+    compiled = pyframe.compile(fn)
+    for k in (6, 7):
+        assert torch.equal(compiled(torch.zeros(k), torch.tensor(k)), torch.ones(k))
+    with pytest.raises(RuntimeError, match="_check"):
+        compiled(torch.zeros(8), torch.tensor(8))
