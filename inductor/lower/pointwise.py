@@ -90,7 +90,7 @@ def _register_tables() -> None:
                 return elementwise(graph, _fn(name), x)
             if name != "sign":
                 raise Unlowered  # an error in eager
-            return x
+            return clone(graph, x)  # the caller may write to one of the two
 
         lowering(name)(lower)
 
@@ -98,7 +98,7 @@ def _register_tables() -> None:
         def lower(graph: Any, x: TensorValue, decimals: int = 0) -> TensorValue:
             if decimals or x.dtype == torch.bool:  # of truth values it is an error in eager
                 raise Unlowered
-            return elementwise(graph, _fn(name), stored(x)) if x.dtype.is_floating_point else x
+            return elementwise(graph, _fn(name), stored(x)) if x.dtype.is_floating_point else clone(graph, x)
 
         lowering(name)(lower)
 

@@ -60,3 +60,20 @@ def test_a_check_of_a_number_that_is_read_fails_at_a_later_call():
         assert torch.equal(compiled(torch.zeros(k), torch.tensor(k)), torch.ones(k))
     with pytest.raises(RuntimeError, match="_check"):
         compiled(torch.zeros(8), torch.tensor(8))
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [*((op, torch.int64) for op in (torch.ceil, torch.floor, torch.round, torch.trunc)), (torch.sign, torch.bool)],
+)
+def test_what_an_operator_leaves_as_it_is_does_not_share_memory_with_its_argument(op, dtype):
+    def fn(x):
+        before = op(x)
+        x.logical_not_()
+        return before, op(x)
+
+    x, y = (torch.tensor([0, 1, 1, 0]).to(dtype) for _ in range(2))
+    got, want = pyframe.compile(fn)(x), fn(y)
+    for a, b in zip((*got, x), (*want, y)):
+        assert torch.equal(a, b)
+    assert got[1].data_ptr() != x.data_ptr()
