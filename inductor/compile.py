@@ -41,7 +41,7 @@ from .ir.printer import print_graph
 from .ir.size import Program
 from .lower import lower_graph, separate_results
 from .options import CompileOptions
-from .passes import biases_apart, run_joint_passes, run_passes, with_unused_checks, without_known_masks
+from .passes import biases_apart, run_joint_passes, run_passes, without_known_masks
 from .places import label_of, reason_of
 from .runtime.cache import shared_cache
 from .runtime.cpp_build import Vanished, build_all, kernel_addresses
@@ -161,7 +161,7 @@ def _compile_any(
             return specialized if policy is None else _checked_sizes(gm, specialized, policy)
         refuse_special([*example_inputs, *(value for _, value in attributes_of(gm))])
         kind = _compile_training if _records_gradients(gm, example_inputs) else _compile
-        reduced = with_unused_checks(without_known_masks(gm))  # a check compares with the graph as it was given
+        reduced = without_known_masks(gm)  # a check compares with the graph as it was given
         compiled = restored_on_error(lambda: kind(reduced, example_inputs, chosen, report))
         return compiled if policy is None else _checked(gm, compiled, policy, report)
     except PASSED:
@@ -433,7 +433,7 @@ def _compile_sizes(
 
     report = gm.meta["compile_report"] = CompileReport()
     refuse_special([*inputs, *(value for _, value in attributes_of(gm))])
-    gm = with_unused_checks(without_known_masks(gm))
+    gm = without_known_masks(gm)
     symbols, training = Symbols(), _records_gradients(gm, inputs)
     # autograd would express a size by others where a loss takes a * b == c * d for granted
     twins = alike(varying, hints, examples) if training else {}

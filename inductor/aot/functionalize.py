@@ -15,7 +15,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from ..arguments import node_at
+from ..arguments import node_at, output_of, results_of
 from ..errors import Unsupported
 from ..ir.nodes import dense_order
 from ..overlap import elements_overlap, partly_the_same
@@ -26,7 +26,7 @@ from .fake import fake_mode, forget_tensors, make_fx
 from .in_place import WrongInPlace, run_in_place
 from .plain_memory import computed_values, refuse_special
 from .standins import light_torch
-from .unused import Watched, keep
+from .unused import check_unused
 
 
 class NotFunctional(Unsupported):
@@ -93,6 +93,7 @@ def to_aten(
         refuse_fixed_offsets(graph)
         graph = computed_values(graph, fakes)
         mutated = _check_writes(graph)
+        _check_unused(graph.graph)
         if any(storage_of(fakes[i]) == storage_of(x) for i in mutated for k, x in enumerate(fakes) if k != i):
             raise NotFunctional("an input that is written shares memory with another")
         _return_aliases(graph, aliases, fakes)
@@ -229,8 +230,7 @@ class GraphRun(torch.fx.Interpreter):
             fixed += [(x, x._version) for x in tensors if any(partly_the_same(x, y) for y in tensors)]
         layouts = [_Layout.of(x) for x in tensors if torch._is_functional_tensor(x)]  # type: ignore[attr-defined]
         try:
-            unused = tensors and not n.users and not isinstance(n.target, torch._ops.HigherOrderOperator)
-            result = self._run_unused(n, tensors) if unused else super().run_node(n)
+            result = super().run_node(n)
             if n.op == "output":
                 self._sync_strided()
         except Exception as error:
@@ -255,14 +255,6 @@ class GraphRun(torch.fx.Interpreter):
             self.unfolded[id(result)] = result
         elif self.unfolded:
             self._note_views(result, tensors)
-        return result
-
-    def _run_unused(self, n: torch.fx.Node, given: Sequence[torch.Tensor]) -> Any:
-        """The result of a node that no other one reads, which is computed if that may raise."""
-        with Watched() as watch:
-            result = super().run_node(n)
-        if watch.raises and not any(result is x for x in given):  # rather than written to
-            keep(result)
         return result
 
     def _sync_strided(self) -> None:
@@ -432,6 +424,12 @@ def _check_writes(graph: torch.fx.GraphModule) -> tuple[int, ...]:
             raise NotFunctional(f"{node.target} writes")
         writes[placeholders.index(node.args[0])] = None
     return tuple(writes)
+
+
+def _check_unused(graph: torch.fx.Graph) -> None:
+    """Adds what is checked before any input is written."""
+    end = next((n for n in graph.nodes if _mutates(n.target)), output_of(graph))
+    check_unused(graph, [n for n in results_of(graph) if isinstance(n, torch.fx.Node)], end)
 
 
 def _return_aliases(graph: torch.fx.GraphModule, aliases: Sequence[_Alias | None], fakes: Sequence[Any]) -> None:

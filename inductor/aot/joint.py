@@ -17,11 +17,13 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
+from ..arguments import joint_results, output_of
 from .fake import fake_mode, forget_tensors, make_fx
 from .functionalize import GraphRun, NotFunctional, attributes_of, refuse_fixed_offsets, storage_of, unwrapped
 from .memory import is_random, tidy
 from .plain_memory import computed_values
 from .results import Finals, InputState, Result, classify, dense
+from .unused import check_unused
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def to_joint(
             refuse_fixed_offsets(graph)
             _refuse_sparse(graph)
             graph = computed_values(graph, bare)
+            _check_unused(graph.graph)
         except RuntimeError as error:
             raise NotFunctional(f"eager has to say what is wrong: {error}") from error
     if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mkldnn_rnn_layer.default):
@@ -128,6 +131,14 @@ def _is_real(x: Any) -> bool:
 
 def _grad_state(x: Any) -> tuple[bool, bool]:
     return (x.requires_grad, x.is_leaf) if isinstance(x, torch.Tensor) else (False, True)
+
+
+def _check_unused(graph: torch.fx.Graph) -> None:
+    """Adds what the forward checks, before the nodes that stand for tangents."""
+    returned, written, _, tangents = joint_results(graph)
+    given = set(tangents)
+    end = next((n for n in graph.nodes if n in given), output_of(graph))
+    check_unused(graph, (*returned, *written), end)
 
 
 def _numbers_inline(gm: torch.fx.GraphModule) -> None:

@@ -1,5 +1,4 @@
-"""Passes over graphs before they are lowered, each one file. All but `without_known_masks` and
-`with_unused_checks` take ATen graphs."""
+"""Passes over graphs before they are lowered, each one file. All but `without_known_masks` take ATen graphs."""
 
 from __future__ import annotations
 
@@ -16,9 +15,8 @@ from .epilogue import activated_products
 from .layout import channels_last
 from .matmul import products_of_convolutions, products_of_gradients
 from .stem import blocks_of_pixels
-from .unused import with_unused_checks
 
-__all__ = ["biases_apart", "run_joint_passes", "run_passes", "with_unused_checks", "without_known_masks"]
+__all__ = ["biases_apart", "run_joint_passes", "run_passes", "without_known_masks"]
 
 
 def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = False) -> fx.GraphModule:

@@ -7,6 +7,12 @@ import torch
 import torch.nn.functional as F
 
 import pyframe
+from inductor.aot import unused
+from inductor.aot.decompositions import decompositions
+from inductor.aot.functionalize import to_aten
+from inductor.aot.joint import to_joint
+from inductor.aot.training_decompositions import training_decompositions
+from inductor.lower.registry import LOWERINGS
 
 UNUSED = {
     "getitem": lambda a, i: a[i],
@@ -37,6 +43,118 @@ def test_unused_results_are_checked(name, dynamic):
     for a in (torch.eye(3), -torch.eye(3), torch.eye(3).requires_grad_()):
         for i in (good, bad):
             assert outcome(compiled, a, i) == outcome(program, a, i)
+
+
+def _put(b, *positions):
+    b[positions] = 1.0
+
+
+# Of results a part is used, or what is written to is not: (program of a table, a vector and positions).
+IN_PART = {
+    "select": lambda a, v, i: a[i][0],
+    "gather": lambda a, v, i: v.gather(0, i)[1:],
+    "index_select": lambda a, v, i: a.index_select(1, i)[:, 0],
+    "embedding": lambda a, v, i: F.embedding(i, a)[:2].exp().sum(),
+    "pointwise": lambda a, v, i: (v[i].sin() + 1)[:2] * 2,
+    "one of two": lambda a, v, i: v[i].split([2, 1])[0],
+    "overwritten": lambda a, v, i: torch.cat([v[i][:1], v[:1]]),
+    "select_scatter": lambda a, v, i: v[i].select_scatter(v.sum(), 0, 2),
+    "slice_scatter": lambda a, v, i: v[i].slice_scatter(v[1:], 0, 1),
+    "triangle": lambda a, v, i: a[i].tril(-1),
+    "mask": lambda a, v, i: v[i].where(torch.arange(3) < 1, 0.0),
+    "size alone": lambda a, v, i: torch.zeros_like(a[i]),
+    "fill": lambda a, v, i: a[i].fill_(2.0),
+    "cropped": lambda a, v, i: F.pad(v[i], (0, -2)),
+    "as_strided": lambda a, v, i: v[i].as_strided((2,), (1,)),
+    "of two": lambda a, v, i: a[:, i][0, 0] + a[i][0, 0],
+    "index of an index": lambda a, v, i: v[i[[0, 1]]] + v[i[:2]] + v[i][:2],
+    "pool": lambda a, v, i: F.avg_pool2d(a[i][None], 2),
+    "division": lambda a, v, i: (i // (i - 9))[:2],
+    "remainder": lambda a, v, i: (5 % (i - 9))[:1] + 1,
+    "write": lambda a, v, i: _put(torch.zeros(3), i),
+    "write of a row": lambda a, v, i: _put(a * 2, i, 0),
+    "scatter": lambda a, v, i: torch.zeros(3).scatter_(0, i, 1.0) is None,
+    "index_add": lambda a, v, i: _put(torch.zeros(3).index_add_(0, i, v)),
+}
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("name", IN_PART)
+def test_what_raises_is_computed_as_a_whole(name, trains):
+    def program(a, v, i):
+        result = IN_PART[name](a, v, i)
+        return a * 2, result
+
+    pyframe.reset()
+    compiled = pyframe.compile(program, fullgraph=True)
+    a, v = torch.eye(3, requires_grad=trains), torch.arange(3.0, requires_grad=trains)
+    right, wrong = torch.tensor([0, 1, 2]), torch.tensor([0, 1, 9])
+    for _ in range(2):
+        torch.testing.assert_close(compiled(a, v, right), program(a, v, right))
+        with pytest.raises((IndexError, RuntimeError)) as expected:
+            program(a, v, wrong)
+        with pytest.raises(type(expected.value)):
+            compiled(a, v, wrong)
+
+
+def _rotated(x):
+    return torch.cat((-x[:, 1:], x[:, :1]), -1)
+
+
+# What uses all of the result, for which nothing more is computed.
+AS_A_WHOLE = {
+    "language model": lambda a, v, i: ((F.layer_norm(F.embedding(i, a) + v, (3,)) @ a)[-1:]),
+    "halves": lambda a, v, i: [x + 1 for x in F.embedding(i, a).chunk(2, -1)],
+    "rotary": lambda a, v, i: _rotated(a[i]),
+    "softmax": lambda a, v, i: a[i].softmax(-1)[0],
+    "loss": lambda a, v, i: F.cross_entropy(a, i),
+    "constant divisor": lambda a, v, i: (i // 2)[0],
+    "data's mask": lambda a, v, i: torch.where(v > 1, a[i], 0.0),
+    "update": lambda a, v, i: (a * 2).index_copy(0, i, a)[0],
+    "positions": lambda a, v, i: a[v[i].long()] + a[i],
+}
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("name", AS_A_WHOLE)
+def test_nothing_is_checked_of_what_is_computed_as_a_whole(name, trains):
+    def program(a, v, i):
+        return AS_A_WHOLE[name](a, v, i)
+
+    seen = []
+
+    def backend(gm, inputs):
+        aten = to_joint(gm, inputs, training_decompositions()) if trains else to_aten(gm, inputs, decompositions())
+        seen.extend(node.target for node in aten.graph.graph.nodes)
+        return gm
+
+    a, v, i = torch.rand(3, 3, requires_grad=trains), torch.arange(3.0, requires_grad=trains), torch.tensor([0, 1, 2])
+    pyframe.compile(program, backend=backend, fullgraph=True)(a, v, i)
+    assert seen and torch.ops.aten._assert_async.default not in seen
+
+
+def test_each_operator_that_is_computed_in_loops_is_known():
+    """Those that are neither here nor calls of ATen nor views nor pointwise compute what they read as a whole."""
+    lazy = unused._SHOW_ALL | unused._SHOW_PART | unused._SHOW_NONE | unused._FIRST_IN_PART | set(unused._CHOOSE)
+    lazy |= unused._SPLIT | {torch.ops.aten.slice, torch.ops.aten.select, torch.ops.aten.as_strided}
+    whole = """_log_softmax _softmax all amax amin any argmax argmin mean native_group_norm native_layer_norm prod std
+        sum var var_mean""".split()
+    no_tensor = "arange empty eye full ones scalar_tensor zeros".split()
+    on_gpu = ["convolution"]  # on the CPU it is a call of ATen
+    extern = ["as_strided_scatter"]
+    for name in LOWERINGS.keys() - {*whole, *no_tensor, *on_gpu, *extern, "pyframe::random_bits"}:
+        packet = getattr(torch.ops.aten, name)
+        for overload in (getattr(packet, each) for each in packet.overloads()):
+            arguments = overload._schema.arguments
+            takes = any(isinstance(each.type, torch.TensorType) for each in arguments) and not overload._schema.is_mutable
+            known = packet in lazy or torch.Tag.pointwise in overload.tags or not takes
+            assert known or _is_reduction(overload), overload
+
+
+def _is_reduction(overload):
+    """Those of max and min: the operator of two tensors is a pointwise one."""
+    aten = torch.ops.aten
+    return overload.overloadpacket in (aten.max, aten.min) and overload not in (aten.max.other, aten.min.other)
 
 
 def test_nothing_is_checked_of_no_elements():
