@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
+from ..core.python_compat import TOO_MANY_VALUES_COUNTED
 from ..vars import slots
+from ..vars.base import Var
 from ..vars.const import ConstVar, MethodVar
 from ..vars.function import BoundMethodVar, FunctionVar
 from ..vars.klass import ClassVar
@@ -162,8 +163,7 @@ def dict_update(frame: Frame, depth: int) -> None:
         target.setitem(frame.tx, var_of(key), value)
 
 
-def _unpacked(frame: Frame) -> list[Any]:
-    value = frame.pop()
+def _unpacked(frame: Frame, value: Var) -> list[Any]:
     if slots.has_type(value, object):
         kind = value.python_type()
         if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
@@ -173,12 +173,14 @@ def _unpacked(frame: Frame) -> list[Any]:
 
 @op("UNPACK_SEQUENCE")
 def unpack_sequence(frame: Frame, count: int) -> None:
-    items = _unpacked(frame)
+    value = frame.pop()
+    items = _unpacked(frame, value)
     if len(items) != count:
+        counted = slots.has_type(value, list, tuple, dict) and value.python_type() in (list, tuple, dict)
         few = len(items) < count
         text = f"not enough values to unpack (expected {count}, got {len(items)})"
         many = f"too many values to unpack (expected {count}"
-        many += f", got {len(items)})" if sys.version_info >= (3, 14) else ")"
+        many += f", got {len(items)})" if TOO_MANY_VALUES_COUNTED and counted else ")"
         frame.tx.raise_(ValueError, text if few else many)
     frame.stack.extend(reversed(items))
 
@@ -186,7 +188,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 @op("UNPACK_EX")
 def unpack_ex(frame: Frame, arg: int) -> None:
     before, after = arg & 0xFF, arg >> 8
-    items = _unpacked(frame)
+    items = _unpacked(frame, frame.pop())
     if len(items) < before + after:
         text = f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
         frame.tx.raise_(ValueError, text)

@@ -84,6 +84,8 @@ def _set_part(fn: FunctionVar, flag: int, value: Var, frame: Frame) -> None:
         fn.annotations = value if isinstance(value, DictVar) else _annotations(value, frame)
     elif flag == 8:
         fn.closure = cast(list[CellVar], value.unpack(frame.tx))
+    elif flag == 16:
+        fn.annotate = value
 
 
 def _annotations(flat: Var, frame: Frame) -> DictVar:
@@ -96,7 +98,7 @@ def _annotations(flat: Var, frame: Frame) -> DictVar:
 def make_function(frame: Frame, flags: int) -> None:
     code = frame.pop().constant()
     fn = FunctionVar.made(code, frame.globals, frame.globals_source)
-    for flag in (8, 4, 2, 1):
+    for flag in (16, 8, 4, 2, 1):
         if flags & flag:
             _set_part(fn, flag, frame.pop(), frame)
     frame.push(fn)

@@ -389,6 +389,7 @@ def _known_function(tx: Tracer, function: Var) -> Any:
     if not isinstance(function, FunctionVar) or function.fn is not None:
         return function.constant()
     target = stand_in(tx, function)
+    target.__annotations__ = stand_in(tx, function.getattr_(tx, "__annotations__"))
     positional, named = function.default_values(tx)
     try:
         target.__defaults__ = tuple(value.constant() for value in positional) or None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
+from ..core.python_compat import EMPTY_EXTREME
 from ..core.tracer import Tracer
 from . import slots
 from .base import Var
@@ -198,8 +198,7 @@ def _extreme(symbol: str, name: str) -> Handler:
     def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         items = args if len(args) > 1 else args[0].unpack(tx)
         if not items:
-            empty = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
-            return kwargs.get("default") or tx.raise_(ValueError, f"{name}() {empty}")
+            return kwargs.get("default") or tx.raise_(ValueError, f"{name}() {EMPTY_EXTREME}")
         key = kwargs.get("key")
         key = None if key is not None and slots.constant_or(key, 0) is None else key
         keys = items if key is None else [tx.call(key, [item], {}) for item in items]

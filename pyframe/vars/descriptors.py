@@ -73,7 +73,8 @@ class PropertyVar(Var):
         cg.call_top(*(lambda part=part: cg.load(part or ConstVar(None)) for part in (*self.accessors, self.doc)))
 
 
-_COPIED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")  # from the function, as they are
+# From the function, as they are.
+_COPIED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__annotate__")
 
 
 class WrappedFunctionVar(Var):

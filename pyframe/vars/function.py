@@ -10,9 +10,11 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..core.python_compat import LAZY_ANNOTATIONS
 from ..core.source import AttrSource, CellSource, ConstSource, FuncPartSource, SeqItemSource, Source
 from ..core.tracer import Tracer
 from . import arity, dunder, growth
+from .annotations import evaluated
 from .base import HeldVar, NotConstant, Var
 from .const import ConstVar, MethodVar, fold, make
 from .fields import FieldsVar
@@ -80,7 +82,7 @@ class FunctionVar(Var):
     """A function written in Python: one that exists (`fn`), or one the program made (`fn` None)."""
 
     __slots__ = (
-        "annotations", "attrs", "closure", "code", "defaults", "fn", "globals", "globals_source", "hidden",
+        "annotate", "annotations", "attrs", "closure", "code", "defaults", "fn", "globals", "globals_source", "hidden",
         "kwdefaults", "name",
     )  # fmt: skip
 
@@ -91,7 +93,9 @@ class FunctionVar(Var):
         self.attrs: dict[str, Var] = {}
         self.hidden: dict[str, Var] = {}  # what `__dict__` has under names that are descriptors of the class
         self.closure: list[CellVar] | None = None
-        self.annotations: DictVar | None = None  # of a function that the program made
+        # of a function that the program made: annotations, or what evaluates them (`python_compat.LAZY_ANNOTATIONS`)
+        self.annotations: DictVar | None = None
+        self.annotate: Var | None = None
         self.defaults: Var | None = None
         self.kwdefaults: DictVar | None = None
         self.globals_source: Source | None = None
@@ -158,18 +162,22 @@ class FunctionVar(Var):
         if name == "__code__":
             return ConstVar(self.code)
         if self.fn is None and name in _PARTS:
-            return self._part(name)
+            return self._part(tx, name)
         if name == "__dict__" and self.fn is None:
             return FieldsVar(self, tx)
         if name == "__call__":
             return self
         if name == "__get__":
             return BindVar(self)
-        if self.fn is None or not hasattr(self.fn, name):
-            tx.raise_(AttributeError, f"'function' object has no attribute {name!r}")
-        return tx.wrap(getattr(self.fn, name), AttrSource(self.source, name) if self.source else None)
+        if self.fn is None:
+            return tx.raise_(AttributeError, f"'function' object has no attribute {name!r}")  # type: ignore[no-any-return]
+        try:
+            value = getattr(self.fn, name)
+        except (AttributeError, NameError) as error:  # NameError: annotations, which are evaluated now
+            return tx.raise_(type(error), *error.args)  # type: ignore[no-any-return]
+        return tx.wrap(value, AttrSource(self.source, name) if self.source else None)
 
-    def _part(self, name: str) -> Var:
+    def _part(self, tx: Tracer, name: str) -> Var:
         """An attribute of a function that the program made."""
         none: Var = ConstVar(None)
         match name:
@@ -184,8 +192,12 @@ class FunctionVar(Var):
                 return self.kwdefaults or none
             case "__closure__":
                 return TupleVar(self.closure) if self.closure else none
+            case "__annotate__":
+                return self.annotate or none
             case _:
-                return make({}) if self.annotations is None else self.annotations
+                if self.annotations is None:
+                    self.annotations = evaluated(tx, self.annotate)
+                return self.annotations
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         if self.fn is not None or value is None or name in ("__code__", "__closure__", "__globals__"):
@@ -195,8 +207,20 @@ class FunctionVar(Var):
             setattr(self, name.strip("_"), None if cleared else value)
         elif name == "__name__":
             self.name = value.constant()
+        elif name == "__annotate__" and LAZY_ANNOTATIONS:
+            self._set_annotate(tx, value)
         else:
+            if name == "__annotations__":
+                self.annotate = None
             self.attrs[name] = value
+
+    def _set_annotate(self, tx: Tracer, value: Var) -> None:
+        """`__annotate__ = value`: a function takes the annotations with it, None leaves them."""
+        if value.is_constant() and value.constant() is None:
+            self.annotate = None
+            return
+        self.annotate, self.annotations = value, None
+        self.attrs.pop("__annotations__", None)
 
     def fields(self, tx: Tracer) -> dict[str, Var]:
         """What `__dict__` of a function that the program made holds now."""
@@ -256,7 +280,14 @@ class FunctionVar(Var):
         )
         if self.kwdefaults is not None:
             cg.set_attr_of_top("__kwdefaults__", self.kwdefaults)
-        if self.annotations is not None and self.annotations.items:
+        if self.annotate is not None:
+            cg.emit("COPY", 1)
+            made = cg.asm.store_fast()
+            cg.load_const(_set_annotate)
+            parts: tuple[Var, ...] = (self.annotate, self.annotations or ConstVar(None))
+            cg.call_top(lambda: cg.asm.load_fast(made), *(lambda part=part: cg.load(part) for part in parts))
+            cg.emit("POP_TOP")
+        elif self.annotations is not None and self.annotations.items:
             cg.set_attr_of_top("__annotations__", self.annotations)
         qualname = self.code.co_qualname
         attrs = self.attrs if qualname == self.name else {"__qualname__": ConstVar(qualname), **self.attrs}
@@ -283,7 +314,19 @@ class _Dispatches:
         return isinstance(other, _Dispatches) and all(map(operator.is_, self.asked, other.asked))
 
 
+def _set_annotate(fn: Any, annotate: Any, annotations: dict[str, Any] | None) -> None:
+    """At run time: `annotations` are what the traced program has evaluated, and maybe changed; None: not evaluated."""
+    fn.__annotate__ = annotate
+    if annotations is not None:
+        kept = fn.__annotations__
+        kept.clear()
+        kept.update(annotations)
+
+
+_PARTS: tuple[str, ...]
 _PARTS = ("__module__", "__doc__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__")
+if LAZY_ANNOTATIONS:
+    _PARTS += ("__annotate__",)
 _NOT_FIELDS = (*_PARTS, "__name__", "__qualname__", "__type_params__")
 
 

@@ -82,8 +82,8 @@ class ClassVar(HeldVar):
             return tx.call(class_function(tx, type(cls), "__getattr__", fallback), [self, ConstVar(name)], {})
         try:
             value = getattr(cls, name)
-        except AttributeError as error:
-            tx.raise_(AttributeError, *error.args)
+        except (AttributeError, NameError) as error:  # NameError: annotations, where they are evaluated now
+            tx.raise_(type(error), *error.args)
         source = class_source(cls, name)
         if isinstance(value, types.FunctionType):
             return class_function(tx, cls, name, value)

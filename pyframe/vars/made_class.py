@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import abc
 import collections
+import contextlib
 import dataclasses
 import functools
 import sys
 import types
 import typing
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core.files import our_file
+from ..core.python_compat import ANNOTATIONLIB, LAZY_ANNOTATIONS
 from ..core.tracer import Tracer
 from . import klass, slots
+from .annotations import StandInAnnotate, evaluated, in_format
 from .base import NotConstant, Var
 from .cached import MadeCacheVar
 from .const import ConstVar, make, maker
@@ -36,6 +39,8 @@ from .tensor import TensorVar
 Step = tuple[Callable[..., Any], tuple[Var, ...]]
 # What `type.__new__` looks at, and so cannot be given later.
 _CORE = ("__module__", "__qualname__", "__slots__", "__doc__", "__orig_bases__")
+# Where `type.__annotations__` keeps what it has evaluated, from CPython 3.14 on.
+_ANNOTATIONS, _CACHE = type.__dict__["__annotations__"], "__annotations_cache__"
 _MADE: weakref.WeakValueDictionary[int, MadeClassVar] = weakref.WeakValueDictionary()
 CONFLICT = (
     "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the metaclasses of all "
@@ -63,6 +68,20 @@ class MadeClassVar(ClassVar):
             tx.raise_(type(error), *error.args)
         self.steps.append((step, args))
 
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name == "__annotations__" and LAZY_ANNOTATIONS and lookup(type(self.value), name) is _ANNOTATIONS:
+            return self._annotations(tx)
+        return super().getattr_(tx, name)
+
+    def _annotations(self, tx: Tracer) -> Var:
+        """As `type.__annotations__` does: evaluated once, then kept in the class."""
+        if any(name in vars(self.value) for name in ("__annotations__", _CACHE)):
+            return super().getattr_(tx, "__annotations__")
+        annotate = self.value.__annotate__  # type: ignore[attr-defined]
+        found: Var = evaluated(tx, tx.wrap(annotate, tx.const_source(annotate, "__annotate__")))
+        self.set_member(tx, _CACHE, found)
+        return found
+
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         special = "__setattr__" if value is not None else "__delattr__"
         args = [make(name), *([value] if value is not None else [])]
@@ -74,6 +93,8 @@ class MadeClassVar(ClassVar):
 
     def set_member(self, tx: Tracer, name: str, value: Var | None) -> None:
         """`type.__setattr__(cls, name, value)`; None deletes."""
+        if value is not None and LAZY_ANNOTATIONS and name in ("__annotate__", "__annotate_func__"):
+            _stand_in_annotate(tx, value)
         if value is None:
             self.run(tx, type.__delattr__, make(name))
         else:
@@ -115,6 +136,14 @@ def stand_in(tx: Any, var: Var) -> Any:
     made = _stand_in(tx, var)
     if made is not var:
         tx.stand_ins[id(made)] = (made, var)
+    return made
+
+
+def _stand_in_annotate(tx: Any, var: Var) -> StandInAnnotate | None:
+    if var.is_constant():
+        return None
+    made = StandInAnnotate(lambda number: stand_in(tx, in_format(tx, var, make(number))))
+    tx.stand_ins[id(made)] = (made, var)
     return made
 
 
@@ -168,6 +197,8 @@ def _function(tx: Any, var: FunctionVar) -> types.FunctionType:
         setattr(made, name, stand_in(tx, value))
     if isinstance(var.annotations, DictVar):
         made.__annotations__ = stand_in(tx, var.annotations)
+    elif var.annotate is not None:
+        made.__annotate__ = _stand_in_annotate(tx, var.annotate)  # type: ignore[attr-defined]
     return made
 
 
@@ -378,7 +409,8 @@ def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return cls.unsupported(tx, "dataclass()")
     process = dataclasses._process_class  # type: ignore[attr-defined]
     try:
-        made_new = process(cls.value, *(flag.constant() for flag in flags))
+        with _annotations_known(tx, cls):
+            made_new = process(cls.value, *(flag.constant() for flag in flags))
     except (TypeError, ValueError) as error:
         return tx.raise_(type(error), *error.args)
     for name, field in made_new.__dataclass_fields__.items():
@@ -392,6 +424,34 @@ def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     var = MadeClassVar(made_new, process, [cls, *flags])  # with slots
     tx.stand_ins[id(made_new)] = (made_new, var)
     return var
+
+
+@contextlib.contextmanager
+def _annotations_known(tx: Any, cls: MadeClassVar) -> Iterator[None]:
+    """Within, annotations of the stand-in are the traced ones, as `annotationlib` evaluates them for `dataclass`."""
+    held = cls.value.__dict__
+    if not LAZY_ANNOTATIONS or "__annotations__" in held:
+        yield
+        return
+    form = tx.wrap(ANNOTATIONLIB.Format.FORWARDREF, tx.const_source(ANNOTATIONLIB.Format.FORWARDREF, "FORWARDREF"))
+    found = tx.call(FunctionVar(ANNOTATIONLIB.get_annotations), [cls], {"format": form})
+    if _CACHE in held:
+        yield
+        return
+    type.__setattr__(cls.value, _CACHE, stand_in(tx, found))
+    try:
+        yield
+    finally:
+        type.__delattr__(cls.value, _CACHE)
+
+
+def _call_annotate_function(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    annotate, number = args
+    return in_format(tx, annotate, number)
+
+
+def _annotations_of_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return args[0].getattr_(tx, "__annotations__")  # type: ignore[no-any-return]
 
 
 def _total_ordering(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -440,6 +500,9 @@ BUILTINS.update({
     collections.namedtuple: _namedtuple,
     dataclasses._process_class: _process_class,  # type: ignore[attr-defined]
 })  # fmt: skip
+if LAZY_ANNOTATIONS:
+    BUILTINS[ANNOTATIONLIB.call_annotate_function] = _call_annotate_function
+    BUILTINS[_ANNOTATIONS.__get__] = _annotations_of_class
 _GENERIC_HOOK = typing.Generic.__dict__["__init_subclass__"]
 if isinstance(_GENERIC_HOOK, types.ClassMethodDescriptorType):
     BUILTINS[_GENERIC_HOOK] = _generic_init_subclass
