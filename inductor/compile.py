@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import fx
+from torch._guards import tracing
 from torch.utils import _pytree as pytree
 
 from . import graph_store, on_inner
@@ -140,7 +141,7 @@ def compile_fx(
     ValueError for an unknown option. `mode` is accepted because torch.compile passes its own on; it changes nothing.
     """
     chosen = CompileOptions.of(options)
-    with compile_lock:
+    with compile_lock, tracing(None):  # the context of who captured the graph would make torch load torch._inductor
         return _compile_any(gm, example_inputs, chosen, options)
 
 
@@ -243,7 +244,7 @@ def _compile_one_size(
     gm: fx.GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any] | None
 ) -> Callable[..., Any]:
     chosen = CompileOptions.of(options)
-    with compile_lock:
+    with compile_lock, tracing(None):  # the context of who captured the graph would make torch load torch._inductor
         return _compile_any(gm, example_inputs, chosen, options, one_size=True)
 
 

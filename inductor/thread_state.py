@@ -2,10 +2,12 @@
 
 The `with` statements of torch and of this project restore it where an exception passes through them.  What remains
 is an exception inside `__enter__` or `__exit__` themselves: Ctrl-C or a failed allocation there leaves a mode entered.
+Packages that the exception left half imported are forgotten, so that the next import starts from the beginning.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,6 +16,7 @@ import torch
 from .aot.standins import light_torch
 from .ir.handler import ops
 from .modes import AutocastState
+from .whole_import import forget_orphans
 
 T = TypeVar("T")
 _torch: Any = torch._C
@@ -61,12 +64,13 @@ def _function_modes() -> list[Any]:
 
 
 def restored_on_error(work: Callable[[], T]) -> T:
-    """`work()`, which traces; an exception that leaves it finds the thread's modes as they were.
+    """`work()`, which traces; an exception that leaves it finds the thread's modes as they were, and no package half
+    imported.
 
     Hooks for tensors that autograd saves (`torch.autograd.graph.saved_tensors_hooks`, activation checkpoints around
     compiled code) are not called meanwhile: what is saved there is fake and belongs to the trace.
     """
-    before = ThreadState()
+    before, modules = ThreadState(), frozenset(sys.modules)
     tracing = _torch._autograd._saved_tensors_hooks_set_tracing(True)
     try:
         # functorch leaves dispatch keys excluded where an exception passes through nested transforms
@@ -74,6 +78,7 @@ def restored_on_error(work: Callable[[], T]) -> T:
             return work()
     except BaseException:
         before.restore()
+        forget_orphans(modules)
         raise
     finally:
         _torch._autograd._saved_tensors_hooks_set_tracing(tracing)

@@ -4,12 +4,13 @@ than the kernels that call MKL, or fail."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._subclasses import fake_impls
 
+from ..whole_import import SYMBOLIC_SHAPES, import_whole
 from .fake_layout import on_cpu
 
 aten = torch.ops.aten
@@ -18,13 +19,30 @@ aten = torch.ops.aten
 @functools.cache
 def mend_fft() -> None:
     """Makes fake tensors on the CPU have the strides of MKL's results, where torch's fake operators have others."""
-    probe = torch.empty((2, 3, 3), dtype=torch.complex64, device="meta").transpose(1, 2)
-    strides = aten._fft_c2c.default(probe, [1, 2], 0, True).stride()
-    if strides == probe.stride() or not torch.backends.mkl.is_available():
+    if not torch.backends.mkl.is_available():
         return
     for operator, compute in ((aten._fft_c2c, _c2c), (aten._fft_r2c, _r2c), (aten._fft_c2r, _c2r)):
         if not fake_impls._is_op_registered_to_fake_rule(operator.default):
-            fake_impls.register_op_impl(operator.default)(on_cpu(compute))
+            fake_impls.register_op_impl(operator.default)(on_cpu(_where_wrong(compute)))
+
+
+def _where_wrong(compute: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """`compute`, or NotImplemented where torch's fake operators are right; asked at the first transform."""
+
+    @functools.wraps(compute)
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        return NotImplemented if _strides_are_right() else compute(*args, **kwargs)
+
+    return rule
+
+
+@functools.cache
+def _strides_are_right() -> bool:
+    """Whether torch's fake operator gives the strides of MKL's results.  It imports sympy."""
+    import_whole(SYMBOLIC_SHAPES)
+    with torch.utils._python_dispatch._disable_current_modes():
+        probe = torch.empty((2, 3, 3), dtype=torch.complex64, device="meta").transpose(1, 2)
+        return aten._fft_c2c.default(probe, [1, 2], 0, True).stride() == probe.stride()
 
 
 def _result(x: torch.Tensor, size: Sequence[Any], dims: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

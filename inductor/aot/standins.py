@@ -125,7 +125,7 @@ def _make_all() -> dict[str, _StandIn]:
         "torch._inductor",
         __path__=[],
         config=module(
-            "torch._inductor.config", emulate_precision_casts=False, trace=trace,
+            "torch._inductor.config", emulate_precision_casts=False, fallback_random=False, trace=trace,
             effective_provenance_tracking_level=lambda: 0,
         ),
         compiler_bisector=module("torch._inductor.compiler_bisector", CompilerBisector=_CompilerBisector),

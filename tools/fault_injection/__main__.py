@@ -5,7 +5,8 @@ is right.
     python -m tools.fault_injection --all               # every point
     python -m tools.fault_injection --program training --stage first --kind interrupt --at 1234
 
-Kinds of points: `points.KINDS`; `alloc` makes one allocation of CPython fail (needs `_testcapi`).  Stages: the first
+Kinds of points: `points.KINDS`; `alloc` makes one allocation of CPython fail (needs `_testcapi`), and `signal` is
+Ctrl-C after so many milliseconds of the processor's time, wherever that is, in torch's code too.  Stages: the first
 call in a process (nothing is looked up in the cache of graphs, so the whole compiler runs), a first call of a process
 that has compiled before and finds the graph in the cache, and a call of what is compiled.
 """
@@ -14,7 +15,9 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import random
@@ -31,15 +34,17 @@ from .worker import STAGES
 
 PROGRAMS = ("inference", "training", "break")
 _ALLOCATIONS = {"first": 1 << 21, "cached": 1 << 19, "call": 1 << 9}  # about what a call makes
+_WEIGHTS = {"first": 6.0, "cached": 3.0, "call": 1.0}  # shares of the time, about as long as one fault takes
 _EVERY = 300  # with so few points all of them are taken
 
 
 class Worker:
     """A process that runs faults in one program at one stage."""
 
-    def __init__(self, program: str, stage: str, scratch: str) -> None:
+    def __init__(self, program: str, stage: str, scratch: str, alone: bool) -> None:
         folder = tempfile.mkdtemp(dir=scratch)
-        own = {"TMPDIR": folder, "PYFRAME_CACHE_DIR": str(Path(scratch) / "cache"), "OMP_NUM_THREADS": "1"}
+        cache = scratch if alone else tempfile.mkdtemp(dir=scratch)  # half written files of others are no fault
+        own = {"TMPDIR": folder, "PYFRAME_CACHE_DIR": str(Path(cache) / "cache"), "OMP_NUM_THREADS": "1"}
         env = {**os.environ, **own}
         line = [sys.executable, "-m", "tools.fault_injection.worker", program, stage]
         pipe = subprocess.PIPE
@@ -50,8 +55,11 @@ class Worker:
     def run(self, kind: str, at: int) -> dict[str, Any]:
         """The answer to one fault."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps({"kind": kind, "at": at}), file=self.process.stdin, flush=True)
-        line = self.process.stdout.readline()
+        try:
+            print(json.dumps({"kind": kind, "at": at}), file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
         if not line:
             return {"kind": kind, "at": at, "wrong": ["the worker ended"]}
         return dict(json.loads(line))
@@ -59,7 +67,8 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
 
 
@@ -81,33 +90,35 @@ def allocations(stage: str, samples: int, rng: random.Random, every: bool) -> li
     return sorted({int(most ** rng.random()) for _ in range(samples)})
 
 
-def run_stage(program: str, stage: str, args: argparse.Namespace, scratch: str, share: float) -> list[dict[str, Any]]:
-    """All faults in one program at one stage; for each kind, none is started after `share` seconds."""
-    rng = random.Random(f"{args.seed} {program} {stage}")
-    worker = Worker(program, stage, scratch)
+def run_kind(
+    program: str, stage: str, kind: str, args: argparse.Namespace, scratch: str, seconds: float
+) -> list[dict[str, Any]]:
+    """All faults of one kind in one program at one stage; none is started after `seconds`."""
+    if kind == "alloc" and importlib.util.find_spec("_testcapi") is None:
+        return []
+    rng = random.Random(f"{args.seed} {program} {stage} {kind}")
+    worker = Worker(program, stage, scratch, args.jobs == 1)
     answers: list[dict[str, Any]] = []
+    names = {"program": program, "stage": stage}
+    until = time.monotonic() + seconds
     try:
-        for kind in args.kind or KINDS:
-            if kind == "alloc":
-                points = 0
-                numbers = allocations(stage, args.samples, rng, args.all)
-                if importlib.util.find_spec("_testcapi") is None:
-                    continue
-            else:
-                counted = worker.run(kind, 0)
-                points = counted.get("points", 0)
-                numbers = chosen(points, args.samples, rng, args.all)
-                if counted.get("wrong"):
-                    answers.append({"program": program, "stage": stage, "points": 0, **counted})
-            start, until = len(answers), time.monotonic() + share
-            rng.shuffle(numbers)
-            for at in [args.at] if args.at else numbers:
-                if time.monotonic() > until:
-                    break
-                answers.append({"program": program, "stage": stage, "points": points, **worker.run(kind, at)})
-                for reason in answers[-1]["wrong"]:
-                    print(f"{program} {stage} {kind} {at}: {answers[-1].get('where')}: {reason}", flush=True)
-            print(f"{program} {stage} {kind}: {len(answers) - start} of {points or '?'} points", flush=True)
+        points = 0
+        if kind == "alloc":
+            numbers = allocations(stage, args.samples, rng, args.all)
+        else:
+            counted = worker.run(kind, 0)
+            points = counted.get("points", 0)
+            numbers = chosen(points, args.samples, rng, args.all)
+            if counted.get("wrong"):
+                answers.append({**names, "points": 0, **counted})
+        rng.shuffle(numbers)
+        for at in [args.at] if args.at else numbers:
+            if time.monotonic() > until or worker.process.poll() is not None:
+                break
+            answers.append({**names, "points": points, **worker.run(kind, at)})
+            for reason in answers[-1]["wrong"]:
+                print(f"{program} {stage} {kind} {at}: {answers[-1].get('where')}: {reason}", flush=True)
+        print(f"{program} {stage} {kind}: {len(answers)} of {points or '?'} points", flush=True)
     finally:
         worker.close()
     return answers
@@ -148,14 +159,14 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every point")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="time for all, shared evenly")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="time for all, shared by stages")
     parser.add_argument("--out", type=Path, help="folder for fault_injection.txt and .json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="faults-") as scratch, ThreadPoolExecutor(args.jobs) as pool:
-        pairs = [(p, s) for p in args.program or PROGRAMS for s in args.stage or STAGES]
-        share = args.seconds * args.jobs / len(pairs) / len(args.kind or KINDS)
-        parts = pool.map(lambda pair: run_stage(*pair, args, scratch, share), pairs)
-        answers = [answer for part in parts for answer in part]
+        parts = list(itertools.product(args.program or PROGRAMS, args.stage or STAGES, args.kind or KINDS))
+        share = args.seconds * args.jobs / sum(_WEIGHTS[stage] for _, stage, _ in parts)
+        found = pool.map(lambda part: run_kind(*part, args, scratch, share * _WEIGHTS[part[1]]), parts)
+        answers = [answer for part in found for answer in part]
     text = table(answers)
     print(text, end="")
     if args.out:

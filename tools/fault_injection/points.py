@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 POINT, CONTEXT = "_fault_point", "_fault_context"
 STATEMENTS = ("interrupt", "memory")
 _TRACED = ("pyframe.vars.polyfills", "pyframe.module")  # functions that captures inline
-KINDS = (*STATEMENTS, "import", "exit", "lock", "callback", "alloc")
+KINDS = (*STATEMENTS, "import", "exit", "lock", "callback", "alloc", "signal")
 
 
 class Injected(Exception):

@@ -15,7 +15,9 @@ import sys
 import threading
 import time
 import traceback
+import types
 import warnings
+from pathlib import Path
 from typing import Any
 
 from .points import Injected, calling_back, counter, rewrite_imports, wrap_functions
@@ -99,14 +101,15 @@ def _run(stage: str, target: Any, compiled: Any, call: Any, want: Any, job: dict
     if stage == "cached":
         pyframe.reset()
     state()  # what it imports and opens is there from now on
-    before, start = state(), time.perf_counter()
+    before, start, cpu = state(), time.perf_counter(), time.process_time()
     result, error = _with_fault(kind, at, lambda: call(compiled))
     if at == 0 and kind != "alloc":
         seconds = time.perf_counter() - start
+        counter.seen = int(1000 * (time.process_time() - cpu)) if kind == "signal" else counter.seen
         return {"points": counter.seen, "seconds": seconds, "changes": differences(before, state())}
     answer: dict[str, Any] = {"where": counter.where, "ended": type(error).__name__ if error else "result", "wrong": []}
     wrong = answer["wrong"]
-    if kind == "alloc" and error is None and counter.seen == 0:
+    if kind in ("alloc", "signal") and error is None and counter.seen == 0:
         answer["ended"] = "not reached"
     if error is None and not _same(result, want):
         wrong.append("the call that met the exception gave a wrong result")
@@ -131,6 +134,8 @@ def _run(stage: str, target: Any, compiled: Any, call: Any, want: Any, job: dict
 def _with_fault(kind: str, at: int, work: Any) -> tuple[Any, BaseException | None]:
     if kind == "alloc":
         return _without_memory(at, work)
+    if kind == "signal" and at:
+        return _with_signal(at, work)
     counter.arm(kind, at)
     try:
         return work(), None
@@ -155,6 +160,26 @@ def _without_memory(at: int, work: Any) -> tuple[Any, BaseException | None]:
     counter.seen = int(error is not None)
     if error is not None and _is_failed_store(error):
         error = MemoryError(str(error))
+    return result, error.with_traceback(None) if error is not None and _is_injected(error) else error
+
+
+def _with_signal(at: int, work: Any) -> tuple[Any, BaseException | None]:
+    """`work()`, with a KeyboardInterrupt after `at` milliseconds of the processor's time."""
+
+    def interrupt(number: int, frame: types.FrameType | None) -> None:
+        counter.seen = 1
+        if frame is not None:
+            counter.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_qualname}"
+        raise KeyboardInterrupt("injected")
+
+    result, error = None, None
+    signal.signal(signal.SIGPROF, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_PROF, at / 1000)
+        result = work()
+    except BaseException as raised:
+        error = raised
+    signal.setitimer(signal.ITIMER_PROF, 0)
     return result, error.with_traceback(None) if error is not None and _is_injected(error) else error
 
 
