@@ -1,7 +1,8 @@
 """Graphs with operators that cannot be compiled ahead: those whose results have sizes that depend on data, numbers read
 from tensors, branches and loops on tensors, inference mode entered and left, and what has to run in order: settings of
 the process, random numbers of a generator that the program holds, what reads or writes the state of one. Further,
-tensors made to require a gradient, and what takes or gives tensors that are sparse or the like, or has such a gradient.
+tensors made to require a gradient, operators of other libraries that write to their arguments, and what takes or gives
+tensors that are sparse or the like, or has such a gradient.
 
 Such a graph is cut at them. The pieces between are compiled, each at its first call, as are the branches and loop
 bodies; a small graph runs the pieces and, with ATen, what lies between.
@@ -61,7 +62,7 @@ def _cuts(node: fx.Node) -> bool:
         return True
     if node.op.startswith("call") and any(map(_is_special, (node, *node.all_input_nodes))):
         return True
-    if _has_sparse_gradient(node):
+    if _has_sparse_gradient(node) or _writes_as_custom(node):
         return True
     if any(isinstance(value_of(arg), torch.Generator) for arg in node.all_input_nodes) and node.op != "output":
         return True
@@ -86,6 +87,20 @@ def _has_sparse_gradient(node: fx.Node) -> bool:
         return False
     place, name = _SPARSE[node.target]
     return bool(node.args[place] if len(node.args) > place else node.kwargs.get(name))
+
+
+def _writes_as_custom(node: fx.Node) -> bool:
+    """Whether a node is an operator of a library other than torch's that writes to arguments, which has no functional
+    form. Not where gradients are recorded, nor where an argument is a view: a view that a piece returns does not share
+    the version counter of its base, in which autograd looks for writes."""
+    if not isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return False
+    target = node.target
+    overloads = [target] if isinstance(target, torch._ops.OpOverload) else map(target.__getattr__, target.overloads())
+    if not any(op.namespace not in ("aten", "prims") and op._schema.is_mutable for op in overloads):
+        return False
+    given = (value_of(arg) for arg in node.all_input_nodes)
+    return not any(isinstance(x, torch.Tensor) and (x.requires_grad or x._is_view()) for x in given)
 
 
 def _symbols(*nodes: fx.Node) -> set[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.utils import _pytree as pytree
 
 from ..arguments import joint_results, output_of
@@ -86,6 +86,8 @@ def to_joint(
             _refuse_sparse(graph)
             graph = computed_values(graph, bare)
             _check_unused(graph.graph)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise NotFunctional(f"the backward pass depends on data: {error}") from error
         except RuntimeError as error:
             raise NotFunctional(f"eager has to say what is wrong: {error}") from error
     if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mkldnn_rnn_layer.default):

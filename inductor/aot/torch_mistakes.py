@@ -3,7 +3,7 @@
 multilabel_margin_loss: places behind the first -1 of a target count as targets of class 0 (torch 2.11 to 2.15).
 Interpolation of uint8: ATen computes with whole numbers, decompositions with floats, which differ by one at times.
 dropout that drops nothing: ATen returns its argument, torch's Python kernel a copy: a write to one of the two is
-not seen in the other.
+not seen in the other. One that drops everything: ATen draws no random numbers for it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 @contextlib.contextmanager
 def without_mistakes() -> Iterator[None]:
     """Within this block torch's Python dispatcher, too, takes ATen's kernels for the operators of WRONG, and a dropout
-    that drops nothing gives its argument. For the operators of WRONG_FOR_BYTES it raises Unsupported where they are
-    given uint8: such a graph is compiled for each of its sizes."""
+    that drops nothing gives its argument, one that drops everything draws no numbers. For the operators of
+    WRONG_FOR_BYTES it raises Unsupported where they are given uint8: such a graph is compiled for each of its sizes."""
     taken = [(op, key, op.py_kernels.pop(key)) for op in _REPLACED for key in _KEYS if key in op.py_kernels]
     try:
         for op, key, kernel in taken:
             if op in WRONG_FOR_BYTES:
                 op.py_kernels[key] = _without_bytes(kernel)
             elif op not in WRONG:
-                op.py_kernels[key] = _without_copy(kernel)
+                op.py_kernels[key] = _as_aten_drops(kernel)
             op._dispatch_cache.clear()
         yield
     finally:
@@ -58,9 +58,11 @@ def _without_bytes(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _without_copy(dropout: Callable[..., Any]) -> Callable[..., Any]:
+def _as_aten_drops(dropout: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(dropout)
     def call(x: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
-        return dropout(x, p, train) if train and p != 0 else x
+        if not train or p == 0 or 0 in x.shape:
+            return x
+        return x * torch.zeros((), dtype=x.dtype, device=x.device) if p == 1 else dropout(x, p, train)
 
     return call

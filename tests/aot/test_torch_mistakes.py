@@ -31,3 +31,17 @@ def test_dropout_that_drops_nothing_is_its_argument(dynamic):
     assert part.data_ptr() == x[1:].data_ptr()
     assert rest.data_ptr() == x[2:].data_ptr()
     assert (part == 1).all()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_dropout_that_drops_everything_draws_no_random_numbers(dynamic, grad):
+    def fn(x):
+        return F.dropout(x, 1.0, training=True), F.dropout(x[:0], 0.5, training=True), F.dropout(x, 0.5, training=True)
+
+    results = []
+    for run in (fn, pyframe.compile(fn, dynamic=dynamic)):
+        torch.manual_seed(0)
+        results.append(run(torch.arange(1.0, 20.0).requires_grad_(grad)))
+    for got, want in zip(*results):
+        assert torch.equal(got, want)

@@ -77,3 +77,24 @@ def test_what_an_operator_leaves_as_it_is_does_not_share_memory_with_its_argumen
     for a, b in zip((*got, x), (*want, y)):
         assert torch.equal(a, b)
     assert got[1].data_ptr() != x.data_ptr()
+
+
+def test_a_graph_is_cut_at_an_operator_of_a_library_that_writes_to_its_arguments(recwarn):
+    @torch.library.custom_op("foreign_programs::scaled_into", mutates_args=("out",))
+    def scaled_into(x: torch.Tensor, factor: int, out: torch.Tensor) -> None:
+        out.copy_(x * factor)
+
+    def fn(x, out):
+        doubled = x * 2
+        scaled_into(doubled, 3, out)
+        total = out.sum() + doubled.sum()
+        scaled_into(out, 2, doubled)
+        return total, doubled + 1
+
+    compiled = pyframe.compile(fn)
+    for n in (4, 6):
+        x, out, expected = torch.arange(float(n)), torch.zeros(n), torch.zeros(n)
+        for got, want in zip(compiled(x, out), fn(x, expected)):
+            assert torch.equal(got, want)
+        assert torch.equal(out, expected)
+    assert not any("ATen" in str(warning.message) for warning in recwarn)
