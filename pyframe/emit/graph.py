@@ -100,6 +100,8 @@ class GraphBuilder:
         self.only_constants = False  # numbers that vary break the graph
         self._outer: list[fx.Graph] = []  # around the graph of a transformed function, outermost first
         self._lifted: list[dict[fx.Node, Any]] = []  # of each nested graph: its inputs for values of outside
+        # Of each node that gives back an argument: the argument, and the node that stood for it before.
+        self._replaced: dict[fx.Node, tuple[TensorVar, fx.Node]] = {}
         self._transforms = 0  # how many of the nested graphs are of functions that torch.func transforms
 
     def size(self) -> int:
@@ -409,6 +411,8 @@ class GraphBuilder:
 
     def call_method(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Var:
         """`args[0].name(*args[1:], **kwargs)` as a node."""
+        if "from" in kwargs and len(args) == 1:  # torch.fx writes Python, where that is no name of an argument
+            args, kwargs = [*args, kwargs["from"]], {k: v for k, v in kwargs.items() if k != "from"}
 
         def run(self_: Any, *rest: Any, **keywords: Any) -> Any:
             return getattr(self_, name)(*rest, **keywords)
@@ -518,6 +522,9 @@ class GraphBuilder:
         """Take out the operations that are not among `known` (the program's values do not depend on them)."""
         for node in reversed(self.graph.nodes):
             if node.op != "placeholder" and node not in known:
+                if node in self._replaced:
+                    tensor, before = self._replaced.pop(node)
+                    tensor.node = before
                 self.graph.erase_node(node)
 
     def _add(
@@ -540,6 +547,8 @@ class GraphBuilder:
         if label in _OF_ENTRIES and any(map(_is_sparse, fake_args[:1])):
             tx.graph_break("data-dependent-shape", f"{label} of a sparse tensor that the graph makes")
         assumed = () if self._shapes is None else self._shapes.assertions()
+        tensors = list(_tensors((*args, *kwargs.values())))
+        unwritten = [(tensor.fake, _version(tensor.fake)) for tensor in tensors] if self._outer else []
         try:
             with (
                 torch._C._PreserveDispatchKeyGuard(),  # an exception inside nested functorch transforms loses the keys
@@ -581,7 +590,10 @@ class GraphBuilder:
             node_kwargs["device"] = default[0].device
         node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         self.errors_are_seen = self.errors_are_seen or tx.sees_errors
-        tensors = list(_tensors((*args, *kwargs.values())))
+        for given, version in unwritten:
+            if result is given and version is not None and given._version == version:  # x.to(x.dtype), for one
+                self.graph.erase_node(node)
+                return next(tensor for tensor in tensors if tensor.fake is given)
         if isinstance(result, str) and tensors and target != "type":
             tx.graph_break("tensor-to-python", f"{label} gives text about a tensor")
         return self._wrap(node, result, tensors)
@@ -746,6 +758,7 @@ class GraphBuilder:
                         assert self.tx is not None
                         self.tx.graph_break("unsupported-object", "a transformed function changes a tensor of outside")
                     node.meta["val"] = result
+                    self._replaced[node] = arg, arg.node
                     arg.node = node
                     return arg
             node.meta["val"] = result
@@ -810,6 +823,11 @@ def _holds(value: float, tensor: torch.Tensor) -> bool:
 def _lies_at(offset: int, tensor: torch.Tensor) -> bool:
     with torch._C.DisableTorchFunction():
         return tensor.storage_offset() == offset
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    """How often a tensor was written; None for one made in inference mode, for which nobody counts."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def _is_sparse(value: Any) -> bool:

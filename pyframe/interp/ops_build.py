@@ -148,7 +148,8 @@ def _callee(frame: Frame) -> str:
 @op("DICT_UPDATE", "DICT_MERGE")
 def dict_update(frame: Frame, depth: int) -> None:
     source = frame.pop()
-    if slots.has_type(source, object) and not hasattr(source.python_type(), "keys"):
+    known = slots.has_type(source, object)
+    if known and not hasattr(source.python_type(), "keys") and not frame.tx.has_attribute(source, "keys"):
         kind = source.python_type().__name__
         merge = frame.instr.op == "DICT_MERGE"
         text = f"argument after ** must be a mapping, not {kind}" if merge else f"{kind!r} object is not a mapping"

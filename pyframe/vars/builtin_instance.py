@@ -64,7 +64,7 @@ class BuiltinInstanceVar(InstanceVar):
 
     def _init(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if isinstance(self.base, DictVar):
-            if self.kind is collections.OrderedDict or not args:
+            if self.kind is collections.OrderedDict:
                 self._update(tx, args, kwargs)
             else:
                 self.base.call_method(tx, "update", args, kwargs)

@@ -318,6 +318,8 @@ def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if len(args) != 2:
         frame = tx.frames[-1]  # type: ignore[attr-defined]
+        if not frame.code.co_argcount:
+            return tx.raise_(RuntimeError, "super(): no arguments")
         name = frame.code.co_varnames[0]
         obj = frame.locals.get(name) or frame.cells[name].content
         args = [frame.cells["__class__"].content, obj]

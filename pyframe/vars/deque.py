@@ -75,6 +75,8 @@ class DequeVar(ListVar):
             tx.raise_(TypeError, f"deque.{name}() takes no keyword arguments")
         values: list[Any] = list(args)
         if name in ("extend", "extendleft"):
+            if type(args[0]).unpack is Var.unpack:
+                return self._add_each(tx, "append" if name == "extend" else "appendleft", args[0])
             values = [self.and_items(tx, args[0].unpack(tx))]
         elif name == "rotate" or name == "insert":
             values[:1] = [slots.index(tx, arg) for arg in args[:1]]
@@ -83,6 +85,17 @@ class DequeVar(ListVar):
         result = self.native(tx, name, *values)
         self.changed(tx)
         return ConstVar(None) if result is None else result
+
+    def _add_each(self, tx: Tracer, method: str, items: Var) -> Var:
+        """Add the items of an iterator, which may look at what has been added so far."""
+        iterator = items.iterate(tx)
+        while (item := iterator.next_(tx)) is not None:
+            self.native(tx, method, item)
+            self.changed(tx)
+        return ConstVar(None)
+
+    def _extend(self, tx: Tracer, items: Var) -> None:
+        self.call_method(tx, "extend", [items], {})
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(collections.deque)

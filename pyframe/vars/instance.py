@@ -24,6 +24,7 @@ from .lookup import (
     constant_function,
     guarded_lookup,
     lookup,
+    reads_before_fields,
     wins_over_fields,
     written_in_class,
 )
@@ -133,16 +134,16 @@ class InstanceVar(Var):
         try:
             return self._found(tx, name)
         except Raised as raised:
-            method = lookup(self.cls, "__getattr__") if fallback else None
-            if not isinstance(method, types.FunctionType) or not slots.has_type(raised.exc, AttributeError):
+            method = lookup(self.cls, "__getattr__") if fallback else MISSING
+            if method is MISSING or not slots.has_type(raised.exc, AttributeError):
                 raise
             if isinstance(lookup(self.cls, "__getattribute__"), types.FunctionType):
                 raise
-        return tx.call(self._function(tx, method, "__getattr__"), [self, ConstVar(name)], {})
+        return tx.call(self._bound(tx, "__getattr__", method), [ConstVar(name)], {})
 
     def _found(self, tx: Tracer, name: str) -> Var:
         raw = lookup(self.cls, name)
-        if raw is MISSING or not wins_over_fields(type(raw)):
+        if raw is MISSING or not reads_before_fields(type(raw)):
             own = self._instance_attr(tx, name)
             if own is not None:
                 return own
@@ -245,6 +246,10 @@ class InstanceVar(Var):
         if isinstance(special, types.FunctionType):
             args = [self, ConstVar(name)] + ([value] if value is not None else [])
             tx.call(self._function(tx, special, method), args, {})
+            return
+        if getattr(special, "__name__", None) != method:  # `__setattr__ = dict.__setitem__`, for one
+            args = [ConstVar(name)] + ([value] if value is not None else [])
+            tx.call(self._bound(tx, method, special), args, {})
             return
         self.store(tx, name, value)
 

@@ -57,6 +57,12 @@ def wins_over_fields(kind: type) -> bool:
     return lookup(kind, "__set__") is not MISSING or lookup(kind, "__delete__") is not MISSING
 
 
+def reads_before_fields(kind: type) -> bool:
+    """Whether an attribute of this type in a class is read in place of a field of the object by the same name: data
+    descriptors are, unless they have no `__get__`."""
+    return wins_over_fields(kind) and lookup(kind, "__get__") is not MISSING
+
+
 def class_function(tx: Tracer, cls: type, name: str, raw: Any) -> Var:
     """The function behind a method, staticmethod or classmethod that `lookup` found, guarded through the class."""
     source = class_source(cls, name)
@@ -78,5 +84,5 @@ def constant_function(tx: Tracer, fn: Any) -> Var:
 
 __all__ = [
     "FUNCTIONS", "MISSING", "class_function", "class_reads", "class_source", "constant_function", "guarded_lookup",
-    "lookup", "note_class", "reads_of_classes", "wins_over_fields", "written_in_class",
+    "lookup", "note_class", "reads_before_fields", "reads_of_classes", "wins_over_fields", "written_in_class",
 ]  # fmt: skip

@@ -123,6 +123,8 @@ class TensorVar(Var):
             return tx.graph_break("unsupported-object", f"torch.Tensor.{name}, which is not torch's own,")
         if name == "shape":
             return SizeVar([make(size) for size in self.fake.shape])
+        if name == "_grad":  # another name of it
+            return self.getattr_(tx, "grad")
         if name in ("is_leaf", "grad_fn") and self.source is not None and self.fake.requires_grad:
             tx.guard(AttrSource(self.source, "is_leaf"), "EQUALS", self.fake.is_leaf)
         if name in METADATA:
@@ -131,8 +133,8 @@ class TensorVar(Var):
             return tx.graph.call(getattr, [self, name], {})
         if name == "retains_grad" and self.source is None:
             return ConstVar(self.fake.retains_grad)
-        if name == "data":
-            return tx.graph.call_method("detach", [self], {})
+        if name == "data":  # unlike detach(), with a count of its own of the writes that autograd checks
+            return tx.graph.call(getattr, [self, name], {})
         if name == "__class__":
             return make(self.cls)
         if name in self.own:
@@ -185,6 +187,7 @@ class TensorVar(Var):
         if tx.overrides.moded and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
             tx.overrides.set_attribute(self, name, value)
             return
+        name = "grad" if name == "_grad" else name
         if name in SETTERS and value is not None:
             SETTERS[name](tx, self, value)
         elif value is None or hasattr(torch.Tensor, name) or tx.graph.is_nested:
@@ -215,7 +218,9 @@ class TensorVar(Var):
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
         mine = self.source is None and self.owner is None  # nobody else has the object
-        if name in VIEWS_IN_PLACE and mine and not self.fake.requires_grad and not tx.graph.is_nested:
+        # Hooks, and the gradient that a tensor retains, are those of what it was before.
+        plain = not (self.fake.requires_grad and (self.fake.is_leaf or self.fake.retains_grad or self.hooks))
+        if name in VIEWS_IN_PLACE and mine and plain and not tx.graph.is_nested:
             view = tx.graph.call_method(VIEWS_IN_PLACE[name], [self, *args], kwargs)
             assert isinstance(view, TensorVar)
             self.node, self.fake = view.node, view.fake

@@ -1,0 +1,212 @@
+"""Programs after tests of torch's own tracer that differed from eager here once, each in its smallest form."""
+
+from __future__ import annotations
+
+import collections
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import pyframe
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from util import check  # noqa: E402
+
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "inductor"])
+X = torch.tensor([2.0, 0.5])
+
+
+# ---- tensors ----
+@BACKENDS
+def test_data_has_a_version_of_its_own(backend):
+    """A write to `x.data` is none that autograd checks: backward takes the value of after it, as in eager."""
+
+    def double_data(x):
+        result = x.sin()
+        x.data.mul_(2)
+        return result
+
+    gradients = []
+    for run in (double_data, pyframe.compile(double_data, backend=backend)):
+        x = X.clone().requires_grad_()
+        run(x).sum().backward()
+        gradients.append((x.detach().clone(), x.grad))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@BACKENDS
+def test_forward_of_a_function_that_converts_an_argument_to_its_own_dtype(backend):
+    """`mask.to(torch.bool)` gives the mask itself; the node is that of `apply`, and what its forward did is not kept."""
+
+    class Masked(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, mask):
+            mask = mask.to(torch.bool)
+            ctx.save_for_backward(mask)
+            return x.masked_fill(mask, 0)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient.masked_fill(ctx.saved_tensors[0], 0), None
+
+    def masked(x, mask):
+        return Masked.apply(x, mask) * 2, mask.sum()
+
+    mask = torch.tensor([True, False])
+    found = []
+    for run in (masked, pyframe.compile(masked, backend=backend, fullgraph=True)):
+        x = X.clone().requires_grad_()
+        result, count = run(x, mask)
+        result.sum().backward()
+        found.append((result.detach(), count, x.grad))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_what_gives_back_a_tensor_of_outside_in_a_nested_function():
+    def scaled(x, w):
+        return torch.vmap(lambda row: row * w.to(torch.float32).contiguous())(x)
+
+    check(scaled, torch.ones(3, 2), X, graphs=1, breaks=0)
+
+
+def test_views_in_place_of_an_intermediate_with_a_gradient():
+    def unsqueezed(x):
+        doubled = x * 2
+        other = doubled
+        doubled.unsqueeze_(1)
+        return doubled, other is doubled, other.shape
+
+    check(unsqueezed, X, graphs=1, breaks=0)
+    x = X.clone().requires_grad_()
+    result, same, shape = pyframe.compile(unsqueezed, fullgraph=True)(x)
+    (result * torch.tensor([[1.0], [2.0]])).sum().backward()
+    assert same and shape == (2, 1)
+    torch.testing.assert_close(x.grad, torch.tensor([2.0, 4.0]))
+
+
+def test_an_argument_named_by_a_keyword_of_python():
+    def drawn(x):
+        return x.uniform_(to=2, **{"from": 1})
+
+    torch.manual_seed(0)
+    want = drawn(X.clone())
+    torch.manual_seed(0)
+    torch.testing.assert_close(pyframe.compile(drawn, backend="eager", fullgraph=True)(X.clone()), want)
+
+
+def test_the_other_name_of_a_gradient():
+    def written(x):
+        x._grad = x.detach() + 1
+        return x.grad * 2, x._grad is x.grad
+
+    x, y = X.clone().requires_grad_(), X.clone().requires_grad_()
+    (got, same), (want, _) = pyframe.compile(written, backend="eager", fullgraph=True)(x), written(y)
+    assert same
+    torch.testing.assert_close((got, x.grad), (want, y.grad))
+
+
+# ---- objects and containers ----
+class Adds:
+    """A data descriptor without `__get__`."""
+
+    def __set__(self, obj, value):
+        obj.__dict__["field"] += value * 2
+
+
+class HasField:
+    field = Adds()
+
+    def __init__(self):
+        self.__dict__["field"] = 1
+
+
+def test_a_descriptor_that_only_sets_does_not_hide_the_field():
+    def read(x, obj):
+        return x + obj.field
+
+    def write(x, obj):
+        obj.field = 10
+        return x + obj.field
+
+    check(read, X, HasField(), breaks=0)
+    check(write, X, HasField())
+
+
+def test_an_iterator_that_looks_at_the_deque_it_extends():
+    def extended(x, given):
+        made = collections.deque([1])
+        made.extendleft(made[0] + i for i in range(3))
+        made += (made[0] + i for i in range(2))
+        given.extend(given[-1] + i for i in range(3))
+        return x + 1, made
+
+    check(extended, X, collections.deque([1, 2], maxlen=4), breaks=0)
+
+
+def test_super_in_a_function_without_arguments():
+    class Static:
+        @staticmethod
+        def call():
+            return super().__init__()
+
+    def handled(x):
+        try:
+            Static.call()
+        except RuntimeError as error:
+            return x + 1, str(error)
+
+    check(handled, X, breaks=0)
+
+
+class Incremented(dict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value + 1)
+
+
+def test_a_dict_made_of_keywords_does_not_run_setitem():
+    def made(x):
+        found = Incremented(x=x)
+        found["y"] = 10
+        found.update(z=3)
+        return found
+
+    check(made, X, breaks=0)
+
+
+class Dotted(dict):
+    """Attributes are items, by methods written in C."""
+
+    __getattr__ = dict.get
+    __setattr__ = dict.__setitem__
+    __delattr__ = dict.__delitem__
+
+
+def test_special_methods_of_attributes_that_are_methods_in_c():
+    def used(x, given):
+        made = Dotted(a=1)
+        made.b = x
+        del made.a
+        given.c = x + 1
+        return made, made.b, made.lacking, made["b"], given.old, vars(made)
+
+    check(used, X, Dotted(old=2), breaks=0)
+
+
+def test_a_mapping_whose_keys_are_an_attribute_of_the_object():
+    class Mapping:
+        def __init__(self, value):
+            self.value = value
+            self.keys = lambda: ["a", "b"]
+
+        def __getitem__(self, key):
+            return self.value
+
+    def unpacked(x):
+        try:
+            return {**Mapping(x)}, (lambda **given: sorted(given))(**Mapping(x))
+        except TypeError:
+            return "no mapping"
+
+    check(unpacked, X, breaks=0)
