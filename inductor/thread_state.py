@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from .aot.standins import light_torch
+from .interrupts import HandlersBetweenImports
 from .ir.handler import ops
 from .modes import AutocastState
 from .whole_import import forget_orphans
@@ -74,7 +75,7 @@ def restored_on_error(work: Callable[[], T]) -> T:
     tracing = _torch._autograd._saved_tensors_hooks_set_tracing(True)
     try:
         # functorch leaves dispatch keys excluded where an exception passes through nested transforms
-        with _torch._PreserveDispatchKeyGuard():
+        with HandlersBetweenImports(), _torch._PreserveDispatchKeyGuard():
             return work()
     except BaseException:
         before.restore()

@@ -13,14 +13,9 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Container, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
-from typing import Any
+from collections.abc import Container
 
 SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"  # with sympy and torch's additions to it
-SYMPY = "sympy"
 
 
 def import_whole(name: str) -> None:
@@ -54,40 +49,6 @@ def import_whole(name: str) -> None:
         done.wait()
     if raised:
         raise raised[0]
-
-
-class _SympyFirst(MetaPathFinder):
-    """Imports sympy whole before the module of torch that needs it, which torch's fake tensors import too."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != SYMBOLIC_SHAPES or SYMPY in sys.modules:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _AfterSympy(spec.loader)
-        return spec
-
-
-class _AfterSympy(Loader):
-    """Another loader, before whose work sympy is imported.  (While modules are searched for, CPython holds a lock that
-    an import in another thread needs.)"""
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self.loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert module.__spec__ is not None
-        module.__loader__ = module.__spec__.loader = self.loader
-        import_whole(SYMPY)  # it needs no module of torch, so it waits for none that is being imported here
-        self.loader.exec_module(module)
-
-
-sys.meta_path.insert(0, _SympyFirst())  # for good
 
 
 def forget_orphans(before: Container[str]) -> None:

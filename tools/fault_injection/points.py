@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,11 +54,19 @@ class Counter:
         if self.kind != kind:
             return
         self.seen += 1
-        if self.seen == self.at:
+        if 0 < self.at <= self.seen and not (self.error is KeyboardInterrupt and _importing()):
             caller = sys._getframe(frame)
             self.where = f"{Path(caller.f_code.co_filename).name}:{caller.f_lineno} {caller.f_code.co_qualname}"
             self.disarm()
             raise self.error("injected")
+
+
+def _importing() -> bool:
+    """Whether an import is going on: during a capture, handlers of signals wait for its end."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals is not vars(importlib._bootstrap):  # type: ignore[attr-defined]
+        frame = frame.f_back
+    return frame is not None
 
 
 counter = Counter()

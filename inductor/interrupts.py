@@ -1,0 +1,98 @@
+"""Signal handlers of the program do not run in the middle of an import that a capture makes.
+
+A handler that raises (Ctrl-C) would leave a package half imported, and what it registered for good, such as torch's
+operators, registered: the next import of the package fails.  CPython calls handlers between two instructions of the
+main thread, so here they are called once no import is going on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+_IMPORT_GLOBALS: Any = vars(importlib._bootstrap)  # type: ignore[attr-defined]
+_SIGNALS = tuple(map(int, signal.valid_signals()))
+_SECONDS = 0.005  # until the next look whether the import has ended
+
+
+class HandlersBetweenImports:
+    """Context manager.  In the main thread, handlers of signals wait for imports that begin within it; in other
+    threads, where CPython calls none, and within another one it does nothing."""
+
+    __slots__ = ("frame", "replaced")
+    active = False  # in the main thread
+
+    def __init__(self) -> None:
+        self.replaced: dict[int, tuple[Any, Any]] = {}
+        self.frame: FrameType | None = None
+
+    def __enter__(self) -> None:
+        cls = HandlersBetweenImports
+        if cls.active or threading.current_thread() is not threading.main_thread():
+            return
+        self.frame = sys._getframe(1)
+        try:
+            cls.active = True
+            for number in _SIGNALS:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    waiting = self._waiting(handler)
+                    self.replaced[number] = handler, waiting
+                    signal.signal(number, waiting)
+        except BaseException:  # of a handler
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.frame is None:
+            return
+        self.frame = None
+        HandlersBetweenImports.active = False
+        for number, (handler, waiting) in self.replaced.items():
+            if signal.getsignal(number) is waiting:  # unless the program has set another
+                signal.signal(number, handler)
+
+    def _waiting(self, handler: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
+        def call(number: int, frame: FrameType | None) -> None:
+            if self._importing(frame) and _again(number):
+                return
+            handler(number, frame)
+
+        return call
+
+    def _importing(self, frame: FrameType | None) -> bool:
+        """Whether an import is going on that began within this context."""
+        importing = False
+        while frame is not None and self.frame is not None:
+            if frame is self.frame:
+                return importing
+            importing = importing or frame.f_globals is _IMPORT_GLOBALS
+            frame = frame.f_back
+        return False
+
+
+def _again(number: int) -> bool:
+    """Send the signal to the main thread once more a little later.  False where no thread can be started."""
+
+    def send() -> None:
+        time.sleep(_SECONDS)
+        main = threading.main_thread()
+        if main.is_alive() and main.ident is not None:
+            signal.pthread_kill(main.ident, number)
+
+    try:
+        threading.Thread(target=send, name="interrupt", daemon=True).start()
+    except RuntimeError:  # the process ends
+        return False
+    return True
+
+
+__all__ = ["HandlersBetweenImports"]
