@@ -1,6 +1,7 @@
 """How large tensors and differences of tensors are: root mean square and largest element, of what is finite.
 
-In pieces, so that a hundred million numbers need no copies in float64."""
+And how errors lie: along the tensor, which no rounding does, or in single elements.  In pieces, so that a hundred
+million numbers need no copies in float64."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import torch
 
 PIECE = 1 << 20  # elements
+TRIMMED = 1000  # one of so many errors is no part of the rest
 
 
 class Size(NamedTuple):
@@ -56,3 +58,46 @@ def _size(pieces: Iterable[torch.Tensor]) -> Size:
             peak = max(peak, float(x.max()))
             count += x.numel()
     return Size((squares / count) ** 0.5 if count else 0.0, peak)
+
+
+def bias(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The part of the error `a - b` that is a multiple of `b`, as root mean square: what a wrong factor makes."""
+    along = squares = 0.0
+    count = 0
+    for x, y in zip(_pieces(a), _pieces(b), strict=True):
+        x, y = x.double(), y.double()
+        finite = x.isfinite() & y.isfinite()
+        x, y = x[finite], y[finite]
+        along += float(((x - y) * y).sum())
+        squares += float(y.square().sum())
+        count += y.numel()
+    return abs(along) / (squares * count) ** 0.5 if squares else 0.0
+
+
+class Outlier(NamedTuple):
+    """`peak`: the largest error of an element beyond `part` of the element; `rest`: the root mean square of the errors
+    but for the largest thousandth of them."""
+
+    peak: float
+    rest: float
+
+
+def outlier(a: torch.Tensor, b: torch.Tensor, part: float) -> Outlier:
+    peak = squares = 0.0
+    count = 0
+    largest = torch.zeros(1, dtype=torch.float64)
+    most = max(1, a.numel() // TRIMMED)
+    for x, y in zip(_pieces(a), _pieces(b), strict=True):
+        x, y = x.double(), y.double()
+        error = (x - y).abs()
+        finite = error.isfinite()
+        error = error[finite]
+        if not error.numel():
+            continue
+        peak = max(peak, float((error - part * y[finite].abs()).max()))
+        squares += float(error.square().sum())
+        count += error.numel()
+        largest = torch.cat([largest, error])
+        largest = largest.topk(min(most, len(largest))).values
+    rest = max(0.0, squares - float(largest.square().sum()))
+    return Outlier(peak, (rest / count) ** 0.5 if count else 0.0)

@@ -222,7 +222,7 @@ def run_all(
 
 def select_units(args: argparse.Namespace, names: Sequence[str], done: set[tuple[str, str]]) -> list[dict[str, Any]]:
     """One request for each operator and mode, one mode after the other."""
-    wanted = [name for name in names if _matches(name, args.ops)]
+    wanted = [name for name in names if matches(name, args.ops)]
     first, _, of = args.shard.partition("/")
     wanted = wanted[int(first) - 1 :: int(of)]
     here = commit()
@@ -235,7 +235,8 @@ def select_units(args: argparse.Namespace, names: Sequence[str], done: set[tuple
     ]  # fmt: skip
 
 
-def _matches(name: str, patterns: str) -> bool:
+def matches(name: str, patterns: str) -> bool:
+    """Whether one of the patterns, names or beginnings followed by * and separated by commas, is the name's."""
     words = [word for word in patterns.split(",") if word]
     return not words or any(word == name or (word.endswith("*") and name.startswith(word[:-1])) for word in words)
 
@@ -252,6 +253,22 @@ def peer_units(args: argparse.Namespace, names: Sequence[str]) -> list[dict[str,
     ]
 
 
+def common_arguments(parser: argparse.ArgumentParser, unit: str, samples: int, batch: int, timeout: int) -> None:
+    """The options of every suite that runs cases in worker processes. `unit`: what it runs samples of."""
+    parser.add_argument("--samples", type=int, default=samples, help=f"of each {unit} and dtype; 0: all")
+    parser.add_argument("--batch", type=int, default=batch, help="cases that are compiled as one function")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--shard", default="1/1", help="k/n: the k-th of n parts of the work")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help=f"no {unit} is begun after so long")
+    parser.add_argument("--timeout", type=float, default=timeout, help="seconds for one compiled function")
+    parser.add_argument("--resume", action="store_true", help="leave out what OUT has rows of")
+    parser.add_argument("--failed", action="store_true", help="only what failed in OUT's rows")
+    parser.add_argument("--peer", type=int, default=0, metavar="N", help="torch.compile and ours on a sample of N")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--show", type=int, default=3, help="failures that are printed at a time")
+    parser.add_argument("--verbose", action="store_true")
+
+
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """What the command line (or `given`) asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -259,20 +276,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--modes", default=MODES)
     parser.add_argument("--dtypes", default="", help=f"on the CPU: {DTYPES}; on a GPU: {CUDA_DTYPES}")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--samples", type=int, default=6, help="of each operator and dtype")
     parser.add_argument("--full", action="store_true", help="all samples")
-    parser.add_argument("--batch", type=int, default=24, help="cases that are compiled as one function")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--shard", default="1/1", help="k/n: the k-th of n parts of the operators")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no operator is begun after so long")
-    parser.add_argument("--timeout", type=float, default=150, help="seconds for one compiled function")
-    parser.add_argument("--resume", action="store_true", help="leave out what OUT has rows of")
-    parser.add_argument("--failed", action="store_true", help="only what failed in OUT's rows")
-    parser.add_argument("--peer", type=int, default=0, metavar="N", help="torch.compile and ours on N operators")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--name", default="", help="of the files in OUT; op_suite or op_suite_cuda")
-    parser.add_argument("--show", type=int, default=3, help="failures of a unit that are printed")
-    parser.add_argument("--verbose", action="store_true")
+    common_arguments(parser, "operator", samples=6, batch=24, timeout=150)
     args = parser.parse_args(given)
     args.dtypes = args.dtypes or (DTYPES if args.device == "cpu" else CUDA_DTYPES)
     args.name = args.name or ("op_suite" if args.device == "cpu" else "op_suite_cuda")

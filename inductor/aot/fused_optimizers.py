@@ -35,6 +35,11 @@ class _Update:
             self.write(grad, value)
         return -value if maximize else value
 
+    def decayed(self, grad: Tensor, param: Tensor, maximize: bool, weight_decay: float) -> tuple[Tensor, Tensor]:
+        """The gradient with that of a penalty on the size of the parameter, and the parameter."""
+        found, value = self.gradient(grad, maximize), _wide(param)
+        return found + weight_decay * value if weight_decay else found, value
+
     def write(self, x: Tensor, value: Tensor) -> None:
         x.copy_(value if self.skipped is None else torch.where(self.skipped, _wide(x), value))
 
@@ -48,11 +53,9 @@ def adam_(
     """`torch._fused_adam_`; `decoupled`: `torch._fused_adamw_`."""
     update = _Update(grad_scale, found_inf)
     for k, param in enumerate(self):
-        grad, value = update.gradient(grads[k], maximize), _wide(param)
+        grad, value = update.decayed(grads[k], param, maximize, 0.0 if decoupled else weight_decay)
         if weight_decay and decoupled:
             value = value - lr * weight_decay * value
-        elif weight_decay:
-            grad = grad + weight_decay * value
         step = state_steps[k].double()
         average = torch.lerp(_wide(exp_avgs[k]), grad, 1 - beta1)
         square = beta2 * _wide(exp_avg_sqs[k]) + (1 - beta2) * grad * grad
@@ -79,9 +82,7 @@ def sgd_(
     """`torch._fused_sgd_`."""
     update = _Update(grad_scale, found_inf)
     for k, param in enumerate(self):
-        grad, value = update.gradient(grads[k], maximize), _wide(param)
-        if weight_decay:
-            grad = grad + weight_decay * value
+        grad, value = update.decayed(grads[k], param, maximize, weight_decay)
         if momentum:
             kept = _wide(momentum_buffer_list[k])
             kept = grad if is_first_step else momentum * kept + (1 - dampening) * grad
@@ -98,9 +99,7 @@ def adagrad_(
     """`torch._fused_adagrad_`."""
     update = _Update(grad_scale, found_inf)
     for k, param in enumerate(self):
-        grad, value = update.gradient(grads[k], maximize), _wide(param)
-        if weight_decay:
-            grad = grad + weight_decay * value
+        grad, value = update.decayed(grads[k], param, maximize, weight_decay)
         total = _wide(state_sums[k]) + grad * grad
         rate = lr / (1 + (state_steps[k].double() - 1) * lr_decay)
         update.write(state_sums[k], total)

@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from op_suite import run_all, with_path  # noqa: E402
+from op_suite import common_arguments, matches, run_all, with_path  # noqa: E402
 from op_suite_report import Row, commit, failures, merge, write_report  # noqa: E402
 
 from tools.database_suite.exceptions import TABLES  # noqa: E402
@@ -59,16 +59,11 @@ def select(args: argparse.Namespace, found: dict[str, list[str]], done: set[tupl
             "op": name, "mode": mode, "device": "cpu", "dtypes": args.dtypes.split(","), "samples": args.samples,
             "batch": args.batch, "commit": here,
         }
-        for name, offered in found.items() if _matches(name, args.only)
+        for name, offered in found.items() if matches(name, args.only)
         for mode in offered if (not modes or mode in modes) and (name, mode) not in done
     ]  # fmt: skip
     first, _, of = args.shard.partition("/")
     return units[int(first) - 1 :: int(of)]
-
-
-def _matches(name: str, patterns: str) -> bool:
-    words = [word for word in patterns.split(",") if word]
-    return not words or any(name.startswith(word[:-1]) if word.endswith("*") else name == word for word in words)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -77,19 +72,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="entries as database:name, or beginnings followed by *")
     parser.add_argument("--modes", default="", help="all by default")
     parser.add_argument("--dtypes", default="float32,bfloat16,int64,complex64")
-    parser.add_argument("--samples", type=int, default=4, help="of each entry and dtype; 0: all")
-    parser.add_argument("--batch", type=int, default=12, help="cases that are compiled as one function")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--shard", default="1/1", help="k/n: the k-th of n parts of the units")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no unit is begun after so long")
-    parser.add_argument("--timeout", type=float, default=240, help="seconds for one compiled function")
-    parser.add_argument("--resume", action="store_true", help="leave out what OUT has rows of")
-    parser.add_argument("--failed", action="store_true", help="only what failed in OUT's rows")
-    parser.add_argument("--peer", type=int, default=0, metavar="N", help="torch.compile and ours on N units")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--name", default="database_suite", help="of the files in OUT")
-    parser.add_argument("--show", type=int, default=3, help="failures of a unit that are printed")
-    parser.add_argument("--verbose", action="store_true")
+    common_arguments(parser, "entry", samples=4, batch=12, timeout=240)
     return parser.parse_args(given)
 
 
