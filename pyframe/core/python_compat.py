@@ -25,6 +25,11 @@ def _message(fn: Callable[[], Any]) -> str:
     raise AssertionError("this CPython raises nothing here")
 
 
+def full_name(cls: type) -> str:
+    """The name of a class as messages give it that name its module (`%T` of C)."""
+    return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
+
+
 def _unpack(values: Any) -> None:
     first, second = values
 
@@ -33,3 +38,12 @@ def _unpack(values: Any) -> None:
 EMPTY_EXTREME = _message(lambda: max(())).removeprefix("max() ")
 # Whether the error of an assignment to too few targets says how many values a list, tuple or dict has: from 3.14 on.
 TOO_MANY_VALUES_COUNTED = "got" in _message(lambda: _unpack((1, 2, 3)))
+
+
+def _unhashable(fn: Callable[[], Any]) -> str:
+    """A template of what is said of a list where `fn` puts one; from 3.14 on it says what for, with `full_name`."""
+    return _message(fn).replace("unhashable type: 'list'", "{error}").replace("'list'", "'{kind}'")
+
+
+UNHASHABLE = "{error}"
+UNHASHABLE_KEY, UNHASHABLE_ELEMENT = _unhashable(lambda: {[]: 1}), _unhashable(lambda: {[]})  # type: ignore[misc]

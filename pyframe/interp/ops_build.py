@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.python_compat import TOO_MANY_VALUES_COUNTED
+from ..core.python_compat import TOO_MANY_VALUES_COUNTED, UNHASHABLE_ELEMENT
 from ..vars import slots
 from ..vars.base import Var
 from ..vars.const import ConstVar, MethodVar
@@ -30,7 +30,7 @@ def build_list(frame: Frame, count: int) -> None:
 
 @op("BUILD_SET")
 def build_set(frame: Frame, count: int) -> None:
-    frame.push(SetVar([key_of(frame.tx, item) for item in frame.popn(count)]))
+    frame.push(SetVar([key_of(frame.tx, item, UNHASHABLE_ELEMENT) for item in frame.popn(count)]))
 
 
 @op("BUILD_MAP")

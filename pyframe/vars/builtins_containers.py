@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 
+from ..core.python_compat import UNHASHABLE_ELEMENT
 from ..core.tracer import Tracer
 from . import slots
 from .base import Var
@@ -34,14 +35,14 @@ def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(set)
 def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return SetVar([key_of(tx, item) for item in _items(tx, args)])
+    return SetVar([key_of(tx, item, UNHASHABLE_ELEMENT) for item in _items(tx, args)])
 
 
 @model(frozenset)
 def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if args and isinstance(args[0], SetVar) and args[0].cls is frozenset:
         return args[0]
-    return SetVar([key_of(tx, item) for item in _items(tx, args)], None, frozenset)
+    return SetVar([key_of(tx, item, UNHASHABLE_ELEMENT) for item in _items(tx, args)], None, frozenset)
 
 
 def _mapping(cls: type) -> Handler:

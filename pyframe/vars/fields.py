@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.python_compat import full_name
 from ..core.source import AttrSource, InstanceDictSource, Source
 from ..core.tracer import Tracer
 from .base import Var
@@ -76,8 +77,7 @@ def empty_slot_message(cls: type, name: str) -> str:
     """The message of the AttributeError for reading a slot of `cls` that holds nothing."""
     shown = cls.__name__
     if _IN_FULL:
-        module = cls.__module__
-        shown = cls.__qualname__ if module in ("builtins", "__main__") else f"{module}.{cls.__qualname__}"
+        shown = full_name(cls)
     return f"{shown!r} object has no attribute {name!r}"
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from ..core.python_compat import UNHASHABLE, UNHASHABLE_ELEMENT, UNHASHABLE_KEY, full_name
 from ..core.source import AttrSource, InstanceDictSource, Source
 from ..core.tracer import Tracer
 from . import dunder, slots
-from .base import NotConstant, Var
+from .base import NotConstant, Raised, Var
 from .class_reads import lookup
 from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
 from .iterator import ItemsIteratorVar, NotRebuilt, SizedIteratorVar
@@ -63,20 +64,34 @@ _BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
 _EQUAL_BY_IDENTITY = (object.__eq__, torch.Tensor.__eq__)
 
 
-def key_of(tx: Tracer, var: Var) -> Any:
-    """The key under which `var` is stored; raises TypeError in the traced program if it is unhashable."""
+def key_of(tx: Tracer, var: Var, message: str = UNHASHABLE_KEY) -> Any:
+    """The key under which `var` is stored; raises TypeError in the traced program if it is unhashable.  `message`: see
+    `python_compat.UNHASHABLE_KEY`."""
+    if message == UNHASHABLE:
+        return _key_of(tx, var)
+    try:
+        return _key_of(tx, var)
+    except Raised as raised:
+        args: Any = getattr(raised.exc, "args", ())
+        if raised.exc.python_type() is not TypeError or len(args) != 1 or not args[0].is_constant():
+            raise
+        error = args[0].constant()
+    return tx.raise_(TypeError, message.format(kind=full_name(var.python_type()), error=error))
+
+
+def _key_of(tx: Tracer, var: Var) -> Any:
     try:
         value = var.constant()
     except NotConstant:
         if isinstance(var, TupleVar):
-            keys = tuple(key_of(tx, item) for item in var.items)
+            keys = tuple(_key_of(tx, item) for item in var.items)
             steps = [key.step for key in keys if isinstance(key, ObjectKey) and key.step is not None]
             return ObjectKey(var, tx, hash(keys), max(steps, default=None))
         kind = var.python_type() if hasattr(var, "attrs") else None
         if kind is not None and (lookup(kind, "__hash__") not in _BY_IDENTITY or not _equal_by_identity(kind)):
             return ObjectKey(var, tx, slots.index(tx, hash_of(tx, var)), tx.steps)
         if hasattr(var, "referent"):  # a weak reference: known by what it leads to
-            target = key_of(tx, var.referent(tx))
+            target = _key_of(tx, var.referent(tx))
             if isinstance(target, ObjectKey) and (target.step is not None or target.var.source is None):
                 var.unsupported(tx, "use as a key")
             return ObjectKey(var, tx, hash(target))
@@ -184,7 +199,8 @@ class DictVar(Var):
         return self.items[where]
 
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
-        where = key_of(tx, key)
+        ordered = value is not None and slots.derives(self.cls, collections.OrderedDict)
+        where = key_of(tx, key, UNHASHABLE if ordered else UNHASHABLE_KEY)
         if value is not None:
             self.items[where] = value
         elif where in self.items:
@@ -420,7 +436,8 @@ class DictViewVar(Var):
             return None
         if isinstance(other, DictViewVar) and other.part == "values":
             return None
-        return ConstVar(COMPARE[op](self._keys(tx), {key_of(tx, item) for item in other.unpack(tx)}))
+        keys = {key_of(tx, item, UNHASHABLE_ELEMENT) for item in other.unpack(tx)}
+        return ConstVar(COMPARE[op](self._keys(tx), keys))
 
     def _keys(self, tx: Tracer) -> set[Any]:
         return {key_of(tx, item) for item in self.unpack(tx)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..core.python_compat import UNHASHABLE, UNHASHABLE_ELEMENT
 from ..core.source import Source
 from ..core.tracer import Tracer
 from . import dunder
@@ -100,15 +101,15 @@ class SetVar(Var):
         return ConstVar(len(self.items))
 
     def contains(self, tx: Tracer, item: Var) -> bool:
-        return key_of(tx, item) in self.items
+        return key_of(tx, item, UNHASHABLE_ELEMENT) in self.items
 
     def iterate(self, tx: Tracer) -> Var:
         return SizedIteratorVar(tx, self, self, [var_of(key) for key in self.order(tx)], "Set", type(iter(set())))
 
-    def _keys(self, tx: Tracer, other: Var) -> set[Any]:
+    def _keys(self, tx: Tracer, other: Var, message: str = UNHASHABLE_ELEMENT) -> set[Any]:
         if isinstance(other, SetVar):
             return set(other.items)
-        return {key_of(tx, item) for item in other.unpack(tx)}
+        return {key_of(tx, item, message) for item in other.unpack(tx)}
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         plain = op.removesuffix("=")
@@ -147,7 +148,8 @@ class SetVar(Var):
         if plain not in _BINARY.values():
             found = dunder.call(tx, self, name, args)
             return self.unsupported(tx, f"method {name!r}") if found is None else found
-        result = getattr(set(self.items), plain)(*(self._keys(tx, arg) for arg in args))
+        message = UNHASHABLE if plain == "intersection" else UNHASHABLE_ELEMENT
+        result = getattr(set(self.items), plain)(*(self._keys(tx, arg, message) for arg in args))
         if name == plain:
             return SetVar(result, None, self.cls)
         self.items = dict.fromkeys(result)
@@ -165,7 +167,7 @@ class SetVar(Var):
         return var_of(key)
 
     def _change_one(self, tx: Tracer, name: str, item: Var) -> Var:
-        key = key_of(tx, item)
+        key = key_of(tx, item, UNHASHABLE_ELEMENT)
         if name == "add":
             self.items[key] = None
         elif key in self.items:
