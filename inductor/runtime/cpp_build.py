@@ -6,11 +6,12 @@ import ctypes
 import functools
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -28,6 +29,8 @@ _TIMEOUT_SECONDS = 600
 _VERSION_SECONDS = 60
 _MESSAGE_LINES = 30
 INCLUDE = Path(__file__).resolve().parent.parent / "codegen" / "cpp"
+USE_SLEEF = "#define USE_SLEEF 1\n"  # before vec.h: its functions may call SLEEF's
+_SLEEF_USE = re.compile(r"(?<!define )\bSLEEF[12]\(\w+, (\w+)\)")  # in vec.h: the function of SLEEF that a function calls
 
 
 class BuildError(RuntimeError):
@@ -100,17 +103,49 @@ def _libc() -> str:
         return platform.platform()
 
 
+def _torch_library() -> Path:
+    """The library of torch that kernels take vectorised functions from."""
+    return Path(torch.__file__).resolve().parent / "lib" / "libtorch_cpu.so"
+
+
 @functools.cache
 def build_flags() -> tuple[str, ...]:
     """Flags for kernels of this machine. OpenMP is torch's own copy: a second one would bring its own threads."""
-    library = Path(torch.__file__).resolve().parent / "lib"
+    library = _torch_library().parent
     flags = [*_COMMON_FLAGS, *_NATIVE.get(platform.machine(), ()), f"-I{INCLUDE}", "-fopenmp"]
     # -fopenmp would also link the system's libgomp; naming torch's file first satisfies every symbol.
     gomp = sorted(library.glob("libgomp*.so*"))
     flags += [f"-L{library}", f"-Wl,-rpath,{library}", "-Wl,--as-needed"]
     flags += [str(path) for path in gomp[:1]]
-    flags += [str(library / "libtorch_cpu.so")]
+    flags += [str(_torch_library())]
     return tuple(flags)
+
+
+def _sleef_symbols() -> list[str]:
+    """The symbols of SLEEF that vec.h may refer to."""
+    functions = sorted(set(_SLEEF_USE.findall((INCLUDE / "vec.h").read_text())))
+    return [f"Sleef_{function}f{lanes}_u10" for function in functions for lanes in (8, 16)]
+
+
+def _flags_for(sources: Iterable[str], store: Cache, processes: Processes) -> tuple[str, ...]:
+    """`build_flags`, but for torch's library. The linker takes longer to read its symbols than everything else takes
+    for a small kernel. Sources that ask for SLEEF are linked with a library of the same name that defines SLEEF's
+    symbols alone; they refer to the name, so that torch's is what they are loaded with. Where there can be no such
+    library, with torch's itself; other sources with neither."""
+    real = str(_torch_library())
+    if not any(USE_SLEEF in source for source in sources):
+        return tuple(flag for flag in build_flags() if flag != real)
+    text = "".join(f'extern "C" void {symbol}() {{}}\n' for symbol in _sleef_symbols())
+    line = ["-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{_torch_library().name}"]
+
+    def make() -> bytes:
+        return _built("stand_in.cpp", text, line, (), processes)
+
+    try:
+        stand_in = store.get_or_make_file(build_key(text + " ".join(line), store), ".so", make)
+    except (RefusedSource, OSError):
+        return build_flags()
+    return tuple(str(stand_in) if flag == real else flag for flag in build_flags())
 
 
 def build(source: str, cache: Cache | None = None) -> Path:
@@ -134,12 +169,13 @@ def build_all(
 def _build_missing(missing: dict[str, str], store: Cache, processes: Processes) -> dict[str, Path]:
     def make(key: str) -> Path:
         try:
-            return store.get_or_make_file(key, ".so", lambda: _compile(missing[key], processes))
+            return store.get_or_make_file(key, ".so", lambda: _compile(missing[key], flags, processes))
         except OSError as error:
             raise BuildError(f"a compiled kernel cannot be stored: {error}") from error
 
     if not missing:
         return {}
+    flags = _flags_for(missing.values(), store, processes)
     # In threads, even one: the user's interrupt, which only the main thread receives, comes between no two steps
     # of starting a process.
     with ThreadPoolExecutor(max_workers=min(len(missing), _processors())) as pool:
@@ -171,17 +207,24 @@ def _headers() -> str:
     return content_key(*[path.read_bytes() for path in sorted(INCLUDE.glob("*.h"))])
 
 
-def _compile(source: str, processes: Processes) -> bytes:
+def _compile(source: str, flags: Sequence[str], processes: Processes) -> bytes:
+    return _built("kernels.cpp", source, flags, [*build_flags(), *_CAUTIOUS_FLAGS], processes)
+
+
+def _built(
+    name: str, source: str, flags: Sequence[str], otherwise: Sequence[str], processes: Processes
+) -> bytes:
+    """The library made of a file of that name. Where the compiler fails, with the flags `otherwise`, if any."""
     command = find_compiler(os.environ.get("CXX"))
     try:
         with temporary_folder("build-") as folder:
-            unit, library = folder / "kernels.cpp", folder / "kernels.so"
+            unit, library = folder / name, folder / "kernels.so"
             unit.write_text(source)
-            line = [*command, str(unit), *build_flags(), "-o", str(library)]
+            line = [*command, str(unit), *flags, "-o", str(library)]
             done = _run(line, _TIMEOUT_SECONDS, processes)
             ended = done
-            if done.returncode > 0:  # it ran to its end, and refused the source or failed itself
-                ended = _run([*line, *_CAUTIOUS_FLAGS], _TIMEOUT_SECONDS, processes)
+            if done.returncode > 0 and otherwise:  # it ran to its end, and refused the source or failed itself
+                ended = _run([*command, str(unit), *otherwise, "-o", str(library)], _TIMEOUT_SECONDS, processes)
             if ended.returncode == 0 and library.exists():
                 return library.read_bytes()
             message = "\n".join(done.stderr.splitlines()[:_MESSAGE_LINES])

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -58,6 +59,33 @@ def test_a_damaged_library_is_built_again(store, damage):
     path = build(SOURCE % ("f", 7), store)
     path.write_bytes(path.read_bytes()[:-1] if damage is None else damage)
     assert call(build(SOURCE % ("f", 7), store), "f") == 7
+
+
+# ---- SLEEF, which is in torch's library
+
+
+SINE = f"""{cpp_build.USE_SLEEF}#include <vec.h>
+extern "C" int f() {{ vf x = sin_(bcast(1.0f)); return (int)(x[W - 1] * 1000); }}"""
+
+
+def test_sources_that_ask_for_sleef_are_loaded_with_torchs(store):
+    assert call(build(SINE, store), "f") == 841
+    torchs = ctypes.CDLL(str(cpp_build._torch_library()))
+    symbols = cpp_build._sleef_symbols()
+    assert "Sleef_sinf16_u10" in symbols and "Sleef_powf8_u10" in symbols
+    if platform.machine() == "x86_64":
+        assert [name for name in symbols if not hasattr(torchs, name)] == []
+
+
+@pytest.mark.parametrize("script", ["case \"$*\" in *stand_in.cpp*) exit 3;; esac", "case \"$*\" in *soname*) exit 3;; esac"])
+def test_where_there_is_no_stand_in_for_torchs_library(store, compiler, script):
+    compiler(f'{script}\nexec $real "$@"')
+    assert call(build(SINE, store), "f") == 841
+
+
+def test_a_stand_in_that_cannot_be_linked_with(store, compiler):
+    compiler('case "$*" in *stand_in.cpp*) for last; do :; done; echo text > "$last"; exit;; esac; exec $real "$@"')
+    assert call(build(SINE, store), "f") == 841
 
 
 # ---- compilers that are not there, or fail

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...places import user_place
+from ...runtime.cpp_build import USE_SLEEF
 from ...schedule.node import Group
 from .kernel import Kernel
 
@@ -44,7 +45,7 @@ class Source:
         filled: list[list[str]] = [[] for _ in range(units)]
         for text in sorted(self._texts, key=len, reverse=True):
             min(filled, key=lambda unit: sum(map(len, unit))).append(text)
-        return ["#define USE_SLEEF 1\n#include <vec.h>\n\n" + "\n".join(unit) for unit in filled]
+        return [USE_SLEEF + "#include <vec.h>\n\n" + "\n".join(unit) for unit in filled]
 
 
 def operators(group: Group) -> list[str]:

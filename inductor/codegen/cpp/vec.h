@@ -1,6 +1,7 @@
 // Fixed-width vectors for generated kernels: GCC/Clang vector extensions, no intrinsic headers (they cost 0.2 s each).
 // Every type has W lanes whatever its element: `vf` is W floats, `vl` W int64 (two registers on AVX2), `vm` a mask of
 // W int32 that are 0 or -1. Each function is overloaded for the scalar, so one text serves vector and scalar loops.
+// `vd` is two halves that fit a register each: GCC keeps one vector of the whole size in memory where a loop carries it.
 #pragma once
 #include <stdint.h>
 #include <stddef.h>
@@ -18,7 +19,6 @@
 typedef float vf __attribute__((vector_size(W * 4), may_alias));
 typedef int32_t vi __attribute__((vector_size(W * 4), may_alias));
 typedef uint32_t vu __attribute__((vector_size(W * 4), may_alias));
-typedef double vd __attribute__((vector_size(W * 8), may_alias));
 typedef int64_t vl __attribute__((vector_size(W * 8), may_alias));
 typedef uint64_t vul __attribute__((vector_size(W * 8), may_alias));
 typedef uint16_t vh __attribute__((vector_size(W * 2), may_alias));
@@ -26,17 +26,48 @@ typedef int16_t vs __attribute__((vector_size(W * 2), may_alias));
 typedef uint8_t vb __attribute__((vector_size(W), may_alias));
 typedef int8_t vc __attribute__((vector_size(W), may_alias));
 struct vm { vi m; };
+typedef float hf __attribute__((vector_size(W * 2), may_alias));
+typedef int32_t hi __attribute__((vector_size(W * 2), may_alias));
+typedef double hd __attribute__((vector_size(W * 4), may_alias));
+typedef int64_t hl __attribute__((vector_size(W * 4), may_alias));
+struct vd {
+  hd a, b;
+  __attribute__((always_inline)) double operator[](int k) const { return ((const double*)this)[k]; }
+  __attribute__((always_inline)) double& operator[](int k) { return ((double*)this)[k]; }
+};
 struct bf16 { uint16_t u; };
 struct f16 { uint16_t u; };
 
 #define CVT(x, T) __builtin_convertvector(x, T)
+// The half of a vector at lane 0 or W / 2, and a vector of two halves: in registers where the compiler has shuffles.
+#if W == 16
+#define LOW 0, 1, 2, 3, 4, 5, 6, 7
+#define HIGH 8, 9, 10, 11, 12, 13, 14, 15
+#elif W == 8
+#define LOW 0, 1, 2, 3
+#define HIGH 4, 5, 6, 7
+#else
+#define LOW 0, 1
+#define HIGH 2, 3
+#endif
+#if defined(__clang__) || __GNUC__ >= 12
+template <class H, class V> INL H low(V x) { return (H)__builtin_shufflevector(x, x, LOW); }
+template <class H, class V> INL H high(V x) { return (H)__builtin_shufflevector(x, x, HIGH); }
+template <class V, class H> INL V join(H x, H y) { return (V)__builtin_shufflevector(x, y, LOW, HIGH); }
+#else
+template <class H, class V> INL H low(V x) { H r; __builtin_memcpy(&r, &x, sizeof r); return r; }
+template <class H, class V> INL H high(V x) { H r; __builtin_memcpy(&r, (const char*)&x + sizeof r, sizeof r); return r; }
+template <class V, class H> INL V join(H x, H y) {
+  V r; __builtin_memcpy(&r, &x, sizeof x); __builtin_memcpy((char*)&r + sizeof x, &y, sizeof y); return r;
+}
+#endif
 INL float bits_f(uint32_t u) { float f; __builtin_memcpy(&f, &u, 4); return f; }
 INL uint32_t f_bits(float f) { uint32_t u; __builtin_memcpy(&u, &f, 4); return u; }
 
 // ---- broadcast and constants
 // `x - 0`, which keeps the sign of -0.0; `0 + x` does not
 INL vf set_f(float x) { return x - vf{}; }
-INL vd set_d(double x) { return x - vd{}; }
+INL vd set_d(double x) { return {x - hd{}, x - hd{}}; }
 INL vi set_i(int32_t x) { return vi{} + x; }
 INL vl set_l(int64_t x) { return vl{} + x; }
 INL vm set_m(bool x) { return {vi{} - (int32_t)x}; }
@@ -50,6 +81,15 @@ INL vi iota_i() { vi r; LANES(k) r[k] = k; return r; }
 INL vl iota_l() { return CVT(iota_i(), vl); }
 INL vm first(int64_t n) { return {iota_i() < (int32_t)n}; }
 
+// ---- arithmetic of doubles
+#define HALVES(op) \
+  INL vd operator op(vd x, vd y) { return {x.a op y.a, x.b op y.b}; } \
+  INL vd operator op(vd x, double y) { return {x.a op y, x.b op y}; } \
+  INL vd operator op(double x, vd y) { return {x op y.a, x op y.b}; }
+HALVES(+) HALVES(-) HALVES(*) HALVES(/)
+#undef HALVES
+INL vd operator-(vd x) { return {-x.a, -x.b}; }
+
 // ---- masks
 INL vm operator&(vm a, vm b) { return {a.m & b.m}; }
 INL vm operator|(vm a, vm b) { return {a.m | b.m}; }
@@ -59,7 +99,7 @@ INL bool not_(bool a) { return !a; }
 #define CMP(name, op) \
   INL vm name(vf a, vf b) { return {(vi)(a op b)}; } \
   INL vm name(vi a, vi b) { return {(vi)(a op b)}; } \
-  INL vm name(vd a, vd b) { return {CVT((vl)(a op b), vi)}; } \
+  INL vm name(vd x, vd y) { return {join<vi>(CVT((hl)(x.a op y.a), hi), CVT((hl)(x.b op y.b), hi))}; } \
   INL vm name(vl a, vl b) { return {CVT((vl)(a op b), vi)}; } \
   template <class T> INL bool name(T a, T b) { return a op b; }
 CMP(lt, <) CMP(le, <=) CMP(gt, >) CMP(ge, >=) CMP(eq, ==) CMP(ne, !=)
@@ -72,10 +112,25 @@ INL vm le(vm a, vm b) { return {~a.m | b.m}; }
 INL vm ge(vm a, vm b) { return {a.m | ~b.m}; }
 INL vf sel(vm c, vf a, vf b) { return c.m ? a : b; }
 INL vi sel(vm c, vi a, vi b) { return c.m ? a : b; }
-INL vd sel(vm c, vd a, vd b) { return CVT(c.m, vl) ? a : b; }
+INL vd sel(vm c, vd x, vd y) {
+  return {CVT(low<hi>(c.m), hl) ? x.a : y.a, CVT(high<hi>(c.m), hl) ? x.b : y.b};
+}
 INL vl sel(vm c, vl a, vl b) { return CVT(c.m, vl) ? a : b; }
 INL vm sel(vm c, vm a, vm b) { return {(c.m & a.m) | (~c.m & b.m)}; }
 template <class T> INL T sel(bool c, T a, T b) { return c ? a : b; }
+
+// ---- conversions for which GCC takes two steps
+#if defined(__AVX512F__) && !defined(__clang__)
+INL hd widened(hf x) { return (hd)__builtin_ia32_cvtps2pd512_mask(x, hd{}, 0xff, 4); }
+INL vu widened(vh x) {
+  typedef short v16hi_ __attribute__((vector_size(32)));
+  typedef int v16si_ __attribute__((vector_size(64)));
+  return (vu)__builtin_ia32_pmovzxwd512_mask((v16hi_)x, v16si_{}, (short)0xffff);
+}
+#else
+INL hd widened(hf x) { return CVT(x, hd); }
+INL vu widened(vh x) { return CVT(x, vu); }
+#endif
 
 // ---- half precision
 INL float up(bf16 x) { return bits_f((uint32_t)x.u << 16); }
@@ -85,7 +140,7 @@ INL bf16 down_bf16(float x) {
 }
 INL float up(f16 x) { _Float16 h; __builtin_memcpy(&h, &x, 2); return (float)h; }
 INL f16 down_f16(float x) { _Float16 h = (_Float16)x; f16 r; __builtin_memcpy(&r, &h, 2); return r; }
-INL vf up_bf16(vh x) { return (vf)(CVT(x, vu) << 16); }
+INL vf up_bf16(vh x) { return (vf)(widened(x) << 16); }
 INL vh down_bf16(vf x) {
   vu u = (vu)x;
   vu r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
@@ -95,6 +150,9 @@ INL vh down_bf16(vf x) {
 typedef short v8hi_ __attribute__((vector_size(16)));
 INL vf up_f16(vh x) { return (vf)__builtin_ia32_vcvtph2ps256((v8hi_)x); }
 INL vh down_f16(vf x) { return (vh)__builtin_ia32_vcvtps2ph256(x, 0); }
+#elif defined(__AVX512F__) && W == 16
+INL vf up_f16(vh x) { return (vf)__builtin_ia32_vcvtph2ps512_mask((vs)x, vf{}, (short)-1, 4); }
+INL vh down_f16(vf x) { return (vh)__builtin_ia32_vcvtps2ph512_mask(x, 0, vs{}, (short)-1); }
 #else
 INL vf up_f16(vh x) { vf r; LANES(k) r[k] = up(f16{x[k]}); return r; }
 INL vh down_f16(vf x) { vh r; LANES(k) r[k] = down_f16(x[k]).u; return r; }
@@ -177,13 +235,13 @@ INL void check_divisor(vl d, vm m, int64_t* status) { if (bits(vm{CVT(d == 0, vi
 INL void check_divisor(vi d, vm m, int64_t* status) { if (bits(vm{d == 0} & m)) *status = 1; }
 
 // ---- conversions between compute types
-INL vf to_f(vf x) { return x; }   INL vf to_f(vd x) { return CVT(x, vf); }
+INL vf to_f(vf x) { return x; }   INL vf to_f(vd x) { return join<vf>(CVT(x.a, hf), CVT(x.b, hf)); }
 INL vf to_f(vi x) { return CVT(x, vf); }   INL vf to_f(vm x) { return CVT(-x.m, vf); }
 INL vf to_f(vl x) { vf r; LANES(k) r[k] = (float)x[k]; return r; }
-INL vd to_d(vf x) { return CVT(x, vd); }   INL vd to_d(vd x) { return x; }
-INL vd to_d(vi x) { return CVT(x, vd); }   INL vd to_d(vl x) { return CVT(x, vd); }
-INL vd to_d(vm x) { return CVT(-x.m, vd); }
-INL vi to_i(vf x) { return CVT(x, vi); }   INL vi to_i(vd x) { return CVT(x, vi); }
+INL vd to_d(vf x) { return {widened(low<hf>(x)), widened(high<hf>(x))}; }   INL vd to_d(vd x) { return x; }
+INL vd to_d(vi x) { return {CVT(low<hi>(x), hd), CVT(high<hi>(x), hd)}; }   INL vd to_d(vm x) { return to_d(-x.m); }
+INL vd to_d(vl x) { return {CVT(low<hl>(x), hd), CVT(high<hl>(x), hd)}; }
+INL vi to_i(vf x) { return CVT(x, vi); }   INL vi to_i(vd x) { return join<vi>(CVT(x.a, hi), CVT(x.b, hi)); }
 INL vi to_i(vi x) { return x; }   INL vi to_i(vl x) { return CVT(x, vi); }   INL vi to_i(vm x) { return -x.m; }
 INL vl to_l(vf x) { vl r; LANES(k) r[k] = (int64_t)x[k]; return r; }
 INL vl to_l(vd x) { vl r; LANES(k) r[k] = (int64_t)x[k]; return r; }
@@ -209,13 +267,15 @@ INL vi wrap_i16(vi x) { return (x << 16) >> 16; }   INL int32_t wrap_i16(int32_t
   INL V min_(V a, V b) { return (a <= b) nan(a) ? a : b; }
 #define OR_NAN(a) | (a != a)
 #define NO_NAN(a)
-MINMAX(vf, OR_NAN) MINMAX(vd, OR_NAN) MINMAX(vi, NO_NAN) MINMAX(vl, NO_NAN)
+MINMAX(vf, OR_NAN) MINMAX(hd, OR_NAN) MINMAX(vi, NO_NAN) MINMAX(vl, NO_NAN)
 MINMAX(float, OR_NAN) MINMAX(double, OR_NAN) MINMAX(int32_t, NO_NAN) MINMAX(int64_t, NO_NAN)
+INL vd max_(vd x, vd y) { return {max_(x.a, y.a), max_(x.b, y.b)}; }
+INL vd min_(vd x, vd y) { return {min_(x.a, y.a), min_(x.b, y.b)}; }
 INL vm max_(vm a, vm b) { return a | b; }   INL vm min_(vm a, vm b) { return a & b; }
 INL bool max_(bool a, bool b) { return a | b; }   INL bool min_(bool a, bool b) { return a & b; }
 #undef MINMAX
 INL vf abs_(vf x) { return (vf)((vi)x & 0x7fffffff); }
-INL vd abs_(vd x) { return (vd)((vl)x & 0x7fffffffffffffffll); }
+INL hd abs_(hd x) { return (hd)((hl)x & 0x7fffffffffffffffll); }   INL vd abs_(vd x) { return {abs_(x.a), abs_(x.b)}; }
 INL vi abs_(vi x) { return x < 0 ? -x : x; }   INL vl abs_(vl x) { return x < 0 ? -x : x; }
 INL float abs_(float x) { return __builtin_fabsf(x); }   INL double abs_(double x) { return __builtin_fabs(x); }
 INL int32_t abs_(int32_t x) { return x < 0 ? -x : x; }   INL int64_t abs_(int64_t x) { return x < 0 ? -x : x; }
