@@ -30,7 +30,8 @@ _VERSION_SECONDS = 60
 _MESSAGE_LINES = 30
 INCLUDE = Path(__file__).resolve().parent.parent / "codegen" / "cpp"
 USE_SLEEF = "#define USE_SLEEF 1\n"  # before vec.h: its functions may call SLEEF's
-_SLEEF_USE = re.compile(r"(?<!define )\bSLEEF[12]\(\w+, (\w+)\)")  # in vec.h: the function of SLEEF that a function calls
+# The function of SLEEF that a function of vec.h calls.
+_SLEEF_USE = re.compile(r"(?<!define )\bSLEEF[12]\(\w+, (\w+)\)")
 
 
 class BuildError(RuntimeError):
