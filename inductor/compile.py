@@ -27,6 +27,7 @@ from .aot.partition import partition
 from .aot.plain_memory import refuse_special
 from .aot.random import seeded
 from .aot.refusal import RunOtherwise
+from .aot.results import RecordedWrites
 from .aot.standins import light_torch
 from .aot.tails import Split, split
 from .aot.training_decompositions import training_decompositions
@@ -51,7 +52,7 @@ from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, PlanSpec, print_plan
 from .runtime.processes import Processes
 from .schedule import print_schedule, schedule
-from .segments import cut, must_be_cut
+from .segments import cut, cut_at_writes, must_be_cut
 from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples, without_numbers
 from .stages import count, show
 from .template import Template, spec_at, training_spec_at
@@ -152,18 +153,22 @@ def _compile_any(
     """one_size: for the sizes of `example_inputs` alone, also where the graph says that they vary."""
     policy = Policy.of(chosen.verify)
     report = gm.meta["compile_report"] = CompileReport()
+    compile_piece = functools.partial(_compile_piece, report=report, options=options)
     try:
         if must_be_cut(gm):
-            return cut(gm, functools.partial(_compile_piece, report=report, options=options))
+            return cut(gm, compile_piece)
         if holds_wrappers(gm, example_inputs):
             return _compile_wrappers(gm, symbolic_examples(gm, example_inputs), chosen, options)
         if not one_size and is_symbolic(symbolic_examples(gm, example_inputs)):
-            specialized = _specialized(gm, example_inputs, chosen, options)
+            specialized = _specialized(gm, example_inputs, chosen, options, compile_piece)
             return specialized if policy is None else _checked_sizes(gm, specialized, policy)
         refuse_special([*example_inputs, *(value for _, value in attributes_of(gm))])
         kind = _compile_training if _records_gradients(gm, example_inputs) else _compile
         reduced = without_known_masks(gm)  # a check compares with the graph as it was given
-        compiled = restored_on_error(lambda: kind(reduced, example_inputs, chosen, report))
+        try:
+            compiled = restored_on_error(lambda: kind(reduced, example_inputs, chosen, report))
+        except RecordedWrites as found:
+            return cut_at_writes(reduced, compile_piece, found)
         return compiled if policy is None else _checked(gm, compiled, policy, report)
     except PASSED:
         raise
@@ -249,13 +254,15 @@ def _compile_one_size(
 
 
 def _specialized(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None
+    gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None,
+    compile_piece: Callable[..., Any],
 ) -> Specialized:
     """Compiles at the first call of each size."""
     options = {**(options or {}), "verify": OFF}  # the whole is checked
     again = functools.partial(_compile_one_size, options=options)
     many = functools.partial(_compile_sizes, options=chosen)
-    return Specialized(gm, again, symbolic_examples(gm, example_inputs), many, check_expected)
+    in_pieces = functools.partial(cut_at_writes, gm, compile_piece)
+    return Specialized(gm, again, symbolic_examples(gm, example_inputs), many, check_expected, in_pieces)
 
 
 def _checked(gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, report: CompileReport) -> Any:

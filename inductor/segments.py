@@ -3,6 +3,7 @@ from tensors, branches and loops on tensors, inference mode entered and left, an
 the process, random numbers of a generator that the program holds, what reads or writes the state of one. Further,
 tensors made to require a gradient, operators of other libraries that write to their arguments, and what takes or gives
 tensors that are sparse or the like, or has such a gradient.
+Writes to inputs that autograd records, and changes of their sizes, are found when a graph is traced with its gradients.
 
 Such a graph is cut at them. The pieces between are compiled, each at its first call, as are the branches and loop
 bodies; a small graph runs the pieces and, with ATen, what lies between.
@@ -19,7 +20,9 @@ from torch import fx
 
 from .aot.higher_order import RUNNERS
 from .aot.in_place import IN_PLACE
+from .aot.results import RecordedWrites
 from .compile_lock import make_once
+from .errors import Unsupported
 from .modes import AS_RECORDED, ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD, graph_module
 from .specialize import is_symbolic
 from .whole_import import SYMBOLIC_SHAPES, import_whole
@@ -30,6 +33,7 @@ _READS = {"item", "tolist"}
 _SIZES = {"size", "numel", "stride", "dim", "storage_offset"}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NUMBERS = (*_SYMBOLIC, int, float)
+_MOST_WRITES = 16  # that autograd records, in a graph that is cut at them
 # Functions and methods of which an argument makes the gradient sparse: its place and its name.
 _aten = torch.ops.aten
 _EMBEDDING, _EMBEDDING_BAG, _GATHER = (4, "sparse"), (5, "sparse"), (3, "sparse_grad")
@@ -214,8 +218,8 @@ def _like(known: Any, arg: Any) -> Any:
 class _Cutter:
     """Builds the graph of pieces. `outside`: the node of that graph for each node of `gm` that it has."""
 
-    def __init__(self, gm: fx.GraphModule, compile_graph: Compile) -> None:
-        self.gm, self.compile_graph = gm, compile_graph
+    def __init__(self, gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str]) -> None:
+        self.gm, self.compile_graph, self.apart = gm, compile_graph, apart
         self.root = torch.nn.Module()
         self.graph = fx.Graph()
         self.outside: dict[fx.Node, fx.Node] = {}
@@ -245,6 +249,8 @@ class _Cutter:
 
     def _runs_outside(self, node: fx.Node) -> bool:
         """Whether a node is no part of a compiled piece."""
+        if node.name in self.apart:
+            return True
         if _cuts(node) or self._is_number(node) or node.target in _MODES or node.target is torch.autograd.grad:
             return True
         if getattr(node.target, "gives_function", False):
@@ -311,6 +317,15 @@ class _Cutter:
         return self.graph.get_attr(flat)
 
 
-def cut(gm: fx.GraphModule, compile_graph: Compile) -> Callable[..., Any]:
-    """A callable that does what `gm` does; `compile_graph(piece, example_inputs)` compiles a piece."""
-    return _Cutter(gm, compile_graph).run().forward
+def cut(gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str] = frozenset()) -> Callable[..., Any]:
+    """A callable that does what `gm` does; `compile_graph(piece, example_inputs)` compiles a piece. `apart`: the names
+    of further nodes that are no part of a piece."""
+    return _Cutter(gm, compile_graph, apart).run().forward
+
+
+def cut_at_writes(gm: fx.GraphModule, compile_graph: Compile, found: RecordedWrites) -> Callable[..., Any]:
+    """The same for a graph that writes to its inputs in a way that autograd records: what is computed after a write is
+    computed from the written input, for autograd too. Unsupported where such pieces would be too many."""
+    if len(found.nodes) > _MOST_WRITES:
+        raise Unsupported(f"more than {_MOST_WRITES} writes to inputs that autograd records")
+    return cut(gm, compile_graph, found.nodes)

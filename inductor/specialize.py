@@ -16,8 +16,9 @@ import torch
 from torch import fx
 
 from .aot.higher_order import runnable
+from .aot.results import RecordedWrites
 from .compile_lock import make_once
-from .errors import PASSED
+from .errors import PASSED, Unsupported
 from .numbers import Numbers
 from .places import reason_of
 from .stages import count, show
@@ -106,14 +107,16 @@ def _as_tensors(floats: Sequence[float], others: Sequence[torch.Tensor]) -> list
 class Specialized:
     """Calls `compile_static(gm, tensors)` or `compile_sizes` for new combinations of sizes and numbers, and then its
     result. `compile_sizes` is given the symbols that vary by their names; where it fails, `check(error)` may raise,
-    else the graph is compiled for each size."""
+    else the graph is compiled for each size. `in_pieces(found)` runs a graph that has to be cut at its writes."""
 
     def __init__(
         self, gm: fx.GraphModule, compile_static: Callable[..., Callable[..., Any]], examples: Sequence[Any] = (),
         compile_sizes: Callable[..., Template] | None = None, check: Callable[[Exception], None] = lambda error: None,
+        in_pieces: Callable[[RecordedWrites], Callable[..., Any]] | None = None,
     ) -> None:
         self.gm, self.compile_static, self.compile_sizes = gm, compile_static, compile_sizes
-        self.examples, self.check = list(examples), check
+        self.examples, self.check, self.in_pieces = list(examples), check, in_pieces
+        self.whole: Callable[..., Any] | None = None  # runs every call
         self.ready: dict[Any, Callable[..., Any]] = {}
         self.templates: dict[Any, list[Template]] = {}
         self.compiled = 0  # for one size each
@@ -123,6 +126,8 @@ class Specialized:
         self.first_call: Callable[..., Any] | None = None  # makes the first call of each combination
 
     def __call__(self, *args: Any) -> Any:
+        if self.whole is not None:
+            return self.whole(*args)
         tensors = [x for x in args if isinstance(x, torch.Tensor)]
         shapes = tuple((x.shape, x.stride()) for x in tensors)
         fixed: list[Any] = []
@@ -140,6 +145,8 @@ class Specialized:
             call = make_once(id(self), lambda: self.ready.get(key), lambda: self._make(key, args, tensors, fixed))
             if call is not None and self.first_call is not None:
                 return self.first_call(*args)
+        if self.whole is not None:
+            return self.whole(*args)
         return runnable(self.gm).forward(*args) if call is None else call(*tensors)
 
     def _make(
@@ -147,7 +154,7 @@ class Specialized:
     ) -> Callable[..., Any] | None:
         """What runs calls of these sizes and numbers, kept from now on; None where the graph is to run as it is."""
         call = self._of_sizes(args, tensors, fixed)
-        if call is None:
+        if call is None and self.whole is None:
             call = self._static(tensors, fixed)
         if call is not None:
             while len(self.ready) >= MOST_READY:
@@ -197,7 +204,10 @@ class Specialized:
             except PASSED:
                 raise
             except Exception as error:
-                self._give_up_sizes(error)
+                if isinstance(error, RecordedWrites) and self.in_pieces is not None:
+                    self._cut(error)
+                else:
+                    self._give_up_sizes(error)
                 return None
             self._report(gm)
             known.insert(0, template)
@@ -210,6 +220,14 @@ class Specialized:
             self._give_up_sizes(error)
             return None
         return (lambda *given: call(*given, *ints)) if ints else call
+
+    def _cut(self, found: RecordedWrites) -> None:
+        """From now on the graph runs in pieces, each of which is compiled for sizes that vary."""
+        assert self.in_pieces is not None
+        try:
+            self.whole = self.in_pieces(found)
+        except Unsupported as error:
+            self._give_up_sizes(error)
 
     def _give_up_sizes(self, error: Exception) -> None:
         """From now on the graph is compiled for each size."""

@@ -79,7 +79,7 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
         apply = linked(apply, captured.tracked - places)
     else:
         apply = _no_gradient(spec, forward)
-    assigned, eager = spec.assigned, run_with_aten(gm)
+    eager = run_with_aten(gm)
     finish = _finish(spec.results, spec.structure)
     transformed = torch._C._are_functorch_transforms_active
 
@@ -96,18 +96,13 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
         if transformed():
             return gm(*inputs)
         primals = (*inputs, *attributes)
-        if assigned and any(primals[i].retains_grad for i, _ in assigned):
-            # the gradient of the value that the graph writes: a compiled backward has that of the value before only
-            return eager(*inputs)
         try:
             made = apply(*primals)
         except Refused:
             return eager(*inputs)
-        for i, k in assigned:
-            primals[i].copy_(made[k])
         return finish(primals, made)
 
-    return call if assigned or any(isinstance(x, Input | View) for x in spec.results) else straight
+    return call if any(isinstance(x, Input | View) for x in spec.results) else straight
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}  # the gradients that a compiled backward takes

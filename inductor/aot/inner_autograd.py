@@ -190,9 +190,12 @@ def _spec(
         for i, (x, form) in enumerate(zip(inputs, inner.forms))
         if form is None and i not in written and isinstance(x, torch.Tensor) and not (x.requires_grad and x.is_leaf)
     )
+    hindrance = found.hindrance
+    if not kept and set(found.needed).intersection(inner.joint.writes):
+        hindrance = hindrance or "it writes to an input that it reads"
     needed = tuple(i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor))
     return TrainingSpec(
-        primals=len(inputs), results=(), structure=inner.structure, writes=(), assigned=(), origins=origins, views=(),
+        primals=len(inputs), results=(), structure=inner.structure, writes=(), origins=origins, views=(),
         tangents=(), gradients=(), saved=Saved(tuple(held), (), 0),
-        rerunning=Rerunning(found.hindrance, needed, temporary, found.devices),
+        rerunning=Rerunning(hindrance, needed, temporary, found.devices),
     )  # fmt: skip

@@ -104,7 +104,7 @@ def to_inner_joint(
     joint = JointGraph(
         graph=aten.graph, attributes=aten.attributes, names={},
         permanent=(*permanent, *(True for _ in aten.attributes)), tangents=tuple(layouts), writes=tuple(writes),
-        conjugated=frozenset(), assigned=(), results=(), origins=tuple(None for _ in range(count)),
+        conjugated=frozenset(), results=(), origins=tuple(None for _ in range(count)),
         structure=aten.structure,
     )  # fmt: skip
     gradients = _hanging(joint, trace.gradients, tangents)

@@ -22,7 +22,7 @@ from .fake import fake_mode, forget_tensors, make_fx
 from .functionalize import GraphRun, NotFunctional, attributes_of, refuse_fixed_offsets, storage_of, unwrapped
 from .memory import is_random, tidy
 from .plain_memory import computed_values
-from .results import Finals, InputState, Result, classify, dense
+from .results import Finals, InputState, RecordedWrites, Result, classify, dense
 from .unused import check_unused
 
 
@@ -34,8 +34,7 @@ class JointGraph:
     differentiable, and tangents are their gradients, in the same order and with strides that `tangents` gives.
     `written[k]` is the final value of input number `writes[k]`, to be copied into it unseen by autograd.
     `gradients[i]` belongs to input i and is None where it has none.
-    `results` says how each flat result of the graph comes about, `structure` is their pytree. `assigned` lists
-    (input, returned): differentiable writes, `input.copy_(returned)` under autograd after the forward.
+    `results` says how each flat result of the graph comes about, `structure` is their pytree.
     `origins[k]`: the number of a flat result that is returned[k], or with True, that has it as its base.
     `conjugated`: the inputs of whose gradients the graph returns the conjugates: in eager their conj bit is set.
     `permanent`: which inputs and attributes live on anyway, parameters and what belongs to the module.
@@ -48,7 +47,6 @@ class JointGraph:
     permanent: tuple[bool, ...]
     tangents: tuple[torch.Tensor, ...]
     writes: tuple[int, ...]
-    assigned: tuple[tuple[int, int], ...]
     results: tuple[Result, ...]
     origins: tuple[tuple[int, bool] | None, ...]
     structure: pytree.TreeSpec
@@ -66,7 +64,7 @@ def to_joint(
     `known`: the fake copies, with symbols for sizes that vary and for ints. Numbers are no nodes of the graph then, but
     stand in arguments and results as symbols, which forward and backward know without being told. Random operators are
     not decomposed: their numbers are eager's. NotFunctional where the graph has to run as it is, among others where
-    eager raises an error.
+    eager raises an error; RecordedWrites, which says where the graph has to be cut.
     """
     if known is None and not all(isinstance(x, torch.Tensor) for x in inputs):
         raise NotFunctional("an input is not a tensor")
@@ -97,7 +95,7 @@ def to_joint(
         _numbers_inline(graph)
     finals = trace.finals
     writes = tuple(i for i, _ in finals.written)
-    refuse_shared_writes(primals, {*writes, *(i for i, _ in finals.assigned)})
+    refuse_shared_writes(primals, set(writes))
     tidy(graph, trace.returned, writes)
     tangents = tuple(node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")[len(primals) :])
     permanent = tuple(
@@ -111,7 +109,6 @@ def to_joint(
         permanent,
         tangents,
         writes,
-        finals.assigned,
         finals.results,
         finals.origins,
         finals.structure,
@@ -215,15 +212,26 @@ class _NonLeaf(torch.autograd.Function):
         return grad
 
 
-class _LinedRun(GraphRun):
-    """A run after which autograd's nodes know the user's line: what they compute in the backward is marked with it."""
+class _TrainingRun(GraphRun):
+    """A run after which autograd's nodes know the user's line: what they compute in the backward is marked with it.
+    `recorded`: the names of the nodes that change more about an input of the graph than its elements."""
 
     def __init__(self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor], primals: Sequence[Any]) -> None:
         super().__init__(gm, state)
-        self.seen: set[Any] = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
+        self.primals = [x for x in primals if isinstance(x, torch.Tensor)]
+        self.states = list(map(InputState.of, self.primals))
+        self.recorded: list[str] = []
+        self.seen: set[Any] = {x.grad_fn for x in self.primals}
 
     def run_node(self, n: torch.fx.Node) -> Any:
+        given = [x for x in map(self.env.get, n.all_input_nodes) if isinstance(x, torch.Tensor)]
+        versions = [x._version for x in given if not x.is_inference()]
         result = super().run_node(n)
+        if versions != [x._version for x in given if not x.is_inference()]:
+            states = list(map(InputState.of, self.primals))
+            if states != self.states or any(map(torch._functionalize_was_storage_changed, self.primals)):
+                self.recorded.append(n.name)
+                self.states = states
         line: str | None = n.meta.get("stack_trace")
         stack = [x.grad_fn for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)] if line else []
         while stack:
@@ -263,7 +271,10 @@ class _Trace:
             primals.append(x if is_leaf else _NonLeaf.apply(x))
         state = {name: primals[i] for name, i in self.names.items()}
         before = [InputState.of(x) if isinstance(x, torch.Tensor) else None for x in primals]
-        result = _LinedRun(self.gm, state, primals).run(*primals[: self.count])
+        run = _TrainingRun(self.gm, state, primals)
+        result = run.run(*primals[: self.count])
+        if run.recorded:
+            raise RecordedWrites(run.recorded)
         values, structure = pytree.tree_flatten(result)
         finals = self.finals = classify(values, structure, primals, before)
         # before writes to them are carried out functionally, which may give them other strides

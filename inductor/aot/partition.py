@@ -123,7 +123,7 @@ class _Plan:
         self.placeholders = list(self.graph.find_nodes(op="placeholder"))
         self.inputs = self.placeholders[: len(self.placeholders) - len(joint.tangents)]
         self.position = {x: i for i, x in enumerate(self.inputs)}
-        self.overwritten = {self.inputs[i] for i in (*joint.writes, *(i for i, _ in joint.assigned))}
+        self.overwritten = {self.inputs[i] for i in joint.writes}
         self.copies: set[Node] = set()
         self.escaping: set[Node] = set()  # whose memory the caller gets
         self.returned, self.written, gradients, _ = joint_results(self.graph)

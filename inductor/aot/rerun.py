@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,43 @@ from .training_spec import TrainingSpec
 _LARGE = 1 << 16
 
 
+@dataclass(frozen=True)
+class _Written:
+    """An input that the graph reads and writes, unseen by autograd, and its elements before the write."""
+
+    x: torch.Tensor
+    elements: torch.Tensor
+
+    def again(self) -> torch.Tensor:
+        """The input as it was, for autograd the same."""
+        return _WithElements.apply(self.x, self.elements)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Same(torch.autograd.Function):
+    """A tensor with the history of `x`, but no part of the history of another input, and without the hooks of `x`:
+    gradients with respect to it are those of the graph alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return grad
+
+
+class _WithElements(torch.autograd.Function):
+    """Other elements with the history of `x`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, elements: torch.Tensor) -> torch.Tensor:
+        return elements.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return grad, None
+
+
 class Rerun:
     """Gradients that are differentiable themselves. RuntimeError where the forward cannot be run again as it was."""
 
@@ -27,26 +65,30 @@ class Rerun:
         self.gm, self.names, self.origins, self.count = gm, names, spec.origins, count
         self.writes, self.hindrance, self.devices = spec.writes, spec.rerunning.hindrance, spec.rerunning.devices
         saved = set(spec.saved.inputs)
+        needed = set(spec.rerunning.needed)
+        self.copied = [i for i in spec.writes if i in needed]
         self.users = frozenset(k for users in spec.saved.users for k in users)
         known = len(spec.saved.users) == len(spec.saved.returned) > 0
         self.separable = known and len(self.users) < len(spec.tangents)
         # saved ones are watched by autograd, but it does not say which of them was written
-        self.watched = [i for i in spec.rerunning.needed if i not in saved or self.separable]
+        self.watched = [i for i in sorted(needed.difference(self.copied)) if i not in saved or self.separable]
         self.loose = [i for i, nbytes in spec.rerunning.temporary if i not in saved and nbytes >= _LARGE]
         self.autocast = [
             (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
         ]
 
     def hold(self, primals: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[int], list[torch.Tensor]]:
-        """What to keep of a call that is about to run: the inputs, the versions of those that autograd does not watch,
-        the states of the generators that will be drawn from."""
+        """What to keep of a call that is about to run: the inputs, with a copy of those that it reads and writes, the
+        versions of those that autograd does not watch, the states of the generators that will be drawn from."""
         versions = [primals[i]._version for i in self.watched]
         states = [_rng(device).get_rng_state(*device) for device in self.devices]
-        if not self.loose:
+        if not self.loose and not self.copied:
             return primals, versions, states
         held: list[Any] = list(primals)
         for i in self.loose:
             held[i] = weakref.ref(held[i])
+        for i in self.copied:
+            held[i] = _Written(primals[i], primals[i].detach().clone())
         return held, versions, states
 
     def spared(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> bool:
@@ -70,12 +112,13 @@ class Rerun:
         held, versions, states = ctx.held
         if check:
             _ = ctx.saved_tensors  # raises autograd's own error for what was freed or written since
-        primals = self._primals(held, versions)
+        held = self._primals(held, versions)
         what = "the backward of a tensor subclass" if check else "a backward of a part, the rest of which was written,"
         what = "a second derivative" if torch.is_grad_enabled() else what
         warn_once(what, f"inductor: {what} runs the captured graph in eager, not compiled", stacklevel=3)
         # what the classes of the inputs do in `__torch_function__` is in the graph
         with self._modes(states), torch._C.DisableTorchFunctionSubclass():
+            primals = self._inputs(held)
             state = {name: primals[i] for name, i in self.names.items()}
             values = pytree.tree_leaves(GraphRun(self.gm, state).run(*primals[: self.count]))
         outputs = []
@@ -96,10 +139,11 @@ class Rerun:
             gradients[i] = gradient
         return tuple(gradients)
 
-    def _primals(self, held: Sequence[Any], versions: Sequence[int]) -> list[torch.Tensor]:
+    def _primals(self, held: Sequence[Any], versions: Sequence[int]) -> list[Any]:
+        """The inputs that were kept. RuntimeError where one is gone or was written."""
         hindrance = self.hindrance
         alive = [x() if isinstance(x, weakref.ref) else x for x in held]
-        primals: list[torch.Tensor] = [x for x in alive if x is not None]
+        primals: list[Any] = [x for x in alive if x is not None]
         if len(primals) < len(alive):
             hindrance = hindrance or "one of its inputs is gone"
         if hindrance is None and any(primals[i]._version != v for i, v in zip(self.watched, versions)):
@@ -108,9 +152,17 @@ class Rerun:
             raise RuntimeError(
                 f"inductor: no second derivative of a compiled graph: {hindrance}. Run this part with backend='eager'."
             )
-        for i in self.writes:
-            primals[i] = primals[i].detach().clone()
         return primals
+
+    def _inputs(self, primals: Sequence[Any]) -> list[torch.Tensor]:
+        """What to run the graph on, instead of the inputs themselves."""
+        given = list(primals)
+        for i, x in enumerate(primals):
+            if i in self.writes:
+                given[i] = x.again() if isinstance(x, _Written) else x.detach().clone()
+            elif isinstance(x, torch.Tensor) and x.requires_grad:
+                given[i] = _Same.apply(x)
+        return given
 
     @contextlib.contextmanager
     def _modes(self, states: Sequence[torch.Tensor]) -> Iterator[None]:

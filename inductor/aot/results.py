@@ -53,6 +53,15 @@ class View:
 Result = Constant | Made | Input | View
 
 
+class RecordedWrites(NotFunctional):
+    """The nodes of these names write to an input in a way that autograd records, or change its sizes, strides or
+    whether it requires a gradient. They have to run as they are, between compiled pieces of the graph."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        super().__init__("it writes to inputs in a way that autograd records, or that changes their metadata")
+        self.nodes = frozenset(nodes)
+
+
 @dataclass(frozen=True)
 class InputState:
     """What must not change about an input while the graph runs, but by a write."""
@@ -79,7 +88,6 @@ class Finals:
     differentiable: int
     origins: tuple[tuple[int, bool] | None, ...]
     written: list[tuple[int, torch.Tensor]]
-    assigned: tuple[tuple[int, int], ...]
     tangents: list[torch.Tensor] = field(default_factory=list)
 
 
@@ -88,12 +96,11 @@ def classify(
 ) -> Finals:
     """Sorts the results `values` of a run on functional `primals`. NotFunctional where no rule here fits."""
     refuse_special(values)
-    written, assigned = _writes(primals, before)
+    written = _writes(primals, before)
     owner = {storage_of(x): i for i, x in enumerate(primals)}
     bases = _bases(values, owner)
     made = _unique(base for base in bases if base is not None)
-    changed = [primals[i] for i in assigned]
-    returned = sorted([*made, *changed], key=lambda x: x.grad_fn is None)  # stable
+    returned = sorted(made, key=lambda x: x.grad_fn is None)  # stable
     index = {id(x): k for k, x in enumerate(returned)}
     results: list[Result] = []
     for value, base in zip(values, bases):
@@ -106,7 +113,8 @@ def classify(
             if value is not primals[i]:
                 _settle(value, primals[i], before[i])
             results.append(_result(value, primals[i], Input(i)))
-    origin = {id(base): (n, base is not values[n]) for n, base in enumerate(bases)}
+    origin = {id(base): (n, True) for n, base in enumerate(bases) if base is not None and values[n]._base is base}
+    origin |= {id(base): (n, False) for n, base in enumerate(bases) if base is values[n]}
     return Finals(
         tuple(results),
         structure,
@@ -114,28 +122,20 @@ def classify(
         sum(x.grad_fn is not None for x in returned),
         tuple(origin.get(id(x)) for x in returned),
         [(i, primals[i]) for i in written],
-        tuple((i, index[id(primals[i])]) for i in assigned),
     )
 
 
-def _writes(primals: Sequence[Any], before: Sequence[InputState | None]) -> tuple[list[int], list[int]]:
-    """The inputs written unseen by autograd, and those written differentiably."""
-    written, assigned = [], []
+def _writes(primals: Sequence[Any], before: Sequence[InputState | None]) -> list[int]:
+    """The inputs written unseen by autograd. NotFunctional where anything else about an input has changed."""
+    written = []
     for i, (x, old) in enumerate(zip(primals, before)):
         if old is None:  # a number
             continue
-        now = InputState.of(x)
-        if (now.size, now.stride) != (old.size, old.stride) or torch._functionalize_was_storage_changed(x):
+        if InputState.of(x) != old or torch._functionalize_was_storage_changed(x):
             raise NotFunctional("the metadata of an input is changed in place")
-        data = torch._functionalize_has_data_mutation(x)  # type: ignore[attr-defined]  # not in torch's stubs
-        if now == old:
-            if data:
-                written.append(i)
-        elif data and x.requires_grad and not x.is_leaf:
-            assigned.append(i)
-        else:
-            raise NotFunctional("whether an input requires a gradient is changed")
-    return written, assigned
+        if torch._functionalize_has_data_mutation(x):  # type: ignore[attr-defined]  # not in torch's stubs
+            written.append(i)
+    return written
 
 
 def _bases(values: Sequence[Any], owner: dict[Any, int]) -> list[torch.Tensor | None]:

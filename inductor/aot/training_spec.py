@@ -62,7 +62,7 @@ class Rerunning:
 class TrainingSpec:
     """Primals are the inputs and then the module's tensors. Of a graph for many sizes, sizes are Sizes.
 
-    `results`, `structure`, `writes`, `assigned`, `origins`: as in JointGraph. `views`: the returned tensors that the
+    `results`, `structure`, `writes`, `origins`: as in JointGraph. `views`: the returned tensors that the
     forward makes as views.
     """
 
@@ -70,7 +70,6 @@ class TrainingSpec:
     results: tuple[Result, ...]
     structure: pytree.TreeSpec
     writes: tuple[int, ...]
-    assigned: tuple[tuple[int, int], ...]
     origins: tuple[tuple[int, bool] | None, ...]
     views: tuple[int, ...]
     tangents: tuple[Layout, ...]
@@ -96,7 +95,6 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         joint.results,
         joint.structure,
         joint.writes,
-        joint.assigned,
         joint.origins,
         tuple(k for k, node in enumerate(returned) if node is not None and viewed(node) is not None),
         tuple(Layout(tuple(x.shape), x.stride(), x.dtype, x.device) for x in joint.tangents),
@@ -138,8 +136,6 @@ def rerunning(joint: JointGraph) -> Rerunning:
         hindrance = "it draws from a generator of its own"
     elif draws_in_kernels(joint.graph.graph):
         hindrance = "its kernels draw random numbers, and others than eager"
-    elif joint.assigned or any(i in needed for i in joint.writes):
-        hindrance = "it writes to an input that it reads"
     devices: dict[tuple[torch.device, ...], None] = {}
     for node in nodes:
         if is_random(node.target) and hindrance is None:

@@ -10,6 +10,8 @@ from torch.utils import _pytree as pytree
 
 from inductor.aot.autograd import compile_training
 from inductor.aot.functionalize import NotFunctional
+from inductor.aot.results import RecordedWrites
+from inductor.segments import cut_at_writes
 
 
 def plain(gm):
@@ -53,9 +55,15 @@ def run_eager(fn, inputs):
 
 
 def run_compiled(fn, inputs):
-    gm = fx.symbolic_trace(fn)
+    return compiled(fx.symbolic_trace(fn), inputs)
+
+
+def compiled(gm, inputs):
+    """The graph compiled, in pieces where it has to be cut, or as it is."""
     try:
         return compile_training(gm, inputs, plain)
+    except RecordedWrites as found:
+        return cut_at_writes(gm, compiled, found)
     except NotFunctional:
         return gm.forward
 
@@ -129,10 +137,10 @@ def check(fn, kinds, after=None):
 
 
 def compiles(fn, kinds):
-    """Whether the compiler takes the function, rather than leaving it to eager."""
+    """Whether the compiler takes the function, in pieces or whole, rather than leaving it to eager."""
     inputs = [make(kind, seed)[1] for seed, kind in enumerate(kinds)]
     try:
         compile_training(fx.symbolic_trace(fn), inputs, plain)
-    except NotFunctional:
-        return False
+    except NotFunctional as error:
+        return isinstance(error, RecordedWrites)
     return True
