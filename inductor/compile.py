@@ -49,7 +49,7 @@ from .runtime.cache import shared_cache
 from .runtime.cpp_build import Vanished, build_all, kernel_addresses
 from .runtime.cuda import load_cubins
 from .runtime.plan import Form, make_plan
-from .runtime.plan_spec import Extern, PlanSpec, print_plan
+from .runtime.plan_spec import Extern, OutputRef, PlanSpec, print_plan
 from .runtime.processes import Processes
 from .schedule import print_schedule, schedule
 from .segments import cut, cut_at_writes, must_be_cut
@@ -363,7 +363,7 @@ def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) 
     with report.phase("passes"):
         seeded(aten.graph)
         graph = run_passes(aten.graph, aten.shared)
-    return _generate_aten(graph, aten.shared, aten.structure, report)
+    return _with_views(_generate_aten(graph, aten.shared, aten.structure, report), aten.views)
 
 
 def _generate_aten(
@@ -384,6 +384,16 @@ def _generate_aten(
     artifact = Artifact(spec, tuple(sources), form, structure if form is None else None)
     _show_code(artifact)
     return artifact
+
+
+def _with_views(artifact: Artifact, views: Sequence[bool]) -> Artifact:
+    """`artifact` with the results named in `views` made in such a way that autograd knows them as views of inputs."""
+    refs, done = list(artifact.spec.outputs), set()
+    for k, (ref, is_view) in enumerate(zip(refs, views, strict=True)):
+        if is_view and ref.kind == "buf" and ref.value not in done:  # one that is returned twice is made once
+            refs[k] = OutputRef("view", ref.value)
+            done.add(ref.value)
+    return replace(artifact, spec=replace(artifact.spec, outputs=tuple(refs)))
 
 
 def _show_code(artifact: Artifact) -> None:
@@ -460,7 +470,7 @@ def _compile_sizes(
                 seeded(aten.graph)
                 graph = run_passes(aten.graph, aten.shared)
                 sized.settle(graph)
-        artifact = _generate_aten(graph, aten.shared, aten.structure, report)
+        artifact = _with_views(_generate_aten(graph, aten.shared, aten.structure, report), aten.views)
         artifact = replace(artifact, program=symbols.program())
         _store(key, artifact, report)
     else:

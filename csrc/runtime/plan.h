@@ -8,7 +8,7 @@
 enum step_kind { STEP_ALLOC, STEP_ARENA, STEP_SLOT, STEP_KERNEL, STEP_EXTERN, STEP_MATMUL, STEP_VIEW, STEP_FREE,
                  STEP_STATUS, STEP_LAUNCH };
 enum matmul_kind { MATMUL_MM, MATMUL_ADDMM, MATMUL_BMM, MATMUL_BADDBMM, MATMUL_KINDS };
-enum output_kind { OUTPUT_BUF, OUTPUT_INPUT, OUTPUT_CONST };
+enum output_kind { OUTPUT_BUF, OUTPUT_INPUT, OUTPUT_CONST, OUTPUT_VIEW };
 enum result_form { RESULT_TUPLE, RESULT_LIST, RESULT_SINGLE };
 
 typedef void (*kernel_fn)(void **bufs, const int64_t *ints);
@@ -69,7 +69,7 @@ typedef struct step {
 typedef struct output {
     enum output_kind kind;
     Py_ssize_t index;
-    PyObject *value;
+    PyObject *value; /* CONST: the result; VIEW: called with (input, size, stride, offset) for a view of the input */
 } output;
 
 typedef struct plan_object {

@@ -332,6 +332,13 @@ fill_output(plan_object *plan, output *out, PyObject *tuple)
         return 0;
     }
     out->index = int_at(tuple, 1);
+    if (out->kind == OUTPUT_VIEW) {
+        if (PyTuple_GET_SIZE(tuple) != 3) {
+            PyErr_SetString(PyExc_ValueError, "plan: a view of an input needs the function that makes it");
+            return -1;
+        }
+        out->value = Py_NewRef(PyTuple_GET_ITEM(tuple, 2));
+    }
     if (out->kind == OUTPUT_INPUT && (out->index < 0 || out->index >= plan->n_inputs)) {
         PyErr_SetString(PyExc_ValueError, "plan: an output names an input that there is not");
     }

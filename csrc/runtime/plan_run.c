@@ -422,6 +422,68 @@ run_step(run *r, const step *s)
 }
 
 static PyObject *
+int_tuple(const int64_t *values, int64_t n)
+{
+    PyObject *tuple = PyTuple_New(n);
+    for (int64_t i = 0; tuple != NULL && i < n; i++) {
+        PyObject *item = PyLong_FromLongLong(values[i]);
+        if (item == NULL) {
+            Py_CLEAR(tuple);
+        } else {
+            PyTuple_SET_ITEM(tuple, i, item);
+        }
+    }
+    return tuple;
+}
+
+/* A result that autograd knows to be a view of an input, made under the caller's grad mode; borrowed from the run.
+ * Where the memory is no input's it is the plain tensor of the buffer. */
+static PyObject *
+view_of_input(run *r, const output *out)
+{
+    const plan_object *plan = r->plan;
+    const shape *s = plan->makers[out->index] == NULL ? NULL : &plan->makers[out->index]->shape;
+    Py_ssize_t base = out->index;
+    int64_t offset = 0;
+    for (const step *maker; (maker = plan->makers[base]) != NULL && maker->kind == STEP_VIEW; base = maker->base) {
+        offset += maker->offset;
+    }
+    if (s == NULL || base >= plan->n_inputs) {
+        return buffer_tensor(r, out->index);
+    }
+    PyObject *size = int_tuple(s->dims, s->ndim), *stride = int_tuple(s->dims + s->ndim, s->ndim);
+    PyObject *view = NULL;
+    if (size != NULL && stride != NULL) {
+        if (r->grad) {
+            plan_api.set_grad(true);
+        }
+        view = PyObject_CallFunction(out->value, "OOOL", r->buffers[base].tensor, size, stride, (long long)offset);
+        if (r->grad) {
+            plan_api.set_grad(false);
+        }
+    }
+    Py_XDECREF(size);
+    Py_XDECREF(stride);
+    if (view != NULL) {
+        Py_XSETREF(r->buffers[out->index].tensor, view);
+    }
+    return view;
+}
+
+static PyObject *
+result_of(run *r, const output *out)
+{
+    switch (out->kind) {
+    case OUTPUT_CONST:
+        return out->value;
+    case OUTPUT_VIEW:
+        return view_of_input(r, out);
+    default:
+        return buffer_tensor(r, out->index);
+    }
+}
+
+static PyObject *
 collect(run *r, PyObject *const *args)
 {
     const plan_object *plan = r->plan;
@@ -434,7 +496,7 @@ collect(run *r, PyObject *const *args)
     }
     for (Py_ssize_t i = 0; i < plan->n_outputs; i++) {
         const output *out = &plan->outputs[i];
-        PyObject *item = out->kind == OUTPUT_CONST ? out->value : buffer_tensor(r, out->index);
+        PyObject *item = result_of(r, out);
         if (item == NULL) {
             Py_XDECREF(result);
             return NULL;
@@ -599,7 +661,7 @@ run_all(run *r, PyObject *const *args)
         return NULL;
     }
     /* Outputs and externs must not record autograd history. */
-    bool grad = plan->toggles_grad && plan_api.grad_enabled();
+    bool grad = r->grad = plan->toggles_grad && plan_api.grad_enabled();
     if (grad) {
         plan_api.set_grad(false);
     }

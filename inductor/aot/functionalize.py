@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from ..arguments import node_at, output_of, results_of
@@ -40,12 +40,14 @@ def attributes_of(gm: torch.fx.GraphModule) -> list[tuple[str, torch.Tensor]]:
 
 @dataclass(frozen=True)
 class _Alias:
-    """An output in the storage of input `index`; the object itself if size is None. Offset from its first element."""
+    """An output in the storage of input `index`; the object itself if size is None. Offset from its first element.
+    `tracked`: autograd knows that it is a view of the input, as it does not of a detached tensor."""
 
     index: int
     size: tuple[int, ...] | None = None
     stride: tuple[int, ...] = ()
     offset: int | torch.SymInt = 0
+    tracked: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,15 @@ class AtenGraph:
 
     It writes into its inputs number `mutated`, by one closing `copy_` each, and into nothing else. Results that are
     inputs or views of them are so in the graph. `shared` gives for each result a number that is equal for results
-    sharing memory that is not an input's. `structure` is the pytree of the results.
+    sharing memory that is not an input's. `views` says of each result whether autograd knows it as a view of an input.
+    `structure` is the pytree of the results.
     """
 
     graph: torch.fx.GraphModule
     attributes: tuple[torch.Tensor, ...]
     mutated: tuple[int, ...]
     shared: tuple[int | None, ...]
+    views: tuple[bool, ...]
     structure: pytree.TreeSpec
 
 
@@ -98,7 +102,8 @@ def to_aten(
             raise NotFunctional("an input that is written shares memory with another")
         _return_aliases(graph, aliases, fakes)
         _lay_out(graph, strides)
-    return AtenGraph(graph, attributes, mutated, shared, structures[0])
+    views = tuple(alias is not None and alias.tracked for alias in aliases)
+    return AtenGraph(graph, attributes, mutated, shared, views, structures[0])
 
 
 def _fake(x: Any, mode: FakeTensorMode) -> Any:
@@ -237,6 +242,8 @@ class GraphRun(torch.fx.Interpreter):
             blame(error, n)
             if isinstance(error, RuntimeError) and self.strided:
                 raise NotFunctional(f"functionalization of a view: {error}") from error
+            if isinstance(error, DynamicOutputShapeException):  # the capture saw a size: that of an empty tensor's result
+                raise NotFunctional(f"the size of a result depends on data: {error}") from error
             if getattr(n.target, "checks_numbers", False):  # false for the sizes that the graph is traced with
                 raise NotFunctional(f"eager has to say what is wrong: {error}") from error
             raise
@@ -365,7 +372,8 @@ def _find_aliases(
             elif value.dtype != copies[index].dtype or value.is_conj() or value.is_neg():
                 raise NotFunctional("a result lies in the memory of an input, which it reads in another way")
             else:
-                alias = _Alias(index, tuple(value.shape), value.stride(), value.storage_offset())
+                tracked = value._is_view() and value._base is copies[index]
+                alias = _Alias(index, tuple(value.shape), value.stride(), value.storage_offset(), tracked)
         aliases.append(alias)
         shared.append(group)
     fixed = (

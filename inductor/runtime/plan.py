@@ -10,7 +10,7 @@ import torch
 
 from .aten import has_refs, overload
 from .cuda import CudaKernel
-from .plan_py import PythonPlan, report_writes
+from .plan_py import PythonPlan, report_writes, view_of_input
 from .plan_spec import (
     ANY_DEVICE,
     Alloc,
@@ -42,7 +42,7 @@ Form = Literal["tuple", "list", "single"]
 # Shared with csrc/runtime/plan.h.
 ALLOC, ARENA, SLOT, KERNEL, EXTERN, MATMUL, VIEW, FREE, STATUS, LAUNCH = range(10)
 _MATMULS = {"aten.mm": 0, "aten.addmm": 1, "aten.bmm": 2, "aten.baddbmm": 3}
-_OUTPUTS = {"buf": 0, "input": 1, "const": 2}
+_OUTPUTS = {"buf": 0, "input": 1, "const": 2, "view": 3}
 _FORMS: dict[str, int] = {"tuple": 0, "list": 1, "single": 2}
 _DEVICE_TYPES = {"cpu": 0, "cuda": 1}  # c10::DeviceType's numbers
 # c10::ScalarType's numbers, as in csrc/tensor_view.c.
@@ -243,4 +243,5 @@ def _operand(value: Any) -> tuple[int, Any]:
 
 
 def _encode_output(ref: OutputRef) -> tuple[Any, ...]:
-    return (_OUTPUTS[ref.kind], ref.value)
+    encoded = (_OUTPUTS[ref.kind], ref.value)
+    return (*encoded, view_of_input) if ref.kind == "view" else encoded

@@ -100,6 +100,13 @@ class PythonPlan:
         return ref.value if ref.kind == "const" else buffers[ref.value]
 
 
+def view_of_input(x: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
+    """A view of an input of a plan, `offset` elements from its first, which autograd knows: it requires a gradient
+    where the input does, and a later write to one is seen by the other's graph."""
+    with torch._C.DisableTorchFunction():
+        return x.as_strided(size, stride, x.storage_offset() + offset)
+
+
 def report_writes(tensors: Sequence[torch.Tensor]) -> None:
     """Autograd learns that these were written: their version counters grow. Inference tensors have none."""
     torch.autograd.graph.increment_version([x for x in tensors if not x.is_inference()])

@@ -164,9 +164,12 @@ Step: TypeAlias = Alloc | Arena | Slot | KernelCall | Launch | Extern | View | F
 
 @dataclass(frozen=True)
 class OutputRef:
-    """One result: ("buf", number), ("input", position among the inputs) or ("const", a picklable value or None)."""
+    """One result: ("buf", number), ("input", position among the inputs) or ("const", a picklable value or None).
 
-    kind: Literal["buf", "input", "const"]
+    ("view", number) is a buffer of which autograd has to know that it is a view of an input.
+    """
+
+    kind: Literal["buf", "input", "const", "view"]
     value: Any
 
 

@@ -124,7 +124,7 @@ def writers(spec: PlanSpec) -> list[str | None]:
             writer.update(dict.fromkeys(step.outs, None))
     found = []
     for ref in spec.outputs:
-        at = ref.value if ref.kind == "buf" else -1
+        at = ref.value if ref.kind in ("buf", "view") else -1
         while at in base:
             at = base[at]
         found.append(writer.get(at))
