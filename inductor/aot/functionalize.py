@@ -242,7 +242,7 @@ class GraphRun(torch.fx.Interpreter):
             blame(error, n)
             if isinstance(error, RuntimeError) and self.strided:
                 raise NotFunctional(f"functionalization of a view: {error}") from error
-            if isinstance(error, DynamicOutputShapeException):  # the capture saw a size: that of an empty tensor's result
+            if isinstance(error, DynamicOutputShapeException):  # not so where the capture saw an empty tensor
                 raise NotFunctional(f"the size of a result depends on data: {error}") from error
             if getattr(n.target, "checks_numbers", False):  # false for the sizes that the graph is traced with
                 raise NotFunctional(f"eager has to say what is wrong: {error}") from error
