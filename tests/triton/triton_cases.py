@@ -31,6 +31,15 @@ def layernorm_holds_rows(rows, cols):
           kinds=["persistent"])
 
 
+@case
+def the_sign_of_zero_is_kept():
+    def reciprocals(x, d, i):
+        return 1 / -x, x / -0.0, 1 / (x * -0.0), 1 / (x + -0.0), 1 / -d, d / -0.0, -i
+
+    x = torch.tensor([0.0, -0.0, 2.0, -2.0])
+    check(reciprocals, x, x.double(), torch.tensor([1, 0, -3]))
+
+
 def with_limits(**limits):
     """The heuristics with other numbers, so that small tensors take the way of large ones."""
 

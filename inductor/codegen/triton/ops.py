@@ -23,7 +23,7 @@ RANK = "milfd"
 
 ARITHMETIC = {
     "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "tl.div_rn({0}, {1})",
-    "neg": "-{0}", "abs": "tl.abs({0})", "maximum": "nan_max({0}, {1})", "minimum": "nan_min({0}, {1})",
+    "neg": "{0} * -1.0", "abs": "tl.abs({0})", "maximum": "nan_max({0}, {1})", "minimum": "nan_min({0}, {1})",
     "square": "{0} * {0}", "sqrt": "tl.sqrt_rn({0})", "rsqrt": "tl.rsqrt({0})", "reciprocal": "tl.div_rn(1.0, {0})",
     "exp": "tl.exp({0})", "exp2": "tl.exp2({0})", "expm1": "libdevice.expm1({0})", "log": "tl.log({0})",
     "log2": "tl.log2({0})", "log10": "libdevice.log10({0})", "log1p": "libdevice.log1p({0})",
@@ -45,6 +45,7 @@ ARITHMETIC = {
 INTEGER = {
     "fmod": "{0} % {1}", "remainder": "int_remainder({0}, {1})", "floordiv": "int_floordiv({0}, {1})",
     "truncdiv": "{0} // {1}", "floor": "{0}", "ceil": "{0}", "trunc": "{0}", "round": "{0}",
+    "neg": "-{0}",  # of floats Triton's minus is a subtraction from 0.0, which gives 0.0 where -0.0 is right
 }
 DOUBLE = {
     "sqrt": "tl.sqrt({0})", "reciprocal": "1.0 / {0}", "div": "{0} / {1}", "ndtr": "ndtr_double({0})",
@@ -99,6 +100,9 @@ def literal(value: Any, kind: str) -> str:
     if kind in "il":
         return repr(int(value))
     value = float(value)
+    if value == 0 and math.copysign(1.0, value) < 0:  # Triton makes 0.0 of any constant that equals it
+        bits, whole = (-(1 << 31), "tl.int32") if kind == "f" else (-(1 << 63), "tl.int64")
+        return f"tl.cast({bits}, {whole}).to({COMPUTE[kind]}, bitcast=True)"
     return repr(value) if math.isfinite(value) else f'float("{value}")'
 
 
