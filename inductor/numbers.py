@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import math
 import operator
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -10,7 +13,12 @@ from typing import Any, TypeGuard
 import torch
 from torch import fx
 
-_PURE_MODULES = ("_operator", "math", "builtins")
+# Functions that compute a number of numbers.
+_PURE = frozenset(
+    value
+    for module in (operator, math, builtins) for value in vars(module).values()
+    if isinstance(value, type | types.BuiltinFunctionType)
+) | {value for name, value in vars(torch).items() if name.startswith(("sym_", "_sym_"))}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Numbers:
         self.given = [inputs[i] for i in places]
         self.nodes: dict[fx.Node, None] = dict.fromkeys(self.given)
         for node in gm.graph.nodes:
-            if node.op == "call_function" and _is_pure(node.target) and node.all_input_nodes:
+            if node.op == "call_function" and node.target in _PURE and node.all_input_nodes:
                 if all(arg in self.nodes for arg in node.all_input_nodes):
                     self.nodes[node] = None
         self.wanted = [node for node in self.nodes if any(user not in self.nodes for user in node.users)]
@@ -106,12 +114,6 @@ class Numbers:
             env[node] = graph.create_node(node.op, node.target, copied_args, copied_kwargs, node.name, node.type)
             env[node].meta = dict(node.meta)
         return fx.GraphModule(self.gm, graph)
-
-
-def _is_pure(target: Any) -> bool:
-    """Whether a function computes a number of numbers."""
-    name = getattr(target, "__name__", "")
-    return getattr(target, "__module__", "") in _PURE_MODULES or name.startswith(("sym_", "_sym_"))
 
 
 # ---- floats as 0-d tensors --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.functions import Max, Min
 
 from ..errors import Unsupported
 from ..ir.real import AnyReal, Real
@@ -237,6 +238,6 @@ def fake_inputs(
 def in_terms(expr: Any, given: Mapping[Any, Any]) -> Any:
     if expr in given:
         return given[expr]
-    if type(expr).__name__ in ("Max", "Min"):
+    if isinstance(expr, sympy.Max | sympy.Min | Max | Min):
         raise Unsupported(f"an input of size {expr}")
     return _evaluated(expr, lambda part: in_terms(part, given))

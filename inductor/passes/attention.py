@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..torch_compat import present
+
 aten = torch.ops.aten
 _MASK, _CAUSAL = 3, 5  # positions among the arguments of scaled_dot_product_attention
 _MOST_ELEMENTS = 1 << 26
@@ -64,6 +66,13 @@ def _says(mask: torch.Tensor | None, node: fx.Node) -> str | None:
 # ---- constants
 
 
+# What they give is whatever was in the memory.
+_UNINITIALIZED = frozenset(present(
+    aten, "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "empty_quantized",
+    "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "_efficientzerotensor",
+))  # fmt: skip
+
+
 class _NotConstant(Exception):
     """What is computed depends on more than the graph."""
 
@@ -72,7 +81,7 @@ class _Deterministic(TorchDispatchMode):
     """Lets through what gives the same result each time, in little memory."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags or "empty" in func._schema.name:
+        if torch.Tag.nondeterministic_seeded in func.tags or func.overloadpacket in _UNINITIALIZED:
             raise _NotConstant
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor) and result.numel() > _MOST_ELEMENTS:

@@ -20,6 +20,7 @@ from ..vars.base import Var
 from ..vars.const import MethodVar
 from ..vars.context import Entered
 from ..vars.exception import ExceptionVar
+from ..vars.null import is_null
 from ..vars.tensor import TensorVar
 from ..vars.unknown import CONTAINERS, VALUES, UnknownContainerVar, UnknownVar
 from .assemble import Assembler
@@ -71,11 +72,6 @@ def raised_where(flow: FlowGraph, broke: int, at: int, kept: int) -> int | None:
     if entered is not None and flow.place[left.start] <= at < flow.place[left.end]:
         return None
     return broke
-
-
-def is_null(var: Var) -> bool:
-    """Whether a stack slot holds NULL."""
-    return type(var).__name__ == "NullVar"
 
 
 def _call(asm: Assembler, function: list[Instr], loads: list[Instr]) -> None:
@@ -573,4 +569,4 @@ class Leave:
         return {load.arg for load, call in pairs if load.op == "LOAD_FAST" and (call.op, call.arg) in _GROWING_CALLS}
 
 
-__all__ = ["Leave", "is_null", "loops_of"]
+__all__ = ["Leave", "loops_of"]

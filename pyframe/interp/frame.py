@@ -22,19 +22,8 @@ from ..vars.const import ConstVar
 from ..vars.exception import ExceptionVar
 from ..vars.function import CellVar
 from ..vars.iterator import GeneratorVar
+from ..vars.null import NULL
 from .limits import too_long
-
-
-class NullVar(Var):
-    """The NULL that CPython puts next to a callable."""
-
-    __slots__ = ()
-
-    def reconstruct(self, cg: Any) -> None:
-        cg.emit("PUSH_NULL")
-
-
-NULL = NullVar()
 
 
 class UntouchedVar(Var):

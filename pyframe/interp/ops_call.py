@@ -16,9 +16,10 @@ from ..vars.const import ConstVar, MethodVar
 from ..vars.function import CellVar, FunctionVar
 from ..vars.instance import InstanceVar
 from ..vars.mapping import DictVar, pairs_of
+from ..vars.null import NULL
 from ..vars.sequence import ListVar, TupleVar
 from ..vars.torchfn import TorchFunctionVar
-from .frame import NULL, Frame, op
+from .frame import Frame, op
 
 
 @op("LOAD_METHOD")

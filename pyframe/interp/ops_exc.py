@@ -16,8 +16,9 @@ from ..vars.instance import InstanceVar
 from ..vars.klass import ClassVar
 from ..vars.lock import SharedLockVar
 from ..vars.lookup import MISSING, lookup
+from ..vars.null import NULL
 from ..vars.sequence import TupleVar
-from .frame import NULL, Frame, op
+from .frame import Frame, op
 
 # What a handler does that others can see.
 _SEEN = {

@@ -10,8 +10,9 @@ from ..vars.base import Var
 from ..vars.const import ConstVar, make
 from ..vars.function import CellVar
 from ..vars.klass import ClassVar, SuperVar
+from ..vars.null import NULL
 from ..vars.unknown import with_tensor
-from .frame import NULL, Frame, op
+from .frame import Frame, op
 
 UNBOUND_LOCAL = "cannot access local variable {!r} where it is not associated with a value"
 UNBOUND_FREE = "cannot access free variable {!r} where it is not associated with a value in enclosing scope"

@@ -51,7 +51,7 @@ class NamedTupleVar(TupleVar):
         named = getattr(self.cls, "_fields", None)
         if named is not None:
             return tuple(named)
-        return tuple(n for n, v in vars(self.cls).items() if type(v).__name__ == "member_descriptor")
+        return tuple(n for n, v in vars(self.cls).items() if isinstance(v, types.MemberDescriptorType))
 
     def constant(self) -> Any:
         values = constants(self.items)

@@ -27,6 +27,7 @@ from .polyfills.foreach import WITH_TENSOR_SCALARS
 from .sequence import SequenceVar, SizeVar
 from .tensor import TensorVar
 from .torch_own import as_first_seen, in_torch
+from .torch_questions import ABOUT_ATTENTION, QUESTIONS
 from .unbacked import check
 
 GRAPH_MODULES = (
@@ -67,21 +68,16 @@ BREAKS: dict[Callable[..., Any], str] = {
 }
 
 
-# Functions of torch that change process-wide state, by the start of their names: never run while tracing.
 # On a GPU cuDNN runs them, under autocast in float16; on fake tensors ATen takes them apart into other operators.
 RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+# Functions of torch that change process-wide state, never run while tracing: by the start of their names, so that
+# those that a later release adds, which would else become nodes, are among them.
 _MODE_SETTERS = (
     "set_", "_set_", "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "use_deterministic",
 )  # fmt: skip
 
-# Functions of torch._C that only answer, by the start of their names. Of the others, those below change nothing that a
-# program can see; any other one breaks the graph: called while tracing, and again by a guard, it could change the
-# process.
-_QUESTIONS = (
-    "is_", "_is_", "get_", "_get_", "_are_", "_has_", "_len_", "_can_use_", "_should_", "_supported_",
-    "_cuda_get", "_cuda_is", "_cuda_tunableop_get", "_cuda_tunableop_is", "_accelerator_get", "_accelerator_hooks_get",
-    "_mps_is", "_mtia_get", "_dispatch_get", "_dispatch_is", "_dispatch_tls_is", "_jit_get", "_jit_is",
-)  # fmt: skip
+# Functions of torch._C that, beside those that only answer, change nothing that a program can see; any other one breaks
+# the graph: called while tracing, and again by a guard, it could change the process.
 _WITHOUT_EFFECT = {
     torch._C._log_api_usage_once, torch._C._infer_size, torch._C._select_conv_backend, torch._C._demangle,
     torch._C._parse_dispatch_key, torch._C._functionalization_reapply_views_tls, torch._C._autocast_supported_devices,
@@ -224,7 +220,7 @@ class TorchFunctionVar(HeldVar):
             if any(isinstance(leaf, TensorVar) for leaf in leaves_of((*args, *kwargs.values()))):
                 why = "is no operator: it needs the tensor's memory"
                 tx.graph_break("unsupported-torch-op", f"{self.describe()} {why}")
-            if not value.__name__.startswith(_QUESTIONS) and value not in _WITHOUT_EFFECT:
+            if value not in QUESTIONS and value not in _WITHOUT_EFFECT:
                 tx.graph_break("unknown-c-function", f"{self.describe()} may change the state of the process")
         if value in WITH_TENSOR_SCALARS and isinstance(kwargs.get("scalars") or args[-1], TensorVar):
             return tx.inline(WITH_TENSOR_SCALARS[value], args, kwargs)
@@ -235,7 +231,7 @@ class TorchFunctionVar(HeldVar):
 
     def _guard_setting(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], found: Any) -> None:
         """What a function gives that is told no tensor may change between calls: `torch._C._get_flash_sdp_enabled`."""
-        if tx.graph.entered(EXIT_ATTENTION) and "_sdp_" in self.describe():  # not that of the start
+        if self.value in ABOUT_ATTENTION and tx.graph.entered(EXIT_ATTENTION):  # not that of the start
             return
         try:
             read = functools.partial(

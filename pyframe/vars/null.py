@@ -1,0 +1,24 @@
+"""The NULL that CPython puts on the stack next to a callable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import Var
+
+
+class NullVar(Var):
+    """NULL, of which there is one."""
+
+    __slots__ = ()
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.emit("PUSH_NULL")
+
+
+NULL = NullVar()
+
+
+def is_null(var: Var) -> bool:
+    """Whether a stack slot holds NULL."""
+    return var is NULL

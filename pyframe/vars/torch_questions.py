@@ -1,0 +1,79 @@
+"""Functions of `torch._C` that only answer: they may run while tracing, and again in a guard."""
+
+from __future__ import annotations
+
+import torch
+
+from inductor.torch_compat import present
+
+# Of torch 2.11 to 2.15.  What a later release adds is not known to change nothing, so it breaks the graph.
+_ANSWERING = """
+    _accelerator_getAccelerator _accelerator_getAllocatorSettings _accelerator_getDefaultGenerator
+    _accelerator_getDeviceCapability _accelerator_getDeviceIndex _accelerator_getDeviceStats
+    _accelerator_getMemoryInfo _accelerator_getStream _accelerator_hooks_get_current_device
+    _are_functorch_transforms_active _can_use_cudnn_attention _can_use_flash_attention
+    _can_use_mem_efficient_attention _cuda_getAllocator _cuda_getAllocatorBackend _cuda_getArchFlags
+    _cuda_getCheckpointState _cuda_getCompiledVersion _cuda_getCublasLtWorkspaceSize _cuda_getCublasWorkspaceSize
+    _cuda_getCurrentBlasHandle _cuda_getCurrentRawStream _cuda_getCurrentSolverHandle _cuda_getCurrentStream
+    _cuda_getDefaultStream _cuda_getDevice _cuda_getDeviceCount _cuda_getHipblasltVersion _cuda_getMemoryFraction
+    _cuda_getMemoryMetadata _cuda_getStreamFromExternal _cuda_get_conv_benchmark_empty_cache
+    _cuda_get_cudnn_benchmark_limit _cuda_get_sync_debug_mode _cuda_isCurrentStreamCapturing _cuda_isHistoryEnabled
+    _cuda_isInBadFork _cuda_tunableop_get_cublaslt_requested_algo_count _cuda_tunableop_get_filename
+    _cuda_tunableop_get_max_tuning_duration _cuda_tunableop_get_max_tuning_iterations _cuda_tunableop_get_results
+    _cuda_tunableop_get_rotating_buffer_size _cuda_tunableop_get_validators _cuda_tunableop_is_enabled
+    _dispatch_get_all_op_names _dispatch_get_backend_keyset_from_autograd
+    _dispatch_get_computed_kernel_for_dispatch_key _dispatch_get_registrations_for_dispatch_key
+    _dispatch_isTensorSubclassLike _dispatch_is_alias_key _dispatch_is_included_in_alias
+    _dispatch_tls_is_dispatch_key_excluded _dispatch_tls_is_dispatch_key_included
+    _get_DTensor_sharding_propagator_cache_stats _get_accelerator _get_all_dtypes _get_autograd_fallback_mode
+    _get_backcompat_broadcast_warn _get_backcompat_keepdim_warn _get_blas_default_backend
+    _get_blas_preferred_backend _get_caught_jit_exception_class_name _get_caught_jit_exception_original_msg
+    _get_constant_bool_symnode _get_cpp_backtrace _get_cpu_allow_fp16_reduced_precision_reduction
+    _get_cpu_capability _get_cublas_allow_bf16_reduced_precision_reduction _get_cublas_allow_fp16_accumulation
+    _get_cublas_allow_fp16_reduced_precision_reduction _get_cublas_allow_tf32 _get_cublaslt_prefer_grouped_gemm
+    _get_cudnn_allow_tf32 _get_cudnn_batch_norm_reserve_space_size _get_cudnn_benchmark _get_cudnn_depthwise_kernel
+    _get_cudnn_deterministic _get_cudnn_enabled _get_cudnn_sdp_enabled _get_custom_class_python_wrapper
+    _get_default_device _get_deterministic_algorithms _get_deterministic_algorithms_warn_only
+    _get_deterministic_fill_uninitialized_memory _get_dispatch_mode _get_dispatch_stack_at
+    _get_dtensor_allow_implicit_replication _get_fa3_sdp_enabled _get_fa4_sdp_enabled _get_fake_constant
+    _get_file_format _get_flash_sdp_enabled _get_float32_matmul_precision _get_fp32_precision_getter
+    _get_function_stack_at _get_graph_exec_group _get_graph_executor_optimize _get_linalg_preferred_backend
+    _get_math_sdp_allow_fp16_bf16_reduction _get_math_sdp_enabled _get_max_operator_version
+    _get_mem_efficient_sdp_enabled _get_miopen_immediate _get_mkldnn_deterministic _get_mkldnn_enabled
+    _get_mobile_model_contained_types _get_mobile_model_contained_types_from_buffer _get_model_bytecode_version
+    _get_model_bytecode_version_from_buffer _get_model_extra_files _get_model_extra_files_from_buffer
+    _get_model_ops_and_info _get_model_ops_and_info_from_buffer _get_module_info_from_flatbuffer
+    _get_native_aot_enabled _get_native_aot_unconditional_masked _get_nested_int _get_nnpack_enabled _get_obj_in_tls
+    _get_onednn_allow_tf32 _get_operation_overload _get_operator_version_map _get_overrideable_sdp_enabled
+    _get_privateuse1_backend_name _get_qengine _get_rocm_fa_preferred_backend _get_schema _get_sdp_priority_order
+    _get_sm_carveout_experimental _get_symbolize_mode _get_tensor_metadata _get_thread_name
+    _get_torch_function_state _get_tracing_state _get_upgrader_ranges _get_upgraders_entry_map
+    _get_upgraders_map_size _get_value_trace _get_version_calculator_flag _get_warnAlways _has_Standard_Deleter
+    _has_distributed _has_storage _has_tensorexpr_cpp_tests _has_torch_function _has_torch_function_unary
+    _has_torch_function_variadic _is_alias_of _is_any_autocast_enabled _is_autocast_available _is_cached_tensor
+    _is_ck_sdpa_available _is_cow_tensor _is_cudnn_attention_decode_disabled _is_default_mobile_cpu_allocator_set
+    _is_fake_tensor _is_flash_attention_available _is_fwd_grad_enabled _is_grad_layout_enforcement_enabled
+    _is_key_in_tls _is_multithreading_enabled _is_opaque_type_registered _is_pybind11_type
+    _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled _is_tracing
+    _is_view_replay_enabled _is_xnnpack_enabled _jit_get_all_schemas _jit_get_custom_class_schemas
+    _jit_get_emit_hooks _jit_get_inline_everything_mode _jit_get_logging_option _jit_get_num_profiled_runs
+    _jit_get_operation _jit_get_schemas_for_operator _jit_get_te_cuda_pointwise_block_count
+    _jit_get_te_cuda_pointwise_block_size _jit_get_te_cuda_pointwise_loop_levels _jit_get_te_generate_block_code
+    _jit_get_te_must_use_llvm_cpu _jit_get_tracer_state_warn _jit_is_onnx_log_enabled _jit_is_script_object
+    _len_torch_dispatch_stack _len_torch_function_stack _mps_is_available _mps_is_in_bad_fork
+    _mps_is_on_macos_or_newer _mtia_getCurrentRawStream _mtia_getCurrentStream _mtia_getDefaultStream
+    _mtia_getDevice _mtia_getDeviceCapability _mtia_getDeviceCount _mtia_getDeviceProperties
+    _should_allow_numbers_as_tensors _supported_qengines get_autocast_cpu_dtype get_autocast_dtype
+    get_autocast_gpu_dtype get_autocast_ipu_dtype get_autocast_xla_dtype get_default_dtype get_num_interop_threads
+    get_num_threads is_anomaly_check_nan_enabled is_anomaly_enabled is_autocast_cache_enabled
+    is_autocast_cpu_enabled is_autocast_enabled is_autocast_ipu_enabled is_autocast_xla_enabled is_grad_enabled
+    is_inference_mode_enabled
+""".split()
+QUESTIONS = frozenset(present(torch._C, *_ANSWERING))
+
+# Which kernels of attention are allowed: `torch.nn.attention.sdpa_kernel` changes the answers.
+ABOUT_ATTENTION = frozenset(present(torch._C, *"""
+    _get_cudnn_sdp_enabled _get_fa3_sdp_enabled _get_fa4_sdp_enabled _get_flash_sdp_enabled
+    _get_math_sdp_allow_fp16_bf16_reduction _get_math_sdp_enabled _get_mem_efficient_sdp_enabled
+    _get_overrideable_sdp_enabled _get_sdp_priority_order
+""".split()))  # fmt: skip
