@@ -213,3 +213,14 @@ class MethodVar(Var):
     def reconstruct(self, cg: Any) -> None:
         cg.load(self.obj)
         cg.emit("LOAD_ATTR", self.name)
+
+
+
+def attribute_of_type(tx: Tracer, obj: Var, name: str) -> Var:
+    """The attribute `name` that `obj` has from its type, which is written in C."""
+    found = getattr(obj.python_type(), name)
+    if callable(found):
+        return MethodVar(obj, name)
+    if found is None or isinstance(found, str):  # `__hash__` of a list, `__doc__`
+        return ConstVar(found)
+    return obj.unsupported(tx, f"attribute {name!r}")  # type: ignore[no-any-return]

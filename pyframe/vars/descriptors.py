@@ -10,7 +10,7 @@ from ..core.source import AttrSource, DictItemSource, Source
 from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import Var
-from .const import ConstVar, MethodVar, make
+from .const import ConstVar, MethodVar, attribute_of_type, make
 from .function import BUILTINS, BoundMethodVar, Handler
 
 ACCESSORS = ("fget", "fset", "fdel")
@@ -48,7 +48,7 @@ class PropertyVar(Var):
             return make(property)
         if not hasattr(property, name):
             tx.raise_(AttributeError, f"'property' object has no attribute {name!r}")
-        return MethodVar(self, name)
+        return attribute_of_type(tx, self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         replaced = {"getter": 0, "setter": 1, "deleter": 2}.get(name)
@@ -152,7 +152,7 @@ class ProxyVar(Var):
             return make(types.MappingProxyType)
         if not hasattr(types.MappingProxyType, name):
             tx.raise_(AttributeError, f"'mappingproxy' object has no attribute {name!r}")
-        return MethodVar(self, name)
+        return attribute_of_type(tx, self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name in ("get", "keys", "values", "items", "copy", "__reversed__"):

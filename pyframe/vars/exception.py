@@ -190,7 +190,9 @@ class ExceptionVar(InstanceVar):
         if self.value is not MISSING:
             tx.effects.add("CALL", None, (raised_while, [self, handled], {}), tx.user_line())
         link: Var | None = handled
-        while isinstance(link, ExceptionVar):
+        seen: set[int] = set()  # a program may have made a ring of them
+        while isinstance(link, ExceptionVar) and id(link) not in seen:
+            seen.add(id(link))
             after = link.links.get("__context__")
             if after is self:
                 del link.links["__context__"]

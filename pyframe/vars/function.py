@@ -16,7 +16,7 @@ from ..core.tracer import Tracer
 from . import arity, dunder, growth
 from .annotations import evaluated
 from .base import HeldVar, NotConstant, Var
-from .const import ConstVar, MethodVar, fold, make
+from .const import ConstVar, attribute_of_type, fold, make
 from .fields import FieldsVar
 from .sequence import TupleVar
 
@@ -404,7 +404,7 @@ class PartialVar(Var):
         if found is None and self.source is None and not hasattr(functools.partial, name):
             tx.raise_(AttributeError, f"'functools.partial' object has no attribute {name!r}")
         if found is None and name.startswith("__") and hasattr(functools.partial, name):
-            return MethodVar(self, name)
+            return attribute_of_type(tx, self, name)
         return super().getattr_(tx, name) if found is None else found
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

@@ -16,7 +16,7 @@ from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import NotConstant, Raised, Var
 from .class_reads import lookup
-from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
+from .const import COMPARE, ConstVar, attribute_of_type, fold, make, maker
 from .iterator import ItemsIteratorVar, NotRebuilt, SizedIteratorVar
 from .sequence import ListVar, TupleVar
 from .text import Late, hash_of
@@ -174,7 +174,7 @@ class DictVar(Var):
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         if name == "default_factory":
             return self.factory or ConstVar(None)
-        return make(self.cls) if name == "__class__" else MethodVar(self, name)
+        return make(self.cls) if name == "__class__" else attribute_of_type(tx, self, name)
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         if self.cls is not collections.OrderedDict or hasattr(self.cls, name) or value is None:
@@ -464,7 +464,9 @@ class DictViewVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if not hasattr(self.python_type(), name):
             tx.raise_(AttributeError, f"{slots.type_name(self)!r} object has no attribute {name!r}")
-        return MethodVar(self, name)
+        if name == "mapping":
+            return tx.call(make(types.MappingProxyType), [self.mapping], {})
+        return attribute_of_type(tx, self, name)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load(self.mapping)

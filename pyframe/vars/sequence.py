@@ -11,7 +11,7 @@ from ..core.source import Source
 from ..core.tracer import Tracer
 from . import dunder, slots
 from .base import NotConstant, Var
-from .const import ConstVar, MethodVar, constants, fold, make, maker
+from .const import ConstVar, attribute_of_type, constants, fold, make, maker
 from .iterator import ItemsIteratorVar, ReversedVar
 from .text import Late, hash_of, late
 
@@ -64,7 +64,7 @@ class SequenceVar(Var):
             tx.raise_(AttributeError, f"{self.python_type().__name__!r} object has no attribute {name!r}")
         if name == "__class__":
             return make(self.python_type())
-        return MethodVar(self, name)
+        return attribute_of_type(tx, self, name)
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         if isinstance(key, SliceVar) or isinstance(slots.constant_or(key, None), slice):
@@ -346,7 +346,7 @@ class SliceVar(Var):
             return getattr(self, name)
         if not hasattr(slice, name):
             tx.raise_(AttributeError, f"'slice' object has no attribute {name!r}")
-        return MethodVar(self, name)
+        return attribute_of_type(tx, self, name)
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if not isinstance(other, SliceVar):

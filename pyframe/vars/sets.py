@@ -10,7 +10,7 @@ from ..core.source import Source
 from ..core.tracer import Tracer
 from . import dunder
 from .base import NotConstant, Var
-from .const import COMPARE, ConstVar, MethodVar, fold, make, maker
+from .const import COMPARE, ConstVar, attribute_of_type, fold, make, maker
 from .iterator import SizedIteratorVar
 from .mapping import DictViewVar, ObjectKey, check_keys, key_of, var_of
 from .text import Late
@@ -92,7 +92,7 @@ class SetVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if not hasattr(self.cls, name):
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
-        return make(self.cls) if name == "__class__" else MethodVar(self, name)
+        return make(self.cls) if name == "__class__" else attribute_of_type(tx, self, name)
 
     def truth(self, tx: Tracer) -> bool:
         return bool(self.items)

@@ -10,7 +10,7 @@ from ..core.source import CallSource, GlobalSource
 from ..core.tracer import Tracer
 from . import slots
 from .base import HeldVar, Var
-from .const import ConstVar, MethodVar, make
+from .const import ConstVar, attribute_of_type, make
 from .function import BUILTINS
 from .text import hash_of
 
@@ -35,7 +35,7 @@ class WeakVar(Var):
             tx.raise_(AttributeError, f"'weakref.ReferenceType' object has no attribute {name!r}")
         if name == "__callback__":
             return super().getattr_(tx, name)
-        return make(self.python_type()) if name == "__class__" else MethodVar(self, name)
+        return make(self.python_type()) if name == "__class__" else attribute_of_type(tx, self, name)
 
     def hash_(self, tx: Tracer) -> Var | None:
         return hash_of(tx, self.referent(tx))

@@ -210,3 +210,35 @@ def test_a_mapping_whose_keys_are_an_attribute_of_the_object():
             return "no mapping"
 
     check(unpacked, X, breaks=0)
+
+
+def test_what_a_type_in_c_has_that_is_no_method():
+    """`mapping` of the views of a dict, `__hash__` of what has none, `__doc__`."""
+
+    def read(x):
+        made = {"a": 1}
+        view = made.keys().mapping
+        made["b"] = x
+        hashes = [].__hash__, {}.__hash__, {1}.__hash__, slice(1).__hash__
+        return type(view).__name__, dict(view), hashes, made.__doc__ == dict.__doc__
+
+    check(read, X, breaks=0)
+
+
+def test_exceptions_in_a_ring():
+    """An exception that is its own context: raising while it is handled ends, as in C."""
+
+    def ring():
+        try:
+            raise ValueError(1)
+        except ValueError as error:
+            error.__context__ = error
+            raise TypeError(2) from None
+
+    def handled(x):
+        try:
+            ring()
+        except TypeError as error:
+            return x + 1, type(error.__context__).__name__, error.__context__.__context__ is error.__context__
+
+    check(handled, X, breaks=0)
