@@ -157,7 +157,7 @@ class FunctionVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name in self.attrs:
             return self.attrs[name]
-        if name in ("__name__", "__qualname__"):
+        if name in ("__name__", "__qualname__") and (self.source is None or self.fn is None):
             return ConstVar(self.name if name == "__name__" else self.qualname)
         if name == "__code__":
             return ConstVar(self.code)
@@ -174,6 +174,8 @@ class FunctionVar(Var):
         try:
             value = getattr(self.fn, name)
         except (AttributeError, NameError) as error:  # NameError: annotations, which are evaluated now
+            if isinstance(error, AttributeError) and self.source is not None:
+                tx.guard(self.source, "NO_ATTR", name)
             return tx.raise_(type(error), *error.args)  # type: ignore[no-any-return]
         return tx.wrap(value, AttrSource(self.source, name) if self.source else None)
 

@@ -242,3 +242,34 @@ def test_exceptions_in_a_ring():
             return x + 1, type(error.__context__).__name__, error.__context__.__context__ is error.__context__
 
     check(handled, X, breaks=0)
+
+
+def test_attributes_of_functions_between_calls():
+    """An attribute that a function lacked, and its name, are looked at again."""
+
+    def plain():
+        pass
+
+    class HasMethod:
+        def method(self):
+            pass
+
+    def lacking(x):
+        return x + getattr(plain, "extra", 0), hasattr(HasMethod().method, "extra"), plain.__name__
+
+    compiled = pyframe.compile(lacking, backend="eager", fullgraph=True)
+    assert compiled(X)[1:] == lacking(X)[1:] == (False, "plain")
+    plain.extra, HasMethod.method.extra, plain.__name__ = 3, 4, "other"
+    torch.testing.assert_close(compiled(X)[0], X + 3)
+    assert compiled(X)[1:] == (True, "other")
+
+
+def test_a_function_that_counts_its_calls():
+    def counted(x):
+        counted.calls = getattr(counted, "calls", 0) + 1
+        return x * counted.calls
+
+    compiled = pyframe.compile(counted)
+    for call in (1, 2, 3):
+        torch.testing.assert_close(compiled(X), X * call)
+    assert counted.calls == 3
