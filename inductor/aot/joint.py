@@ -205,10 +205,11 @@ class _NonLeaf(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
         return torch._to_functional_tensor(torch._from_functional_tensor(leaf))
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, grad: torch.Tensor | None) -> torch.Tensor | None:
         return grad
 
 

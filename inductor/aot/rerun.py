@@ -39,10 +39,11 @@ class _Same(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
         return x.detach()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor | None) -> torch.Tensor | None:
         return grad
 
 
@@ -51,10 +52,11 @@ class _WithElements(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, elements: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)
         return elements.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[torch.Tensor | None, None]:  # type: ignore[override]
         return grad, None
 
 

@@ -38,6 +38,7 @@ class Context:
 
     saved_tensors: tuple[Any, ...] = ()
     dirty: tuple[Any, ...] = ()
+    materializes: bool = True
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
@@ -52,14 +53,13 @@ class Context:
         pass
 
     def set_materialize_grads(self, value: bool) -> None:
-        pass
+        self.materializes = value
 
 
 @functools.cache
-def apply_of(cls: type[Function], aliases: bool = False, enabled: bool = False) -> Callable[..., Any]:
-    """What the node of a graph calls; `aliases`: a result is in the memory of an input, whose gradient is not that of
-    a view, so that no compiled graph can hold the call; `enabled`: the class of an argument sees what forward does
-    with it."""
+def apply_of(cls: type[Function], apart: bool = False, enabled: bool = False) -> Callable[..., Any]:
+    """What the node of a graph calls; `apart`: no compiled graph can hold the call; `enabled`: the class of an argument
+    sees what forward does with it."""
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         if not enabled:
@@ -70,7 +70,7 @@ def apply_of(cls: type[Function], aliases: bool = False, enabled: bool = False) 
     apply.__name__ = f"apply_{cls.__name__}"
     apply.__qualname__ = f"{cls.__module__}.{cls.__qualname__}.apply"
     apply.__module__ = __name__
-    return in_order(apply) if aliases else apply
+    return in_order(apply) if apart else apply
 
 
 def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -98,10 +98,15 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if len(tx.effects) != effects:
         tx.graph_break("unsupported-object", f"{cls.__qualname__} changes objects that exist outside of it")
     tx.graph.forget(nodes)
+    # whose gradient is not that of a view
     aliases = bool(_storages(result) & _storages(TupleVar(inputs)))
+    # the backward may ask which of the results have a gradient: a compiled one takes zeros for those that have none
+    asks = not ctx.getattr_(tx, "materializes").truth(tx) and isinstance(result, SequenceVar)
     if aliases and tx.graph.is_nested:
         tx.graph_break("unsupported-object", f"{cls.__qualname__} gives back an input, or a view of one")
-    return owned(tx.graph.call(apply_of(cls, aliases, wraps), [bare(each) for each in inputs], {}))
+    if asks and tx.graph.is_nested:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} asks which results have a gradient")
+    return owned(tx.graph.call(apply_of(cls, aliases or asks, wraps), [bare(each) for each in inputs], {}))
 
 
 def _requires_grad(value: Var) -> bool:

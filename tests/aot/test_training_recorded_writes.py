@@ -142,3 +142,54 @@ def test_second_derivative_where_a_view_and_its_base_are_results() -> None:
             once = torch.autograd.grad(results[0].pow(2).sum() + results[1].sum(), x, create_graph=True)[0]
             found.append([once, *torch.autograd.grad(once.sum(), x)])
     torch.testing.assert_close(found[1], found[0])
+
+
+class OneGradient(torch.autograd.Function):
+    """A product whose backward gives no gradient of the first factor."""
+
+    @staticmethod
+    def forward(ctx, x, y):  # type: ignore[no-untyped-def, override]
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def, override]
+        return None, grad
+
+
+class Asks(torch.autograd.Function):
+    """Gradients that depend on which results have one."""
+
+    @staticmethod
+    def forward(ctx, x):  # type: ignore[no-untyped-def, override]
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, first, second):  # type: ignore[no-untyped-def, override]
+        if first is None:
+            return second * 30
+        return first * 20 if second is None else first * 2 + second * 3
+
+
+@pytest.mark.parametrize("fn", [OneGradient.apply, lambda x, y: x.norm(p=0, dim=1) + y.sum(1)])
+def test_an_input_without_a_gradient_has_none(fn: Program) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return fn(x, y)
+
+    for call in (program, pyframe.compile(program)):
+        first, second, x, y = inputs()
+        gradients = torch.autograd.grad(call(x, y).sum(), [first, x, second], allow_unused=True)
+        assert gradients[:2] == (None, None) and gradients[2] is not None
+
+
+@pytest.mark.parametrize("used", [[0], [1], [0, 1]])
+def test_a_function_that_asks_which_results_have_a_gradient(used: list[int]) -> None:
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        return [each.sin() for each in Asks.apply(x.exp())]
+
+    found = []
+    for call in (program, pyframe.compile(program)):
+        leaf = torch.rand(3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        results = call(leaf)
+        found.append(torch.autograd.grad(sum(results[k].sum() for k in used), leaf)[0])  # type: ignore[arg-type]
+    torch.testing.assert_close(found[1], found[0])
