@@ -1,6 +1,7 @@
 """Frames that run again as they are where their graph raises an exception that the program handles: its handlers do
 what they do in eager. What the graph changed by then, inputs that it writes and the random state of the CPU, is put
-back first; where that cannot be done, the exception leaves the frame."""
+back first. A frame whose graph changes an input in a way that cannot be put back, in its sizes or with a record of
+autograd, runs as it is from the start if an operator of the graph may raise because of elements."""
 
 from __future__ import annotations
 
@@ -38,7 +39,11 @@ class Undo:
 
 
 class _Permanent(Exception):
-    """The graph changes something that cannot be put back."""
+    """The graph draws from a generator that is not put back."""
+
+
+class NotPutBack(Exception):
+    """The graph changes an input in a way that cannot be put back, and an operator of it may raise."""
 
 
 class _Watch(TorchDispatchMode):
@@ -48,7 +53,7 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self.storages = storages
         self.written: set[int] = set()
-        self.draws = self.may_raise = False
+        self.draws = self.may_raise = self.resizes = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -70,7 +75,7 @@ class _Watch(TorchDispatchMode):
         for each in written:
             if isinstance(each, torch.Tensor) and memory_of(each) in self.storages:
                 if torch.Tag.inplace_view in func.tags:  # sizes and strides, not elements
-                    raise _Permanent
+                    self.resizes = True
                 self.written.add(memory_of(each))
 
 
@@ -81,22 +86,35 @@ def _devices(result: Any) -> set[str]:
 
 def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
     """What has to be put back before the frame of a graph runs again; None where that cannot be done, or where there is
-    something to put back and no operator raises because of data: copies are not worth it then."""
+    something to put back and no operator raises because of data: copies are not worth it then. NotPutBack where the
+    frame is not to be replaced at all."""
     if not all(map(_is_plain, gm.graph.nodes)):
         return None
     inputs = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
-    fakes = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
+    fakes = [_as_recorded(x, fake_mode) if isinstance(x, torch.Tensor) else x for x in inputs]
+    records = [x.grad_fn if isinstance(x, torch.Tensor) else None for x in fakes]
     storages = [memory_of(x) if isinstance(x, torch.Tensor) else 0 for x in fakes]
     watch = _Watch(set(storages) - {0})
     try:
-        with fake_mode, torch.no_grad(), python_kernels(fake_mode), watch:
+        with fake_mode, torch.set_grad_enabled(torch.is_grad_enabled()), python_kernels(fake_mode), watch:
             gm(*fakes)
     except _Permanent:
+        return None
+    recorded = any(x.grad_fn is not was for x, was in zip(fakes, records) if isinstance(x, torch.Tensor))
+    if watch.resizes or recorded:
+        if watch.may_raise:
+            raise NotPutBack("an input is changed in a way that cannot be put back where an operator raises")
         return None
     written = tuple(i for i, storage in enumerate(storages) if storage in watch.written)
     if (written or watch.draws) and not (watch.may_raise and all(_is_copied(inputs[i]) for i in written)):
         return None
     return Undo(written, watch.draws)
+
+
+def _as_recorded(x: torch.Tensor, fake_mode: Any) -> torch.Tensor:
+    """A tensor in place of an input: no leaf, since what the graph writes of leaves is not recorded."""
+    with fake_mode, torch.enable_grad():
+        return x.detach().requires_grad_().clone() if x.requires_grad else x.detach()
 
 
 def _is_copied(value: torch.Tensor) -> bool:

@@ -18,7 +18,7 @@ from ..vars.const import ConstVar
 from ..vars.iterator import NotRebuilt
 from ..vars.sequence import TupleVar, is_plain
 from . import replay
-from .again import Undo, as_it_is, told_apart, undo_of
+from .again import NotPutBack, Undo, as_it_is, told_apart, undo_of
 from .assemble import Assembler
 from .leave import Leave
 from .reconstruct import Codegen
@@ -104,7 +104,14 @@ class OutputBuilder:
     def runs_again(self, gm: fx.GraphModule) -> Undo | None:
         """Where the frame runs again as it is if the graph raises: what is put back before."""
         graph = self.tx.graph
-        return undo_of(gm, graph.fake_mode) if graph.errors_are_seen and not self.tx.draws else None
+        if not graph.errors_are_seen or self.tx.draws:
+            return None
+        try:
+            return undo_of(gm, graph.fake_mode)
+        except NotPutBack as error:
+            if self.tx.options.fullgraph:
+                return None
+            raise SkipFrame(str(error)) from error
 
     def draw(self, cg: Codegen) -> None:
         """What the frame does first of all: draw the random numbers that the trace came to."""

@@ -234,22 +234,44 @@ def outcome_kind(fn, *args):
     return result, [described(each) for each in LOG]
 
 
+def recorded(x, y, i):
+    try:
+        x += y
+        return x.gather(0, i)
+    except (RuntimeError, IndexError):
+        return x * 10
+
+
+def recorded_from_now_on(x, y, i):
+    try:
+        x[0] = y[1]
+        return x.gather(0, i) * y
+    except (RuntimeError, IndexError):
+        return x * 10
+
+
+def other_sizes(x, y, i):
+    try:
+        x.unsqueeze_(0).squeeze_(0).t_()
+        return x.gather(0, i) * y
+    except (RuntimeError, IndexError):
+        return x * 10 + y
+
+
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
-def test_a_write_that_autograd_recorded_is_not_done_twice(backend):
-    x, bad = torch.zeros(3, 3, requires_grad=True) * 2, torch.full((3, 3), 7)
-
-    def scales(x, i):
-        try:
-            x += 1
-            return x.gather(0, i)
-        except RuntimeError:
-            return x * 10
-
-    pyframe.reset()
-    with pytest.raises(RuntimeError):
-        pyframe.compile(scales, backend=backend)(x, bad)
-    assert not counters["runs_again"]
-    assert x.max() <= 1
+@pytest.mark.parametrize("fn", [recorded, recorded_from_now_on, other_sizes])
+def test_writes_that_cannot_be_put_back(fn, backend):
+    """The frame runs as it is."""
+    good, bad = torch.zeros(3, 3, dtype=torch.long), torch.full((3, 3), 7)
+    found = []
+    for call in (fn, pyframe.compile(fn, backend=backend)):
+        for i in (good, bad):
+            leaf, y = torch.ones(3, 3, requires_grad=True), torch.arange(9.0).reshape(3, 3).requires_grad_()
+            x = leaf.detach().clone() if fn is recorded_from_now_on else leaf * 2
+            result = call(x, y, i)
+            gradients = torch.autograd.grad(result.sum(), [leaf, y], allow_unused=True)
+            found.append((result.tolist(), x.tolist(), x.stride(), [g is None or g.tolist() for g in gradients]))
+    assert found[2:] == found[:2]
 
 
 def test_modes_of_torch_alone_leave_the_call_direct():
