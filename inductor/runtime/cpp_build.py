@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from . import fork  # noqa: F401  lets a process fork after a kernel ran
 from .cache import Cache, content_key, shared_cache
 from .private import private_folders, replace_file, temporary_folder
 from .processes import Processes, Stopped

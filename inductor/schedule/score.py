@@ -20,4 +20,9 @@ def fusion_score(shared_bytes: int, produced_bytes: int, distance: int) -> tuple
 
 def parallel(work: int, cost: int = 1) -> bool:
     """Whether a loop of `work` points, each of `cost` operations of weight one, repays waking other threads."""
-    return work * max(1, cost // 16) >= PARALLEL_MIN_WORK
+    return work >= parallel_work(cost)
+
+
+def parallel_work(cost: int) -> int:
+    """The least number of points, each of `cost` operations, of a loop that repays waking other threads."""
+    return -(-PARALLEL_MIN_WORK // max(1, cost // 16))

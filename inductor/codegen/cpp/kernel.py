@@ -56,9 +56,10 @@ class Kernel:
         inner = {v for v, _ in self.axes.inner}
         self.values = Values(group, self.axes.renames, inner, dtypes)
         self.bufs: list[str] = []
-        self.work = group.work()
+        self.group = group
         self.plain = all(s.mode == "assign" for s in self.values.stores)
         self._count = 0
+        self._pragma = "#pragma omp parallel for"
         self.dtypes = {**dtypes, STATUS: "int64"}
         self.lines: list[str] = []  # of the scope being written
         self._row_lines: list[str] = []
@@ -107,11 +108,16 @@ class Kernel:
 
     def _function_body(self) -> str:
         loops = list(self.axes.outer)
-        parallel = self.plain and score.parallel(self.work, len(self.values.table))
+        cost = len(self.values.table)
+        parallel = self.plain and score.parallel(self.group.work(), cost)
+        sizes = [size for size in (*self.group.outer, *self.group.inner) if not same(size, 1)]
+        if any(isinstance(size, Size) for size in sizes):  # compiled for a large one, called with a small one too
+            least = score.parallel_work(cost)
+            self._pragma = f"#pragma omp parallel for if({' * '.join(map(str, sizes))} >= {least})"
         self._parallel_inner = parallel and math.prod(hint(s) for _, s in loops) < 4
         lines = []
         if loops and parallel and not self._parallel_inner:
-            lines.append("#pragma omp parallel for" + (f" collapse({len(loops)})" if len(loops) > 1 else ""))
+            lines.append(self._pragma + (f" collapse({len(loops)})" if len(loops) > 1 else ""))
         if self.axes.vector_outer:
             lines = self._column_loops(loops, lines)
         elif self.axes.across is not None and not self._parallel_inner:
@@ -267,7 +273,7 @@ class Kernel:
         for acc in accs.values():
             row += acc.declare_parts(parts, several)
         if self._parallel_inner:
-            row.append("#pragma omp parallel for")
+            row.append(self._pragma)
         row.append(f"for (int64_t c = 0; c < {parts}; ++c) {{")
         if several:
             row.append(f"for (int64_t lo = c * {part}; lo < (c + 1) * {part} && lo < {size}; lo += {CHUNK}) {{")
@@ -297,7 +303,7 @@ class Kernel:
             start = at
         else:
             if self._parallel_inner and not accs and len(self.axes.inner) == 1:
-                lines.append("#pragma omp parallel for")
+                lines.append(self._pragma)
             segments = [] if accs or isinstance(size, Size) else self._segments(var, size)
             if segments:
                 return lines + [line for lo, hi in segments for line in self._segment_loop(var, lo, hi, stores)]

@@ -1,0 +1,33 @@
+"""Kernels after `fork`.
+
+GNU's OpenMP keeps its threads between parallel loops.  A forked child has none of them, but libgomp waits for them in
+the child's next parallel loop, for ever; eager's operators do so, too.  Compiled kernels may be parallel where eager's
+operators are not, so the process lets its threads end before it forks: parent and child start new ones when they need
+them, and neither kernels nor eager's operators wait.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+
+_SOFT = 1  # omp_pause_soft: settings such as the number of threads stay
+
+
+def _pause() -> Callable[[], None] | None:
+    """What ends the OpenMP threads that the calling thread keeps; None where that is not libgomp."""
+    process = ctypes.CDLL(None)
+    if hasattr(process, "__kmpc_fork_call") or not hasattr(process, "omp_pause_resource_all"):
+        return None  # LLVM's and Intel's libraries start anew in a child
+    pause = process.omp_pause_resource_all
+
+    def end_threads() -> None:
+        pause(_SOFT)
+
+    return end_threads
+
+
+_end_threads = _pause()
+if _end_threads is not None and hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_end_threads)
