@@ -320,6 +320,8 @@ def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         frame = tx.frames[-1]  # type: ignore[attr-defined]
         if not frame.code.co_argcount:
             return tx.raise_(RuntimeError, "super(): no arguments")
+        if "__class__" not in frame.cells:
+            return tx.raise_(RuntimeError, "super(): __class__ cell not found")
         name = frame.code.co_varnames[0]
         obj = frame.locals.get(name) or frame.cells[name].content
         args = [frame.cells["__class__"].content, obj]

@@ -46,6 +46,9 @@ def binary(tx: Tracer, op: str, left: Var, right: Var) -> Var:
     bases = [getattr(side, "base", side) for side in (left, right)]
     if bases != [left, right] and all(has_type(base, *_NUMBERS) or base in (left, right) for base in bases):
         return binary(tx, op, *bases)
+    repeated = _repeated(tx, op, left, right) if op in ("*", "*=") else None
+    if repeated is not None:
+        return repeated
     _sequence_error(tx, op, left, right)
     shown = "** or pow()" if op == "**" else op
     return tx.raise_(
@@ -53,15 +56,29 @@ def binary(tx: Tracer, op: str, left: Var, right: Var) -> Var:
     )
 
 
+_SEQUENCES = (str, bytes, list, tuple)
+
+
+def _repeated(tx: Tracer, op: str, left: Var, right: Var) -> Var | None:
+    """A sequence times an object that has `__index__`; None for other operands."""
+    for sequence, times in ((left, right), (right, left)):
+        if has_type(sequence, *_SEQUENCES):
+            if not has_type(times, object) or not hasattr(times.python_type(), "__index__"):
+                return None
+            count = ConstVar(index(tx, times))
+            found = sequence.binary(tx, op, count, False) if sequence is left else None
+            return found if found is not None else sequence.binary(tx, "*", count, False)
+    return None
+
+
 def _sequence_error(tx: Tracer, op: str, left: Var, right: Var) -> None:
     """The words of CPython where a sequence takes no such operand."""
-    sequences = (str, bytes, list, tuple)
     name = op.removesuffix("=")
     if name == "*":
         for side, other in ((left, right), (right, left)):
-            if has_type(side, *sequences):
+            if has_type(side, *_SEQUENCES):
                 tx.raise_(TypeError, f"can't multiply sequence by non-int of type {type_name(other)!r}")
-    if name == "+" and has_type(left, *sequences):
+    if name == "+" and has_type(left, *_SEQUENCES):
         kind = type_name(left)
         if kind == "bytes":
             tx.raise_(TypeError, f"can't concat {type_name(right)} to bytes")

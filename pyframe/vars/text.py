@@ -61,27 +61,27 @@ def _checked(tx: Tracer, method: str, result: Var) -> Var:
 
 
 class Late:
-    """Stands for a Var in a call of C code that formats it."""
+    """Stands for a Var in a call of C code that formats it; templates that read attributes find none here."""
 
-    __slots__ = ("tx", "var")
+    __slots__ = ("__tx", "__var")
 
     def __init__(self, tx: Tracer, var: Var) -> None:
-        self.tx, self.var = tx, var
+        self.__tx, self.__var = tx, var
 
     def __repr__(self) -> str:
-        return self._text(repr_of(self.tx, self.var))
+        return self.__text(repr_of(self.__tx, self.__var))
 
     def __str__(self) -> str:
-        return self._text(str_of(self.tx, self.var))
+        return self.__text(str_of(self.__tx, self.__var))
 
     def __format__(self, spec: str) -> str:
-        return self._text(format_of(self.tx, self.var, ConstVar(spec)))
+        return self.__text(format_of(self.__tx, self.__var, ConstVar(spec)))
 
-    def _text(self, result: Var) -> str:
+    def __text(self, result: Var) -> str:
         try:
             return str(result.constant())
         except NotConstant:
-            return str(self.var.unsupported(self.tx, "text"))
+            return str(self.__var.unsupported(self.__tx, "text"))
 
 
 def late(tx: Tracer, var: Var) -> Any:
@@ -92,10 +92,21 @@ def late(tx: Tracer, var: Var) -> Any:
         return Late(tx, var)
 
 
+def _formatted(tx: Tracer, template: Var, method: Any, values: list[Any], named: dict[str, Any]) -> Var:
+    """`method(template, *values, **named)`.  What C does with the objects that stand for Vars beyond their text (an
+    attribute, an item, a number) breaks the graph."""
+    if not any(isinstance(value, Late) for value in (*values, *named.values())):
+        return fold(tx, method, template.constant(), *values, **named)
+    try:
+        return ConstVar(method(template.constant(), *values, **named))
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        return template.unsupported(tx, f"formatting that raises {type(error).__name__}")  # type: ignore[no-any-return]
+
+
 def _str_format(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
     values, named = [late(tx, arg) for arg in args], {key: late(tx, arg) for key, arg in kwargs.items()}
     tx.limit_size(growth.formatted(template.constant(), [*values, *named.values()]), "a text")
-    return fold(tx, str.format, template.constant(), *values, **named)
+    return _formatted(tx, template, str.format, values, named)
 
 
 def _str_format_map(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -106,12 +117,17 @@ def _str_format_map(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str
 
 def _percent(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
     (arg,) = args
-    values = tuple(late(tx, item) for item in arg.unpack(tx)) if arg.python_type() is tuple else late(tx, arg)
-    tx.limit_size(growth.BINARY["%"](template.constant(), values), "a text")
-    return fold(tx, _modulo, template.constant(), values)
+    single = arg.python_type() is not tuple
+    values = [late(tx, item) for item in ([arg] if single else arg.unpack(tx))]
+    tx.limit_size(growth.BINARY["%"](template.constant(), values[0] if single else tuple(values)), "a text")
+    return _formatted(tx, template, _modulo_one if single else _modulo, values, {})
 
 
-def _modulo(template: Any, values: Any) -> Any:
+def _modulo_one(template: Any, value: Any) -> Any:
+    return template % value
+
+
+def _modulo(template: Any, *values: Any) -> Any:
     return template % values
 
 

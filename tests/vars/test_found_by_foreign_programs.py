@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import sys
 from pathlib import Path
 
@@ -273,3 +274,53 @@ def test_a_function_that_counts_its_calls():
     for call in (1, 2, 3):
         torch.testing.assert_close(compiled(X), X * call)
     assert counted.calls == 3
+
+
+class AsIndex:
+    def __index__(self):
+        return 2
+
+
+def test_an_index_object_as_a_count():
+    def counted(x):
+        try:
+            taken = list(itertools.islice([5, 6, 7], AsIndex()))
+            return x + 1, (1, 2) * AsIndex(), AsIndex() * "ab", [x] * AsIndex(), taken, list(
+                itertools.combinations("abc", AsIndex())
+            )
+        except TypeError as error:
+            return "wrong", str(error)
+
+    check(counted, X, breaks=0)
+
+
+def test_formatting_of_more_than_text():
+    """Numbers and attributes of objects that a template asks for."""
+
+    class Number:
+        def __init__(self, value):
+            self.var = value
+
+        def __int__(self):
+            return self.var
+
+        def __repr__(self):
+            return "number"
+
+    def formatted(x):
+        try:
+            return x + 1, "%d|%r" % (Number(7), Number(1)), "{0.var}|{0!r}".format(Number(3))  # noqa: UP030, UP031, UP032
+        except (TypeError, AttributeError) as error:
+            return "wrong", str(error)
+
+    check(formatted, X)
+
+
+def test_super_outside_of_a_class():
+    def handled(x):
+        try:
+            super().method  # noqa: B018
+        except RuntimeError as error:
+            return x + 1, str(error)
+
+    check(handled, X, breaks=0)

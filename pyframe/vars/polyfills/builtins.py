@@ -175,7 +175,8 @@ def _permutations(pool: tuple[Any, ...], r: int) -> Iterator[Any]:
 
 def combinations(iterable: Iterable[Any], r: int) -> Iterator[Any]:
     pool = tuple(iterable)
-    if operator.index(r) < 0:
+    r = operator.index(r)
+    if r < 0:
         raise ValueError("r must be non-negative")
     return _combinations(pool, r)
 
@@ -188,7 +189,8 @@ def _combinations(pool: tuple[Any, ...], r: int) -> Iterator[Any]:
 
 def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[Any]:
     pool = tuple(iterable)
-    if operator.index(r) < 0:
+    r = operator.index(r)
+    if r < 0:
         raise ValueError("r must be non-negative")
     return _combinations_with_replacement(pool, r)
 
@@ -202,7 +204,7 @@ def _combinations_with_replacement(pool: tuple[Any, ...], r: int) -> Iterator[An
 def islice(iterable: Iterable[Any], *limits: Any) -> Iterator[Any]:
     if not all(limit is None or hasattr(limit, "__index__") for limit in limits):
         raise ValueError("Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
-    bounds = slice(*limits)
+    bounds = slice(*(None if limit is None else operator.index(limit) for limit in limits))
     start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
     if start < 0 or step < 1 or stop is not None and stop < 0:
         raise ValueError("Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
