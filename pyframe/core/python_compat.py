@@ -40,6 +40,20 @@ EMPTY_EXTREME = _message(lambda: max(())).removeprefix("max() ")
 TOO_MANY_VALUES_COUNTED = "got" in _message(lambda: _unpack((1, 2, 3)))
 
 
+def _not_a_pair() -> tuple[str, str]:
+    """What is said of an item that is no pair where a dict is filled, and in a note (from 3.14 on)."""
+    try:
+        dict([1])  # type: ignore[list-item]
+    except TypeError as error:
+        notes = "".join(getattr(error, "__notes__", ()))
+        what = "dictionary update sequence element #0"
+        return str(error).replace(what, "{what}"), notes.replace(what, "{what}")
+    raise AssertionError("a dict is made of a number")
+
+
+NOT_A_PAIR = _not_a_pair()
+
+
 def _unhashable(fn: Callable[[], Any]) -> str:
     """A template of what is said of a list where `fn` puts one; from 3.14 on it says what for, with `full_name`."""
     return _message(fn).replace("unhashable type: 'list'", "{error}").replace("'list'", "'{kind}'")

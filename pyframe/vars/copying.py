@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..core.python_compat import full_name
 from ..core.source import ConstSource
 from ..core.tracer import Tracer
 from . import dunder
@@ -30,8 +31,27 @@ def reduced(tx: Tracer, obj: Any) -> Var:
     in_attributes = getattr(obj, "kind", None) is not None or issubclass(obj.cls, types.SimpleNamespace)
     if not in_attributes and lookup(obj.cls, "__reduce__") is not object.__reduce__:
         return obj.unsupported(tx, "__reduce__(), written in C,")  # type: ignore[no-any-return]
+    if not in_attributes and not isinstance(lookup(obj.cls, "__getstate__"), types.FunctionType):
+        _check_fields(tx, obj.cls)
     lists, dicts = obj.contents(tx)
     return TupleVar([*_made_by(tx, obj), _state(tx, obj), lists or _NONE, dicts or _NONE])
+
+
+_MANAGED_DICT, _IMMUTABLE = 1 << 4, 1 << 8  # flags of types: Py_TPFLAGS_MANAGED_DICT, Py_TPFLAGS_IMMUTABLETYPE
+
+
+def _check_fields(tx: Tracer, cls: type) -> None:
+    """Raises what `object.__getstate__` raises of objects that have fields of C, as iterators of itertools from CPython
+    3.14 on, unless arguments of `__new__` make them."""
+    if any(isinstance(lookup(cls, name), types.FunctionType) for name in ("__getnewargs_ex__", "__getnewargs__")):
+        return
+    pointer = tuple.__itemsize__
+    known = object.__basicsize__ + pointer * (cls.__weakrefoffset__ > 0)
+    known += pointer * (cls.__dictoffset__ != 0 and not cls.__flags__ & _MANAGED_DICT)
+    known += pointer * len(copyreg._slotnames(cls))  # type: ignore[attr-defined]
+    if cls.__itemsize__ or cls.__basicsize__ > known:
+        name = full_name(cls) if cls.__flags__ & _IMMUTABLE else cls.__name__
+        tx.raise_(TypeError, f"cannot pickle {name!r} object")
 
 
 def _made_by(tx: Tracer, obj: Any) -> list[Var]:

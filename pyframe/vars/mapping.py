@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..core.python_compat import UNHASHABLE, UNHASHABLE_ELEMENT, UNHASHABLE_KEY, full_name
+from ..core.python_compat import NOT_A_PAIR, UNHASHABLE, UNHASHABLE_ELEMENT, UNHASHABLE_KEY, full_name
 from ..core.source import AttrSource, InstanceDictSource, Source
 from ..core.tracer import Tracer
 from . import dunder, slots
@@ -381,12 +381,20 @@ def pairs_of(tx: Tracer, var: Var) -> list[tuple[Any, Var]]:
         what = f"dictionary update sequence element #{place}"
         if not slots.has_type(item, str, bytes) and slots.has_type(item, object):
             if not hasattr(item.python_type(), "__iter__") and not hasattr(item.python_type(), "__getitem__"):
-                tx.raise_(TypeError, f"cannot convert {what} to a sequence")
+                _not_a_pair(tx, what)
         pair = item.unpack(tx)
         if len(pair) != 2:
             tx.raise_(ValueError, f"{what} has length {len(pair)}; 2 is required")
         found.append((key_of(tx, pair[0]), pair[1]))
     return found
+
+
+def _not_a_pair(tx: Tracer, what: str) -> None:
+    text, note = (text.format(what=what) for text in NOT_A_PAIR)
+    error = tx.exception(TypeError, text)
+    if note:
+        error.call_method(tx, "add_note", [make(note)], {})
+    raise Raised(error)
 
 
 def _late_key(tx: Tracer, key: Any) -> Any:

@@ -8,12 +8,15 @@ import copy
 import dataclasses
 import enum
 import functools
+import itertools
 import types
 from typing import Any
 
 import pytest
 import torch
 from language_support import Table, X, agree
+
+import pyframe
 
 case = Table()
 
@@ -368,3 +371,23 @@ def test_what_torch_says_of_a_result_is_known_in_inference_mode() -> None:
 
     with torch.inference_mode():
         assert tensor_copy._not_a_leaf() == tensor_copy._NOT_A_LEAF
+
+
+class DerivedChain(itertools.chain): ...
+
+
+@pytest.mark.parametrize("make", [itertools.count, lambda: itertools.chain([1]), lambda: DerivedChain([1]), lambda: iter([1])])
+def test_iterators_of_c_are_copied_or_refused_as_in_eager(make: Any) -> None:
+    """From CPython 3.14 on those of itertools are refused."""
+
+    def copies(x, iterator):
+        found = []
+        for copied in (copy.copy, copy.deepcopy):
+            try:
+                found.append(type(copied(iterator)))
+            except TypeError as error:
+                found.append(str(error))
+        return found, x + 1
+
+    x = torch.ones(2)
+    assert pyframe.compile(copies, backend="eager")(x, make())[0] == copies(x, make())[0]

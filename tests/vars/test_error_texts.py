@@ -55,6 +55,20 @@ def extremes_of_nothing(x):
     return x + 1, said(lambda: max(()), lambda: min([]), lambda: max(iter(())))
 
 
+def noted(call):
+    try:
+        call()
+    except TypeError as error:
+        return str(error), getattr(error, "__notes__", None)
+
+
+@case()
+def items_that_are_no_pairs(x):
+    fill = {}.update
+    errors = said(lambda: dict([(1,)]), lambda: dict(["abc"]), lambda: dict(1), lambda: fill([(1, 2, 3)]))
+    return x + 1, errors, noted(lambda: dict([1])), noted(lambda: fill([(1, 2), 3]))
+
+
 @case()
 def unhashable_keys(x):
     key, d = [1], {2: 3}
