@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -47,12 +49,21 @@ def _without_value(convert: Callable[..., FakeTensor]) -> Callable[..., FakeTens
 
     @functools.wraps(convert)
     def call(*args: Any, **kwargs: Any) -> FakeTensor:
-        fake = convert(*args, **kwargs)
+        with _warnings_are_no_errors():
+            fake = convert(*args, **kwargs)
         if isinstance(fake, FakeTensor) and isinstance(fake.item_memo, int | float):  # not a subclass around fakes
             fake.item_memo = None
         return fake
 
     return call
+
+
+def _warnings_are_no_errors() -> contextlib.AbstractContextManager[Any]:
+    """For torch's conversion to fake tensors, which reads `.grad` of tensors that are no leaves and hides the warning
+    about it only as it is printed: under `python -W error` it would be raised."""
+    if all(action != "error" for action, *_ in warnings.filters):
+        return contextlib.nullcontext()
+    return warnings.catch_warnings(action="ignore")
 
 
 def forget_tensors(mode: FakeTensorMode) -> None:

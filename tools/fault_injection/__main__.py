@@ -93,14 +93,13 @@ def allocations(stage: str, samples: int, rng: random.Random, every: bool) -> li
 def run_kind(
     program: str, stage: str, kind: str, args: argparse.Namespace, scratch: str, seconds: float
 ) -> list[dict[str, Any]]:
-    """All faults of one kind in one program at one stage; none is started after `seconds`."""
+    """All faults of one kind in one program at one stage; none is started `seconds` after the points were counted."""
     if kind == "alloc" and importlib.util.find_spec("_testcapi") is None:
         return []
     rng = random.Random(f"{args.seed} {program} {stage} {kind}")
     worker = Worker(program, stage, scratch, args.jobs == 1)
     answers: list[dict[str, Any]] = []
     names = {"program": program, "stage": stage}
-    until = time.monotonic() + seconds
     try:
         points = 0
         if kind == "alloc":
@@ -112,6 +111,7 @@ def run_kind(
             if counted.get("wrong"):
                 answers.append({**names, "points": 0, **counted})
         rng.shuffle(numbers)
+        until = time.monotonic() + seconds
         for at in [args.at] if args.at else numbers:
             if time.monotonic() > until or worker.process.poll() is not None:
                 break
