@@ -16,6 +16,10 @@ from .registry import Unlowered, lowering
 
 
 def _gathered(graph: Any, x: TensorValue, inner_fn: Any, indices: Sequence[TensorValue]) -> Lazy:
+    """Unlowered where `x` has no elements: a kernel reads an element before an index that is out of bounds is
+    reported, and there is none that it could read instead."""
+    if any(type(n) is int and n == 0 for n in x.size):
+        raise Unlowered
     return Lazy(
         x.device,
         x.dtype,

@@ -98,3 +98,27 @@ def test_a_graph_is_cut_at_an_operator_of_a_library_that_writes_to_its_arguments
             assert torch.equal(got, want)
         assert torch.equal(out, expected)
     assert not any("ATen" in str(warning.message) for warning in recwarn)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x, i: x[i],
+        lambda x, i: x[[0]],
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: x.gather(0, i[:, None]),
+        lambda x, i: torch.nn.functional.embedding(i, x),
+        lambda x, i: aten._unsafe_index(x, [i]),
+    ],
+)
+def test_an_index_into_a_tensor_without_elements_is_an_error(read):
+    compiled, index = pyframe.compile(read), torch.tensor([0])
+    for rows in (0, 3, 0):
+        x = torch.ones(rows, 2)
+        if rows:
+            assert torch.equal(compiled(x, index), read(x, index))
+            continue
+        with pytest.raises((IndexError, RuntimeError)) as wanted:
+            read(x, index)
+        with pytest.raises(wanted.type):
+            compiled(x, index)
