@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from torch._decomp import core_aten_decompositions
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from ..errors import Unsupported
 from ..ir.nodes import dense_order
 from ..lower import LOWERINGS
 from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_norm
-from .torch_mistakes import WRONG
+from .torch_mistakes import NEAREST, WRONG
 
 aten = torch.ops.aten
 
@@ -40,31 +41,51 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten._native_batch_norm_legit.no_stats] = batch_norm_without_running
     table[aten.as_strided_scatter.default] = as_strided_scatter
     table[aten.linalg_vector_norm.default] = vector_norm
-    for op, order in ((aten.select_scatter.default, _as_first), (aten.upsample_nearest1d.default, _descending)):
+    orders = {aten.select_scatter.default: _as_first}
+    orders |= {op: _descending for op in NEAREST} | {op: _as_kernel(op) for op in _OTHERWISE_LAID_OUT}
+    for op, order in orders.items():
         if op in table:
             table[op] = _laid_out(table[op], order)
     return table
 
 
-def _as_first(x: torch.Tensor) -> Sequence[int] | None:
+# Operators of which torch's decompositions lay results out in another order than the kernels (tools/fake_layouts.py).
+_OTHERWISE_LAID_OUT = (
+    aten.logaddexp.default, aten.logaddexp2.default, aten.xlogy.Tensor, aten.special_xlog1py.default,
+    aten.channel_shuffle.default,
+)  # fmt: skip
+
+
+def _as_kernel(op: Any) -> Callable[..., Sequence[int] | None]:
+    """The order that the result of the operator itself has on fake tensors."""
+
+    def order(*args: Any, **kwargs: Any) -> Sequence[int] | None:
+        with disable_proxy_modes_tracing():
+            whole = op(*args, **kwargs)
+        return dense_order(whole.shape, whole.stride())
+
+    return order
+
+
+def _as_first(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int] | None:
     return dense_order(x.shape, x.stride())
 
 
-def _descending(x: torch.Tensor) -> Sequence[int]:
+def _descending(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
     return tuple(range(x.dim()))
 
 
 def _laid_out(
-    decomposition: Callable[..., Any], order: Callable[[torch.Tensor], Sequence[int] | None]
+    decomposition: Callable[..., Any], order: Callable[..., Sequence[int] | None]
 ) -> Callable[..., Any]:
-    """A decomposition of an operator whose result has the dimensions in memory in the `order` that the first argument
-    says, outermost first, for decompositions whose result may have them in another."""
+    """A decomposition of an operator whose result has the dimensions in memory in the `order` that the arguments say,
+    outermost first, for decompositions whose result may have them in another."""
 
     @functools.wraps(decomposition)
-    def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        result = decomposition(x, *args, **kwargs)
-        dims = order(x)
-        if not isinstance(result, torch.Tensor) or dims is None:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = decomposition(*args, **kwargs)
+        dims = order(*args, **kwargs)
+        if not isinstance(result, torch.Tensor) or not dims:
             return result
         return result.permute(*dims).contiguous().permute(*(dims.index(d) for d in range(len(dims))))
 

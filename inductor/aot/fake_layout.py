@@ -1,23 +1,55 @@
-"""Layouts of results on the CPU for which torch's fake operators have other strides than its kernels."""
+"""Layouts of results for which torch's fake operators have other strides than its kernels. `tools/fake_layouts.py`
+finds them.
+
+A rule asks torch's own fake operator first and lays its results out anew, so dtypes, sizes and errors remain torch's.
+"""
 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table, meta_table
 from torch._prims_common import suggest_memory_format
 from torch._subclasses import fake_impls
 
 aten = torch.ops.aten
 
+# Operators of two tensors that torch's fake tensors compute by other operators, whose results have the dimensions in
+# another order than those of one pass over broadcast operands.
+_ELEMENTWISE = (
+    aten.copysign.Tensor, aten.floor_divide.default, aten.div.Tensor_mode, aten.xlogy.Tensor,
+    aten.special_xlog1py.default, aten.logaddexp.default, aten.logaddexp2.default, aten.logical_and.default,
+    aten.logical_or.default, aten.logical_xor.default, aten.heaviside.default,
+)  # fmt: skip
+_CONTIGUOUS = (aten.normal.Tensor_Tensor, aten.normal.Tensor_float, aten.normal.float_Tensor, aten.pow.Scalar)
+_CHANNELS = (  # contiguous or channels last on the CPU
+    aten.channel_shuffle.default,
+    aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
+    aten._batch_norm_with_update.default, aten._batch_norm_with_update_functional.default,
+    aten._batch_norm_no_update.default,
+)  # fmt: skip
+
 
 @functools.cache
 def mend_layouts() -> None:
-    """Makes fake tensors on the CPU have the strides that the kernels give: channels last stay channels last."""
-    if not fake_impls._is_op_registered_to_fake_rule(aten.roll.default):
-        fake_impls.register_op_impl(aten.roll.default)(on_cpu(_rolled))
+    """Makes fake tensors have the strides that the kernels give."""
+    _register(aten.roll.default, on_cpu(_rolled))
+    layouts: dict[Any, Callable[..., Any]] = {aten.ldexp.Tensor: _as_ldexp, **dict.fromkeys(_ELEMENTWISE, _broadcast)}
+    layouts |= dict.fromkeys(_CONTIGUOUS, _contiguous) | dict.fromkeys(_CHANNELS, _by_channels)
+    for operator, layout in layouts.items():
+        rule = _laid_out(layout, None if operator in meta_table else decomposition_table.get(operator))
+        _register(operator, rule)
+        meta_table.setdefault(operator, rule)  # what is not in this table is decomposed before rules are asked
+
+
+def _register(operator: Any, rule: Callable[..., Any]) -> None:
+    if not fake_impls._is_op_registered_to_fake_rule(operator):
+        fake_impls.register_op_impl(operator)(rule)
 
 
 def on_cpu(result: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,8 +64,66 @@ def on_cpu(result: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
+class _Inside(threading.local):
+    """The operators whose rules this thread is evaluating, which torch's own implementations then compute."""
+
+    def __init__(self) -> None:
+        self.operators: set[Any] = set()
+
+
+_inside = _Inside()
+
+
+def _laid_out(layout: Callable[..., Any], decomposed: Callable[..., Any] | None) -> Callable[..., Any]:
+    """A rule for fake tensors: what torch gives, the first result with the layout that `layout(result, *args)` says: a
+    memory format, a tensor with these strides, or None where torch is right. `decomposed`: the operator in terms of
+    others, where torch's fake tensors have that and no function of their own."""
+    always = decomposed is not None and decomposed.__module__ == "torch._decomp.decompositions"
+
+    def rule(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+        if operator in _inside.operators:
+            return NotImplemented
+        _inside.operators.add(operator)
+        try:
+            with mode:
+                compute = decomposed if always or mode.shape_env is not None else None
+                made = (compute or operator)(*args, **kwargs)
+                several = isinstance(made, tuple | list)
+                first = made[0] if several else made
+                wanted = layout(first, *args)
+                if wanted is None:
+                    return made
+                stride = _like(first, wanted).stride() if isinstance(wanted, torch.memory_format) else wanted.stride()
+                if stride == first.stride():
+                    return made
+                first = torch.empty_strided(first.shape, stride, dtype=first.dtype, device=first.device)
+                return (first, *made[1:]) if several else first
+        finally:
+            _inside.operators.discard(operator)
+
+    return rule
+
+
 def _like(x: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=memory_format)
+
+
+def _broadcast(result: torch.Tensor, x: torch.Tensor, y: Any) -> torch.Tensor | None:
+    """A sum of the operands, which is laid out as every result of one pass over them."""
+    return torch.add(x, y) if isinstance(y, torch.Tensor) else None
+
+
+def _contiguous(result: torch.Tensor, *args: Any) -> torch.memory_format:
+    return torch.contiguous_format
+
+
+def _as_ldexp(result: torch.Tensor, x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """Of a product with a power of 2, which is contiguous."""
+    return torch.add(x, _like(exponent, torch.contiguous_format))
+
+
+def _by_channels(result: torch.Tensor, x: torch.Tensor, *args: Any) -> torch.memory_format | None:
+    return suggest_memory_format(x) if x.device.type == "cpu" and x.numel() else None
 
 
 def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:

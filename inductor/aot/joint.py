@@ -205,7 +205,7 @@ class _NonLeaf(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
-        ctx.set_materialize_grads(False)
+        ctx.set_materialize_grads(False)  # an undefined gradient, such as that of norm(p=0), is no gradient of zeros
         return torch._to_functional_tensor(torch._from_functional_tensor(leaf))
 
     @staticmethod

@@ -4,6 +4,7 @@ multilabel_margin_loss: places behind the first -1 of a target count as targets 
 Interpolation of uint8: ATen computes with whole numbers, decompositions with floats, which differ by one at times.
 dropout that drops nothing: ATen returns its argument, torch's Python kernel a copy: a write to one of the two is
 not seen in the other. One that drops everything: ATen draws no random numbers for it.
+Nearest interpolation of signals: ATen's results are contiguous, those of the decompositions as the argument.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ WRONG_FOR_BYTES = (
     aten.upsample_bilinear2d.vec, aten.upsample_bilinear2d.default,
     aten.upsample_bicubic2d.vec, aten.upsample_bicubic2d.default,
 )  # fmt: skip
-_REPLACED = (*WRONG, *WRONG_FOR_BYTES, aten.dropout.default)
+NEAREST = (
+    aten.upsample_nearest1d.vec, aten.upsample_nearest1d.default,
+    aten._upsample_nearest_exact1d.vec, aten._upsample_nearest_exact1d.default,
+)  # fmt: skip
+_REPLACED = (*WRONG, *WRONG_FOR_BYTES, *NEAREST, aten.dropout.default)
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
@@ -32,12 +37,15 @@ _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 def without_mistakes() -> Iterator[None]:
     """Within this block torch's Python dispatcher, too, takes ATen's kernels for the operators of WRONG, and a dropout
     that drops nothing gives its argument, one that drops everything draws no numbers. For the operators of
-    WRONG_FOR_BYTES it raises Unsupported where they are given uint8: such a graph is compiled for each of its sizes."""
+    WRONG_FOR_BYTES it raises Unsupported where they are given uint8: such a graph is compiled for each of its sizes.
+    Results of those of NEAREST are made contiguous."""
     taken = [(op, key, op.py_kernels.pop(key)) for op in _REPLACED for key in _KEYS if key in op.py_kernels]
     try:
         for op, key, kernel in taken:
             if op in WRONG_FOR_BYTES:
                 op.py_kernels[key] = _without_bytes(kernel)
+            elif op in NEAREST:
+                op.py_kernels[key] = _contiguous(kernel)
             elif op not in WRONG:
                 op.py_kernels[key] = _as_aten_drops(kernel)
             op._dispatch_cache.clear()
@@ -54,6 +62,14 @@ def _without_bytes(kernel: Callable[..., Any]) -> Callable[..., Any]:
         if x.dtype == torch.uint8:
             raise Unsupported("interpolation of uint8 for sizes that vary")
         return kernel(x, *args, **kwargs)
+
+    return call
+
+
+def _contiguous(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @functools.wraps(kernel)
+    def call(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return kernel(*args, **kwargs).contiguous()
 
     return call
 

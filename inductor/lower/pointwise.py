@@ -356,7 +356,16 @@ def to_copy(graph: Any, x: TensorValue, **kwargs: Any) -> TensorValue:
         # the program asks for this rounding; those within the decomposition of an operator are left to its store
         rounds = to in (torch.float16, torch.bfloat16)
         return elementwise(graph, lambda v: ops.as_stored(v, to) if rounds else v, stored(x), work=0)
-    return elementwise(graph, lambda v: v, x, work=0)
+    centered = _is_part(graph.node) and graph.node.meta["original_aten"]._schema.name in _CENTERED
+    return elementwise(graph, lambda v: v, stored(x) if centered else x, work=0)
+
+
+# Operators that subtract a mean of elements from them, which another kernel may have computed of the stored elements.
+_CENTERED = frozenset(
+    f"aten::{name}"
+    for name in "native_layer_norm_backward native_group_norm_backward native_batch_norm native_batch_norm_backward "
+    "_native_batch_norm_legit _native_batch_norm_legit_functional _batch_norm_with_update".split()
+)
 
 
 def _is_part(node: fx.Node) -> bool:

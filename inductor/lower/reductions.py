@@ -264,7 +264,8 @@ def native_layer_norm(
     graph: Any, x: TensorValue, shape: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
     """Normalized over the last len(shape) dimensions, with the mean and 1 / sqrt(variance + eps)"""
-    x = shared(graph, x)
+    # moments of other values than those that the backward reads would be far off where these are nearly equal
+    x = shared(graph, stored(x))
     rank = len(x.size)
     dims = tuple(range(rank - len(shape), rank))
     count, dtype = math.prod(shape), compute_dtype(x.dtype)
@@ -293,7 +294,7 @@ def native_group_norm(
     """Normalized over groups of channels, with the means and 1 / sqrt(variance + eps)"""
     if 0 in x.size:
         raise Unlowered
-    x = shared(graph, x)
+    x = shared(graph, stored(x))
     size, per = tuple(x.size), c // group
     dtype = compute_dtype(x.dtype)
     # dimension 1 as (group, channel in group)

@@ -284,3 +284,96 @@ def test_equal_numbers_have_no_deviation(dim):
 def test_softmax_of_no_integers():
     x = torch.zeros(0, dtype=torch.int64)
     torch.testing.assert_close(pyframe.compile(lambda x: x.softmax(0))(x), x.softmax(0))
+
+
+# ---- the comparison itself
+
+
+@pytest.mark.parametrize("base", [False, True])
+def test_a_gradient_that_eager_does_not_have_is_none(base):
+    """That of the number of elements other than zero, with respect to an input that is no leaf, too."""
+
+    def fn(x):
+        return x.norm(0, 0, keepdim=True).amax()
+
+    for run in (fn, pyframe.compile(fn)):
+        leaf = torch.randn(5, requires_grad=True)
+        assert torch.autograd.grad(run(leaf * 1 if base else leaf), leaf, allow_unused=True) == (None,)
+
+
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_gradients_of_norms_of_equal_elements_in_half_precision(norm):
+    """The backward subtracts the mean from elements as they are stored, so the mean is that of stored elements."""
+
+    def fn(x, y, w):
+        z = torch.addcdiv(x, x, y.abs() + 1)
+        return F.layer_norm(z, [8], w) if norm == "layer" else F.group_norm(z.view(1, 2, 8), 1, w[:2])
+
+    torch.manual_seed(0)
+    size = (8,) if norm == "layer" else (16,)
+    args = [x.bfloat16().requires_grad_() for x in (torch.ones(size), torch.tensor(0.2), torch.randn(8))]
+    found = []
+    for run in (fn, pyframe.compile(fn)):
+        result = run(*args)
+        incoming = torch.linspace(-1, 1, result.numel()).view(result.shape).to(result)
+        found.append(torch.autograd.grad(result, args, incoming))
+    for got, want in zip(found[1], found[0]):
+        torch.testing.assert_close(got, want, atol=2.0, rtol=0.02)
+
+
+def _program(text, values, dtype="float32"):
+    from tools.fuzz_graphs.program import Input, Program, Statement
+
+    given = Input(shape=(6, 40), dtype=dtype, values=values, layout="b", base=None, grad=True)
+    return Program((given,), (Statement("v0", text, True),), ("v0",), "backward", 5)
+
+
+def _off(scale, at=0):
+    def change(result):
+        result = result.clone()
+        with torch.no_grad():
+            result.view(-1)[at] *= scale
+        return result
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "dtype", "change"),
+    [
+        ("x0.sum(-1)", "normal", "float32", lambda y: y - 1e-3),
+        ("F.layer_norm(x0, [40])", "normal", "float32", _off(1.001)),
+        ("F.layer_norm(x0, [40])", "normal", "bfloat16", _off(1.25)),
+        ("x0.softmax(-1)", "normal", "float32", _off(1.01)),
+        ("x0 * 2", "extreme", "float32", lambda y: torch.where(y.isinf(), 1.0, y)),
+        ("x0 * 2", "extreme", "float32", lambda y: torch.where(y.isnan(), 1.0, y)),
+        ("x0 - x0", "extreme", "float32", lambda y: torch.where(y.isnan(), torch.inf, y)),
+        ("torch.var_mean(x0, -1)[1]", "normal", "float32", _off(1.001)),
+    ],
+)
+def test_the_comparison_sees_what_is_wrong(text, values, dtype, change):
+    """A compiler that changes results is found, one that does not is not."""
+    from tools.fuzz_graphs import check
+
+    program = _program(text, values, dtype)
+
+    def wrong(fn, dynamic):
+        return lambda *args: tuple(change(y) for y in fn(*args))
+
+    assert check.check(program, wrong).kind in ("value", "gradient")
+    assert check.check(program, lambda fn, dynamic: fn).kind == ""
+
+
+def test_the_comparison_excuses_rounding():
+    """Sums in another order, and a mean that is not a number where the order of one pass over infinities decides."""
+    from tools.fuzz_graphs import check
+
+    def reordered(fn, dynamic):
+        return lambda x: (x.flip(-1).cumsum(-1)[:, -1].clone(),)
+
+    assert check.check(_program("x0.sum(-1)", "normal"), reordered).kind == ""
+
+    def two_passes(fn, dynamic):
+        return lambda x: (x.mean(-1),)
+
+    assert check.check(_program("torch.var_mean(x0, -1)[1]", "extreme"), two_passes).kind == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import traceback
 import warnings
@@ -12,10 +13,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .program import Program, arguments
+from .rounding import Perturbation, RoundedOperators
 
-EPS = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 # relative and absolute error that any correct order of the same arithmetic may have
 TOLERANCE = {
     torch.float64: (1e-7, 1e-7),
@@ -227,8 +229,8 @@ def differ(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
         return found != expected
     rtol, atol = TOLERANCE[found.dtype]
     a, b = found.double(), expected.double()
-    near = (a - b).abs() <= atol + rtol * b.abs()
-    return ~(near | (a == b) | (a.isnan() & b.isnan()))
+    near = b.isfinite() & ((a - b).abs() <= atol + rtol * b.abs())
+    return ~(near | same_number(a, b))
 
 
 def excused(name: str, found: torch.Tensor, expected: torch.Tensor, references: list[Outcome]) -> torch.Tensor:
@@ -248,52 +250,29 @@ def excused(name: str, found: torch.Tensor, expected: torch.Tensor, references: 
     spread = torch.zeros_like(x)
     broken = x.isfinite() != e.isfinite()  # it overflows only where there is rounding
     for p in perturbed:
-        spread = torch.maximum(spread, (p.double() - x).abs())
-        broken = broken | (p.isfinite() != x.isfinite())
+        off = torch.where(same_number(p.double(), x), 0.0, (p.double() - x).abs())
+        broken = broken | off.isnan() | off.isinf()  # an infinity, or not a number, in one of the two only
+        spread = torch.maximum(spread, off)
     # eager's error at one number may be small by chance: that of the whole tensor counts, relative where this is less
     error = (e - x).abs().nan_to_num(0.0, 0.0, 0.0)
     scale = x.abs() + 1e-2
     error = torch.maximum(error, torch.minimum(error.max(), (error / scale).nan_to_num(0.0, 0.0, 0.0).max() * scale))
     bound = atol + rtol * x.abs() + 3 * error + 8 * spread
-    return ((a - x).abs() <= bound) | broken | spread.isnan()
+    return (x.isfinite() & ((a - x).abs() <= bound)) | same_number(a, x) | broken
 
 
-class Perturbation:
-    """`_p` of a perturbed program: numbers off by as much as rounding to the eager value's dtype, gradients too."""
-
-    def __init__(self, dtypes: dict[str, torch.dtype], seed: int, device: str) -> None:
-        self.dtypes, self.generator, self.device = dtypes, torch.Generator().manual_seed(seed), device
-
-    def __call__(self, value: torch.Tensor, name: str, differences: bool) -> torch.Tensor:
-        eps = EPS.get(self.dtypes.get(name, torch.float32), 0.0)
-        if not value.is_floating_point():
-            return value
-        if differences:
-            near_zero = torch.rand(value.shape, generator=self.generator, dtype=torch.float64).to(self.device) - 0.5
-            value = value + eps * near_zero
-        noise = [
-            1 + 2 * eps * (torch.rand(value.shape, generator=self.generator, dtype=torch.float64) - 0.5).to(self.device)
-            for _ in range(2)
-        ]
-        return _Noise.apply(value, *noise)
-
-
-class _Noise(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, noise: torch.Tensor, back: torch.Tensor) -> torch.Tensor:
-        ctx.back = back
-        return value * noise
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return grads[0] * ctx.back, None, None
+def same_number(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Where two tensors are equal, infinities and what is not a number included."""
+    return (a == b) | (a.isnan() & b.isnan())
 
 
 def reference_runs(
     program: Program, seed: int, device: str, sizes: dict[int, int] | None, runs: int
 ) -> list[Outcome]:
-    """The program in float64: as it is, and `runs` times with each result of arithmetic off by a rounding error."""
+    """The program in float64: as it is, and `runs` times with each result of arithmetic off by a rounding error: of the
+    statements in all of these runs, of the ATen operators, too, in every second one."""
     dtypes: dict[str, torch.dtype] = {}
+    operators: dict[tuple[str, int], torch.dtype] = {}
 
     def note(value: torch.Tensor, name: str, differences: bool) -> torch.Tensor:
         dtypes[name] = value.dtype
@@ -302,12 +281,19 @@ def reference_runs(
     made = []
     before = torch.get_default_dtype()
     try:
-        call(program.function(device, perturbed=True, perturb=note), program, seed, device, sizes=sizes, writes=False)
+        with sdpa_kernel(SDPBackend.MATH), RoundedOperators(operators, 0, noted=True):
+            fn = program.function(device, perturbed=True, perturb=note)
+            call(fn, program, seed, device, sizes=sizes, writes=False)
         torch.set_default_dtype(torch.float64)
         made.append(call(program.function(device, double=True), program, seed, device, True, sizes, writes=False))
         for k in range(runs):
             fn = program.function(device, double=True, perturbed=True, perturb=Perturbation(dtypes, k, device))
-            made.append(call(fn, program, seed, device, True, sizes, writes=False))
+            with contextlib.ExitStack() as modes, contextlib.suppress(RuntimeError, IndexError):
+                # sizes that depend on data may no longer fit: such a run says nothing
+                if k % 2:
+                    modes.enter_context(sdpa_kernel(SDPBackend.MATH))
+                    modes.enter_context(RoundedOperators(operators, k))
+                made.append(call(fn, program, seed, device, True, sizes, writes=False))
     except (RuntimeError, TypeError, IndexError, ValueError):
         return []  # operators that do not take float64 beside what they are given
     finally:

@@ -120,7 +120,7 @@ def fill(shape, dtype, values, generator):
             [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30, -1e30, 1e-30], dtype=torch.float64
         )
         chosen = special[torch.randint(0, 8, shape, generator=generator)]
-        out = torch.where(torch.rand(shape, generator=generator) < 0.3, chosen, out)
+        out = torch.where(torch.rand(shape, generator=generator, dtype=torch.float32) < 0.3, chosen, out)
     return out.to(kind)
 
 
