@@ -301,7 +301,7 @@ class FrameCompiler:
         with torch._C.DisableTorchFunction() if modes else torch._C.DisableTorchFunctionSubclass():
             result, trace = self._trace(func, locals_, captures, (overrides, modes))
             try:
-                entry = self._finish(func, result, trace, state)
+                entry = self._finish(func, result, trace, state, captures)
             finally:
                 trace.dismantle()
         if self.captures is not None:
@@ -313,15 +313,19 @@ class FrameCompiler:
             )
         return entry
 
-    def _finish(self, func: types.FunctionType, result: TraceResult, trace: Trace, state: _C.GlobalState) -> Any:
-        """The entry of a finished trace."""
+    def _finish(
+        self, func: types.FunctionType, result: TraceResult, trace: Trace, state: _C.GlobalState, captures: int
+    ) -> Any:
+        """The entry of a finished trace, of a frame that has so many captures."""
         for brk in result.breaks:
             if self._is_news(brk):
                 counters["graph_breaks"][brk.kind] += 1
             where = brk.stack[-1] if brk.stack else func.__qualname__
             log("breaks", f"{brk.kind} at {where}: {brk.detail}")
         nothing = result.compiled is None and not result.breaks and not len(trace.effects)
-        if nothing and not trace.foretold and not self.keeps_empty:
+        # beside other captures it is kept, so that calls like this one are not looked at again
+        kept = self.keeps_empty or 0 < captures < self.options.recompile_limit // 2
+        if nothing and not trace.foretold and not kept:
             raise SkipFrame("nothing to compile", nothing=True)
         return self._entry(result, trace, state)
 

@@ -114,3 +114,15 @@ def test_at_the_limit_what_is_called_is_not_captured_anew():
         for text in ("a", "bb", "ccc", "dddd", "a"):
             assert torch.equal(fast(torch.ones(2), text)[0], torch.ones(2) * len(text))
     assert counters["graphs"] == 2
+
+
+def test_calls_with_nothing_to_compile_are_captured_once_beside_others():
+    def maybe(a, k):
+        return a + k if isinstance(a, torch.Tensor) else k
+
+    fast = pyframe.compile(maybe, backend="eager")
+    assert torch.equal(fast(torch.ones(2), 1), torch.ones(2) + 1)
+    assert fast("x", "y") == "y"
+    before = counters["recompiles"]
+    assert [fast("x", "y") for _ in range(5)] == ["y"] * 5
+    assert counters["recompiles"] == before

@@ -8,17 +8,10 @@ _BY_TORCH_COMPILE = (
     "without a compiler, torch runs this operator by torch.compile, which refuses a carry whose strides change; "
     "compiled code computes it"
 )
-_NUMPY = (
-    "functions of numpy in which there is nothing to capture are called with arguments of many types: each type is "
-    "looked at again, up to the recompile limit"
-)
 # "entry mode", "entry mode dtype" or "entry mode case": (verdict, why that is so and stays so).
 KNOWN: dict[str, tuple[str, str]] = {
     "higher_order:scan.simple forward": ("no error", _BY_TORCH_COMPILE),
     "higher_order:while_loop.simple forward": ("no error", _BY_TORCH_COMPILE),
-    "autograd_function:NumpyTakeAutogradFunction forward": ("not reused", _NUMPY),
-    "autograd_function:NumpyTakeAutogradFunction backward": ("not reused", _NUMPY),
-    "autograd_function:NumpyTakeAutogradFunction dynamic": ("not reused", _NUMPY),
     "functions:linearize call": ("not reused", "torch makes a class of its own for the graph of each call"),
 }
 
