@@ -165,9 +165,14 @@ def delete_attr(frame: Frame, name: str) -> None:
 
 @op("LOAD_SUPER_ATTR")
 def load_super_attr(frame: Frame, arg: tuple[str, bool, bool]) -> None:
-    _, cls, obj = frame.popn(3)
-    value = SuperVar(cls.constant(), obj).getattr_(frame.tx, arg[0])
-    if arg[1]:
+    name, is_method, with_arguments = arg
+    function, cls, obj = frame.popn(3)
+    if isinstance(function, ClassVar) and function.value is super:
+        value = SuperVar(cls.constant(), obj).getattr_(frame.tx, name)
+    else:  # the program has another `super`
+        made = frame.tx.call(function, [cls, obj] if with_arguments else [], {})
+        value = frame.tx.getattr(made, name)
+    if is_method:
         frame.push_callable(value)
     else:
         frame.push(value)
