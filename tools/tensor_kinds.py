@@ -141,6 +141,7 @@ def _loss(results: Sequence[torch.Tensor]) -> torch.Tensor:
 def run(fn: Callable[..., Any], make: Callable[[], list[Any]], grad: bool, device: str = "cpu") -> tuple[Any, Any, Any]:
     """Results, gradients and arguments after the call; the arguments are on `device`."""
     torch.manual_seed(0)
+    torch.backends.cudnn.allow_tf32 = False  # results in other layouts would differ by the rounding of TF32
     with torch.device(device) if device != "cpu" else contextlib.nullcontext():
         args = make()
     tensors = [x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]

@@ -14,7 +14,7 @@ from ..ir.handler import ops
 from ..ir.nodes import Lazy, TensorValue, compute_dtype
 from ..ir.real import Real
 from ..ir.size import Size
-from .common import is_value, overflows, pointwise, stored, wrapped
+from .common import derived, is_value, overflows, pointwise, stored, wrapped
 from .registry import Unlowered, lowering
 
 # operators that are one op of the loop IR; `work` is a rough price in additions
@@ -38,14 +38,39 @@ def _fn(name: str) -> Callable[..., Any]:
 
 
 def common_dtype(*args: Any) -> torch.dtype:
-    """The compute dtype in which torch would compute with these operands, as `torch.result_type`."""
+    """The compute dtype in which torch would compute with these operands."""
+    return compute_dtype(_result_type(*args))
+
+
+def _result_type(*args: Any) -> torch.dtype:
+    """As `torch.result_type`."""
     samples = [
         torch.empty([1] * len(a.size), dtype=a.dtype, device="meta") if is_value(a) else _like_number(a)
         for a in args
     ]
     samples = [s.reshape(()) if isinstance(s, torch.Tensor) and s.dim() == 0 else s for s in samples]
-    result = torch.result_type(samples[0], samples[1]) if len(samples) > 1 else samples[0].dtype
-    return compute_dtype(result)
+    return torch.result_type(samples[0], samples[1]) if len(samples) > 1 else samples[0].dtype
+
+
+def _converted(a: Any, b: Any, near_zero: bool = True, numbers: bool = True) -> tuple[Any, Any]:
+    """The operands of an operator that jumps, as `stored` gives them. Where their common dtype has half precision,
+    torch converts both to it: integers, too, and on the CPU numbers, which lose digits. `numbers`: not so for operators
+    whose kernels take numbers, and tensors without dimensions, in a wider dtype."""
+    dtype = _result_type(a, b)
+    if dtype not in (torch.float16, torch.bfloat16):
+        return stored(a, near_zero), stored(b, near_zero)
+    device = next(x.device for x in (a, b) if is_value(x))
+
+    def convert(x: Any) -> Any:
+        if not numbers and not (is_value(x) and x.size):
+            return stored(x, near_zero)
+        if is_value(x) and x.dtype not in (dtype, torch.bool):
+            return derived(x, lambda v: ops.as_stored(ops.to_dtype(v, torch.float32), dtype), dtype, 0)
+        if isinstance(x, int | float) and not isinstance(x, bool) and device.type == "cpu":
+            return torch.tensor(x, dtype=torch.float64).to(dtype).item()
+        return stored(x, near_zero)
+
+    return convert(a), convert(b)
 
 
 def _like_number(x: Any) -> Any:
@@ -106,7 +131,7 @@ def _register_tables() -> None:
         def lower(graph: Any, a: Any, b: Any) -> TensorValue:
             if name in ("fmod", "remainder"):
                 check_divisor(graph, b)
-                a, b = stored(a), stored(b)
+                a, b = _converted(a, b)
             if name.startswith("bitwise") and graph.val.dtype.is_floating_point:
                 raise Unlowered  # an error in eager
             return elementwise(graph, _fn(_bool_form(graph, name)), a, b)
@@ -145,7 +170,7 @@ def _compare(graph: Any, name: str, a: Any, b: Any) -> TensorValue:
     if any(is_value(x) and x.dtype.is_complex for x in (a, b)):
         raise Unlowered
     zero = any(not is_value(x) and type(x) in (int, float) and x == 0 for x in (a, b))
-    return pointwise(_fn(name), (stored(a, not zero), stored(b, not zero)), common_dtype(a, b), graph.val)
+    return pointwise(_fn(name), _converted(a, b, not zero), common_dtype(a, b), graph.val)
 
 
 _register_tables()
@@ -199,7 +224,7 @@ def div(graph: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> Tens
     names = {None: "div", "floor": "floordiv", "trunc": "truncdiv"}
     check_divisor(graph, b)
     if rounding_mode is not None:
-        a, b = stored(a), stored(b)
+        a, b = _converted(a, b, numbers=False)
     return elementwise(graph, _fn(names[rounding_mode]), a, b)
 
 
@@ -207,7 +232,7 @@ def div(graph: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> Tens
 def floor_divide(graph: Any, a: Any, b: Any) -> TensorValue:
     """a / b rounded down"""
     check_divisor(graph, b)
-    return elementwise(graph, _fn("floordiv"), stored(a), stored(b))
+    return elementwise(graph, _fn("floordiv"), *_converted(a, b, numbers=False))
 
 
 @lowering("square")

@@ -77,3 +77,17 @@ def test_gradients_of_extremes(name, dtype):
         (grad,) = torch.autograd.grad(y, x, torch.ones_like(y))
         assert grad.isfinite().all()
         assert ((grad != 0).sum(0) >= 1).all()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", ["eq", "lt", "ge", "fmod", "remainder", "floor_divide"])
+def test_numbers_beyond_half_precision_are_converted_first(name, dtype):
+    """2049 is 2048 in either dtype, as an element of an integer tensor and on the CPU as a number."""
+    x, whole = torch.tensor([2048.0, 2064.0, 7.0], dtype=dtype), torch.tensor([2049, 2049, 7])
+
+    def fn(x, whole):
+        op = getattr(torch, name)
+        return op(x, whole), op(x + 16, whole), op(x, 2049), op(x, whole[0]), op(whole[1:], x[1:])
+
+    for got, want in zip(pyframe.compile(fn)(x, whole), fn(x, whole)):
+        assert got.dtype == want.dtype and torch.equal(got, want)
