@@ -43,7 +43,7 @@ TOO_MANY_VALUES_COUNTED = "got" in _message(lambda: _unpack((1, 2, 3)))
 def _not_a_pair() -> tuple[str, str]:
     """What is said of an item that is no pair where a dict is filled, and in a note (from 3.14 on)."""
     try:
-        dict([1])  # type: ignore[list-item]
+        dict([1])  # type: ignore[arg-type]
     except TypeError as error:
         notes = "".join(getattr(error, "__notes__", ()))
         what = "dictionary update sequence element #0"
