@@ -207,6 +207,13 @@ class TensorVar(Var):
             return tx.overrides.method(name, [self, *args], kwargs)  # type: ignore[no-any-return]
         return self.method(tx, name, args, kwargs)
 
+    def _is_replaceable(self) -> bool:
+        """Whether a view may take the place of the tensor: nobody else has the object, and it has no hooks and retains
+        no gradient, which would be those of what it was before."""
+        if self.source is not None or self.owner is not None:
+            return False
+        return not (self.fake.requires_grad and (self.fake.is_leaf or self.fake.retains_grad or self.hooks))
+
     def method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """`self.name(*args, **kwargs)`, which nobody overrides."""
         if name in TO_NUMBERS and (value := tx.graph.value_of(self)) is not None:
@@ -217,10 +224,7 @@ class TensorVar(Var):
             return METHODS[name](tx, self, args, kwargs)
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
-        mine = self.source is None and self.owner is None  # nobody else has the object
-        # Hooks, and the gradient that a tensor retains, are those of what it was before.
-        plain = not (self.fake.requires_grad and (self.fake.is_leaf or self.fake.retains_grad or self.hooks))
-        if name in VIEWS_IN_PLACE and mine and plain and not tx.graph.is_nested:
+        if name in VIEWS_IN_PLACE and self._is_replaceable() and not tx.graph.is_nested:
             view = tx.graph.call_method(VIEWS_IN_PLACE[name], [self, *args], kwargs)
             assert isinstance(view, TensorVar)
             self.node, self.fake = view.node, view.fake

@@ -324,3 +324,18 @@ def test_super_outside_of_a_class():
             return x + 1, str(error)
 
     check(handled, X, breaks=0)
+
+
+def test_writes_to_parts_of_a_tensor_that_has_a_gradient():
+    """Parts of `split`, written where no gradients are recorded: autograd refuses to say whether such a view is a leaf."""
+
+    def add_to_each(*parts):
+        for part in parts:
+            part.add_(1)
+
+    compiled, x = pyframe.compile(add_to_each, backend="eager", fullgraph=True), torch.ones(6, requires_grad=True)
+    parts = x.split(2)
+    with torch.no_grad():
+        compiled(*parts)
+        compiled(*parts)
+    torch.testing.assert_close(x.detach(), torch.full((6,), 3.0))
