@@ -26,8 +26,8 @@ from .harness import report
 LAYERS = (4, 16, 64)
 
 
-class Reached(Exception):
-    """The compiled graph was called."""
+class Reached(BaseException):
+    """The compiled graph was called. No Exception: of such a one a frame that handles exceptions would run again."""
 
 
 def stop(gm: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
