@@ -136,6 +136,8 @@ def _pure(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
         for x, functional in zip(args, wrapped):
             new = unwrapped(functional)
             if new is not x:
+                if elements_overlap(x):  # of a write to some of them, all would be written back
+                    raise NotFunctional("an input is written whose elements share memory")
                 x.copy_(new)
         return results
 

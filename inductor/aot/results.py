@@ -134,6 +134,8 @@ def _writes(primals: Sequence[Any], before: Sequence[InputState | None]) -> list
         if InputState.of(x) != old or torch._functionalize_was_storage_changed(x):
             raise NotFunctional("the metadata of an input is changed in place")
         if torch._functionalize_has_data_mutation(x):  # type: ignore[attr-defined]  # not in torch's stubs
+            if elements_overlap(x):  # of a write to some of them, all would be written back
+                raise NotFunctional("an input is written whose elements share memory")
             written.append(i)
     return written
 

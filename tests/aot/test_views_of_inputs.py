@@ -86,3 +86,21 @@ def test_the_size_of_what_unique_gives_of_nothing():
 
     for got, want in zip(pyframe.compile(f)(torch.zeros(0, 0)), f(torch.zeros(0, 0))):
         assert got.dtype == want.dtype and got.shape == want.shape
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_write_to_some_elements_of_an_input_whose_elements_share_memory(at, dynamic, grad):
+    def f(x, w):
+        part = x[..., at]
+        part.mul_(2)
+        return part * w, x + 1
+
+    for c in (f, pyframe.compile(f, dynamic=dynamic)):
+        base = torch.arange(1.0, 4.0)[:, None]
+        w = torch.full((3,), 2.0, requires_grad=grad)
+        product, shifted = c(base.expand(3, 2), w)
+        assert base.flatten().tolist() == [2, 4, 6]
+        assert product.tolist() == [4, 8, 12]
+        assert shifted.tolist() == [[3, 3], [5, 5], [7, 7]]
