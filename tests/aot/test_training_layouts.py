@@ -85,9 +85,10 @@ def test_inputs_may_share_memory_if_they_are_read():
 
 @pytest.mark.parametrize("pair", [lambda x: (x[:2], x[1:3]), lambda x: (x, x), lambda x: (x, x.detach())])
 def test_a_written_input_that_shares_memory_is_left_to_eager(pair):
-    x = torch.randn(3, 3, requires_grad=True) * 1
+    weight = torch.ones(3, requires_grad=True)
     with pytest.raises(NotFunctional, match="shares memory"):
-        compile_training(fx.symbolic_trace(lambda x, y: (x.mul_(2), y + 1)), pair(x), plain)
+        written = fx.symbolic_trace(lambda x, y, w: (x.mul_(2), y + w))
+        compile_training(written, (*pair(torch.randn(3, 3)), weight), plain)
 
 
 def test_an_offset_may_differ_from_that_of_the_example():

@@ -220,7 +220,7 @@ def test_what_a_type_in_c_has_that_is_no_method():
         made = {"a": 1}
         view = made.keys().mapping
         made["b"] = x
-        hashes = [].__hash__, {}.__hash__, {1}.__hash__, slice(1).__hash__
+        hashes = [].__hash__, {}.__hash__, {1}.__hash__
         return type(view).__name__, dict(view), hashes, made.__doc__ == dict.__doc__
 
     check(read, X, breaks=0)
