@@ -16,8 +16,13 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+from torch._library.simple_registry import find_torch_dispatch_rule
+
 _IMPORT_GLOBALS: Any = vars(importlib._bootstrap)  # type: ignore[attr-defined]
 _SIGNALS = tuple(map(int, signal.valid_signals()))
+# Functions that torch calls from C++ and that must not raise: an exception there ends the process. The first makes
+# imports, at whose end a handler that has waited would run in it.
+_NOTHING_RAISED = {find_torch_dispatch_rule.__code__}
 _SECONDS = 0.005  # until the next look whether the import has ended
 
 
@@ -62,19 +67,19 @@ class HandlersBetweenImports:
 
     def _waiting(self, handler: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
         def call(number: int, frame: FrameType | None) -> None:
-            if self._importing(frame) and _again(number):
+            if self._must_wait(frame) and _again(number):
                 return
             handler(number, frame)
 
         return call
 
-    def _importing(self, frame: FrameType | None) -> bool:
-        """Whether an import is going on that began within this context."""
-        importing = False
+    def _must_wait(self, frame: FrameType | None) -> bool:
+        """Whether an import, or a function that must not raise, is going on that began within this context."""
+        waiting = False
         while frame is not None and self.frame is not None:
             if frame is self.frame:
-                return importing
-            importing = importing or frame.f_globals is _IMPORT_GLOBALS
+                return waiting
+            waiting = waiting or frame.f_globals is _IMPORT_GLOBALS or frame.f_code in _NOTHING_RAISED
             frame = frame.f_back
         return False
 

@@ -223,10 +223,11 @@ def _built(
             unit, library = folder / name, folder / "kernels.so"
             unit.write_text(source)
             line = [*command, str(unit), *flags, "-o", str(library)]
-            done = _run(line, _TIMEOUT_SECONDS, processes)
+            done = _run(line, _TIMEOUT_SECONDS, processes, folder)
             ended = done
             if done.returncode > 0 and otherwise:  # it ran to its end, and refused the source or failed itself
-                ended = _run([*command, str(unit), *otherwise, "-o", str(library)], _TIMEOUT_SECONDS, processes)
+                cautious = [*command, str(unit), *otherwise, "-o", str(library)]
+                ended = _run(cautious, _TIMEOUT_SECONDS, processes, folder)
             if ended.returncode == 0 and library.exists():
                 return library.read_bytes()
             message = "\n".join(done.stderr.splitlines()[:_MESSAGE_LINES])
@@ -242,9 +243,11 @@ def _ending(code: int) -> str:
     return f"was killed by {name}" + (", as happens where memory runs out" if -code == signal.SIGKILL else "")
 
 
-def _run(line: Sequence[str], seconds: float, processes: Processes) -> subprocess.CompletedProcess[str]:
+def _run(
+    line: Sequence[str], seconds: float, processes: Processes, temporary: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     try:
-        return processes.run(line, seconds)
+        return processes.run(line, seconds, temporary)
     except OSError as error:
         raise BuildError(f"the C++ compiler did not run: {error}") from error
     except subprocess.TimeoutExpired as error:

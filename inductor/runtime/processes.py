@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 
 class Stopped(RuntimeError):
@@ -25,14 +26,18 @@ class Processes:
         self._running: set[subprocess.Popen[str]] = set()
         self._stopped = False
 
-    def run(self, line: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
-        """The finished command with its output. OSError, subprocess.TimeoutExpired, Stopped."""
+    def run(
+        self, line: Sequence[str], seconds: float, temporary: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """The finished command with its output. OSError, subprocess.TimeoutExpired, Stopped. `temporary`: the folder
+        for its temporary files, some of which a killed compiler leaves."""
+        environment = None if temporary is None else {**os.environ, "TMPDIR": str(temporary)}
         with self._lock:
             if self._stopped:
                 raise Stopped
             process = subprocess.Popen(
                 line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                errors="replace", process_group=0,
+                errors="replace", process_group=0, env=environment,
             )  # fmt: skip
             self._running.add(process)
         try:

@@ -412,7 +412,8 @@ def test_as_eager(fn: Any) -> None:
 
 @pytest.mark.parametrize("fn", FEW, ids=lambda fn: fn.__name__)
 def test_few_captures(fn: Any) -> None:
-    assert 2 <= captures(fn, X) <= (5 if fn is nested else 4)
+    # after `break` there is nothing to compile, which is an entry, too
+    assert 2 <= captures(fn, X) <= (5 if fn in (nested, break_continue) else 4)
 
 
 @pytest.mark.parametrize("fn", MORE, ids=lambda fn: fn.__name__)
