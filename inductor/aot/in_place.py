@@ -70,11 +70,16 @@ def run_in_place(
     run: Callable[..., Any], target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """`run(*args, **kwargs)` on fake tensors, `target` being what the graph calls. Where that is an in-place operator
-    that eager refuses to run: WrongInPlace, and the first argument has its size and strides again."""
+    that eager refuses to run: WrongInPlace, and the first argument has its size and strides again.
+
+    Autocast leaves in-place operators alone, but would convert the operands of what functionalization makes of them.
+    """
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     computes = _METHODS.get(target) if isinstance(target, str) else _OPERATORS.get(target)
     writes = computes is not None or name.partition(".")[0].endswith("_") and not name.endswith("__")
     written = args[0] if writes and args else None
+    if writes or target in (operator.setitem, "__setitem__"):
+        run = _without_autocast(run)
     if not isinstance(written, torch.Tensor) or written.layout != torch.strided or written.is_nested:
         return run(*args, **kwargs)
     before = tuple(written.shape), written.stride(), written.storage_offset()
@@ -89,6 +94,14 @@ def run_in_place(
     if narrow or name in _SIZES_UNCHECKED:
         _check_value(computes, name, args, kwargs)
     return result
+
+
+def _without_autocast(run: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._DisableAutocast():
+            return run(*args, **kwargs)
+
+    return call
 
 
 def _was_resized(x: torch.Tensor, size: tuple[Any, ...]) -> bool:

@@ -45,3 +45,35 @@ def test_dropout_that_drops_everything_draws_no_random_numbers(dynamic, grad):
         results.append(run(torch.arange(1.0, 20.0).requires_grad_(grad)))
     for got, want in zip(*results):
         assert torch.equal(got, want)
+
+
+def _with_zeros(x):
+    x[torch.tensor([1, 2])] = 0
+    return x
+
+
+IN_PLACE_UNDER_AUTOCAST = {
+    "addmm_": lambda x, a, b: x.clone().addmm_(a, b),
+    "baddbmm_": lambda x, a, b: x.clone()[None].baddbmm_(a[None], b[None]),
+    "addmv_": lambda x, a, b: x[0].clone().addmv_(a, b[0]),
+    "pow_": lambda x, a, b: x.bfloat16().pow_(3).exp_(),
+    "setitem": lambda x, a, b: _with_zeros(x.half()),
+    "setitem of float64": lambda x, a, b: _with_zeros(x.double()),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE_UNDER_AUTOCAST)
+@pytest.mark.parametrize("grad", [False, True])
+def test_autocast_leaves_in_place_operators_alone(name, grad):
+    """What functionalization makes of them would be computed in half precision."""
+
+    def fn(x, a, b):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return IN_PLACE_UNDER_AUTOCAST[name](x, a, b)
+
+    x, a, b = torch.ones(8, 8), torch.randn(8, 8, requires_grad=grad), torch.randn(8, 8)
+    want, got = fn(x, a, b), pyframe.compile(fn)(x, a, b)
+    torch.testing.assert_close(got, want)
+    if want.requires_grad:
+        gradients = [torch.autograd.grad(y.square().sum(), a)[0] for y in (want, got)]
+        torch.testing.assert_close(*gradients)
