@@ -100,11 +100,16 @@ class PythonPlan:
         return ref.value if ref.kind == "const" else buffers[ref.value]
 
 
+_is_mode_enabled = torch._C._is_torch_function_mode_enabled
+
+
 def view_of_input(x: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
     """A view of an input of a plan, `offset` elements from its first, which autograd knows: it requires a gradient
     where the input does, and a later write to one is seen by the other's graph."""
-    with torch._C.DisableTorchFunction():
-        return x.as_strided(size, stride, x.storage_offset() + offset)
+    if _is_mode_enabled():  # a mode of the program is not to see this call
+        with torch._C.DisableTorchFunction():
+            return x.as_strided(size, stride, x.storage_offset() + offset)
+    return x.as_strided(size, stride, x.storage_offset() + offset)
 
 
 def report_writes(tensors: Sequence[torch.Tensor]) -> None:
