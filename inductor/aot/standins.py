@@ -201,7 +201,8 @@ class _LightTorch:
         with self.lock:
             self.depth += 1
             if self.depth == 1:
-                self._place([root for root in _ROOTS if root not in sys.modules and root not in self.begun])
+                # a real package whose import has begun soon imports the other, of which it must not find stand-ins
+                self._place([] if self.begun else [root for root in _ROOTS if root not in sys.modules])
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
