@@ -363,13 +363,14 @@ def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) 
     with report.phase("passes"):
         seeded(aten.graph)
         graph = run_passes(aten.graph, aten.shared)
-    return _with_views(_generate_aten(graph, aten.shared, aten.structure, report), aten.views)
+    return _generate_aten(graph, aten.shared, aten.structure, report, aten.views)
 
 
 def _generate_aten(
     aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport,
-    release: bool = False, training: bool = False,
+    views: Sequence[bool] = (), release: bool = False, training: bool = False,
 ) -> Artifact:
+    """`views`: which results autograd has to know as views of inputs; without it, none."""
     show("ir", lambda: aten.print_readable(print_output=False))
     with report.phase("lower"):
         graph = lower_graph(aten, shared)
@@ -381,19 +382,21 @@ def _generate_aten(
         source, spec = codegen(groups, graph, release, training)
     form = _form(structure)
     sources = source.texts() if isinstance(source, Source) else source.kernels
+    if views:
+        spec = replace(spec, outputs=_with_views(spec.outputs, views))
     artifact = Artifact(spec, tuple(sources), form, structure if form is None else None)
     _show_code(artifact)
     return artifact
 
 
-def _with_views(artifact: Artifact, views: Sequence[bool]) -> Artifact:
-    """`artifact` with the results named in `views` made in such a way that autograd knows them as views of inputs."""
-    refs, done = list(artifact.spec.outputs), set()
+def _with_views(outputs: Sequence[OutputRef], views: Sequence[bool]) -> tuple[OutputRef, ...]:
+    """`outputs`, of which those that `views` says are made such that autograd knows them as views of inputs."""
+    refs, done = list(outputs), set()
     for k, (ref, is_view) in enumerate(zip(refs, views, strict=True)):
         if is_view and ref.kind == "buf" and ref.value not in done:  # one that is returned twice is made once
             refs[k] = OutputRef("view", ref.value)
             done.add(ref.value)
-    return replace(artifact, spec=replace(artifact.spec, outputs=tuple(refs)))
+    return tuple(refs)
 
 
 def _show_code(artifact: Artifact) -> None:
@@ -470,7 +473,7 @@ def _compile_sizes(
                 seeded(aten.graph)
                 graph = run_passes(aten.graph, aten.shared)
                 sized.settle(graph)
-        artifact = _with_views(_generate_aten(graph, aten.shared, aten.structure, report), aten.views)
+        artifact = _generate_aten(graph, aten.shared, aten.structure, report, aten.views)
         artifact = replace(artifact, program=symbols.program())
         _store(key, artifact, report)
     else:
@@ -567,7 +570,7 @@ def _generate_half(
         if sized is not None:
             sized.settle(half)
     _, structure = pytree.tree_flatten([0] * len(results_of(half.graph)))
-    return _generate_aten(half, shared, structure, report, release, training=True)
+    return _generate_aten(half, shared, structure, report, release=release, training=True)
 
 
 def _half_plan(spec: PlanSpec, addresses: list[Any], label: str | None = None) -> Callable[..., Any]:

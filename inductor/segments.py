@@ -95,8 +95,8 @@ def _has_sparse_gradient(node: fx.Node) -> bool:
 
 def _writes_as_custom(node: fx.Node) -> bool:
     """Whether a node is an operator of a library other than torch's that writes to arguments, which has no functional
-    form. Not where gradients are recorded, nor where an argument is a view: a view that a piece returns does not share
-    the version counter of its base, in which autograd looks for writes."""
+    form. Not where gradients are recorded, nor where an argument is a view: a view that a piece returns of a tensor
+    that it makes does not share the version counter of its base, in which autograd looks for writes."""
     if not isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return False
     target = node.target

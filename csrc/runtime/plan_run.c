@@ -421,21 +421,6 @@ run_step(run *r, const step *s)
     Py_UNREACHABLE();
 }
 
-static PyObject *
-int_tuple(const int64_t *values, int64_t n)
-{
-    PyObject *tuple = PyTuple_New(n);
-    for (int64_t i = 0; tuple != NULL && i < n; i++) {
-        PyObject *item = PyLong_FromLongLong(values[i]);
-        if (item == NULL) {
-            Py_CLEAR(tuple);
-        } else {
-            PyTuple_SET_ITEM(tuple, i, item);
-        }
-    }
-    return tuple;
-}
-
 /* A result that autograd knows to be a view of an input, made under the caller's grad mode; borrowed from the run.
  * Where the memory is no input's it is the plain tensor of the buffer. */
 static PyObject *
@@ -451,7 +436,7 @@ view_of_input(run *r, const output *out)
     if (s == NULL || base >= plan->n_inputs) {
         return buffer_tensor(r, out->index);
     }
-    PyObject *size = int_tuple(s->dims, s->ndim), *stride = int_tuple(s->dims + s->ndim, s->ndim);
+    PyObject *size = tv_dims_tuple(s->dims, s->ndim), *stride = tv_dims_tuple(s->dims + s->ndim, s->ndim);
     PyObject *view = NULL;
     if (size != NULL && stride != NULL) {
         if (r->grad) {
@@ -661,15 +646,15 @@ run_all(run *r, PyObject *const *args)
         return NULL;
     }
     /* Outputs and externs must not record autograd history. */
-    bool grad = r->grad = plan->toggles_grad && plan_api.grad_enabled();
-    if (grad) {
+    r->grad = plan->toggles_grad && plan_api.grad_enabled();
+    if (r->grad) {
         plan_api.set_grad(false);
     }
     PyObject *result = NULL;
     if (run_steps(r) == 0 && (plan->n_mutated == 0 || report_writes(r) == 0)) {
         result = collect(r, args);
     }
-    if (grad) {
+    if (r->grad) {
         plan_api.set_grad(true);
     }
     if (result == NULL && r->unexpected > 0) {

@@ -1,7 +1,8 @@
 """Layouts of results for which torch's fake operators have other strides than its kernels. `tools/fake_layouts.py`
 finds them.
 
-A rule asks torch's own fake operator first and lays its results out anew, so dtypes, sizes and errors remain torch's.
+A rule asks torch's own fake operator first and changes only the strides of its result, so dtypes, sizes and errors
+remain torch's.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def _pause() -> Callable[[], None] | None:
     """What ends the OpenMP threads that the calling thread keeps; None where that is not libgomp."""
     process = ctypes.CDLL(None)
     if hasattr(process, "__kmpc_fork_call") or not hasattr(process, "omp_pause_resource_all"):
-        return None  # LLVM's and Intel's libraries start anew in a child
+        return None  # LLVM's and Intel's libraries start new threads in a child
     pause = process.omp_pause_resource_all
 
     def end_threads() -> None:

@@ -18,7 +18,7 @@ VIEWS = {
 }
 
 
-def told(results, x):
+def seen_by_autograd(results, x):
     results = results if isinstance(results, tuple) else (results,)
     return [
         (y.requires_grad, y.is_leaf, y._is_view() and y._base is x, y.storage_offset(), y.stride(), y.is_inference())
@@ -39,7 +39,7 @@ def test_as_in_eager(name, requires_grad, mode):
         for _ in range(2):
             got = fast(x)
             if name != "of a new tensor":
-                assert told(got, x) == told(want, x)
+                assert seen_by_autograd(got, x) == seen_by_autograd(want, x)
             torch.testing.assert_close(got, want)
 
 
@@ -77,7 +77,7 @@ def test_under_no_grad_inside_of_a_graph_that_is_cut():
         return torch.bincount(i, minlength=5), view
 
     x, i = torch.tensor(2.0, requires_grad=True), torch.tensor([0, 0])
-    assert told(pyframe.compile(f)(x, i)[1], x) == told(f(x, i)[1], x)
+    assert seen_by_autograd(pyframe.compile(f)(x, i)[1], x) == seen_by_autograd(f(x, i)[1], x)
 
 
 def test_the_size_of_what_unique_gives_of_nothing():

@@ -1,5 +1,5 @@
 """Ctrl-C in the first import of sympy, which the first capture makes, does not leave it half imported; what is half
-imported after another exception is imported anew."""
+imported after another exception is imported from its start."""
 
 import builtins
 import importlib
