@@ -9,7 +9,7 @@ WORKERS ?= 2
 # What the tests need beside torch and triton, of which each torch has its own.
 TEST_PACKAGES := import tomllib; print(*(d for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"] if not d.startswith(("torch==", "triton=="))), "sympy", "filelock")
 
-.PHONY: demo test test-asan test-gpu test-newest environment environment-newest matrix lint bench bench-gpu build clean
+.PHONY: check docs demo test test-asan test-gpu test-newest environment environment-newest matrix lint bench bench-gpu build clean
 
 $(STAMP): pyproject.toml setup.py
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -34,6 +34,20 @@ demo: build
 # Two processes; their threads wait without spinning, as there are more of them than cores.
 test: build
 	OMP_WAIT_POLICY=passive $(PY) -m pytest -n $(WORKERS) $(TESTS)
+
+# Before each commit: lint, types, imports, and tests of every layer that take about two minutes.
+CHECK_TESTS := tests/bytecode tests/core tests/ir tests/docs tests/test_end_to_end.py tests/interp/test_ops.py \
+	tests/interp/test_capture.py tests/lower/test_oracle.py tests/codegen/test_compile_fx.py tests/runtime/test_plan.py \
+	tests/runtime/test_cache.py tests/aot/test_functionalize.py tests/aot/test_training_use.py \
+	tests/api/test_report_and_backends.py tests/api/test_user_guide.py
+check: lint
+	OMP_WAIT_POLICY=passive $(PY) -m pytest -n $(WORKERS) $(CHECK_TESTS)
+
+# Writes the generated pages, then runs every example and checks what the pages name.
+docs: build
+	$(PY) tools/gen_break_docs.py
+	$(PY) tools/gen_walkthrough.py
+	$(PY) -m pytest tests/docs tests/api/test_break_catalogue.py tests/api/test_user_guide.py
 
 # What CI runs with the newest torch, in an environment of its own.
 NEWEST := 2.15.0

@@ -42,33 +42,33 @@ SETTINGS: dict[str, Setting] = {
     ),
     "error_on_recompile": Setting(False, bool, "RecompileError whenever a function would be captured again."),
     "capture_scalar_outputs": Setting(
-        True, bool, "Numbers read from tensors (.item(), .tolist(), int(), float()) stay in the graph, as symbols of "
-        "which nothing is known while tracing; else, and in loops, they break it."
+        True, bool, "Numbers read from tensors (.item(), .tolist(), int(), float()) stay in the graph, as symbols "
+        "without a known value; if False, and in loops that contain a break, they break the graph."
     ),
     "capture_dynamic_output_shape_ops": Setting(
         True, bool, "Operators whose result size depends on data (nonzero, unique, boolean masks) stay in the graph; "
-        "else, and in loops, they break it."
+        "if False, and in loops that contain a break, they break it."
     ),
     "instruction_limit": Setting(
-        100_000, int, "Instructions of Python that are traced while the graph hardly grows; the loop or call that "
-        "takes more runs as it is.", 1,
+        100_000, int, "Python instructions that are traced while the graph hardly grows; a loop or call that takes "
+        "more is not traced and runs in Python.", 1,
     ),
     "size_limit": Setting(
-        16_384, int, "Bytes of a number, characters of a string, items of a container that are known while tracing; "
-        "what makes a larger one runs as it is, and of longer lists and tuples only the items that are read are looked "
-        "at.", 1,
+        16_384, int, "The largest constant while tracing: bytes of a number, characters of a string, items of a "
+        "container. An operation that makes a larger one breaks the graph; of longer lists and tuples only the items "
+        "that are read are guarded.", 1,
     ),
     "suppress_errors": Setting(
-        False, bool, "Errors of a backend and of pyframe itself are one warning, and the frame runs eagerly."
+        False, bool, "Errors of a backend and of pyframe itself become one warning, and the frame runs eagerly."
     ),
     "compile_when_traced": Setting(
-        False, bool, "Threads with a trace or profile function (sys.settrace, sys.setprofile), and all threads while a "
-        "tool of sys.monitoring is registered, run compiled code too; else they run the program's own frames."
+        False, bool, "Compiled code also runs in threads with a trace or profile function (sys.settrace, "
+        "sys.setprofile) and while a tool of sys.monitoring is registered; if False, the program's own frames run."
     ),
     "reorderable_logging_functions": Setting(
         set(), set,
         "Functions such as print, warnings.warn and methods of loggers whose calls do not break the graph: they are "
-        "made when it has run, in their order, and tensors among their arguments are what they are then.",
+        "called after the graph, in order, with the values that tensors have then.",
     ),
     "ignore_logging_functions": Setting(
         set(), set, "Functions and methods, such as those of loggers, whose calls are left out of captured code."
