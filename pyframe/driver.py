@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import dataclasses
 import functools
@@ -22,7 +21,7 @@ from inductor.aot.fake import fake_mode
 from inductor.compile_lock import make_once
 from inductor.thread_state import restored_on_error
 
-from . import _C, config, stance
+from . import _C, config, needed, stance
 from .backends import Backend, takes_fake_tensors
 from .core import guard_explain, guard_program
 from .core.files import our_file, skipped_file
@@ -49,26 +48,12 @@ from .interp.trace import Trace
 from .metrics import counters
 from .options import Options
 from .report.logs import disassembly, log
-from .vars import unknown
+from .vars import tensor_class, unknown
 from .vars.dynamic import Seen
 from .vars.lookup import class_reads, reads_of_classes
 from .vars.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
-_BUILTINS_NOW = vars(builtins)
-# Those that the capture itself needs.
-_BUILTINS = {name: _BUILTINS_NOW[name] for name in dir(builtins) if name not in (
-    "_", "__import__", "breakpoint", "input", "open", "print",
-)}  # fmt: skip
-_TORCH_NOW = vars(torch)
-# So with some of what torch has.
-_TORCH = {name: _TORCH_NOW[name] for name in (
-    "Generator", "Size", "SymBool", "SymFloat", "SymInt", "Tensor", "_C", "are_deterministic_algorithms_enabled",
-    "autocast", "device", "dtype", "enable_grad", "fx", "get_autocast_dtype", "get_default_dtype",
-    "inference_mode", "is_autocast_cache_enabled", "is_autocast_enabled", "is_grad_enabled",
-    "is_inference_mode_enabled", "layout", "memory_format", "nn", "no_grad", "ops", "set_autocast_dtype",
-    "set_autocast_enabled", "set_grad_enabled", "strided", "utils",
-)}  # fmt: skip
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
 _FEW = 2  # operators on single numbers that cost no more than the call of a graph, guards included
 
@@ -134,8 +119,7 @@ class FrameCompiler:
             return None
         if _transformed() or self._importing(func):
             return None
-        # the capture itself needs these, which the program may have deleted or replaced
-        if not (_C.has_items(_BUILTINS_NOW, _BUILTINS) and _C.has_items(_TORCH_NOW, _TORCH)):
+        if not needed.is_there(func, locals_):
             return None
         return make_once(
             (id(self), id(func.__code__)),
@@ -403,10 +387,7 @@ class FrameCompiler:
     def _entry(self, result: TraceResult, trace: Trace, state: _C.GlobalState) -> _C.Entry:
         for guard in trace.graph.relations():
             trace.guards.add(guard)
-        for cls, found in trace.class_reads.items():
-            if id(cls) not in trace.stand_ins:
-                source = ConstSource.of(cls, cls.__name__)
-                trace.guards.add(Guard(source, "CLASS_FINDS", class_reads(trace, cls, found), None))
+        _guard_classes(trace, result.compiled is not None)
         trace.guards.add(Guard(None, "GLOBAL_STATE", state, None))
         tensors = [g.source for g in trace.guards if g.kind == "TENSOR"]
         if len(tensors) > 1 and _may_alias(trace.guards):
@@ -423,6 +404,24 @@ class FrameCompiler:
             direct = _C.DirectCall(result.compiled, registers, result.output)
         self.made[id(result.code)] = weakref.ref(result.code, functools.partial(_forget, self.made, id(result.code)))
         return _C.Entry(self.owner, lowered.program, result.code, direct, described)
+
+
+def _guard_classes(trace: Trace, with_graph: bool) -> None:
+    """Adds the guards on what a trace found of classes; those of tensors are guarded as a whole."""
+    tensors = {guard.payload.type for guard in trace.guards if guard.kind == "TENSOR"}
+    if with_graph or torch.Tensor in trace.class_reads:
+        tensors.add(torch.Tensor)
+    whole = [cls for cls in tensor_class.CLASSES if cls in tensors]
+    for cls in whole:
+        writes = [trace.class_writes[base].attrs for base in cls.__mro__ if base in trace.class_writes]
+        reads = tensor_class.whole_class(cls, [name for attrs in writes for name in attrs])
+        trace.guards.add(Guard(ConstSource.of(cls, cls.__name__), "CLASS_FINDS", reads, None))
+    for cls, found in trace.class_reads.items():
+        if cls in whole:
+            found = {name: raw for name, raw in found.items() if not tensor_class.covers(cls, name)}
+        if id(cls) not in trace.stand_ins and (found or cls not in whole):
+            source = ConstSource.of(cls, cls.__name__)
+            trace.guards.add(Guard(source, "CLASS_FINDS", class_reads(trace, cls, found), None))
 
 
 def _place(func: types.FunctionType) -> str:

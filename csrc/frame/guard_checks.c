@@ -244,18 +244,10 @@ DEFINE(NO_ATTR)
     return has < 0 ? -1 : !has;
 }
 
-/* What a capture looked up on a class, raw: see guard_ops.def. */
-DEFINE(CLASS_FINDS)
+/* Each name of `entries` is found along the MRO of a type as guard_ops.def says of CLASS_FINDS. */
+static bool
+class_has(PyTypeObject *type, PyObject *entries)
 {
-    PyObject *metaclass = PyTuple_GET_ITEM(op->object, 0), *mro = PyTuple_GET_ITEM(op->object, 1);
-    PyObject *entries = PyTuple_GET_ITEM(op->object, 2);
-    if (!PyType_Check(registers[op->a])) {
-        return 0;
-    }
-    PyTypeObject *type = (PyTypeObject *)registers[op->a];
-    if ((PyObject *)Py_TYPE(type) != metaclass || type->tp_mro != mro) {
-        return 0;
-    }
     for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(entries); i += 3) {
         PyObject *found = cp_type_lookup(type, PyTuple_GET_ITEM(entries, i)); /* borrowed */
         long how = PyLong_AsLong(PyTuple_GET_ITEM(entries, i + 1));
@@ -264,9 +256,32 @@ DEFINE(CLASS_FINDS)
                      : how == 1 ? found == expected
                                 : found != NULL && (PyObject *)Py_TYPE(found) == expected;
         if (!holds) {
-            return 0;
+            return false;
         }
     }
+    return true;
+}
+
+/* What a capture looked up on a class, raw. The names are looked up again only after the class has changed: its version
+ * tag, which CPython never uses twice, is that of the last check that passed. */
+DEFINE(CLASS_FINDS)
+{
+    PyObject *metaclass = PyTuple_GET_ITEM(op->object, 0), *mro = PyTuple_GET_ITEM(op->object, 1);
+    if (!PyType_Check(registers[op->a])) {
+        return 0;
+    }
+    PyTypeObject *type = (PyTypeObject *)registers[op->a];
+    if ((PyObject *)Py_TYPE(type) != metaclass || type->tp_mro != mro) {
+        return 0;
+    }
+    if (op->type_version != 0 && type->tp_version_tag == op->type_version) {
+        return 1;
+    }
+    if (!class_has(type, PyTuple_GET_ITEM(op->object, 2))) {
+        return 0;
+    }
+    const uint64_t *version = cp_type_version(type);
+    ((guard_op *)op)->type_version = version == NULL ? 0 : type->tp_version_tag;
     return 1;
 }
 

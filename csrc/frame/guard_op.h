@@ -34,6 +34,7 @@ struct guard_op {
     PyObject *weak;            /* weak reference to the object of an identity check */
     struct tensor_expectation *tensor;
     struct relation *relation;
+    unsigned int type_version; /* of a CLASS_FINDS: the version tag of the class when the check last passed, or 0 */
     PyObject **others; /* of a DISTINCT in a memo: a set of addresses that the registers must not be in either, ... */
     size_t n_others;   /* ... open-addressed, of this size */
 };

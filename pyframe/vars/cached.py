@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.source import AttrSource, ConstSource
+from ..core.source import AttrSource, CallSource, ConstSource, Source
 from ..core.tracer import Tracer
 from .base import HeldVar, NotConstant, Var
 from .const import make
@@ -22,9 +23,9 @@ def _name(cached: Any) -> str:
 
 
 class CachedFunctionVar(HeldVar):
-    """A call with known arguments is made for real while tracing, once, as its result is kept: the program gets the
-    very object that later calls get.  Objects that existed before the frame are known by identity, while the frame
-    has not changed them.  A call with others breaks the graph."""
+    """A call with known arguments is made for real while tracing, and again by a guard, as eager makes it at each call of
+    the program: the cache may have been cleared, or have dropped the result, in between.  Objects that existed before
+    the frame are known by identity, while the frame has not changed them.  A call with others breaks the graph."""
 
     __slots__ = ()
 
@@ -40,6 +41,8 @@ class CachedFunctionVar(HeldVar):
         return tx.wrap(getattr(self.value, name), AttrSource(self.source, name) if self.source else None)
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if self.value.cache_parameters()["maxsize"] == 0:
+            return self.unsupported(tx, "as it keeps none, a call")
         try:
             values, named = [_known(tx, arg) for arg in args], {key: _known(tx, arg) for key, arg in kwargs.items()}
         except NotConstant:
@@ -48,6 +51,8 @@ class CachedFunctionVar(HeldVar):
             result = self.value(*values, **named)
         except Exception as error:  # noqa: BLE001  whatever it raises, the program sees
             tx.raise_(type(error), *error.args)
+        source = _call_of(self.value, tuple(named), *values, *named.values())
+        tx.guard(source, "EQUALS" if type(result) in _EQUAL_TYPES else "ID", result)
         return tx.wrap(result, ConstSource.of(result, f"{_name(self.value)}(...)"))
 
     def reconstruct(self, cg: Any) -> None:
@@ -86,6 +91,18 @@ class MadeCacheVar(Var):
         raise NotRebuilt(f"{self.describe()} and is needed after the graph", self.made_at, "unsupported-object")
 
 
+@functools.lru_cache(maxsize=256, typed=True)
+def _call_of(cached: Any, keywords: tuple[str, ...], *values: Any) -> Source:
+    """The result of a call, made anew each time: one source for calls that are alike.  The last of the values are those
+    of the keywords."""
+    label = f"{_name(cached)}(...)"
+    if len(values) == 1 and not keywords:
+        return CallSource(ConstSource.of(values[0], "its argument"), cached, _name(cached))
+    positional = values[: len(values) - len(keywords)]
+    call = functools.partial(cached, *positional, **dict(zip(keywords, values[len(positional) :], strict=True)))
+    return CallSource(ConstSource.of(call, label), operator.call, "call")
+
+
 def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return MadeCacheVar(tx.inline(lru_cache_wrapper, args, kwargs), tx.steps)
 
@@ -100,5 +117,6 @@ def _known(tx: Tracer, var: Var) -> Any:
     return var.value
 
 
+_EQUAL_TYPES = (int, float, complex, str, bytes, bool)
 CACHED = type(functools.lru_cache(len))
 BUILTINS[CACHED] = _made

@@ -30,7 +30,7 @@ _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 def lookup(cls: type, name: str) -> Any:
     """The raw attribute found along the MRO, or MISSING.  What a trace finds becomes a guard of it."""
     reads = _reading.reads
-    if reads is None or _flags(cls) & _IMMUTABLE:
+    if reads is None or is_immutable(cls):
         return _find(cls, name)
     found = _find(cls, name)
     reads.setdefault(cls, {}).setdefault(name, found)
@@ -45,9 +45,14 @@ def _find(cls: type, name: str) -> Any:
     return MISSING
 
 
+def is_immutable(cls: type) -> bool:
+    """Whether no attribute of a class can be set: it is written in C."""
+    return bool(_flags(cls) & _IMMUTABLE)
+
+
 def note_class(cls: type) -> None:
     """A trace relies on the metaclass and the MRO of a class."""
-    if _reading.reads is not None and not _flags(cls) & _IMMUTABLE:
+    if _reading.reads is not None and not is_immutable(cls):
         _reading.reads.setdefault(cls, {})
 
 

@@ -22,11 +22,13 @@ from .lookup import (
     class_source,
     constant_function,
     guarded_lookup,
+    is_immutable,
     lookup,
     note_class,
     wins_over_fields,
     written_in_class,
 )
+from .torch_own import as_first_seen, guard_class
 
 
 class ClassVar(HeldVar):
@@ -149,6 +151,10 @@ class ClassVar(HeldVar):
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         cls = self.value
         if cls in BUILTINS:
+            if not is_immutable(cls):
+                if not as_first_seen(cls):
+                    return self.unsupported(tx, "as the program has changed it, a call")
+                guard_class(tx, cls)
             arity.check(tx, cls, args, kwargs)
             return BUILTINS[cls](tx, list(args), dict(kwargs))
         meta_call = guarded_lookup(tx, type(cls), "__call__")

@@ -15,7 +15,7 @@ import torch
 
 from ..core.source import CallSource, Source
 from ..core.tracer import Tracer
-from . import slots
+from . import slots, tensor_class
 from .base import NotConstant, Var
 from .const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
 from .dynamic import wrap_tensor
@@ -231,6 +231,8 @@ def _node(
     original: Callable[..., Any] | None = None,
 ) -> Var:
     """`fn`, of the arrays of torch, as a node; `original` is that of numpy, where it is another."""
+    if not tensor_class.as_at_import():  # those of torch call methods of tensors
+        tx.graph_break("unsupported-object", f"numpy.{name}, while attributes of torch.Tensor are the program's own,")
     values, named = [_given(tx, arg) for arg in args], {key: _given(tx, value) for key, value in kwargs.items()}
     known = set(tx.graph.graph.nodes)
     result = tx.graph.call(_target(name, fn), values, named)

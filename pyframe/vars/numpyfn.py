@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from . import slots
 from .base import NotConstant, Var
 from .const import BINARY, ConstVar, fold, maker
 from .function import BUILTINS, Handler
+from .opaque import OpaqueVar
+from .torch_own import as_first_seen, guard_parts
 
 try:
     import numpy
@@ -89,6 +92,11 @@ def wrap_number(tx: Any, value: Any, source: Source | None) -> Var:
 
 def wrap_function(tx: Any, value: Any, source: Source | None) -> Var:
     tx.guard(source, "ID", value)
+    written_in_python = getattr(value, "_implementation", None)
+    if isinstance(written_in_python, types.FunctionType):
+        if not as_first_seen(written_in_python):
+            return OpaqueVar(value, source)
+        guard_parts(tx, written_in_python)
     return NumpyFunctionVar(value, source)
 
 

@@ -281,6 +281,7 @@ class TensorVar(Var):
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if tx.overrides.concern([self, other]):
             return tx.overrides.operator(dunder.name_of(op, reflected), [self, other])  # type: ignore[no-any-return]
+        other = getattr(other, "base", other)  # of an instance of a subclass of a number, the number
         if not _operand(other):
             return None
         if op in INPLACE:
@@ -290,6 +291,7 @@ class TensorVar(Var):
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if tx.overrides.concern([self, other]):
             return tx.overrides.operator(dunder.comparison(op), [self, other])  # type: ignore[no-any-return]
+        other = getattr(other, "base", other)
         return tx.graph.call(COMPARE[op], [self, other], {}) if _operand(other) else None
 
     def truth(self, tx: Tracer) -> bool:

@@ -1,4 +1,4 @@
-"""Whether functions and methods are torch's own, or something that the process has put in their place."""
+"""Whether functions, methods and classes are torch's own, or something that the process has put in their place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.fx.graph import _get_qualified_name, _is_from_torch
 
 from ..core.source import ConstSource, DictItemSource, FuncPartSource
 from ..core.tracer import Tracer
-from .lookup import MISSING
+from .lookup import MISSING, lookup
 
 _TORCH = str(Path(torch.__file__).parent)
 _IN_C = vars(torch._C.TensorBase)
@@ -40,17 +40,38 @@ def torchs_own(found: Any, name: str) -> bool:
 _PYTHON = dict(vars(torch.Tensor))
 
 
-# Functions of torch whose bodies are not traced: what each was made of, and what its code read of its globals, when a
-# capture first met it.
-_first_seen: weakref.WeakKeyDictionary[types.FunctionType, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+# What has a model here, or becomes one node, instead of being traced: functions and classes of libraries. What each was
+# made of, and what its code read of its globals, when a capture first met it.
+_first_seen: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+_table, _mro = type.__dict__["__dict__"].__get__, type.__dict__["__mro__"].__get__  # whatever a metaclass says
 
 
 def _made_of(fn: types.FunctionType) -> tuple[Any, ...]:
     parts: list[Any] = []
     for each in (fn, *_helpers(fn)):
-        parts += (each.__code__, each.__defaults__, each.__kwdefaults__)
+        parts += (each.__code__, each.__defaults__, *_keyword_defaults(each).values())
         parts += (each.__globals__.get(name, MISSING) for name in each.__code__.co_names)
     return tuple(parts)
+
+
+def _class_made_of(cls: type) -> tuple[Any, ...]:
+    parts: list[Any] = [type(cls)]
+    for base in _mro(cls):
+        parts += (base, *_table(base).values())
+    return (*parts, *(part for fn in _functions_of(cls) for part in _made_of(fn)))
+
+
+def _keyword_defaults(fn: types.FunctionType) -> dict[str, Any]:
+    return fn.__kwdefaults__ or {}
+
+
+def _functions_of(cls: type) -> list[types.FunctionType]:
+    """The Python functions that instances of a class find as methods."""
+    found: dict[str, Any] = {}
+    for base in reversed(_mro(cls)):
+        found.update(_table(base))
+    functions = (getattr(raw, "fget", getattr(raw, "__func__", raw)) for raw in found.values())
+    return [fn for fn in functions if type(fn) is types.FunctionType]
 
 
 def _helpers(fn: types.FunctionType) -> list[types.FunctionType]:
@@ -59,9 +80,11 @@ def _helpers(fn: types.FunctionType) -> list[types.FunctionType]:
     return [each for each in named if type(each) is types.FunctionType and each.__globals__ is fn.__globals__]
 
 
-def as_first_seen(fn: types.FunctionType) -> bool:
-    """Whether a function of torch still is what its node in a graph, or its model here, stands for."""
-    before, now = _first_seen.setdefault(fn, _made_of(fn)), _made_of(fn)
+def as_first_seen(library_object: Any) -> bool:
+    """Whether a function or class of a library still is what its node in a graph, or its model here, stands for."""
+    made_of = _class_made_of if isinstance(library_object, type) else _made_of
+    now = made_of(library_object)
+    before = _first_seen.setdefault(library_object, now)
     return len(before) == len(now) and all(a is b for a, b in zip(before, now, strict=True))
 
 
@@ -74,9 +97,21 @@ def guard_parts(tx: Tracer, fn: types.FunctionType) -> None:
         source = ConstSource.of(each, each.__qualname__)
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
             tx.guard(FuncPartSource(source, part), "ID", getattr(each, part))
+        for name, value in _keyword_defaults(each).items():
+            tx.guard(DictItemSource(FuncPartSource(source, "__kwdefaults__"), name), "ID", value)
         for name in each.__code__.co_names:
             if name in held:
                 tx.guard(DictItemSource(place, name), "ID", held[name])
+
+
+def guard_class(tx: Tracer, cls: type) -> None:
+    """Guards that a class of a library, whose instances have a model here, finds the same attributes, and that its
+    methods are made of the same parts."""
+    for base in _mro(cls)[:-1]:
+        for name in _table(base):
+            lookup(cls, name)
+    for fn in _functions_of(cls):
+        guard_parts(tx, fn)
 
 
 def by_name(target: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,66 @@
+"""What the capture itself needs of Python and torch, which the program may have deleted or replaced: frames run as they
+are for as long as it is not there."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import types
+from typing import Any
+
+import torch
+
+from . import _C
+from .core import guard_program
+from .core.guard import Guard
+from .core.source import ConstSource, Source
+from .vars import tensor_class
+from .vars.lookup import class_reads, reads_of_classes
+from .vars.torch_own import guard_class
+
+_BUILTINS_NOW = vars(builtins)
+_BUILTINS = {name: _BUILTINS_NOW[name] for name in dir(builtins) if name not in (
+    "_", "__import__", "breakpoint", "input", "open", "print",
+)}  # fmt: skip
+_TORCH_NOW = vars(torch)
+_TORCH = {name: _TORCH_NOW[name] for name in (
+    "Generator", "Size", "SymBool", "SymFloat", "SymInt", "Tensor", "_C", "are_deterministic_algorithms_enabled",
+    "autocast", "device", "dtype", "enable_grad", "fx", "get_autocast_dtype", "get_default_dtype",
+    "inference_mode", "is_autocast_cache_enabled", "is_autocast_enabled", "is_grad_enabled",
+    "is_inference_mode_enabled", "layout", "memory_format", "nn", "no_grad", "ops", "set_autocast_dtype",
+    "set_autocast_enabled", "set_grad_enabled", "strided", "utils",
+)}  # fmt: skip
+_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
+
+
+def is_there(func: types.FunctionType, locals_: tuple[Any, ...]) -> bool:
+    """Whether all of it is as it was at the first capture, seen from a call of `func`."""
+    return (
+        _C.has_items(_BUILTINS_NOW, _BUILTINS)
+        and _C.has_items(_TORCH_NOW, _TORCH)
+        and _classes().check(func, locals_)[0] < 0
+    )
+
+
+class _Collector:
+    """Takes guards as a trace does."""
+
+    def __init__(self) -> None:
+        self.guards: list[Guard] = []
+        self.class_writes: dict[type, Any] = {}
+
+    def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
+        self.guards.append(Guard(source, kind, payload, None))
+
+
+@functools.cache
+def _classes() -> _C.GuardProgram:
+    """Passes while tensors have the attributes, and the gradient modes the methods, that they had."""
+    found, reads = _Collector(), dict[type, dict[str, Any]]()
+    with reads_of_classes(reads):
+        for mode in _MODES:
+            guard_class(found, mode)  # type: ignore[arg-type]
+    payloads = {cls: class_reads(found, cls, names) for cls, names in reads.items()}  # type: ignore[arg-type]
+    for cls, payload in {**payloads, **tensor_class.NEEDED}.items():
+        found.guard(ConstSource.of(cls, cls.__name__), "CLASS_FINDS", payload)
+    return guard_program.lower(found.guards).program

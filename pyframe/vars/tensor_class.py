@@ -1,0 +1,119 @@
+"""The attributes of `torch.Tensor` and `Parameter`, which captures depend on without reading them: an operator becomes
+a node of the graph, `x.dtype` is what the fake tensor says, and Python code of torch that a graph calls uses methods.
+
+One guard for each class covers them all (`whole_class`).  Those that the capture itself goes by have to be as they were
+when this module was imported, else frames run as they are (`NEEDED`)."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from ..core.guard import ClassReads
+from .lookup import MISSING
+from .tensor import METADATA, METADATA_METHODS, TENSOR_PROPERTIES
+
+_ARITHMETIC = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or".split()
+_SPECIAL = (
+    "eq ne lt le gt ge hash bool len getitem setitem delitem contains iter next reversed getattr getattribute setattr "
+    "delattr call get set delete set_name enter exit neg pos invert abs index int float complex round trunc floor ceil "
+    "new init del class torch_function torch_dispatch array array_wrap array_priority array_ufunc array_function"
+).split()
+# What CPython and numpy ask of a class for operators, calls, attributes and conversions.
+SPECIAL_NAMES = tuple(
+    f"__{name}__" for name in (*_SPECIAL, *(prefix + name for name in _ARITHMETIC for prefix in ("", "r", "i")))
+)
+# What shows a tensor, stores it, or runs backward from it: a graph has none of it.
+_OUTSIDE_OF_GRAPHS = {
+    "__repr__", "__str__", "__format__", "__dir__", "__doc__", "__module__", "__reduce__", "__reduce_ex__",
+    "__setstate__", "__deepcopy__", "__dict__", "__weakref__", "__annotations__", "__abstractmethods__", "backward",
+    "register_hook", "register_post_accumulate_grad_hook", "share_memory_", "storage", "tolist",
+}  # fmt: skip
+# Methods that fake tensors, the capture and the compiler call.
+_CALLED = {
+    "size", "stride", "detach", "untyped_storage", "as_subclass", "requires_grad_", "as_strided", "new_empty",
+    "_is_view", "_make_subclass", "_make_wrapper_subclass", "is_set_to", "view", "reshape", "expand", "to", "clone",
+}  # fmt: skip
+
+CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
+_table, _mro = type.__dict__["__dict__"].__get__, type.__dict__["__mro__"].__get__
+
+
+def _find(cls: type, name: str) -> Any:
+    return next((_table(base)[name] for base in _mro(cls) if name in _table(base)), MISSING)
+
+
+def _reads(cls: type, names: Iterable[str]) -> ClassReads:
+    """That a class finds each of the names as it does now."""
+    entries: list[Any] = []
+    for name in sorted(names):
+        found = _find(cls, name)
+        entries += (name, 0, None) if found is MISSING else (name, 1, found)
+    return ClassReads(type(cls), _mro(cls), tuple(entries))
+
+
+_PROPERTIES = {
+    name for name, raw in _table(torch._C.TensorBase).items() if isinstance(raw, types.GetSetDescriptorType)
+}
+_NAMES = {
+    cls: frozenset({*(name for base in _mro(cls) for name in _table(base)), *SPECIAL_NAMES} - _OUTSIDE_OF_GRAPHS)
+    for cls in CLASSES
+}
+_NEEDED = METADATA | METADATA_METHODS | TENSOR_PROPERTIES | _CALLED | _PROPERTIES | set(SPECIAL_NAMES)
+NEEDED = {cls: _reads(cls, _NAMES[cls] & _NEEDED) for cls in CLASSES}
+
+
+class _Whole:
+    """The guard's payload, which captures share for as long as the class is as it is."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+        self.bases = [base for base in _mro(cls) if base in CLASSES]  # the others cannot be changed
+        self.tables = self._tables()
+        self.at_import = self.reads = _reads(cls, _NAMES[cls])
+
+    def _tables(self) -> list[dict[str, Any]]:
+        return [dict(_table(base)) for base in self.bases]
+
+    def now(self) -> ClassReads:
+        if _mro(self.cls) is not self.reads.method_order or not all(map(_same, self.tables, self.bases)):
+            reads = _reads(self.cls, _NAMES[self.cls])
+            self.tables = self._tables()
+            self.reads = self.at_import if _agree(reads, self.at_import) else reads
+        return self.reads
+
+
+def _agree(one: ClassReads, other: ClassReads) -> bool:
+    kept = one.metaclass is other.metaclass and one.method_order is other.method_order
+    return kept and all(a is b for a, b in zip(one.entries[2::3], other.entries[2::3], strict=True))
+
+
+def _same(table: dict[str, Any], base: type) -> bool:
+    now = _table(base)
+    return len(now) == len(table) and all(table.get(name, MISSING) is raw for name, raw in now.items())
+
+
+_wholes = {cls: _Whole(cls) for cls in CLASSES}
+
+
+def whole_class(cls: type, written: Iterable[str] = ()) -> ClassReads:
+    """The payload of a guard on all attributes of a class of CLASSES that a graph may depend on, but for those that the
+    captured frame itself writes."""
+    return _reads(cls, _NAMES[cls].difference(written)) if written else _wholes[cls].now()
+
+
+def as_at_import() -> bool:
+    """Whether `torch.Tensor` has all that guard covers as it was when this module was imported."""
+    whole = _wholes[torch.Tensor]
+    return whole.now() is whole.at_import
+
+
+def covers(cls: type, name: str) -> bool:
+    """Whether that guard covers what a capture found of a class under this name."""
+    return cls in _NAMES and name in _NAMES[cls]
+
+
+__all__ = ["CLASSES", "NEEDED", "SPECIAL_NAMES", "as_at_import", "covers", "whole_class"]
