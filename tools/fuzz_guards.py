@@ -2,6 +2,7 @@
 
     python tools/fuzz_guards.py --changes 3000 --seed 0      # as many changes, over as many programs as that takes
     python tools/fuzz_guards.py --peer --changes 500         # the same changes under torch.compile, too
+    python tools/fuzz_guards.py --records FILE --budget 300  # in pieces: goes on after the programs that FILE has
     python tools/fuzz_guards.py --show 17                    # the program of a seed and all of its changes
     python tools/fuzz_guards.py --repro 17:42                # a standalone script of one change of a seed
 
@@ -304,6 +305,25 @@ def repro(text: str, change: str, how: str) -> str:
     ])  # fmt: skip
 
 
+# ---- records of programs that ran --------------------------------------------------------------------------
+
+
+def record(path: Path | None, seed: int, found: list[Tried] | str) -> None:
+    """Adds a line to the file of records: the seed, and its changes or why it does not run."""
+    if path is not None:
+        rows = found if isinstance(found, str) else [asdict(t) | {"expected": None} for t in found]
+        with path.open("a") as file:
+            file.write(json.dumps([seed, rows], default=repr) + "\n")
+
+
+def read_records(path: Path | None) -> tuple[list[Tried], list[str], set[int]]:
+    """The changes that the file of records has, what did not run, and the seeds."""
+    lines = path.read_text().splitlines() if path is not None and path.exists() else []
+    entries = [json.loads(line) for line in lines]
+    tried = [Tried(**row) for _, rows in entries if not isinstance(rows, str) for row in rows]
+    return tried, [rows for _, rows in entries if isinstance(rows, str)], {seed for seed, _ in entries}
+
+
 # ---- the whole run -----------------------------------------------------------------------------------------
 
 
@@ -318,9 +338,9 @@ def _worker(job: tuple[int, int, list[str]]) -> tuple[int, list[Tried] | str]:
 
 
 def run(args: argparse.Namespace, hows: list[str]) -> tuple[list[Tried], list[str]]:
-    """Programs, one seed after another, until there are enough changes or the time is over."""
-    tried: list[Tried] = []
-    broken: list[str] = []
+    """Programs, one seed after another, until there are enough changes or the time is over.  What an earlier run has
+    left in the file of records counts, and is added to."""
+    tried, broken, recorded = read_records(args.records)
     start = time.monotonic()
     context = multiprocessing.get_context("fork")
     with concurrent.futures.ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
@@ -330,13 +350,15 @@ def run(args: argparse.Namespace, hows: list[str]) -> tuple[list[Tried], list[st
             enough = len(tried) >= args.changes or time.monotonic() - start > args.budget
             while not enough and len(waiting) < args.jobs + 1:
                 with_peer = (seed - args.seed) % args.peer_every == 0
-                waiting.add(pool.submit(_worker, (seed, args.per_program, hows if with_peer else hows[:1])))
+                if seed not in recorded:
+                    waiting.add(pool.submit(_worker, (seed, args.per_program, hows if with_peer else hows[:1])))
                 seed += 1
             if not waiting:
                 break
             done, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
             for future in done:
                 number, found = future.result()
+                record(args.records, number, found)
                 if isinstance(found, str):
                     broken.append(found)
                     print(found, flush=True)
@@ -395,6 +417,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--peer", action="store_true", help="torch.compile gets the same changes")
     parser.add_argument("--peer-every", type=int, default=1, help="torch.compile gets those of every n-th program only")
     parser.add_argument("--inductor", action="store_true", help="compile by the default backend")
+    parser.add_argument("--records", type=Path, help="file that keeps what each program gave, for a run in pieces")
     parser.add_argument("--out", type=Path, help="folder for fuzz_guards.txt and .json")
     parser.add_argument("--show", type=int, metavar="SEED")
     parser.add_argument("--repro", metavar="SEED:NUMBER")

@@ -23,9 +23,10 @@ def _name(cached: Any) -> str:
 
 
 class CachedFunctionVar(HeldVar):
-    """A call with known arguments is made for real while tracing, and again by a guard, as eager makes it at each call of
-    the program: the cache may have been cleared, or have dropped the result, in between.  Objects that existed before
-    the frame are known by identity, while the frame has not changed them.  A call with others breaks the graph."""
+    """A call with known arguments is made for real while tracing, and again by a guard, as eager makes it at each call
+    of the program: the cache may have been cleared, or have dropped the result, in between.  Objects that existed
+    before the frame are known by identity, while the frame has not changed them.  A call with others breaks the graph.
+    """
 
     __slots__ = ()
 

@@ -23,7 +23,7 @@ class _Reading(threading.local):
 
 
 _reading = _Reading()
-_VALUES = (int, float, bool, str, list, dict, set, deque)
+PLAIN = (int, float, bool, str, list, dict, set, deque)
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 
 
@@ -76,7 +76,7 @@ def class_reads(tx: Tracer, cls: type, found: dict[str, Any]) -> ClassReads:
             continue
         if raw is MISSING:
             entries += (name, 0, None)
-        elif type(raw) in _VALUES:
+        elif type(raw) in PLAIN:
             entries += (name, 2, type(raw))
         else:
             entries += (name, 1, raw)

@@ -15,7 +15,7 @@ from torch.fx.graph import _get_qualified_name, _is_from_torch
 
 from ..core.source import ConstSource, DictItemSource, FuncPartSource
 from ..core.tracer import Tracer
-from .lookup import MISSING, lookup
+from .class_reads import MISSING, PLAIN, is_immutable, lookup
 
 _TORCH = str(Path(torch.__file__).parent)
 _IN_C = vars(torch._C.TensorBase)
@@ -42,23 +42,33 @@ _PYTHON = dict(vars(torch.Tensor))
 
 # What has a model here, or becomes one node, instead of being traced: functions and classes of libraries. What each was
 # made of, and what its code read of its globals, when a capture first met it.
-_first_seen: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+_first_seen: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 _table, _mro = type.__dict__["__dict__"].__get__, type.__dict__["__mro__"].__get__  # whatever a metaclass says
 
 
-def _made_of(fn: types.FunctionType) -> tuple[Any, ...]:
-    parts: list[Any] = []
-    for each in (fn, *_helpers(fn)):
-        parts += (each.__code__, each.__defaults__, *_keyword_defaults(each).values())
-        parts += (each.__globals__.get(name, MISSING) for name in each.__code__.co_names)
-    return tuple(parts)
+def _made_of(fn: types.FunctionType) -> dict[Any, Any]:
+    parts: dict[Any, Any] = {}
+    for place, each in enumerate((fn, *_helpers(fn))):
+        parts |= {(place, 0): each.__code__, (place, 1): each.__defaults__}
+        parts |= {(place, 2, name): value for name, value in _keyword_defaults(each).items()}
+        parts |= {(place, 3, name): each.__globals__.get(name, MISSING) for name in each.__code__.co_names}
+    return parts
 
 
-def _class_made_of(cls: type) -> tuple[Any, ...]:
-    parts: list[Any] = [type(cls)]
-    for base in _mro(cls):
-        parts += (base, *_table(base).values())
-    return (*parts, *(part for fn in _functions_of(cls) for part in _made_of(fn)))
+def _class_made_of(cls: type) -> dict[Any, Any]:
+    """Counters and registries of a class may change."""
+    parts: dict[Any, Any] = {"metaclass": type(cls), "bases": _mro(cls)}
+    for base in _own_bases(cls):
+        for name, raw in _table(base).items():
+            parts[base, name] = type(raw) if type(raw) in PLAIN else raw
+    for place, fn in enumerate(_functions_of(cls)):
+        parts |= {(place, *key): part for key, part in _made_of(fn).items()}
+    return parts
+
+
+def _own_bases(cls: type) -> list[type]:
+    """The classes along the MRO that may change, but for `torch.Tensor`, which is guarded as a whole."""
+    return [base for base in _mro(cls) if base is not torch.Tensor and not is_immutable(base)]
 
 
 def _keyword_defaults(fn: types.FunctionType) -> dict[str, Any]:
@@ -66,9 +76,9 @@ def _keyword_defaults(fn: types.FunctionType) -> dict[str, Any]:
 
 
 def _functions_of(cls: type) -> list[types.FunctionType]:
-    """The Python functions that instances of a class find as methods."""
+    """The Python functions that instances of a class find as methods, but for those of all tensors."""
     found: dict[str, Any] = {}
-    for base in reversed(_mro(cls)):
+    for base in reversed(_own_bases(cls)):
         found.update(_table(base))
     functions = (getattr(raw, "fget", getattr(raw, "__func__", raw)) for raw in found.values())
     return [fn for fn in functions if type(fn) is types.FunctionType]
@@ -85,7 +95,7 @@ def as_first_seen(library_object: Any) -> bool:
     made_of = _class_made_of if isinstance(library_object, type) else _made_of
     now = made_of(library_object)
     before = _first_seen.setdefault(library_object, now)
-    return len(before) == len(now) and all(a is b for a, b in zip(before, now, strict=True))
+    return all(now.get(key, MISSING) is part for key, part in before.items())
 
 
 def guard_parts(tx: Tracer, fn: types.FunctionType) -> None:
@@ -107,7 +117,7 @@ def guard_parts(tx: Tracer, fn: types.FunctionType) -> None:
 def guard_class(tx: Tracer, cls: type) -> None:
     """Guards that a class of a library, whose instances have a model here, finds the same attributes, and that its
     methods are made of the same parts."""
-    for base in _mro(cls)[:-1]:
+    for base in _own_bases(cls):
         for name in _table(base):
             lookup(cls, name)
     for fn in _functions_of(cls):
