@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,29 @@ _table, _mro = type.__dict__["__dict__"].__get__, type.__dict__["__mro__"].__get
 
 def _made_of(fn: types.FunctionType) -> dict[Any, Any]:
     parts: dict[Any, Any] = {}
-    for place, each in enumerate((fn, *_helpers(fn))):
+    functions = (fn, *_helpers(fn))
+    state = _written_globals(functions)
+    for place, each in enumerate(functions):
         parts |= {(place, 0): each.__code__, (place, 1): each.__defaults__}
         parts |= {(place, 2, name): value for name, value in _keyword_defaults(each).items()}
-        parts |= {(place, 3, name): each.__globals__.get(name, MISSING) for name in each.__code__.co_names}
+        read = set(each.__code__.co_names) - state
+        parts |= {(place, 3, name): each.__globals__.get(name, MISSING) for name in read}
     return parts
+
+
+def _written_globals(functions: Iterable[types.FunctionType]) -> set[str]:
+    """The globals that functions assign themselves: state, such as whether something was done already."""
+    return set().union(*(_written_by(fn.__code__) for fn in functions))
+
+
+@functools.cache
+def _written_by(code: types.CodeType) -> frozenset[str]:
+    if _STORE_GLOBAL not in code.co_code[::2]:
+        return frozenset()
+    return frozenset(step.argval for step in dis.get_instructions(code) if step.opcode == _STORE_GLOBAL)
+
+
+_STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 
 
 def _class_made_of(cls: type) -> dict[Any, Any]:
@@ -103,14 +122,16 @@ def guard_parts(tx: Tracer, fn: types.FunctionType) -> None:
     parts and read the same globals."""
     held = fn.__globals__
     place = ConstSource.of(held, f"the globals of {fn.__module__}")
-    for each in (fn, *_helpers(fn)):
+    functions = (fn, *_helpers(fn))
+    state = _written_globals(functions)
+    for each in functions:
         source = ConstSource.of(each, each.__qualname__)
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
             tx.guard(FuncPartSource(source, part), "ID", getattr(each, part))
         for name, value in _keyword_defaults(each).items():
             tx.guard(DictItemSource(FuncPartSource(source, "__kwdefaults__"), name), "ID", value)
         for name in each.__code__.co_names:
-            if name in held:
+            if name in held and name not in state:
                 tx.guard(DictItemSource(place, name), "ID", held[name])
 
 

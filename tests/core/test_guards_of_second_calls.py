@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import enum
+import functools
+import itertools
 
 import numpy as np
 import pytest
 import torch
 
 import pyframe
+from pyframe.metrics import counters
 
 x = torch.arange(6.0).reshape(2, 3)
 
@@ -124,3 +129,168 @@ def test_what_keeps_repr_from_recursing_is_read():
     cells = dict(zip(Settings.__repr__.__code__.co_freevars, Settings.__repr__.__closure__, strict=True))
     cells["repr_running"].cell_contents = frozenset()
     assert outcome(fn, x) is outcome(f, x) is AttributeError
+
+
+# ---- attributes of torch.Tensor, which captures go by without reading them ----
+
+
+def replace_hash(patch):
+    patch.setattr(torch.Tensor, "__hash__", None)
+
+
+def replace_dtype(patch):
+    patch.setattr(torch.Tensor, "dtype", 82)
+
+
+def replace_mean(patch):
+    patch.setattr(torch.Tensor, "mean", lambda self, *args, **kwargs: torch.ones(()) * 7)
+
+
+def replace_add(patch):
+    patch.setattr(torch.Tensor, "__add__", lambda self, other: 5)
+
+
+def add_operator_to_parameters(patch):
+    patch.setattr(torch.nn.Parameter, "__add__", lambda self, other: 6)
+
+
+@pytest.mark.parametrize(
+    "change", [replace_hash, replace_dtype, replace_mean, replace_add, add_operator_to_parameters],
+    ids=lambda c: c.__name__,
+)  # fmt: skip
+@pytest.mark.parametrize("calls_before", [0, 2])
+def test_attributes_of_tensors_replaced(change, calls_before):
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    def f(a, array):
+        return {a: 1}[a], a.dtype, a.mean(), np.mean(array), a + 1, weight + 1
+
+    fn, array = compiled(f), np.arange(3.0)
+    for _ in range(calls_before):
+        fn(x, array)
+    with pytest.MonkeyPatch.context() as patch:
+        change(patch)
+        got, again, expected = outcome(fn, x, array), outcome(fn, x, array), outcome(f, x, array)
+    assert repr(got) == repr(again) == repr(expected)
+    assert repr(fn(x, array)) == repr(f(x, array))
+
+
+def test_an_attribute_that_no_graph_uses_may_change():
+    fn = compiled(lambda a: a + 1)
+    fn(x)
+    counters.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "mark", 3, raising=False)
+        patch.setattr(torch.Tensor, "__repr__", lambda self: "a tensor")
+        fn(x)
+    fn(x)
+    assert not counters["recompiles"]
+
+
+# ---- classes and functions of libraries that have models ----
+
+
+def replace_a_method(patch):
+    patch.setattr(torch.no_grad, "__init__", int)
+
+
+def replace_a_global(patch):
+    patch.setattr(torch.autograd.grad_mode, "torch", np)
+
+
+def replace_a_default(patch):
+    patch.setitem(np.mean.__wrapped__.__kwdefaults__, "where", None)
+
+
+def delete_a_default(patch):
+    patch.delitem(np.mean.__wrapped__.__kwdefaults__, "where")
+
+
+def replace_a_method_of_a_range(patch):
+    patch.setattr(torch.profiler.record_function, "__enter__", lambda self: 4)
+
+
+@pytest.mark.parametrize(
+    "change", [replace_a_method, replace_a_global, replace_a_default, delete_a_default, replace_a_method_of_a_range],
+    ids=lambda c: c.__name__,
+)  # fmt: skip
+def test_parts_of_models_replaced(change):
+    def f(a, array):
+        with torch.no_grad():
+            b = a * 2
+        with torch.profiler.record_function("range") as entered:
+            return b.requires_grad, np.mean(array), np.mean([1.0, 2.0]), type(entered)
+
+    fn, array = compiled(f), np.arange(3.0)
+    fn(x, array), fn(x, array)
+    with pytest.MonkeyPatch.context() as patch:
+        change(patch)
+        got, again, expected = outcome(fn, x, array), outcome(fn, x, array), outcome(f, x, array)
+    assert repr(got) == repr(again) == repr(expected)
+
+
+def test_a_copied_class_is_the_same_class():
+    def f(a):
+        return torch.nn.Parameter(a).mul(2).detach()
+
+    fn = compiled(f)
+    fn(x)
+    copy.copy(torch.nn.Parameter(x))  # `copyreg` notes the names of slots in the class
+    counters.clear()
+    fn(torch.ones(5))
+    assert not counters["graph_breaks"]
+
+
+# ---- functions that keep their results ----
+
+
+def test_cleared_and_bounded_caches():
+    made = itertools.count(1)
+
+    @functools.lru_cache
+    def number(key):
+        return next(made)
+
+    @functools.lru_cache(maxsize=1)
+    def held(key, *, scale=1):
+        return [next(made) * scale]
+
+    @functools.lru_cache(maxsize=0)
+    def none_kept(key):
+        return next(made)
+
+    def f(a):
+        return a + number("a") + held(1, scale=2)[0]
+
+    fn = compiled(f)
+    fn(x), fn(x)
+    number.cache_clear()
+    torch.testing.assert_close(fn(x), f(x))
+    held(2)  # drops the result of the other call
+    torch.testing.assert_close(fn(x), f(x))
+    counters.clear()
+    torch.testing.assert_close(fn(x), f(x))
+    assert not counters["recompiles"]
+    each = compiled(lambda a: a + none_kept(1))
+    assert (each(x) + 1).equal(each(x))
+
+
+# ---- operators of tensors with numbers of other classes ----
+
+
+def test_a_tensor_is_asked_before_a_number_of_a_derived_class():
+    class Level(enum.IntEnum):
+        HIGH = 5
+
+    class Share(float):
+        pass
+
+    def f(a):
+        return a * Level.HIGH, a + Share(0.5), a < Level.HIGH
+
+    fn = compiled(f)
+    fn(x)
+    for cls, name in ((Level, "__rmul__"), (Share, "__radd__"), (Level, "__gt__")):
+        setattr(cls, name, lambda self, other: 8)
+        for got, expected in zip(fn(x), f(x), strict=True):
+            assert got is expected or torch.equal(got, expected)
