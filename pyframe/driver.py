@@ -117,9 +117,7 @@ class FrameCompiler:
             return _C.SKIP
         if self._runs_as_it_is(func.__code__, state):
             return None
-        if _transformed() or self._importing(func):
-            return None
-        if not needed.is_there(func, locals_):
+        if not needed.is_there(func, locals_) or _transformed() or self._importing(func):
             return None
         return make_once(
             (id(self), id(func.__code__)),

@@ -72,15 +72,17 @@ has_items(PyObject *Py_UNUSED(module), PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!:has_items", &PyDict_Type, &dict, &PyDict_Type, &items)) {
         return NULL;
     }
-    Py_ssize_t position = 0, found = 0;
-    while (PyDict_Next(dict, &position, &key, &value)) {
-        PyObject *wanted = PyUnicode_CheckExact(key) ? PyDict_GetItemWithError(items, key) : NULL;
-        if (wanted == NULL && PyErr_Occurred()) {
+    Py_ssize_t position = 0;
+    while (PyDict_Next(items, &position, &key, &value)) {
+        PyObject *found = PyDict_GetItemWithError(dict, key);
+        if (found == NULL && PyErr_Occurred()) {
             return NULL;
         }
-        found += wanted == value;
+        if (found != value) {
+            Py_RETURN_FALSE;
+        }
     }
-    return PyBool_FromLong(found == PyDict_GET_SIZE(items));
+    Py_RETURN_TRUE;
 }
 
 static PyObject *
