@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..core.source import AttrSource, ConstSource, DictItemSource, InstanceDictSource, Source
+from ..core.source import AttrSource, CallSource, ConstSource, DictItemSource, InstanceDictSource, Source
 from ..core.tracer import Tracer
 from . import slots
 from .base import Raised, Var
@@ -65,6 +65,15 @@ _METHODS_IN_C = (
 def _is_property(raw: Any, method: str) -> bool:
     """Whether an attribute of a class is a property, as far as `method` is concerned."""
     return isinstance(raw, property) and lookup(type(raw), method) is property.__dict__[method]
+
+
+def _is_empty(slot: types.MemberDescriptorType, obj: Any) -> bool:
+    """Whether a slot of an object holds nothing."""
+    try:
+        slot.__get__(obj)
+    except AttributeError:
+        return True
+    return False
 
 
 class InstanceVar(Var):
@@ -199,7 +208,18 @@ class InstanceVar(Var):
             found = raw.__get__(self.value)
         except (AttributeError, TypeError, ValueError) as error:
             tx.raise_(type(error), *error.args)
-        return tx.wrap(found, AttrSource(self.source, name) if self.source else None)
+        return tx.wrap(found, self._read_by(name, raw))
+
+    def _read_by(self, name: str, raw: Any) -> Source | None:
+        """The source of what a descriptor in C gives: guards do not ask the class, where its own code would answer."""
+        if self.source is None or not self._answers_itself():
+            return self.source and AttrSource(self.source, name)
+        return CallSource(self.source, raw.__get__, name)
+
+    def _answers_itself(self) -> bool:
+        """Whether the class has code of its own that is asked for attributes."""
+        plain = lookup(self.cls, "__getattribute__") is object.__getattribute__
+        return not plain or lookup(self.cls, "__getattr__") is not MISSING
 
     def _slot(self, tx: Tracer, name: str, raw: Any) -> Var:
         self._check_slot(tx, raw)
@@ -207,9 +227,12 @@ class InstanceVar(Var):
             try:
                 found = raw.__get__(self.value, self.cls)
             except AttributeError:
-                tx.guard(self.source, "NO_ATTR", name)
+                if self._answers_itself():
+                    tx.guard(self.source, "PREDICATE", (functools.partial(_is_empty, raw), (), f"has no {name!r}"))
+                else:
+                    tx.guard(self.source, "NO_ATTR", name)
             else:
-                self.attrs[name] = tx.wrap(found, AttrSource(self.source, name) if self.source else None)
+                self.attrs[name] = tx.wrap(found, self._read_by(name, raw))
         var = self.attrs.get(name)
         if var is None:
             tx.raise_(AttributeError, empty_slot_message(self.cls, name))

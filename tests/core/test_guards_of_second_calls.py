@@ -294,3 +294,35 @@ def test_a_tensor_is_asked_before_a_number_of_a_derived_class():
         setattr(cls, name, lambda self, other: 8)
         for got, expected in zip(fn(x), f(x), strict=True):
             assert got is expected or torch.equal(got, expected)
+
+
+def test_guards_on_slots_do_not_ask_the_class():
+    class Slotted:
+        __slots__ = ("a", "b")
+        asked = itertools.count()
+
+        def __getattribute__(self, name):
+            return object.__getattribute__(self, name)
+
+        def __getattr__(self, name):
+            return next(Slotted.asked)
+
+    slotted = Slotted()
+    slotted.a = 1
+
+    def f(x):
+        return x * slotted.a, hasattr(type(slotted), "late")
+
+    def reads_what_is_empty(x):
+        try:
+            return x * object.__getattribute__(slotted, "b")
+        except AttributeError:
+            return x - 1
+
+    fns = [compiled(f), compiled(reads_what_is_empty)]
+    first = [fn(x) for fn in fns]
+    counters.clear()
+    assert repr([fn(x) for fn in fns]) == repr(first)
+    assert not counters["recompiles"] and not next(Slotted.asked)
+    slotted.a, slotted.b = 2, 3
+    assert torch.equal(fns[0](x)[0], x * 2) and torch.equal(fns[1](x), x * 3)
