@@ -25,9 +25,9 @@ def test_every_row_has_a_program_and_every_program_a_row():
 
 
 def test_the_ids_are_those_of_the_catalogue():
-    named = {name for row in ROWS for name in re.findall(r"`([\w-]+)`", row[1])}
+    named = {name for row in ROWS for name in re.findall(r"`([\w-]+)`", row[2])}
     assert named <= CATALOGUE.keys()
-    assert all(kind in re.findall(r"`([\w-]+)`", row[1]) for row, (_, kind, _) in zip(ROWS, PROGRAMS, strict=True))
+    assert all(kind in re.findall(r"`([\w-]+)`", row[2]) for row, (_, kind, _) in zip(ROWS, PROGRAMS, strict=True))
 
 
 @pytest.mark.parametrize("what, kind, program", PROGRAMS, ids=[what[:40] for what, _, _ in PROGRAMS])
