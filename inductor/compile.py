@@ -52,7 +52,7 @@ from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, OutputRef, PlanSpec, print_plan
 from .runtime.processes import Processes
 from .schedule import print_schedule, schedule
-from .segments import cut, cut_at_writes, must_be_cut
+from .segments import cut, cut_after, cut_at_writes, must_be_cut
 from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples, without_numbers
 from .stages import count, show
 from .template import Template, spec_at, training_spec_at
@@ -163,7 +163,8 @@ def _compile_any(
             specialized = _specialized(gm, example_inputs, chosen, options, compile_piece)
             return specialized if policy is None else _checked_sizes(gm, specialized, policy)
         refuse_special([*example_inputs, *(value for _, value in attributes_of(gm))])
-        kind = _compile_training if _records_gradients(gm, example_inputs) else _compile
+        training = functools.partial(_compile_training, compile_piece=compile_piece)
+        kind = training if _records_gradients(gm, example_inputs) else _compile
         reduced = without_known_masks(gm)  # a check compares with the graph as it was given
         try:
             compiled = restored_on_error(lambda: kind(reduced, example_inputs, chosen, report))
@@ -260,7 +261,7 @@ def _specialized(
     """Compiles at the first call of each size."""
     options = {**(options or {}), "verify": OFF}  # the whole is checked
     again = functools.partial(_compile_one_size, options=options)
-    many = functools.partial(_compile_sizes, options=chosen)
+    many = functools.partial(_compile_sizes, options=chosen, compile_piece=compile_piece)
     in_pieces = functools.partial(cut_at_writes, gm, compile_piece)
     return Specialized(gm, again, symbolic_examples(gm, example_inputs), many, check_expected, in_pieces)
 
@@ -444,7 +445,7 @@ def _program(artifact: Artifact | TrainingArtifact) -> Program:
 
 def _compile_sizes(
     gm: fx.GraphModule, varying: Mapping[Any, str], hints: Mapping[str, int], constants: Mapping[Any, int],
-    examples: Sequence[Any], inputs: Sequence[Any], options: CompileOptions,
+    examples: Sequence[Any], inputs: Sequence[Any], options: CompileOptions, compile_piece: Callable[..., Any],
 ) -> Template:
     """`gm` compiled once for all sizes of which what has to be assumed is true. `varying` names the symbols in terms of
     which `examples` say what `inputs` are, and `hints` are their values. Unsupported where some part needs to know a
@@ -461,7 +462,7 @@ def _compile_sizes(
     given = symbols.all(varying, hints, SPECIAL, twins) | dict(constants)
     sized = Sized(symbols, fake_inputs(symbols, given, examples, inputs), hints)
     if training:
-        return _train_sizes(gm, inputs, sized, options, report)
+        return _train_sizes(gm, inputs, sized, options, report, compile_piece)
     with report.phase("cache"):
         key = graph_key(gm, sized.known, attributes_of(gm), hints) if options.cache else None
         artifact = _load(key, Artifact, report)
@@ -486,13 +487,14 @@ def _compile_sizes(
 
 
 def _compile_training(
-    gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
+    gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport,
+    compile_piece: Callable[..., Any],
 ) -> Callable[..., Any]:
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report)
     halves = artifact.forward, artifact.backward
     plans = [_half_plan(half.spec, _build(half, report), label) for half, label in zip(halves, _half_labels(gm))]
-    return wrap(captured, artifact.spec, *plans)
+    return wrap(captured, artifact.spec, *plans, functools.partial(cut_after, gm, compile_piece))
 
 
 def _half_labels(gm: fx.GraphModule) -> list[str]:
@@ -500,17 +502,20 @@ def _half_labels(gm: fx.GraphModule) -> list[str]:
 
 
 def _train_sizes(
-    gm: fx.GraphModule, inputs: Sequence[Any], sized: Sized, options: CompileOptions, report: CompileReport
+    gm: fx.GraphModule, inputs: Sequence[Any], sized: Sized, options: CompileOptions, report: CompileReport,
+    compile_piece: Callable[..., Any],
 ) -> Template:
     """The same for all sizes of which what has to be assumed is true."""
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report, sized)
     kernels = [_build(half, report) for half in (artifact.forward, artifact.backward)]
     labels = _half_labels(gm)
+    in_pieces = functools.partial(cut_after, gm, compile_piece)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
         specs = (spec_at(half.spec, values) for half in (artifact.forward, artifact.backward))
-        return wrap(captured, training_spec_at(artifact.spec, values), *map(_half_plan, specs, kernels, labels))
+        halves = map(_half_plan, specs, kernels, labels)
+        return wrap(captured, training_spec_at(artifact.spec, values), *halves, in_pieces)
 
     return Template(_program(artifact), make)
 

@@ -17,10 +17,13 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
+from .aot.functionalize import mutable
 from .aot.higher_order import RUNNERS
 from .aot.in_place import IN_PLACE
 from .aot.results import RecordedWrites
+from .arguments import output_of
 from .compile_lock import make_once
 from .errors import Unsupported
 from .modes import AS_RECORDED, ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD, graph_module
@@ -132,11 +135,11 @@ def _unbacked(number: Any) -> set[Any]:
     return {s for s in number.node._expr.free_symbols if symbol_is_type(s, kinds)}
 
 
-def _differentiated(gm: fx.GraphModule) -> set[fx.Node]:
-    """Nodes after which a piece has to end: tensors with respect to which `torch.autograd.grad` differentiates, and
-    writes to them. Autograd sees a piece as one function, so what depends on such a tensor must be computed by another
+def _differentiated(gm: fx.GraphModule, ends: Sequence[fx.Node]) -> set[fx.Node]:
+    """Nodes after which a piece has to end: tensors with respect to which `torch.autograd.grad` differentiates or the
+    caller does, `ends`, and writes to them. Autograd sees a piece as one function, so what depends on such a tensor must be computed by another
     piece."""
-    found: set[fx.Node] = set()
+    found: set[fx.Node] = set(ends)
     for node in gm.graph.nodes:
         if node.target is torch.autograd.grad:
             inputs = node.args[1] if len(node.args) > 1 else node.kwargs["inputs"]
@@ -218,14 +221,16 @@ def _like(known: Any, arg: Any) -> Any:
 class _Cutter:
     """Builds the graph of pieces. `outside`: the node of that graph for each node of `gm` that it has."""
 
-    def __init__(self, gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str]) -> None:
+    def __init__(
+        self, gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str], ends: Sequence[fx.Node] = ()
+    ) -> None:
         self.gm, self.compile_graph, self.apart = gm, compile_graph, apart
         self.root = torch.nn.Module()
         self.graph = fx.Graph()
         self.outside: dict[fx.Node, fx.Node] = {}
         self.open: dict[fx.Node, None] = {}
         self.pieces = 0
-        self.differentiated = _differentiated(gm)
+        self.differentiated = _differentiated(gm, ends)
 
     def run(self) -> fx.GraphModule:
         for node in self.gm.graph.nodes:
@@ -329,3 +334,14 @@ def cut_at_writes(gm: fx.GraphModule, compile_graph: Compile, found: RecordedWri
     if len(found.nodes) > _MOST_WRITES:
         raise Unsupported(f"more than {_MOST_WRITES} writes to inputs that autograd records")
     return cut(gm, compile_graph, found.nodes)
+
+
+def cut_after(
+    gm: fx.GraphModule, compile_graph: Compile, results: Sequence[int], count: int
+) -> Callable[..., Any] | None:
+    """The same for a graph to whose flat results of these numbers autograd has to give gradients, though the graph
+    computes others of its `count` flat results from them. None where a node gives several of those."""
+    leaves = pytree.tree_leaves(mutable(output_of(gm.graph).args[0]))
+    if len(leaves) != count:
+        return None
+    return _Cutter(gm, compile_graph, frozenset(), [leaves[i] for i in results]).run().forward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +14,15 @@ from torch.utils import _pytree as pytree
 
 from ..eager_errors import run_with_aten
 from .joint import module_tensors, to_joint
+from .nested import Nested, watch_hooks
 from .partition import partition
 from .refusal import Refused
-from .rerun import Rerun
+from .rerun import Rerun, added
 from .results import Constant, Input, Made, Result, View
 from .training_spec import Layout, TrainingSpec, describe
 
 Compiled = Callable[..., list[torch.Tensor]]
+InPieces = Callable[[Sequence[int], int], Callable[..., Any] | None]
 
 
 def compile_training(
@@ -62,17 +65,22 @@ class Captured:
         return Captured(gm, len(inputs), attributes, names, tracked)
 
 
-def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Compiled) -> Callable[..., Any]:
+def wrap(
+    captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Compiled,
+    in_pieces: InPieces | None = None,
+) -> Callable[..., Any]:
     """The run-time half of `compile_training`: what is done at each call around the two compiled graphs.
 
-    `forward` may raise Refused.
+    `forward` may raise Refused. `in_pieces(results, count)` compiles the graph, which has `count` flat results, in
+    pieces that end with those of these numbers; None where it cannot.
     """
     gm, attributes = captured.gm, captured.attributes
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         forward = _without_autocast(forward)
     if spec.tangents:
         # less than Function.apply: no wrappers of function transforms come this far
-        function = _make_function(spec, forward, backward, Rerun(gm, captured.names, spec, captured.count))
+        again = Rerun(gm, captured.names, spec, captured.count)
+        function = _make_function(spec, forward, backward, again)
         apply = super(torch.autograd.Function, function).apply  # type: ignore[misc]  # not in torch's stubs
         # where every gradient is undefined, such as that of the number of nonzeros, results still require one
         places = {gradient.place for gradient in spec.gradients} or captured.tracked
@@ -80,8 +88,10 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
     else:
         apply = _no_gradient(spec, forward)
     eager = run_with_aten(gm)
-    finish = _finish(spec.results, spec.structure)
     transformed = torch._C._are_functorch_transforms_active
+    if spec.tangents and spec.nested:
+        return _calls_nested(captured, spec, apply, again, in_pieces)
+    finish = _finish(spec.results, spec.structure)
 
     def straight(*inputs: torch.Tensor) -> Any:
         if transformed():
@@ -103,6 +113,33 @@ def wrap(captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Co
         return finish(primals, made)
 
     return call if any(isinstance(x, Input | View) for x in spec.results) else straight
+
+
+def _calls_nested(
+    captured: Captured, spec: TrainingSpec, apply: Callable[..., Any], again: Rerun,
+    in_pieces: InPieces | None,
+) -> Callable[..., Any]:
+    """The callable of a graph that computes results from other results."""
+    gm, attributes = captured.gm, captured.attributes
+    eager, transformed = run_with_aten(gm), torch._C._are_functorch_transforms_active
+    ends = sorted({i for level in spec.nested for i in level.sources})
+    make = functools.partial(in_pieces, ends, len(spec.results)) if in_pieces is not None else None
+    views = [isinstance(result, View) for result in spec.results]
+    nested = Nested(spec.nested, list(map(_maker, spec.results)), views, again, make)
+
+    def call(*inputs: torch.Tensor) -> Any:
+        if transformed():
+            return gm(*inputs)
+        if nested.asked and (pieces := nested.compiled()) is not None:
+            return pieces(*inputs)
+        primals = (*inputs, *attributes)
+        try:
+            made = apply(*primals)
+        except Refused:
+            return eager(*inputs)
+        return pytree.tree_unflatten(nested(primals, made), spec.structure)
+
+    return call
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}  # the gradients that a compiled backward takes
@@ -202,12 +239,26 @@ def _make_function(
     inputs, returned = _pick(spec.saved.inputs), _pick(spec.saved.returned)
     count, differentiable = len(spec.origins), len(spec.tangents)
     gradients = _Gradients(spec, backward)
-    hold, views = again.hold, spec.views
+    hold, views, nested = again.hold, spec.views, bool(spec.nested)
+
+    def gradients_of(ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
+            return again(ctx, tangents[:differentiable])
+        try:
+            given = list(ctx.saved_tensors)
+        except RuntimeError:  # freed, or written since: an error in eager, too, where it is needed
+            if again.spared(ctx, tangents[:differentiable]):
+                return again(ctx, tangents[:differentiable], check=False)
+            raise
+        ctx.maybe_clear_saved_tensors()  # what is not needed for another backward goes as soon as it is used
+        return gradients(given, tangents[:differentiable])
 
     class CompiledGraph(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *primals: torch.Tensor) -> tuple[torch.Tensor, ...]:
             ctx.held = hold(primals)
+            if nested:
+                ctx.direct = None
             made = run(*primals)
             for k in views:  # autograd would refuse writes to a view that a custom function returns
                 made[k] = made[k].detach()
@@ -219,17 +270,14 @@ def _make_function(
 
         @staticmethod
         def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-            if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
-                return again(ctx, tangents[:differentiable])
-            try:
-                given = list(ctx.saved_tensors)
-            except RuntimeError:  # freed, or written since: an error in eager, too, where it is needed
-                if again.spared(ctx, tangents[:differentiable]):
-                    return again(ctx, tangents[:differentiable], check=False)
-                raise
-            ctx.maybe_clear_saved_tensors()  # what is not needed for another backward goes as soon as it is used
-            return gradients(given, tangents[:differentiable])
+            if not nested or ctx.direct is None:
+                return gradients_of(ctx, tangents)
+            (task, direct), ctx.direct = ctx.direct, None
+            found = gradients_of(ctx, tangents)
+            return added(found, direct) if task == torch._C._current_graph_task_id() else found
 
+    if nested:
+        watch_hooks(CompiledGraph)
     return CompiledGraph
 
 

@@ -20,9 +20,10 @@ from torch.utils import _pytree as pytree
 from ..arguments import joint_results, output_of
 from .fake import fake_mode, forget_tensors, make_fx
 from .functionalize import GraphRun, NotFunctional, attributes_of, refuse_fixed_offsets, storage_of, unwrapped
+from .levels import Level, levels
 from .memory import is_random, tidy
 from .plain_memory import computed_values
-from .results import Finals, InputState, RecordedWrites, Result, classify, dense
+from .results import Finals, InputState, Made, RecordedWrites, Result, View, classify, dense
 from .unused import check_unused
 
 
@@ -36,6 +37,7 @@ class JointGraph:
     `gradients[i]` belongs to input i and is None where it has none.
     `results` says how each flat result of the graph comes about, `structure` is their pytree.
     `origins[k]`: the number of a flat result that is returned[k], or with True, that has it as its base.
+    `nested`: the returned tensors that are computed from results.
     `conjugated`: the inputs of whose gradients the graph returns the conjugates: in eager their conj bit is set.
     `permanent`: which inputs and attributes live on anyway, parameters and what belongs to the module.
     `names` maps each name of a tensor of the module to its place in (*inputs, *attributes).
@@ -51,6 +53,7 @@ class JointGraph:
     origins: tuple[tuple[int, bool] | None, ...]
     structure: pytree.TreeSpec
     conjugated: frozenset[int] = frozenset()
+    nested: tuple[Level, ...] = ()
 
 
 def to_joint(
@@ -113,6 +116,7 @@ def to_joint(
         finals.origins,
         finals.structure,
         trace.conjugated,
+        trace.nested,
     )
 
 
@@ -249,6 +253,7 @@ class _Trace:
 
     finals: Finals
     conjugated: frozenset[int]
+    nested: tuple[Level, ...]
     returned: list[InputState]
 
     def __init__(
@@ -278,6 +283,7 @@ class _Trace:
             raise RecordedWrites(run.recorded)
         values, structure = pytree.tree_flatten(result)
         finals = self.finals = classify(values, structure, primals, before)
+        self.nested = _nested(finals, values)
         # before writes to them are carried out functionally, which may give them other strides
         self.returned = [InputState.of(x) for x in finals.returned]
         with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region
@@ -294,6 +300,19 @@ class _Trace:
         gradients = [unwrapped(x.conj() if x is not None and x.is_conj() else x) for x in placed]
         returned = [unwrapped(x) for x in finals.returned]
         return [returned, [unwrapped(x) for _, x in finals.written], gradients, [unwrapped(x) for x in tangents]]
+
+
+def _nested(finals: Finals, values: Sequence[Any]) -> tuple[Level, ...]:
+    sources: list[tuple[torch.Tensor | None, int | None]] = []
+    for value, result in zip(values, finals.results):
+        match result:
+            case Made(index) | View(Made(index), grad=True):
+                sources.append((value, index))
+            case View(grad=True):
+                sources.append((value, None))
+            case _:
+                sources.append((None, None))
+    return tuple(levels(finals.returned[: finals.differentiable], sources))
 
 
 def _tangent(x: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,20 +111,53 @@ class Rerun:
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs that need one, with a graph of their own where gradients are recorded. `check`:
         a RuntimeError is raised where a saved tensor was written."""
+        what = "the backward of a tensor subclass" if check else "a backward of a part, the rest of which was written,"
+        what = "a second derivative" if torch.is_grad_enabled() else what
+        primals, values = self._run(ctx, check, what)
+        outputs = [(k, tangent) for k, tangent in enumerate(tangents) if self.origins[k] is not None]
+        return self._gradients(ctx, primals, values, outputs)
+
+    def part(
+        self, ctx: Any, tangents: Iterable[tuple[int, torch.Tensor | None]], sources: Sequence[int]
+    ) -> list[torch.Tensor | None]:
+        """The gradients of flat results, `sources` by number, of which some returned tensors, given by number with
+        their tangents, are computed. Leaves the gradients of the inputs, past those results, in `ctx.direct`, for the
+        backward of the whole, of which `ctx` is the node."""
+        primals, values = self._run(ctx, True, None)
+        found: list[torch.Tensor | None] = [None] * len(sources)
+        with contextlib.ExitStack() as hooks:  # which a second derivative must not find
+            for n, i in enumerate(sources):
+                handle = values[i].grad_fn.register_prehook(_taken(found, n, values[i].output_nr))
+                hooks.callback(handle.remove)
+            direct = self._gradients(ctx, primals, values, tangents)
+        task = torch._C._current_graph_task_id()
+        known = ctx.direct[1] if ctx.direct is not None and ctx.direct[0] == task else ()
+        ctx.direct = task, added(direct, known)
+        return found
+
+    def _run(self, ctx: Any, check: bool, what: str | None) -> tuple[list[torch.Tensor], list[Any]]:
+        """The inputs of the call of this node, and the flat results of one more run under autograd. `what` the user is
+        told to need that."""
         held, versions, states = ctx.held
         if check:
             _ = ctx.saved_tensors  # raises autograd's own error for what was freed or written since
         held = self._primals(held, versions)
-        what = "the backward of a tensor subclass" if check else "a backward of a part, the rest of which was written,"
-        what = "a second derivative" if torch.is_grad_enabled() else what
-        warn_once(what, f"inductor: {what} runs the captured graph in eager, not compiled", stacklevel=3)
+        if what is not None:
+            warn_once(what, f"inductor: {what} runs the captured graph in eager, not compiled", stacklevel=3)
         # what the classes of the inputs do in `__torch_function__` is in the graph
         with self._modes(states), torch._C.DisableTorchFunctionSubclass():
             primals = self._inputs(held)
             state = {name: primals[i] for name, i in self.names.items()}
-            values = pytree.tree_leaves(GraphRun(self.gm, state).run(*primals[: self.count]))
+            return primals, pytree.tree_leaves(GraphRun(self.gm, state).run(*primals[: self.count]))
+
+    def _gradients(
+        self, ctx: Any, primals: Sequence[torch.Tensor], values: Sequence[Any],
+        tangents: Iterable[tuple[int, torch.Tensor | None]],
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Those of the inputs that need one, given tangents of returned tensors."""
         outputs = []
-        for origin, tangent in zip(self.origins, tangents):
+        for k, tangent in tangents:
+            origin = self.origins[k]
             if tangent is not None and origin is not None:
                 index, is_base = origin
                 outputs.append((values[index]._base if is_base else values[index], tangent))
@@ -152,7 +185,8 @@ class Rerun:
             hindrance = "one of its inputs has been written to since"
         if hindrance is not None:
             raise RuntimeError(
-                f"inductor: no second derivative of a compiled graph: {hindrance}. Run this part with backend='eager'."
+                f"inductor: no second derivative of a compiled graph, and no gradient with respect to a result of which "
+                f"it computes another: {hindrance}. Run this part with backend='eager'."
             )
         return primals
 
@@ -177,6 +211,28 @@ class Rerun:
                 stack.callback(rng.set_rng_state, rng.get_rng_state(*device), *device)
                 rng.set_rng_state(state, *device)
             yield
+
+
+def _taken(
+    found: list[torch.Tensor | None], n: int, number: int
+) -> Callable[[Sequence[torch.Tensor | None]], tuple[torch.Tensor | None, ...]]:
+    """A hook of a node that puts the gradient of its output `number` in found[n] and leaves none there."""
+
+    def hook(gradients: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
+        if gradients[number] is not None:
+            found[n] = gradients[number]
+        return tuple(None if k == number else x for k, x in enumerate(gradients))
+
+    return hook
+
+
+def added(
+    gradients: Sequence[torch.Tensor | None], more: Sequence[torch.Tensor | None]
+) -> tuple[torch.Tensor | None, ...]:
+    """Sums, where None is zero; no `more` is all zero."""
+    if not more:
+        return tuple(gradients)
+    return tuple(y if x is None else x if y is None else x + y for x, y in zip(gradients, more, strict=True))
 
 
 def _rng(device: tuple[torch.device, ...]) -> Any:

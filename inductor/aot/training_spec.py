@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ..arguments import getitem_key, joint_results, results_of
 from .joint import JointGraph
+from .levels import Level
 from .memory import ancestors, is_random, viewed
 from .partition import Halves, Saved
 from .random import draws_in_kernels
@@ -62,7 +63,7 @@ class Rerunning:
 class TrainingSpec:
     """Primals are the inputs and then the module's tensors. Of a graph for many sizes, sizes are Sizes.
 
-    `results`, `structure`, `writes`, `origins`: as in JointGraph. `views`: the returned tensors that the
+    `results`, `structure`, `writes`, `origins`, `nested`: as in JointGraph. `views`: the returned tensors that the
     forward makes as views.
     """
 
@@ -76,6 +77,7 @@ class TrainingSpec:
     gradients: tuple[Gradient, ...]
     saved: Saved
     rerunning: Rerunning
+    nested: tuple[Level, ...] = ()
 
 
 def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
@@ -101,6 +103,7 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         tuple(gradients),
         halves.saved,
         rerunning(joint),
+        joint.nested,
     )
 
 

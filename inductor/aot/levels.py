@@ -1,0 +1,72 @@
+"""Which results of a graph are computed from other results of it, as autograd sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Edge = tuple[Any, int]  # a node of autograd, and which of its outputs
+
+
+@dataclass(frozen=True)
+class Level:
+    """Returned tensors `made`, by number, none of which is computed from another one of them, and the numbers of the
+    flat results `sources` from which they are computed, however indirectly, for autograd."""
+
+    made: tuple[int, ...]
+    sources: tuple[int, ...]
+
+
+def levels(returned: Sequence[torch.Tensor], results: Sequence[tuple[torch.Tensor | None, int | None]]) -> list[Level]:
+    """The levels of differentiable `returned` tensors, each computed from results of those before.
+
+    `results`: each flat result that autograd connects to what it is computed from, else None, with the number of the
+    returned tensor that it is or is a view of; None for a view of an input.
+    """
+    if not returned or not any(x is not None for x, _ in results):
+        return []
+    edges: dict[Edge, int] = {}  # the results at each, as a bit set of their numbers
+    for i, (x, _) in enumerate(results):
+        if x is not None and x.grad_fn is not None:
+            edge = x.grad_fn, x.output_nr
+            edges[edge] = edges.get(edge, 0) | 1 << i
+    below = _results_below([x.grad_fn for x in returned], edges)
+    found: dict[int, list[int]] = {}
+    for k, x in enumerate(returned):
+        bits = below[x.grad_fn]
+        found[k] = [i for i, (_, base) in enumerate(results) if bits >> i & 1 and base != k]
+    depth: dict[int | None, int] = {None: 0}  # of returned tensors; sources of a source are sources
+    for k in sorted(found, key=lambda k: len(found[k])):
+        depth[k] = 1 + max((depth.get(results[i][1], 0) for i in found[k]), default=-1)
+    members: dict[int, list[int]] = {}
+    for k in found:
+        if found[k]:
+            members.setdefault(depth[k], []).append(k)
+    return [
+        Level(tuple(members[d]), tuple(sorted({i for k in members[d] for i in found[k]}))) for d in sorted(members)
+    ]
+
+
+def _results_below(roots: Sequence[Any], edges: dict[Edge, int]) -> dict[Any, int]:
+    """For each node that is reached from these the results that it is computed from, as a bit set of their numbers."""
+    below: dict[Any, int] = {}
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        if node in below:
+            stack.pop()
+            continue
+        missing = [source for source, _ in node.next_functions if source is not None and source not in below]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        bits = 0
+        for source, number in node.next_functions:
+            if source is not None:
+                bits |= below[source] | edges.get((source, number), 0)
+        below[node] = bits
+    return below

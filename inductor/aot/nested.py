@@ -1,0 +1,135 @@
+"""Results of a graph from which it computes other results: `h = g(x); return h, loss(h)`.
+
+The compiled forward and backward are one node of autograd, in which no gradient with respect to h is seen. So loss gets
+a node of its own above that node and h. Where nobody asks for the gradient of h (no hook, no `retain_grad`, no
+`torch.autograd.grad`), its backward passes the gradient of loss on to the one node, and the compiled backward computes
+all. Where somebody may ask, it runs the captured graph in eager for the gradients of loss with respect to h and, past
+h, with respect to the inputs. From the next call on the graph is then compiled in pieces that end with h.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..warn import warn_once
+from .levels import Edge, Level
+from .rerun import Rerun
+
+Maker = Callable[[Sequence[Any], Sequence[torch.Tensor]], Any]
+
+
+class _Probe:
+    """A leaf of which nobody has the gradient: its node is part of a backward pass, and is run by one that is to
+    accumulate gradients wherever it gets to, but not by one that was asked for certain gradients only."""
+
+    def __init__(self) -> None:
+        with torch.enable_grad():
+            self.leaf = torch.zeros((), requires_grad=True)
+            self.node = self.leaf.view_as(self.leaf).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+
+    def asked_for_certain_gradients(self) -> bool:
+        """Of the backward pass that is running."""
+        return not torch._C._will_engine_execute_node(self.node)  # type: ignore[attr-defined]  # not in torch's stubs
+
+
+class Nested:
+    """Gives the results of a call of a compiled graph that are computed from other results nodes of their own."""
+
+    def __init__(
+        self, found: Sequence[Level], makers: Sequence[Maker], views: Sequence[bool], again: Rerun,
+        in_pieces: Callable[[], Callable[..., Any] | None] | None,
+    ) -> None:
+        """`makers`: what gives each flat result; `views`: which of them are made as views of others. `in_pieces`
+        compiles the graph so that what is made here is not needed."""
+        self.makers, self.views, self.again = makers, views, again
+        self.in_pieces = in_pieces
+        self.asked = False
+        self.pieces: Callable[..., Any] | None = None
+        self.probe = _Probe()
+        self.steps = [(level, self._apply(level)) for level in found]
+
+    def __call__(self, primals: Sequence[Any], made: Sequence[torch.Tensor]) -> list[Any]:
+        """The flat results."""
+        tensors, results = list(made), [None] * len(self.makers)
+        for level, apply in self.steps:
+            for i in level.sources:
+                if results[i] is None:
+                    results[i] = self.makers[i](primals, tensors)
+            nodes = apply(self.probe.leaf, *[tensors[k] for k in level.made], *[results[i] for i in level.sources])
+            for k, x in zip(level.made, nodes):
+                tensors[k] = x
+        return [make(primals, tensors) if x is None else x for make, x in zip(self.makers, results)]
+
+    def compiled(self) -> Callable[..., Any] | None:
+        """The graph compiled in pieces, each at its first call; None where it cannot be cut."""
+        if self.pieces is None and self.in_pieces is not None:
+            self.pieces, self.in_pieces = self.in_pieces(), None
+        return self.pieces
+
+    def _apply(self, level: Level) -> Callable[..., Any]:
+        count, views = len(level.made), [self.views[i] for i in level.sources]
+        nested = self
+
+        class LaterResults(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, probe: torch.Tensor, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+                ctx.set_materialize_grads(False)
+                # hooks of a view are not told of, so it is kept
+                ctx.sources = [x if view else weakref.ref(x) for x, view in zip(given[count:], views)]
+                return tuple([x.detach() for x in given[:count]])
+
+            @staticmethod
+            def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+                gradients = nested.gradients(ctx, level, tangents)
+                if gradients is None:
+                    return None, *tangents, *([None] * len(views))
+                return None, *([None] * count), *gradients
+
+        watch_hooks(LaterResults)
+        return super(torch.autograd.Function, LaterResults).apply  # type: ignore[misc,no-any-return]
+
+    def gradients(
+        self, ctx: Any, level: Level, tangents: Sequence[torch.Tensor | None]
+    ) -> Sequence[torch.Tensor | None] | None:
+        """Of the sources, where somebody may ask for one of them."""
+        edges = ctx.next_functions[1 + len(tangents) :]
+        alive = [x() if isinstance(x, weakref.ref) else x for x in ctx.sources]
+        hooked = any(_has_hooks(x, edge) for x, edge in zip(alive, edges))
+        # what is asked for is alive
+        if not hooked and not (any(x is not None for x in alive) and self.probe.asked_for_certain_gradients()):
+            return None
+        self.asked = True
+        try:
+            return self.again.part(ctx.next_functions[1][0], zip(level.made, tangents), level.sources)
+        except RuntimeError:
+            if hooked:
+                raise
+        warn_once(
+            "gradient of an intermediate result",
+            "inductor: the gradient of a result of a compiled graph with respect to another result, from which it is "
+            "computed, is not seen by this backward pass; it is from the next call of the graph on",
+            stacklevel=3,
+        )
+        return None
+
+
+def watch_hooks(function: type[torch.autograd.Function]) -> None:
+    """Lets the nodes that a function makes tell, by `hook_dicts`, of the hooks of its results, which may be gone."""
+    node: Any = function._backward_cls  # type: ignore[attr-defined]
+
+    def register(self: Any, tensor: torch.Tensor) -> None:
+        super(node, self)._register_hook_dict(tensor)
+        self.__dict__.setdefault("hook_dicts", []).append((tensor.output_nr, tensor._backward_hooks))
+
+    node._register_hook_dict = register
+
+
+def _has_hooks(x: torch.Tensor | None, edge: Edge) -> bool:
+    if x is not None and (x.retains_grad or x._backward_hooks):
+        return True
+    node, number = edge
+    return any(hooks and number == n for n, hooks in getattr(node, "hook_dicts", ()))
