@@ -364,14 +364,14 @@ def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) 
     with report.phase("passes"):
         seeded(aten.graph)
         graph = run_passes(aten.graph, aten.shared)
-    return _generate_aten(graph, aten.shared, aten.structure, report, aten.views)
+    return _generate_aten(graph, aten.shared, aten.structure, report, aten.views, aten.uncounted)
 
 
 def _generate_aten(
     aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport,
-    views: Sequence[bool] = (), release: bool = False, training: bool = False,
+    views: Sequence[bool] = (), uncounted: tuple[int, ...] = (), release: bool = False, training: bool = False,
 ) -> Artifact:
-    """`views`: which results autograd has to know as views of inputs; without it, none."""
+    """`views`: which results autograd has to know as views of inputs; without it, none. `uncounted`: as in PlanSpec."""
     show("ir", lambda: aten.print_readable(print_output=False))
     with report.phase("lower"):
         graph = lower_graph(aten, shared)
@@ -381,6 +381,7 @@ def _generate_aten(
     show("schedule", print_schedule, groups)
     with report.phase("codegen"):
         source, spec = codegen(groups, graph, release, training)
+    spec = replace(spec, uncounted=uncounted)
     form = _form(structure)
     sources = source.texts() if isinstance(source, Source) else source.kernels
     if views:
@@ -474,7 +475,7 @@ def _compile_sizes(
                 seeded(aten.graph)
                 graph = run_passes(aten.graph, aten.shared)
                 sized.settle(graph)
-        artifact = _generate_aten(graph, aten.shared, aten.structure, report, aten.views)
+        artifact = _generate_aten(graph, aten.shared, aten.structure, report, aten.views, aten.uncounted)
         artifact = replace(artifact, program=symbols.program())
         _store(key, artifact, report)
     else:
@@ -493,8 +494,9 @@ def _compile_training(
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report)
     halves = artifact.forward, artifact.backward
-    plans = [_half_plan(half.spec, _build(half, report), label) for half, label in zip(halves, _half_labels(gm))]
-    return wrap(captured, artifact.spec, *plans, functools.partial(cut_after, gm, compile_piece))
+    built = zip(halves, _half_labels(gm), strict=True)
+    forward, backward = (_half_plan(half.spec, _build(half, report), label) for half, label in built)
+    return wrap(captured, artifact.spec, forward, backward, functools.partial(cut_after, gm, compile_piece))
 
 
 def _half_labels(gm: fx.GraphModule) -> list[str]:
@@ -514,8 +516,8 @@ def _train_sizes(
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
         specs = (spec_at(half.spec, values) for half in (artifact.forward, artifact.backward))
-        halves = map(_half_plan, specs, kernels, labels)
-        return wrap(captured, training_spec_at(artifact.spec, values), *halves, in_pieces)
+        forward, backward = map(_half_plan, specs, kernels, labels)
+        return wrap(captured, training_spec_at(artifact.spec, values), forward, backward, in_pieces)
 
     return Template(_program(artifact), make)
 
@@ -549,7 +551,7 @@ def _generate_training(
     with light_torch, report.phase("partition"):
         halves = partition(joint)
         spec = describe(joint, halves)
-    forward = _generate_half(halves.forward, report, sized)
+    forward = _generate_half(halves.forward, report, sized, uncounted=joint.uncounted)
     pool, processes = ThreadPoolExecutor(1), Processes()
     try:  # the forward is built while the backward is generated
         building = pool.submit(_kernels, forward, processes)
@@ -567,7 +569,8 @@ def _generate_training(
 
 
 def _generate_half(
-    half: fx.GraphModule, report: CompileReport, sized: Sized | None, release: bool = False
+    half: fx.GraphModule, report: CompileReport, sized: Sized | None, release: bool = False,
+    uncounted: tuple[int, ...] = (),
 ) -> Artifact:
     with light_torch, report.phase("passes"):
         biases_apart(half)
@@ -575,7 +578,7 @@ def _generate_half(
         if sized is not None:
             sized.settle(half)
     _, structure = pytree.tree_flatten([0] * len(results_of(half.graph)))
-    return _generate_aten(half, shared, structure, report, release=release, training=True)
+    return _generate_aten(half, shared, structure, report, (), uncounted, release=release, training=True)
 
 
 def _half_plan(spec: PlanSpec, addresses: list[Any], label: str | None = None) -> Callable[..., Any]:

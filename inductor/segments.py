@@ -136,9 +136,9 @@ def _unbacked(number: Any) -> set[Any]:
 
 
 def _differentiated(gm: fx.GraphModule, ends: Sequence[fx.Node]) -> set[fx.Node]:
-    """Nodes after which a piece has to end: tensors with respect to which `torch.autograd.grad` differentiates or the
-    caller does, `ends`, and writes to them. Autograd sees a piece as one function, so what depends on such a tensor must be computed by another
-    piece."""
+    """Nodes after which a piece has to end: tensors with respect to which `torch.autograd.grad` differentiates, or the
+    caller does (`ends`), and writes to them. Autograd sees a piece as one function, so what depends on such a tensor
+    must be computed by another piece."""
     found: set[fx.Node] = set(ends)
     for node in gm.graph.nodes:
         if node.target is torch.autograd.grad:

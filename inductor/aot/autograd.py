@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from ..eager_errors import run_with_aten
 from .joint import module_tensors, to_joint
-from .nested import Nested, watch_hooks
+from .nested import Maker, Nested, watch_hooks
 from .partition import partition
 from .refusal import Refused
 from .rerun import Rerun, added
@@ -144,7 +144,6 @@ def _calls_nested(
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}  # the gradients that a compiled backward takes
 
-Maker = Callable[[Sequence[torch.Tensor], tuple[torch.Tensor, ...]], Any]
 
 
 def _finish(results: Sequence[Result], structure: pytree.TreeSpec) -> Maker:
@@ -175,10 +174,17 @@ def _view(view: View, primals: Sequence[torch.Tensor], made: Sequence[torch.Tens
     base = (made if isinstance(view.base, Made) else primals)[view.base.index]
     offset = base.storage_offset() + view.offset
     if view.grad:
-        return base.as_strided(view.size, view.stride, offset)
+        new = base.as_strided(view.size, view.stride, offset)
+        if view.one_of_many and new._is_view():
+            _set_creation(new, _MULTIPLE)
+        return new
     with torch.no_grad():
         new = base.as_strided(view.size, view.stride, offset)
         return new if view.tracked else new.detach()
+
+
+_set_creation = torch._C._autograd._set_creation_meta  # type: ignore[attr-defined]  # not in torch's stubs
+_MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE  # type: ignore[attr-defined]
 
 
 def bump(x: torch.Tensor, version: int) -> None:
@@ -189,7 +195,7 @@ def bump(x: torch.Tensor, version: int) -> None:
 
 def _writing(spec: TrainingSpec, forward: Compiled) -> Compiled:
     """`forward` with version counters as they are after writes."""
-    writes = spec.writes
+    writes = [i for i in spec.writes if i not in spec.uncounted]
     if not writes:
         return forward
 

@@ -54,7 +54,8 @@ class _Alias:
 class AtenGraph:
     """`graph(*inputs, *attributes)`, run without gradients, returns the flat results.
 
-    It writes into its inputs number `mutated`, by one closing `copy_` each, and into nothing else. Results that are
+    It writes into its inputs number `mutated`, by one closing `copy_` each, and into nothing else; of those of number
+    `uncounted` autograd does not count the writes, which the program makes through `x.data`. Results that are
     inputs or views of them are so in the graph. `shared` gives for each result a number that is equal for results
     sharing memory that is not an input's. `views` says of each result whether autograd knows it as a view of an input.
     `structure` is the pytree of the results.
@@ -66,6 +67,7 @@ class AtenGraph:
     shared: tuple[int | None, ...]
     views: tuple[bool, ...]
     structure: pytree.TreeSpec
+    uncounted: tuple[int, ...] = ()
 
 
 def to_aten(
@@ -90,7 +92,7 @@ def to_aten(
         return leaves
 
     with torch.no_grad(), mode, python_kernels(mode), torch.fx.traceback.preserve_node_meta():
-        aliases, shared, strides = _find_aliases(flat, fakes)
+        aliases, shared, strides, versions = _find_aliases(flat, fakes)
         graph = _functional(flat, decompositions, fakes)
         if _writes_inside(graph):  # a decomposition did
             graph = _functional(torch.fx.Interpreter(graph).run, decompositions, fakes)
@@ -103,7 +105,8 @@ def to_aten(
         _return_aliases(graph, aliases, fakes)
         _lay_out(graph, strides)
     views = tuple(alias is not None and alias.tracked for alias in aliases)
-    return AtenGraph(graph, attributes, mutated, shared, views, structures[0])
+    uncounted = tuple(i for i in mutated if not versions[i])
+    return AtenGraph(graph, attributes, mutated, shared, views, structures[0], uncounted)
 
 
 def _fake(x: Any, mode: FakeTensorMode) -> Any:
@@ -347,9 +350,9 @@ def storage_of(x: Any) -> Any:
 
 def _find_aliases(
     flat: Callable[..., list[Any]], fakes: list[Any]
-) -> tuple[tuple[_Alias | None, ...], tuple[int | None, ...], tuple[tuple[int, ...] | None, ...]]:
-    """Runs the graph on copies that it may write to, and looks where its results lie; and the strides of those with
-    memory of their own, where these are numbers."""
+) -> tuple[tuple[_Alias | None, ...], tuple[int | None, ...], tuple[tuple[int, ...] | None, ...], list[int]]:
+    """Runs the graph on copies that it may write to, and looks where its results lie; the strides of those with memory
+    of their own, where these are numbers; and how many writes to each input autograd counts."""
     copies = [
         torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) if isinstance(x, torch.Tensor) else x
         for x in fakes
@@ -382,7 +385,8 @@ def _find_aliases(
         value.stride() if group is not None and shared.count(group) == 1 and _is_static(value) else None
         for value, group in zip(outputs, shared)
     )
-    return tuple(aliases), tuple(shared), tuple(fixed)
+    versions = [x._version if isinstance(x, torch.Tensor) else 0 for x in copies]
+    return tuple(aliases), tuple(shared), tuple(fixed), versions
 
 
 def _is_static(x: torch.Tensor) -> bool:

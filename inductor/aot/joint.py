@@ -35,6 +35,7 @@ class JointGraph:
     differentiable, and tangents are their gradients, in the same order and with strides that `tangents` gives.
     `written[k]` is the final value of input number `writes[k]`, to be copied into it unseen by autograd.
     `gradients[i]` belongs to input i and is None where it has none.
+    `uncounted`: those of `writes` that autograd does not count, as they are made through `x.data`.
     `results` says how each flat result of the graph comes about, `structure` is their pytree.
     `origins[k]`: the number of a flat result that is returned[k], or with True, that has it as its base.
     `nested`: the returned tensors that are computed from results.
@@ -54,6 +55,7 @@ class JointGraph:
     structure: pytree.TreeSpec
     conjugated: frozenset[int] = frozenset()
     nested: tuple[Level, ...] = ()
+    uncounted: tuple[int, ...] = ()
 
 
 def to_joint(
@@ -117,6 +119,7 @@ def to_joint(
         finals.structure,
         trace.conjugated,
         trace.nested,
+        finals.uncounted,
     )
 
 
@@ -277,12 +280,14 @@ class _Trace:
             primals.append(x if is_leaf else _NonLeaf.apply(x))
         state = {name: primals[i] for name, i in self.names.items()}
         before = [InputState.of(x) if isinstance(x, torch.Tensor) else None for x in primals]
+        versions = [x._version if isinstance(x, torch.Tensor) else 0 for x in primals]
         run = _TrainingRun(self.gm, state, primals)
         result = run.run(*primals[: self.count])
         if run.recorded:
             raise RecordedWrites(run.recorded)
         values, structure = pytree.tree_flatten(result)
         finals = self.finals = classify(values, structure, primals, before)
+        finals.uncounted = tuple(i for i, x in finals.written if x._version == versions[i])
         self.nested = _nested(finals, values)
         # before writes to them are carried out functionally, which may give them other strides
         self.returned = [InputState.of(x) for x in finals.returned]

@@ -29,11 +29,12 @@ class _Probe:
     def __init__(self) -> None:
         with torch.enable_grad():
             self.leaf = torch.zeros((), requires_grad=True)
-            self.node = self.leaf.view_as(self.leaf).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+            view: Any = self.leaf.view_as(self.leaf)
+            self.node = view.grad_fn.next_functions[0][0]
 
     def asked_for_certain_gradients(self) -> bool:
         """Of the backward pass that is running."""
-        return not torch._C._will_engine_execute_node(self.node)  # type: ignore[attr-defined]  # not in torch's stubs
+        return not torch._C._will_engine_execute_node(self.node)
 
 
 class Nested:

@@ -185,7 +185,7 @@ class Rerun:
             hindrance = "one of its inputs has been written to since"
         if hindrance is not None:
             raise RuntimeError(
-                f"inductor: no second derivative of a compiled graph, and no gradient with respect to a result of which "
+                "inductor: no second derivative of a compiled graph, nor a gradient with respect to a result of which "
                 f"it computes another: {hindrance}. Run this part with backend='eager'."
             )
         return primals

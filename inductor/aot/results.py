@@ -14,6 +14,9 @@ from ..overlap import elements_overlap
 from .functionalize import NotFunctional, storage_of
 from .plain_memory import refuse_special
 
+_creation_of = torch._C._autograd._get_creation_meta  # type: ignore[attr-defined]  # not in torch's stubs
+_MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE  # type: ignore[attr-defined]
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -39,7 +42,8 @@ class Input:
 @dataclass(frozen=True)
 class View:
     """A view of a made tensor or an input, `offset` elements from its first. `grad`: autograd goes through the view;
-    `tracked`: autograd knows that it is one (a view made under no_grad is; a detached tensor or a view of one is not).
+    `tracked`: autograd knows that it is one (a view made under no_grad is; a detached tensor or a view of one is not);
+    `one_of_many`: it is a result of an operator that gives several views, to which autograd refuses writes.
     """
 
     base: Made | Input
@@ -48,6 +52,7 @@ class View:
     offset: int | torch.SymInt
     grad: bool
     tracked: bool
+    one_of_many: bool = False
 
 
 Result = Constant | Made | Input | View
@@ -89,6 +94,7 @@ class Finals:
     origins: tuple[tuple[int, bool] | None, ...]
     written: list[tuple[int, torch.Tensor]]
     tangents: list[torch.Tensor] = field(default_factory=list)
+    uncounted: tuple[int, ...] = ()  # of the inputs written those whose version counters stay as they are
 
 
 def classify(
@@ -194,7 +200,8 @@ def _result(value: torch.Tensor, base: torch.Tensor, source: Made | Input) -> Re
     offset = value.storage_offset() - base.storage_offset()
     # a view of a detached tensor is a view, but not of `base`: it requires no gradient where a view of `base` would
     is_view = value._is_view() and value.requires_grad == base.requires_grad
-    return View(source, tuple(value.shape), value.stride(), offset, tracked, is_view)
+    one_of_many = value._is_view() and _creation_of(value) == _MULTIPLE
+    return View(source, tuple(value.shape), value.stride(), offset, tracked, is_view, one_of_many)
 
 
 def _span(x: torch.Tensor) -> tuple[int | torch.SymInt, int | torch.SymInt]:

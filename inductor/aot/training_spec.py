@@ -63,8 +63,8 @@ class Rerunning:
 class TrainingSpec:
     """Primals are the inputs and then the module's tensors. Of a graph for many sizes, sizes are Sizes.
 
-    `results`, `structure`, `writes`, `origins`, `nested`: as in JointGraph. `views`: the returned tensors that the
-    forward makes as views.
+    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`: as in JointGraph. `views`: the returned tensors
+    that the forward makes as views.
     """
 
     primals: int
@@ -78,6 +78,7 @@ class TrainingSpec:
     saved: Saved
     rerunning: Rerunning
     nested: tuple[Level, ...] = ()
+    uncounted: tuple[int, ...] = ()
 
 
 def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
@@ -104,6 +105,7 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         halves.saved,
         rerunning(joint),
         joint.nested,
+        joint.uncounted,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 
 from .aten import has_refs, overload
 from .cuda import CudaKernel
-from .plan_py import PythonPlan, report_writes, view_of_input
+from .plan_py import PythonPlan, view_of_input, written
 from .plan_spec import (
     ANY_DEVICE,
     Alloc,
@@ -100,7 +100,7 @@ def make_plan(
         spec.mutated,
         spec.aligned,
         fallback,
-        report_writes,
+        written(spec),
         device,
     )
     if label is not None:

@@ -58,7 +58,7 @@ class PythonPlan:
             for step in self._spec.steps:
                 if isinstance(step, Status) and int(buffers[step.buf]):
                     raise IndexError("index out of range in a compiled graph")
-            report_writes([inputs[i] for i in self._spec.mutated])
+            written(self._spec)([inputs[i] for i in self._spec.mutated])
             outputs = [self._output(ref, buffers) for ref in self._spec.outputs]
         if self._form == "single":
             return outputs[0]
@@ -115,6 +115,14 @@ def view_of_input(x: torch.Tensor, size: Sequence[int], stride: Sequence[int], o
 def report_writes(tensors: Sequence[torch.Tensor]) -> None:
     """Autograd learns that these were written: their version counters grow. Inference tensors have none."""
     torch.autograd.graph.increment_version([x for x in tensors if not x.is_inference()])
+
+
+def written(spec: PlanSpec) -> Callable[[Sequence[torch.Tensor]], None]:
+    """What is to be called with the inputs that a plan has written."""
+    if not spec.uncounted:
+        return report_writes
+    counted = [k for k, i in enumerate(spec.mutated) if i not in spec.uncounted]
+    return lambda tensors: report_writes([tensors[k] for k in counted])
 
 
 def _mutated_overlaps(spec: PlanSpec, buffers: dict[int, Any]) -> bool:

@@ -177,7 +177,8 @@ class OutputRef:
 class PlanSpec:
     """A whole program. Buffers 0..len(inputs)-1 are the inputs, the next len(constants) the constants.
 
-    `mutated`: positions of the inputs that kernels write. `device`: "cpu" or "cuda:N", where every step makes its
+    `mutated`: positions of the inputs that kernels write; `uncounted`: of those whose version counters stay as they
+    are, since the program writes to them through `x.data`. `device`: "cpu" or "cuda:N", where every step makes its
     memory. `aligned`: positions of the inputs whose address must be a multiple of 16. Kernels are called by
     `KernelCall` steps on the CPU and by `Launch` steps on CUDA.
 
@@ -197,6 +198,7 @@ class PlanSpec:
     aligned: tuple[int, ...] = ()
     ranges: tuple[Range[int], ...] = ()
     kernel_labels: tuple[str, ...] = ()
+    uncounted: tuple[int, ...] = ()
 
     def buffer_count(self) -> int:
         """One more than the highest buffer number in use."""

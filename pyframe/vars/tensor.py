@@ -227,6 +227,8 @@ class TensorVar(Var):
         if name in VIEWS_IN_PLACE and self._is_replaceable() and not tx.graph.is_nested:
             view = tx.graph.call_method(VIEWS_IN_PLACE[name], [self, *args], kwargs)
             assert isinstance(view, TensorVar)
+            if self.fake.requires_grad:  # autograd may have saved it, and refuses to use what was written since
+                tx.graph.call(torch.autograd.graph.increment_version, [self], {})
             self.node, self.fake = view.node, view.fake
             return self
         if name in METADATA_MUTATION:
