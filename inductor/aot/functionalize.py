@@ -339,6 +339,11 @@ def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor]) -> None:
         raise NotFunctional("gradients are recorded")
 
 
+def version_of(x: Any) -> int:
+    """How many writes to a tensor autograd has counted; 0 for what has no counter."""
+    return x._version if isinstance(x, torch.Tensor) and not x.is_inference() else 0
+
+
 def storage_of(x: Any) -> Any:
     """What tensors that share memory have in common; a number has it with nothing else. Sparse ones: NotFunctional."""
     if not isinstance(x, torch.Tensor):
@@ -385,7 +390,7 @@ def _find_aliases(
         value.stride() if group is not None and shared.count(group) == 1 and _is_static(value) else None
         for value, group in zip(outputs, shared)
     )
-    versions = [x._version if isinstance(x, torch.Tensor) else 0 for x in copies]
+    versions = [version_of(x) for x in copies]
     return tuple(aliases), tuple(shared), tuple(fixed), versions
 
 

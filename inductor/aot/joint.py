@@ -19,7 +19,15 @@ from torch.utils import _pytree as pytree
 
 from ..arguments import joint_results, output_of
 from .fake import fake_mode, forget_tensors, make_fx
-from .functionalize import GraphRun, NotFunctional, attributes_of, refuse_fixed_offsets, storage_of, unwrapped
+from .functionalize import (
+    GraphRun,
+    NotFunctional,
+    attributes_of,
+    refuse_fixed_offsets,
+    storage_of,
+    unwrapped,
+    version_of,
+)
 from .levels import Level, levels
 from .memory import is_random, tidy
 from .plain_memory import computed_values
@@ -280,14 +288,14 @@ class _Trace:
             primals.append(x if is_leaf else _NonLeaf.apply(x))
         state = {name: primals[i] for name, i in self.names.items()}
         before = [InputState.of(x) if isinstance(x, torch.Tensor) else None for x in primals]
-        versions = [x._version if isinstance(x, torch.Tensor) else 0 for x in primals]
+        versions = list(map(version_of, primals))
         run = _TrainingRun(self.gm, state, primals)
         result = run.run(*primals[: self.count])
         if run.recorded:
             raise RecordedWrites(run.recorded)
         values, structure = pytree.tree_flatten(result)
         finals = self.finals = classify(values, structure, primals, before)
-        finals.uncounted = tuple(i for i, x in finals.written if x._version == versions[i])
+        finals.uncounted = tuple(i for i, x in finals.written if version_of(x) == versions[i])
         self.nested = _nested(finals, values)
         # before writes to them are carried out functionally, which may give them other strides
         self.returned = [InputState.of(x) for x in finals.returned]
