@@ -79,6 +79,11 @@ def test_the_commands_that_it_names_exist(page):
     assert set(_TARGET.findall(page.read_text())) <= targets
 
 
+def test_the_tests_of_make_check_exist():
+    paths = re.search(r"^CHECK_TESTS := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert paths and [path for path in paths[1].replace("\\", "").split() if not (ROOT / path).exists()] == []
+
+
 def test_decisions_are_numbered_without_gaps_and_listed():
     folder = ROOT / "docs" / "decisions"
     notes = sorted(path.name for path in folder.glob("[0-9]*.md"))
