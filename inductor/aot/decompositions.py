@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 from torch._decomp import core_aten_decompositions
+from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from ..errors import Unsupported
 from ..ir.nodes import dense_order
 from ..lower import LOWERINGS
 from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_norm
-from .torch_mistakes import NEAREST, WRONG
+from .torch_mistakes import NEAREST, NEAREST_OF_VOLUMES, WRONG
 
 aten = torch.ops.aten
 
@@ -43,6 +44,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.linalg_vector_norm.default] = vector_norm
     orders = {aten.select_scatter.default: _as_first}
     orders |= {op: _descending for op in NEAREST} | {op: _as_kernel(op) for op in _OTHERWISE_LAID_OUT}
+    orders |= {op: _by_channels for op in NEAREST_OF_VOLUMES}
     for op, order in orders.items():
         if op in table:
             table[op] = _laid_out(table[op], order)
@@ -73,6 +75,11 @@ def _as_first(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int] | Non
 
 def _descending(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
     return tuple(range(x.dim()))
+
+
+def _by_channels(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int] | None:
+    channels_last = suggest_memory_format(x) == torch.channels_last_3d
+    return (0, 2, 3, 4, 1) if channels_last else _descending(x)
 
 
 def _laid_out(

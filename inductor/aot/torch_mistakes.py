@@ -5,6 +5,8 @@ Interpolation of uint8: ATen computes with whole numbers, decompositions with fl
 dropout that drops nothing: ATen returns its argument, torch's Python kernel a copy: a write to one of the two is
 not seen in the other. One that drops everything: ATen draws no random numbers for it.
 Nearest interpolation of signals: ATen's results are contiguous, those of the decompositions as the argument.
+Nearest interpolation of volumes: ATen's results are channels last where the argument is, those of the decompositions
+of torch 2.11 contiguous.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey
+from torch._prims_common import suggest_memory_format
 
 from ..errors import Unsupported
 
@@ -29,7 +32,11 @@ NEAREST = (
     aten.upsample_nearest1d.vec, aten.upsample_nearest1d.default,
     aten._upsample_nearest_exact1d.vec, aten._upsample_nearest_exact1d.default,
 )  # fmt: skip
-_REPLACED = (*WRONG, *WRONG_FOR_BYTES, *NEAREST, aten.dropout.default)
+NEAREST_OF_VOLUMES = (
+    aten.upsample_nearest3d.vec, aten.upsample_nearest3d.default,
+    aten._upsample_nearest_exact3d.vec, aten._upsample_nearest_exact3d.default,
+)  # fmt: skip
+_REPLACED = (*WRONG, *WRONG_FOR_BYTES, *NEAREST, *NEAREST_OF_VOLUMES, aten.dropout.default)
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
@@ -38,7 +45,8 @@ def without_mistakes() -> Iterator[None]:
     """Within this block torch's Python dispatcher, too, takes ATen's kernels for the operators of WRONG, and a dropout
     that drops nothing gives its argument, one that drops everything draws no numbers. For the operators of
     WRONG_FOR_BYTES it raises Unsupported where they are given uint8: such a graph is compiled for each of its sizes.
-    Results of those of NEAREST are made contiguous."""
+    Results of those of NEAREST are made contiguous, of those of NEAREST_OF_VOLUMES channels last where the argument is.
+    """
     taken = [(op, key, op.py_kernels.pop(key)) for op in _REPLACED for key in _KEYS if key in op.py_kernels]
     try:
         for op, key, kernel in taken:
@@ -46,6 +54,8 @@ def without_mistakes() -> Iterator[None]:
                 op.py_kernels[key] = _without_bytes(kernel)
             elif op in NEAREST:
                 op.py_kernels[key] = _contiguous(kernel)
+            elif op in NEAREST_OF_VOLUMES:
+                op.py_kernels[key] = _by_channels(kernel)
             elif op not in WRONG:
                 op.py_kernels[key] = _as_aten_drops(kernel)
             op._dispatch_cache.clear()
@@ -70,6 +80,14 @@ def _contiguous(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
     @functools.wraps(kernel)
     def call(*args: Any, **kwargs: Any) -> torch.Tensor:
         return kernel(*args, **kwargs).contiguous()
+
+    return call
+
+
+def _by_channels(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @functools.wraps(kernel)
+    def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return kernel(x, *args, **kwargs).contiguous(memory_format=suggest_memory_format(x))
 
     return call
 

@@ -52,6 +52,10 @@ def test_a_wrong_layout_is_found():
     check(CHECK_WRONG)
 
 
+def _volume(image):
+    return torch.stack([image, image], 2).contiguous(memory_format=torch.channels_last_3d)
+
+
 PROGRAMS = {
     "channel_shuffle": lambda image, x, y: F.channel_shuffle(image, 2),
     "xlogy": lambda image, x, y: torch.xlogy(x, y.abs()),
@@ -64,6 +68,9 @@ PROGRAMS = {
     "batch_norm": lambda image, x, y: F.batch_norm(x, None, None, training=True),
     "nearest": lambda image, x, y: F.interpolate(x, scale_factor=2, mode="nearest"),
     "nearest-exact": lambda image, x, y: F.interpolate(x, scale_factor=2, mode="nearest-exact"),
+    "volumes": lambda image, x, y: F.interpolate(_volume(image), scale_factor=2, mode="nearest"),
+    "volumes, exact": lambda image, x, y: F.interpolate(_volume(image), scale_factor=2, mode="nearest-exact"),
+    "plain volumes": lambda image, x, y: F.interpolate(_volume(image).contiguous() * 2, scale_factor=2, mode="nearest"),
 }
 
 
