@@ -203,6 +203,10 @@ def caches_of_inner_functions(x):
         calls.append("tensor")
         return t * 2
 
+    @functools.lru_cache(maxsize=0)
+    def never(values):
+        return len(values)
+
     found = [f(1), f(1.0), f(True), f(1), f(1, 1), f(2), f(3), f(1), f(1, c=2), f(1, c=2), of_tensor(x), of_tensor(x)]
     info = f.cache_info()
     f.cache_clear()
@@ -211,8 +215,10 @@ def caches_of_inner_functions(x):
         typed([])
     except TypeError as error:
         refused = str(error)
+    never([]), never([2])
+    infos = info, f.cache_info(), typed.cache_info(), never.cache_info()
     a = A()
-    return found, calls, info, f.cache_info(), f.__name__, typed.cache_info(), refused, x * a.double(2) + a.double(2), A.made
+    return found, calls, infos, f.__name__, refused, x * a.double(2) + a.double(2), A.made
 
 
 KEPT = Named(4)

@@ -68,6 +68,9 @@ def lru_cache_wrapper(user_function: Any, maxsize: int | None, typed: bool, cach
     mark = object()
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if maxsize == 0:
+            counts[1] += 1
+            return user_function(*args, **kwargs)
         if not kwargs and not typed and len(args) == 1 and type(args[0]) in (int, str):
             key = args[0]
         else:
@@ -76,16 +79,23 @@ def lru_cache_wrapper(user_function: Any, maxsize: int | None, typed: bool, cach
                 key += (mark, *(part for item in kwargs.items() for part in item))
             if typed:
                 key += (*map(type, args), *map(type, kwargs.values()))
-        if key in kept:
+        try:
+            known = key in kept
+        except TypeError:
+            known = None
+        if known is None:  # not hashable: the error names no dict, as those of dicts do from CPython 3.14 on
+            for part in key:
+                if part is not mark:
+                    hash(part)
+        if known:
             counts[0] += 1
             kept.move_to_end(key)
             return kept[key]
         counts[1] += 1
         result = user_function(*args, **kwargs)
-        if maxsize is None or maxsize > 0:
-            kept[key] = result
-            if maxsize is not None and len(kept) > maxsize:
-                kept.popitem(last=False)
+        kept[key] = result
+        if maxsize is not None and len(kept) > maxsize:
+            kept.popitem(last=False)
         return result
 
     def cache_info() -> Any:
