@@ -18,11 +18,19 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 # The marker with the opening fence, the text, the closing fence.
 _BLOCK = re.compile(r"(<!-- walkthrough: (\w+) -->\n```\w*\n)(.*?)(^```$)", re.DOTALL | re.MULTILINE)
+_WITH_A_BREAK = """import torch
+
+def g(x):
+    y = x.sin()
+    print("computed")
+    return y + 1
+"""
 _CALL = "x, bias = torch.randn(16, 64), torch.randn(64)\n"
 
 
@@ -35,6 +43,7 @@ def excerpts(program: str) -> dict[str, str]:
     """What the stages print for `program`, which defines `f(x, bias)`. RuntimeError where it does not run."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "example.py").write_text(program + "\n" + _CALL)
+        Path(folder, "broken.py").write_text(_WITH_A_BREAK)
         settings = {"PYFRAME_DUMP": f"{folder}/dump", "PYFRAME_CACHE_DIR": f"{folder}/cache", "PYFRAME_LOGS": ""}
         path = os.pathsep.join([folder, str(ROOT), os.environ.get("PYTHONPATH", "")])
         run = subprocess.run(
@@ -50,7 +59,8 @@ def excerpts(program: str) -> dict[str, str]:
         written = {path.stem: _text(path, folder) for path in Path(folder, "written").iterdir()}
     kernel = found["code"][found["code"].index('extern "C"'):]
     return {
-        "program": program, "graph": found["graph"], "aten": aten, "loops": f"{loops}\n{found['schedule']}",
+        "program": program, "program_with_a_break": _WITH_A_BREAK, "graph": found["graph"], "aten": aten,
+        "loops": f"{loops}\n{found['schedule']}",
         "kernel": kernel, "plan": found["plan"], **written,
     }  # fmt: skip
 
@@ -70,6 +80,7 @@ def render(page: str) -> str:
 
 def _worker(folder: Path) -> None:
     """Compiles the program, and writes what no log stage shows: Vars, guards in short, canonical bytecode."""
+    import broken
     import example
 
     import pyframe
@@ -88,11 +99,22 @@ def _worker(folder: Path) -> None:
     written = {
         "vars": "\n".join(first_statement),
         "guards": "\n".join(f"{g.kind:12} {str(g.source or ''):11} {_short(g.line)}".rstrip() for g in guards),
+        "break": _captures(pyframe.explain(broken.g)(example.x)),
         "bytecode": bytecode(_C.entries(example.f.__code__)[0].code),
     }
     (folder / "written").mkdir()
     for name, text in written.items():
         (folder / "written" / f"{name}.txt").write_text(text)
+
+
+def _captures(explained: Any) -> str:
+    """The captured functions of a call with their graphs, and the break that ends each."""
+    lines = []
+    for capture in explained.captures:
+        operators = [str(node.name) for gm in capture.graphs for node in gm.graph.nodes if "call" in node.op]
+        ends = [f"[{found.kind}] {found.detail}" for found in capture.breaks] or ["returns"]
+        lines.append(f"{capture.function:12} graph: {', '.join(operators):6} then: {', '.join(ends)}")
+    return "\n".join(lines)
 
 
 def _short(line: object) -> str:
