@@ -69,7 +69,7 @@ def const_equal(a: Any, b: Any) -> bool:
 
 
 def _of_dict(value: Any) -> dict[Any, Any]:
-    if not isinstance(value, dict):
+    if not issubclass(type(value), dict):
         raise Missing(f"not a dict: {type(value).__name__}")
     return value
 
@@ -113,25 +113,25 @@ def _global(context: CallContext, name: str) -> Any:
 
 
 def _instance_dict(context: CallContext, value: Any) -> Any:
-    if isinstance(value, type | types.ModuleType):
+    if issubclass(type(value), type | types.ModuleType):
         return value.__dict__
     return object.__getattribute__(value, "__dict__")
 
 
 def _sequence_item(context: CallContext, value: Any, index: int) -> Any:
-    if isinstance(value, dict):
+    if issubclass(type(value), dict):
         raise Missing("a dict is not a sequence")
     return value[index]
 
 
 def _cell(context: CallContext, value: Any) -> Any:
-    if not isinstance(value, types.CellType):
+    if not issubclass(type(value), types.CellType):
         raise Missing(f"not a cell: {type(value).__name__}")
     return value.cell_contents
 
 
 def _referent(context: CallContext, value: Any) -> Any:
-    if not isinstance(value, weakref.ref):
+    if not issubclass(type(value), weakref.ref):
         raise Missing(f"not a weak reference: {type(value).__name__}")
     referent = value()
     if referent is None:
@@ -262,7 +262,7 @@ CHECKS: dict[str, Check] = {
     "EQUALS": const_equal,
     "LEN_EQ": lambda value, n: len(value) == n,
     "DICT_KEYS": _keys,
-    "DICT_LEN": lambda value, n: isinstance(value, dict) and dict.__len__(value) == n,
+    "DICT_LEN": lambda value, n: issubclass(type(value), dict) and dict.__len__(value) == n,
     "NO_KEY": lambda value, key: not dict.__contains__(_of_dict(value), key),
     "HAS_KEY": lambda value, key: dict.__contains__(_of_dict(value), key),
     "HAS_ATTR": _has_attribute,

@@ -205,6 +205,11 @@ class InstanceDictSource(StepSource):
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenDictSource(InstanceDictSource):
+    """``parent.__dict__`` where the class has a ``__getattribute__``, which compiled code must not run either."""
+
+
+@dataclass(frozen=True, slots=True)
 class DictItemSource(StepSource):
     """``parent[key]`` of a dict, ``key`` a hashable constant held by reference."""
 

@@ -30,6 +30,7 @@ class Tracer(Protocol):
     let_go: list[Var]  # what deleted locals had
     class_writes: dict[type, Any]
     draws: list[Draw]  # what the frame draws at random, in order
+    fields_of: dict[int, Any]  # the FieldsVar of an object, by the id() of its Var
     keep_alive: list[Any]  # objects that guards of this trace know by identity
 
     @property

@@ -369,7 +369,7 @@ class Leave:
             made.varying.setdefault(AttrSource(parameter_source(code, name), "__self__"), (var.obj.python_type(),))
         elif isinstance(var, TensorVar):
             self._vary_sizes(code, name, {dim for dim, n in enumerate(var.fake.shape) if isinstance(n, torch.SymInt)})
-        elif isinstance(var, ExceptionVar) or isinstance(getattr(var, "value", None), BaseException):
+        elif isinstance(var, ExceptionVar) or issubclass(type(getattr(var, "value", None)), BaseException):
             self._vary_arguments(code, name)
         elif var is not None and var.source is not None and self.known is not None:  # passed on as it is
             self._vary_sizes(code, name, {dim for source, dim in self.known.sizes if source == var.source})

@@ -170,6 +170,9 @@ class Codegen:
             case src.ModuleAttrSource():  # not as an attribute: Module.__getattr__ is slow
                 self.load_source(_table(source))
                 asm.load_item(source.attr)
+            case src.HiddenDictSource():
+                self.load_const(object.__getattribute__)
+                self.call_top(lambda: self.load_source(source.parent), lambda: self.load_const("__dict__"))
             case src.StepSource():
                 self.load_source(source.parent)
                 self._step(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.source import LocalSource
+from ..core.source import CallSource, LocalSource
 from ..vars import slots
 from ..vars.base import Var
 from ..vars.const import ConstVar, make
@@ -12,6 +12,7 @@ from ..vars.function import CellVar
 from ..vars.klass import ClassVar, SuperVar
 from ..vars.null import NULL
 from ..vars.unknown import with_tensor
+from ..vars.weak import follow
 from .frame import Frame, op
 
 UNBOUND_LOCAL = "cannot access local variable {!r} where it is not associated with a value"
@@ -82,7 +83,9 @@ def store_fast(frame: Frame, name: str) -> None:
 
 def _let_go(frame: Frame, gone: Var) -> None:
     """A local has `gone` no more; if it was the last, that object dies now."""
-    if not isinstance(gone.source, LocalSource):
+    source = gone.source
+    # What a weak reference led to before the local was read is known by that reference.
+    if not isinstance(source, LocalSource) and not (isinstance(source, CallSource) and source.fn is follow):
         return
     frame.tx.let_go.append(gone)
     if frame.tx.referred:

@@ -152,6 +152,7 @@ class Trace:
         self.cells: dict[int, CellVar] = {}  # of existing cells, by id
         self.new_cells: list[CellVar] = []
         self.generators: list[GeneratorVar] = []
+        self.fields_of: dict[int, Any] = {}  # the `__dict__` of an object that was asked for, by the id() of its Var
         self.referred: list[weakref.ReferenceType[Any]] = []  # weak references that the program knows
         self.let_go: list[Var] = []  # values that deleted locals had: those objects may be gone by now
         self.globals_written: dict[tuple[int, str], Var] = {}
@@ -251,7 +252,7 @@ class Trace:
             var = var or wrapping.wrap(self, value, source)
             self.wrapping.discard(id(value))
             # `var` of a compiled function is that of the function it wraps: it has another source.
-            if has_identity(value) and not isinstance(value, _C.CompiledFunction):
+            if has_identity(value) and not issubclass(type(value), _C.CompiledFunction):
                 self.memo[id(value)] = var
                 self.keep_alive.append(value)
             return var

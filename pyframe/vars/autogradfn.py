@@ -123,25 +123,33 @@ def _storages(value: Var) -> set[int]:
 
 def _backward(tx: Tracer, cls: Any, ctx: Var, result: Var) -> None:
     """Trace the backward, on tensors like those of the result."""
-    backward = lookup(cls, "backward")
-    if backward is Function.__dict__.get("backward") or not isinstance(backward, staticmethod):
-        backward = lookup(cls, "vjp")
+    name = "backward"
+    if lookup(cls, name) is Function.__dict__.get(name):
+        name = "vjp"
+    backward, first = _part(cls, name)
     outputs = list(result.items) if isinstance(result, SequenceVar) else [result]
-    if isinstance(backward, staticmethod) and hasattr(backward.__func__, "__code__"):
-        _without_grad(tx, backward.__func__, [ctx, *outputs])
+    if hasattr(backward, "__code__"):
+        _without_grad(tx, backward, [*first, ctx, *outputs])
 
 
 def _forward(tx: Tracer, cls: Any, inputs: list[Var]) -> tuple[Var, Var]:
     ctx = InstanceVar.fresh(Context)
     wanted = list(map(_requires_grad, inputs))
     ctx.setattr_(tx, "needs_input_grad", make(tuple(wanted)))
-    forward, setup = lookup(cls, "forward").__func__, lookup(cls, "setup_context")
-    if setup is lookup(Function, "setup_context"):
-        result = _without_grad(tx, forward, [ctx, *inputs])
+    forward, first = _part(cls, "forward")
+    if lookup(cls, "setup_context") is lookup(Function, "setup_context"):
+        result = _without_grad(tx, forward, [*first, ctx, *inputs])
     else:
-        result = _without_grad(tx, forward, inputs)
-        _without_grad(tx, setup.__func__, [ctx, TupleVar(inputs), result])
+        result = _without_grad(tx, forward, [*first, *inputs])
+        setup, first = _part(cls, "setup_context")
+        _without_grad(tx, setup, [*first, ctx, TupleVar(inputs), result])
     return ctx, result
+
+
+def _part(cls: Any, name: str) -> tuple[Any, list[Var]]:
+    """The function behind `cls.name`, and what it is bound to: a classmethod takes the class."""
+    raw = lookup(cls, name)
+    return getattr(raw, "__func__", raw), [make(cls)] if isinstance(raw, classmethod) else []
 
 
 def _without_grad(tx: Tracer, fn: Any, args: Sequence[Var]) -> Var:

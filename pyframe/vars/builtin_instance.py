@@ -17,6 +17,7 @@ from .mapping import DictVar, var_of
 from .namedtuple import FIELD
 from .sequence import ListVar, TupleVar
 from .sets import SetVar
+from .text import str_of
 
 SCALARS = (str, int, float, complex, bytes)
 KINDS = (collections.OrderedDict, dict, list, tuple, set, frozenset, *SCALARS)
@@ -57,6 +58,8 @@ class BuiltinInstanceVar(InstanceVar):
             return self.unsupported(tx, "copy()")
         if name == "__repr__" and self.kind is collections.OrderedDict:
             return self.unsupported(tx, "repr()")
+        if name == "__format__" and args[0].is_constant() and args[0].constant() == "":
+            return str_of(tx, self)  # of a subclass: by its own `__str__` or `__repr__`
         result = dunder.call(tx, self.base, name, _operands(name, args)) if not kwargs else None
         if result is None:
             result = self.base.call_method(tx, name, _operands(name, args, self.kind), kwargs)

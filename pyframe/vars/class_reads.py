@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import types
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -81,3 +82,8 @@ def class_reads(tx: Tracer, cls: type, found: dict[str, Any]) -> ClassReads:
         else:
             entries += (name, 1, raw)
     return ClassReads(type(cls), _mro(cls), tuple(entries))
+
+
+def reads_attributes_itself(cls: type) -> bool:
+    """Whether attributes of an instance of `cls` are read by a `__getattribute__` that no type written in C has."""
+    return not isinstance(lookup(cls, "__getattribute__"), types.WrapperDescriptorType)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.python_compat import full_name
-from ..core.source import AttrSource, InstanceDictSource, Source
+from ..core.source import AttrSource, HiddenDictSource, InstanceDictSource, Source
 from ..core.tracer import Tracer
 from .base import Var
+from .class_reads import reads_attributes_itself
 from .mapping import DictVar, key_of, pairs_of
 
 
@@ -17,12 +18,14 @@ def dict_source(source: Source | None, cls: type) -> Source | None:
     """Where the `__dict__` of an object of `cls` is: each thread has its own of a `threading.local`."""
     if source is None:
         return None
-    return AttrSource(source, "__dict__") if issubclass(cls, threading.local) else InstanceDictSource(source)
+    if issubclass(cls, threading.local):
+        return AttrSource(source, "__dict__")
+    return (HiddenDictSource if reads_attributes_itself(cls) else InstanceDictSource)(source)
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
     """The `__dict__` of an object, past what its class may say of attributes; None where it has none."""
-    if isinstance(value, threading.local):
+    if issubclass(type(value), threading.local):
         return value.__dict__
     try:
         found = object.__getattribute__(value, "__dict__")
@@ -132,6 +135,18 @@ class FieldsVar(DictVar):
         for name in self.items:
             self.owner.set_field(tx, name, None)
 
+    @classmethod
+    def of(cls, owner: Any, tx: Tracer) -> FieldsVar:
+        """The one of `owner`: `obj.__dict__ is obj.__dict__`."""
+        found = tx.fields_of.get(id(owner))
+        if found is None:
+            found = tx.fields_of[id(owner)] = cls(owner, tx)
+        return found
+
     def reconstruct(self, cg: Any) -> None:
+        if reads_attributes_itself(self.owner.python_type()):
+            cg.load_const(object.__getattribute__)
+            cg.call_top(lambda: cg.load(self.owner), lambda: cg.load_const("__dict__"))
+            return
         cg.load(self.owner)
         cg.emit("LOAD_ATTR", "__dict__")

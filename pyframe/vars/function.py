@@ -164,7 +164,7 @@ class FunctionVar(Var):
         if self.fn is None and name in _PARTS:
             return self._part(tx, name)
         if name == "__dict__" and self.fn is None:
-            return FieldsVar(self, tx)
+            return FieldsVar.of(self, tx)
         if name == "__call__":
             return self
         if name == "__get__":

@@ -24,6 +24,7 @@ from .lookup import (
     constant_function,
     guarded_lookup,
     lookup,
+    reads_attributes_itself,
     reads_before_fields,
     wins_over_fields,
     written_in_class,
@@ -121,16 +122,16 @@ class InstanceVar(Var):
         return var
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
-        custom = lookup(self.cls, "__getattribute__")
-        if not isinstance(custom, types.FunctionType):
+        if not reads_attributes_itself(self.cls):
             return self.generic_getattr(tx, name)
+        custom = lookup(self.cls, "__getattribute__")
         try:
-            return tx.call(self._function(tx, custom, "__getattribute__"), [self, ConstVar(name)], {})
+            return tx.call(self._bound(tx, "__getattribute__", custom), [ConstVar(name)], {})
         except Raised as raised:
             fallback = lookup(self.cls, "__getattr__")
-            if not issubclass(raised.exc.python_type(), AttributeError) or not isinstance(fallback, types.FunctionType):
+            if not issubclass(raised.exc.python_type(), AttributeError) or fallback is MISSING:
                 raise
-            return tx.call(self._function(tx, fallback, "__getattr__"), [self, ConstVar(name)], {})
+            return tx.call(self._bound(tx, "__getattr__", fallback), [ConstVar(name)], {})
 
     def generic_getattr(self, tx: Tracer, name: str, fallback: bool = True) -> Var:
         """`object.__getattribute__`, then `__getattr__` where the class has no `__getattribute__` of its own."""
@@ -139,14 +140,14 @@ class InstanceVar(Var):
         if name == "__dict__" and has_dict(self.cls):
             raw = lookup(self.cls, name)
             if raw is MISSING or isinstance(raw, types.GetSetDescriptorType | types.MemberDescriptorType):
-                return FieldsVar(self, tx)
+                return FieldsVar.of(self, tx)
         try:
             return self._found(tx, name)
         except Raised as raised:
             method = lookup(self.cls, "__getattr__") if fallback else MISSING
             if method is MISSING or not slots.has_type(raised.exc, AttributeError):
                 raise
-            if isinstance(lookup(self.cls, "__getattribute__"), types.FunctionType):
+            if reads_attributes_itself(self.cls):
                 raise
         return tx.call(self._bound(tx, "__getattr__", method), [ConstVar(name)], {})
 

@@ -25,6 +25,7 @@ from .lookup import (
     is_immutable,
     lookup,
     note_class,
+    reads_attributes_itself,
     wins_over_fields,
     written_in_class,
 )
@@ -57,7 +58,7 @@ class ClassVar(HeldVar):
             return written  # type: ignore[no-any-return]
         if name == "__dict__" and any(base in tx.class_writes for base in cls.__mro__):
             return self.unsupported(tx, "__dict__ of a class that the program has changed")
-        if isinstance(lookup(type(cls), "__getattribute__"), types.FunctionType):
+        if reads_attributes_itself(type(cls)):
             return self.unsupported(tx, f"attribute {name!r}, read by a metaclass,")
         found = guarded_lookup(tx, cls, name)
         of_meta = lookup(type(cls), name)

@@ -9,7 +9,15 @@ from .. import _C
 from ..core.source import AttrSource, ConstSource, Source
 from ..core.tracer import Tracer
 from .base import Var
-from .class_reads import MISSING, class_reads, is_immutable, lookup, note_class, reads_of_classes
+from .class_reads import (
+    MISSING,
+    class_reads,
+    is_immutable,
+    lookup,
+    note_class,
+    reads_attributes_itself,
+    reads_of_classes,
+)
 from .function import FunctionVar
 
 # What binds to an instance as a function does: Python's own, and those that were compiled or disabled.
@@ -84,6 +92,6 @@ def constant_function(tx: Tracer, fn: Any) -> Var:
 
 __all__ = [
     "FUNCTIONS", "MISSING", "class_function", "class_reads", "class_source", "constant_function", "guarded_lookup",
-    "is_immutable", "lookup", "note_class", "reads_before_fields", "reads_of_classes", "wins_over_fields",
-    "written_in_class",
+    "is_immutable", "lookup", "note_class", "reads_attributes_itself", "reads_before_fields", "reads_of_classes",
+    "wins_over_fields", "written_in_class",
 ]  # fmt: skip

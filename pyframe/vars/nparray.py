@@ -343,12 +343,13 @@ def wrap_numpy(tx: Any, value: Any, source: Source | None) -> Var | None:
     """The Var of an array or of a function of numpy; None of other objects."""
     if numpy is None:
         return None
-    if isinstance(value, numpy.ndarray):
+    cls: type = type(value)  # of which isinstance() would ask the object
+    if issubclass(cls, numpy.ndarray):
         return wrap_array(tx, value, source)
     kinds = (types.FunctionType, types.BuiltinFunctionType, *NUMPY_FUNCTIONS)
-    if not isinstance(value, kinds) or not (getattr(value, "__module__", None) or "").startswith("numpy"):
+    if not issubclass(cls, kinds) or not (getattr(value, "__module__", None) or "").startswith("numpy"):
         return None
-    if not isinstance(value, NUMPY_FUNCTIONS) and value not in _functions():
+    if not issubclass(cls, NUMPY_FUNCTIONS) and value not in _functions():
         return None
     tx.guard(source, "ID", value)
     written = getattr(value, "__wrapped__", value)  # behind the dispatcher of `__array_function__`

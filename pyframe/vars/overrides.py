@@ -25,7 +25,7 @@ from .base import Raised, Var
 from .const import ConstVar, make
 from .function import BuiltinVar
 from .instance import InstanceVar
-from .lookup import MISSING, lookup
+from .lookup import MISSING, lookup, reads_attributes_itself
 from .mapping import DictVar
 from .sequence import ListVar, TupleVar, is_plain
 from .tensor import TO_NUMBERS, TensorVar
@@ -400,7 +400,7 @@ def _answers_any_name(cls: type) -> bool:
     """Whether torch, which asks every argument for `__torch_function__`, comes to code of the class."""
     if issubclass(cls, torch.nn.Module) or lookup(cls, "__torch_function__") is not MISSING:
         return False
-    return any(isinstance(lookup(cls, name), types.FunctionType) for name in ("__getattr__", "__getattribute__"))
+    return lookup(cls, "__getattr__") is not MISSING or reads_attributes_itself(cls)
 
 
 def _overriding(value: Var, tensors: bool = False) -> type | None:

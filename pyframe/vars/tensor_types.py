@@ -11,10 +11,16 @@ import torch
 from ..core.tracer import Tracer
 from .base import Var
 from .const import ConstVar
+from .function import BUILTINS, Handler
 from .klass import ClassVar
+from .sequence import SequenceVar, TupleVar
 from .tensor import METHODS
 
 _TENSOR_TYPE = type(torch.FloatTensor)
+_ON_CPU = (
+    torch.FloatTensor, torch.DoubleTensor, torch.HalfTensor, torch.BFloat16Tensor, torch.ByteTensor, torch.CharTensor,
+    torch.ShortTensor, torch.IntTensor, torch.LongTensor, torch.BoolTensor,
+)  # fmt: skip
 
 
 def is_tensor_type(cls: Any) -> bool:
@@ -42,4 +48,31 @@ def _type(tx: Tracer, tensor: Any, args: Sequence[Var], kwargs: Mapping[str, Var
     )
 
 
+def _is_data(value: Var) -> bool:
+    """Whether `value` is a known number, or a list or tuple of such data."""
+    if isinstance(value, SequenceVar):
+        return all(map(_is_data, value.items))
+    return value.python_type() in (bool, int, float, complex) and value.is_constant()
+
+
+def _constructor(cls: Any) -> Handler:
+    """The model of a call of `torch.Tensor` or of one of those classes: with sizes, or with numbers in lists."""
+
+    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        typed = cls is not torch.Tensor
+        if kwargs or tx.overrides.moded or torch._C._get_default_device() != "cpu":
+            return tx.graph_break("unsupported-object", f"{cls.__name__}() with keywords or on another device")
+        settings = {"dtype": ConstVar(cls.dtype if typed else torch.get_default_dtype()), "device": ConstVar("cpu")}
+        if all(arg.python_type() is int for arg in args):
+            return tx.graph.call(torch.empty, [TupleVar(args or [ConstVar(0)])], settings)
+        if len(args) == 1 and args[0].python_type() is torch.Size:
+            return tx.graph.call(torch.empty, args, settings)
+        if len(args) == 1 and args[0].python_type() in (list, tuple) and _is_data(args[0]):
+            return tx.graph.call(torch.tensor, args, settings)
+        return tx.graph_break("unsupported-object", f"{cls.__name__}() of what is neither sizes nor known numbers")
+
+    return made
+
+
 METHODS["type"] = _type
+BUILTINS.update({cls: _constructor(cls) for cls in (torch.Tensor, *_ON_CPU)})

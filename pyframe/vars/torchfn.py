@@ -88,16 +88,17 @@ _WITHOUT_EFFECT = {
 
 def is_torch_function(value: Any) -> bool:
     """Whether a callable becomes a graph node (or has a model here) rather than being traced through."""
-    if isinstance(value, OPERATORS):
+    cls: type = type(value)  # of which isinstance() would ask the object
+    if issubclass(cls, OPERATORS):
         return True
-    known = isinstance(value, types.FunctionType | types.BuiltinFunctionType | type)  # others may hash by user code
+    known = issubclass(cls, types.FunctionType | types.BuiltinFunctionType | type)  # others may hash by user code
     if known and (
         value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS or value in IN_GRAPH
     ):
-        return value not in ON_FAKE or not isinstance(value, types.FunctionType) or as_first_seen(value)
+        return value not in ON_FAKE or not issubclass(cls, types.FunctionType) or as_first_seen(value)
     if known and value in MODELLED:
         return False
-    if isinstance(value, type) or not (known or isinstance(value, types.MethodType)):
+    if issubclass(cls, type) or not (known or issubclass(cls, types.MethodType)):
         return False
     owner = getattr(value, "__self__", None)
     if isinstance(owner, type) and owner.__module__.startswith("torch._C"):
@@ -105,10 +106,10 @@ def is_torch_function(value: Any) -> bool:
     module = getattr(value, "__module__", None) or ""
     if module not in GRAPH_MODULES:
         return False
-    if isinstance(value, types.FunctionType):
+    if issubclass(cls, types.FunctionType):
         own = inspect.unwrap(value)  # that of `typing_extensions.deprecated`, say, wraps one of torch
         return isinstance(own, types.FunctionType) and in_torch(own.__code__) and as_first_seen(value)
-    return isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType)
+    return issubclass(cls, types.BuiltinFunctionType | types.BuiltinMethodType)
 
 
 def _is_overridable(value: Any) -> bool:

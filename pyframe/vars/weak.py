@@ -55,8 +55,12 @@ class WeakRefVar(HeldVar, WeakVar):
 
     def referent(self, tx: Tracer) -> Var:
         value = self.value()
-        if any(tx.existing(var) is value for var in tx.let_go):
-            tx.graph_break("unsupported-object", "a weak reference to an object that a deleted local had")
+        if value is not None and tx.let_go:  # the local may have held it, or a container that holds it
+            tx.graph_break("unsupported-object", "a weak reference, after a local was deleted,")
+        if value is not None and len(tx.effects):  # what was changed may have held it
+            held = tx.traced(value)
+            if held is None or not _is_local(tx, held):
+                tx.graph_break("unsupported-object", "a weak reference to an object that no local has, after changes,")
         return tx.wrap(value, CallSource(self.source, follow, "deref") if self.source else None)
 
     def reconstruct(self, cg: Any) -> None:

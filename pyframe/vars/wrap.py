@@ -121,31 +121,31 @@ def _hides_its_class(cls: type) -> bool:
 
 
 def _build(tx: Any, value: Any, source: Source | None) -> Var:
-    cls: type = type(value)
+    cls: type = type(value)  # isinstance() would read `__class__`, which runs a `__getattribute__` of the program
     if cls in weakref.ProxyTypes:  # every question would go to what it leads to
         return _opaque(tx, value, source)
     if _hides_its_class(cls):
         return _object(tx, value, source)
-    if isinstance(value, torch.Tensor):
+    if issubclass(cls, torch.Tensor):
         return _tensor(tx, value, source)
-    if isinstance(value, enum.Enum):
+    if issubclass(cls, enum.Enum):
         tx.guard(source, "ID", value)
         return member(value)
-    if isinstance(value, IDENTITY_TYPES):
+    if issubclass(cls, IDENTITY_TYPES):
         tx.guard(source, "ID", value)
         return ConstVar(value, source)
-    if isinstance(value, CONSTANT_CLASSES):
+    if issubclass(cls, CONSTANT_CLASSES):
         tx.guard(source, "EQUALS", value)
-        return (DeviceVar if isinstance(value, torch.device) else ConstVar)(value, source)
-    if isinstance(value, TYPE_FORMS):
+        return (DeviceVar if issubclass(cls, torch.device) else ConstVar)(value, source)
+    if issubclass(cls, TYPE_FORMS):
         return wrap_type_form(tx, value, source)
-    if isinstance(value, NUMPY_NUMBERS):
+    if issubclass(cls, NUMPY_NUMBERS):
         return wrap_numpy_number(tx, value, source)
     if (of_numpy := wrap_numpy(tx, value, source)) is not None:
         return of_numpy
-    if isinstance(value, NUMPY_FUNCTIONS):
+    if issubclass(cls, NUMPY_FUNCTIONS):
         return wrap_function(tx, value, source)
-    if isinstance(value, nn.Module):
+    if issubclass(cls, nn.Module):
         tx.guard(source, "TYPE", type(value))
         return NNModuleVar(value, source)
     if is_rng(value):
@@ -155,7 +155,7 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
     if type(value) is torch.Generator:
         return wrap_generator(tx, value, source)
     for types_, build in _BUILDERS:
-        if isinstance(value, types_):
+        if issubclass(cls, types_):
             return build(tx, value, source)
     return _callable_or_object(tx, value, source)
 
@@ -402,29 +402,30 @@ def _same_keys(expected: tuple[Any, ...], value: Any) -> bool:
 
 
 def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
-    if isinstance(value, _C.CompiledFunction):
+    cls: type = type(value)
+    if issubclass(cls, _C.CompiledFunction):
         tx.guard(source, "ID", value)
         return tx.wrap(value.__wrapped__, AttrSource(source, "__wrapped__") if source else None)
-    if isinstance(value, _C.DisabledFunction):
+    if issubclass(cls, _C.DisabledFunction):
         tx.guard(source, "ID", value)
         return DisabledVar(value, source)
     if is_torch_function(value):
         tx.guard(source, "ID", value)
         return TorchFunctionVar(value, source)
-    if isinstance(value, types.GetSetDescriptorType) and value.__objclass__ is torch._C.TensorBase:
+    if issubclass(cls, types.GetSetDescriptorType) and value.__objclass__ is torch._C.TensorBase:
         tx.guard(source, "ID", value)
         return DescriptorVar(value, source)
-    owner = value.__self__ if isinstance(value, types.BuiltinMethodType) else None
+    owner = value.__self__ if issubclass(cls, types.BuiltinMethodType) else None
     # functions that pybind11 made hold an object, too, of which they are no methods
     if owner is not None and not isinstance(owner, types.ModuleType | type) and _finds(type(owner), value.__name__):
         # `items.append`: a new object at each attribute read, so known by what it is bound to
-        tx.guard(source, "TYPE", type(value))
+        tx.guard(source, "TYPE", cls)
         tx.guard(AttrSource(source, "__name__") if source else None, "EQUALS", value.__name__)
         return MethodVar(tx.wrap(owner, AttrSource(source, "__self__") if source else None), value.__name__)
-    if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+    if issubclass(cls, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
-    if isinstance(type(value).__hash__, types.WrapperDescriptorType) and _is_builtin(value):  # no user code hashes it
+    if isinstance(cls.__hash__, types.WrapperDescriptorType) and _is_builtin(value):  # no user code hashes it
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
     return _object(tx, value, source)
@@ -503,9 +504,9 @@ def _weak(tx: Any, value: weakref.ReferenceType[Any], source: Source | None) -> 
 def _object(tx: Any, value: Any, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
     kind = kind_of(type(value))
-    if kind is not None and not isinstance(value, collections.defaultdict):
+    if kind is not None and not issubclass(type(value), collections.defaultdict):
         return _builtin_instance(tx, value, source, kind)
-    if isinstance(value, types.SimpleNamespace):
+    if issubclass(type(value), types.SimpleNamespace):
         return NamespaceVar(value, source)
     if kind is not None or not _plain_layout(type(value)):
         return _opaque(tx, value, source)
