@@ -31,6 +31,7 @@ class Tracer(Protocol):
     class_writes: dict[type, Any]
     draws: list[Draw]  # what the frame draws at random, in order
     fields_of: dict[int, Any]  # the FieldsVar of an object, by the id() of its Var
+    rewritten: dict[Source, None]  # places that the graph writes to: what was read of them is read before it runs
     keep_alive: list[Any]  # objects that guards of this trace know by identity
 
     @property

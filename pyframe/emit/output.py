@@ -69,6 +69,7 @@ class OutputBuilder:
     def build(self) -> TraceResult:
         tx = self.tx
         dry = Codegen(self.assembler(), self.cells, tx.func)
+        dry.rewritten = tx.rewritten
         try:
             self.draw(dry)
             self.body(dry)
@@ -89,6 +90,8 @@ class OutputBuilder:
         if continued is not None and continued.handles_errors:
             asm.raise_errors_in(self.root.code, _C.raise_in)
         self.draw(cg)
+        cg.read_before_graph()
+        cg.rewritten = tx.rewritten
         if compiled is not None:
             asm.call_graph(*(self.place(cg, source) for source in inputs if is_drawn(source)))
             if undo is not None:

@@ -37,12 +37,15 @@ class Codegen:
         self.outputs: str | None = None
         self.drawn: list[str] = []  # the places of what was drawn
         self.entered: str | None = None  # the place of the `Entered` that notes which modes the code has entered
+        self.rewritten: dict[src.Source, None] = {}  # places that the graph writes to
+        self.read_first: dict[src.Source, str | None] = {}  # those of them that are read; where their values are kept
         self.dry = True
 
     def real(self, asm: Assembler) -> Codegen:
         """The codegen of the real run, after this dry one."""
         other = Codegen(asm, self.cells, self.function)
         other.wanted, other.counts, other.dry, other.keep = self.wanted, self.counts, False, self.keep
+        other.read_first = self.read_first
         return other
 
     # ---- pieces that reconstruct methods use ----
@@ -107,6 +110,12 @@ class Codegen:
         )
         self.emit("POP_TOP")
 
+    def read_before_graph(self) -> None:
+        """Keep what is read of the places that the graph writes to."""
+        for source in self.read_first:
+            self.load_source(source)
+            self.read_first[source] = self.asm.store_fast()
+
     # ---- values ----
     def load(self, var: Var) -> None:
         """Push the value of `var`."""
@@ -137,6 +146,11 @@ class Codegen:
     def load_source(self, source: src.Source) -> None:
         """Push the value that `source` names."""
         asm = self.asm
+        if self.rewritten and source in self.rewritten:
+            kept = self.read_first.setdefault(source, None)
+            if kept is not None:
+                asm.load_fast(kept)
+                return
         match source:
             case src.LocalSource():
                 (asm.load_deref if source.local in self.cells else asm.load_fast)(source.local)

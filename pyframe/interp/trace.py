@@ -153,6 +153,7 @@ class Trace:
         self.new_cells: list[CellVar] = []
         self.generators: list[GeneratorVar] = []
         self.fields_of: dict[int, Any] = {}  # the `__dict__` of an object that was asked for, by the id() of its Var
+        self.rewritten: dict[Source, None] = {}  # places that the graph writes to
         self.referred: list[weakref.ReferenceType[Any]] = []  # weak references that the program knows
         self.let_go: list[Var] = []  # values that deleted locals had: those objects may be gone by now
         self.globals_written: dict[tuple[int, str], Var] = {}

@@ -146,14 +146,14 @@ class TensorVar(Var):
             return self.grad
         if name in ("grad", "grad_fn", "_version"):
             if name == "grad" and original is not None and self.fake.is_leaf:
-                return tx.wrap(original.grad, AttrSource(self._origin(), name))
+                return tx.wrap(original.grad, AttrSource(self.origin(), name))
             if name == "grad_fn" and self.fake.is_leaf or name == "grad" and not self.fake.requires_grad:
                 return ConstVar(None)
             if name == "grad" and self.source is None and (self.fake.is_leaf or self.fake.retains_grad):
                 return ConstVar(None)  # made here, and nothing ran backward
             self.unsupported(tx, f"attribute {name!r}")
         if original is not None and name in original.__dict__:
-            return tx.wrap(original.__dict__[name], AttrSource(self._origin(), name))
+            return tx.wrap(original.__dict__[name], AttrSource(self.origin(), name))
         found = getattr(self.cls, name, None)
         if found is None:
             if original is not None:
@@ -163,7 +163,7 @@ class TensorVar(Var):
             return MethodVar(self, name)
         return self.unsupported(tx, f"attribute {name!r}")
 
-    def _origin(self) -> Source:
+    def origin(self) -> Source:
         """Where a tensor that exists before the frame comes from."""
         assert self.source is not None
         return self.source
@@ -174,7 +174,7 @@ class TensorVar(Var):
         if original is None:
             return self.own
         if not original.__dict__:
-            tx.guard(AttrSource(self._origin(), "__dict__"), "LEN", 0)
+            tx.guard(AttrSource(self.origin(), "__dict__"), "LEN", 0)
         return {**original.__dict__, **self.own}
 
     def _grad_fn(self, tx: Tracer) -> GradFnVar:
@@ -241,7 +241,7 @@ class TensorVar(Var):
         if name == "storage_offset":
             tx.graph.guard_offset(self)
         if name == "_is_view" and (original := tx.graph.originals.get(self.source)) is not None:
-            tx.guard(CallSource(self._origin(), torch.Tensor._is_view, name), "EQUALS", original._is_view())
+            tx.guard(CallSource(self.origin(), torch.Tensor._is_view, name), "EQUALS", original._is_view())
             return ConstVar(original._is_view())
         if name in METADATA_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
             values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ..core.in_order import in_order
+from ..core.source import AttrSource
 from ..core.tracer import Tracer
 from .base import Var
 from .const import ConstVar
@@ -74,6 +75,8 @@ def _set_requires_grad(tx: Tracer, tensor: TensorVar, value: Var) -> None:
 def _set_grad(tx: Tracer, tensor: TensorVar, value: Var) -> None:
     if not isinstance(value, TensorVar) and not (value.is_constant() and value.constant() is None):
         tx.raise_(TypeError, f"assigned grad expected to be a Tensor or None but got grad of type {value.describe()}")
+    if tensor.source is not None:
+        tx.rewritten[AttrSource(tensor.origin(), "grad")] = None
     tx.graph.call(set_grad, [tensor, value], {})
     tensor.grad = value
 

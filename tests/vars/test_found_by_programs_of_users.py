@@ -202,3 +202,38 @@ def test_constructors_of_tensors_follow_the_default_dtype_but_not_the_default_de
         made = pyframe.compile(lambda x: torch.Tensor([1, 2]) + x, backend="eager")(X)
     assert made.device.type == "cpu"
     assert not counters["fallbacks"]
+
+
+def take_gradient(x):
+    taken = x.grad
+    x.grad = None
+    return taken, x.detach() + 1
+
+
+def replace_gradient(x):
+    before = x.grad
+    x.grad = before * 2
+    return before, x.grad
+
+
+def keep_gradient(x):
+    kept = [x.grad]
+    pyframe.graph_break()
+    with torch.no_grad():
+        x -= x.grad
+    kept.append(x.grad)
+    x.grad = None
+    pyframe.graph_break()
+    return kept, x.detach().clone()
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("program", [take_gradient, replace_gradient, keep_gradient])
+def test_a_gradient_is_read_before_it_is_replaced(program, backend):
+    found = []
+    compiled = pyframe.compile(program, backend=backend)
+    for run in (program, compiled, compiled):
+        x = X.clone().requires_grad_()
+        (x * 3).sum().backward()
+        found.append((*run(x), x.grad))
+    torch.testing.assert_close(found[1:], found[:1] * 2)
