@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import types
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +15,8 @@ from .base import HeldVar, Var
 from .const import ConstVar, attribute_of_type, make
 from .function import BUILTINS
 from .text import hash_of
+
+_MOST_HELD = 1000
 
 
 class WeakVar(Var):
@@ -55,7 +59,7 @@ class WeakRefVar(HeldVar, WeakVar):
 
     def referent(self, tx: Tracer) -> Var:
         value = self.value()
-        if value is not None and tx.let_go:  # the local may have held it, or a container that holds it
+        if value is not None and any(_may_hold(tx.existing(var), value) for var in tx.let_go):
             tx.graph_break("unsupported-object", "a weak reference, after a local was deleted,")
         if value is not None and len(tx.effects):  # what was changed may have held it
             held = tx.traced(value)
@@ -100,6 +104,20 @@ def _outlives(tx: Tracer, target: Var) -> bool:
     if isinstance(target.source, GlobalSource):
         return "GLOBAL" not in kinds
     return not kinds and target not in tx.let_go
+
+
+def _may_hold(holder: Any, value: Any) -> bool:
+    """Whether `holder` is `value` or holds it, perhaps through others; True where that takes long to find out."""
+    seen = {id(holder)}
+    found = [holder]
+    for each in found:
+        if each is value or len(found) > _MOST_HELD:
+            return True
+        if not isinstance(each, types.ModuleType | type | types.FunctionType):
+            new = [held for held in gc.get_referents(each) if id(held) not in seen]
+            seen.update(map(id, new))
+            found += new
+    return False
 
 
 def _is_local(tx: Any, target: Var) -> bool:
