@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,12 +59,19 @@ class BuiltinInstanceVar(InstanceVar):
             return self.unsupported(tx, "copy()")
         if name == "__repr__" and self.kind is collections.OrderedDict:
             return self.unsupported(tx, "repr()")
-        if name == "__format__" and args[0].is_constant() and args[0].constant() == "":
-            return str_of(tx, self)  # of a subclass: by its own `__str__` or `__repr__`
+        if name == "__format__" and self._has_own_text() and args[0].is_constant() and args[0].constant() == "":
+            return str_of(tx, self)
         result = dunder.call(tx, self.base, name, _operands(name, args)) if not kwargs else None
         if result is None:
             result = self.base.call_method(tx, name, _operands(name, args, self.kind), kwargs)
         return self if result is self.base else result
+
+    def _has_own_text(self) -> bool:
+        """Whether str() of it runs code of the program."""
+        text = lookup(self.cls, "__str__")
+        if text is lookup(self.kind, "__str__"):
+            text = lookup(self.cls, "__repr__") if text is object.__str__ else text
+        return isinstance(text, types.FunctionType)
 
     def _init(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if isinstance(self.base, DictVar):
