@@ -142,6 +142,8 @@ def _calls_nested(
     return call
 
 
+_STRIDED = torch.strided
+_is_batched = torch._C._functorch.is_legacy_batchedtensor  # of `is_grads_batched`
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}  # the gradients that a compiled backward takes
 
 
@@ -250,6 +252,8 @@ def _make_function(
     def gradients_of(ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
             return again(ctx, tangents[:differentiable])
+        if any(x is not None and x.layout is not _STRIDED for x in tangents) and again.can_run(ctx):
+            return again(ctx, tangents[:differentiable])  # gradients of inputs may be sparse, too
         try:
             given = list(ctx.saved_tensors)
         except RuntimeError:  # freed, or written since: an error in eager, too, where it is needed
@@ -257,7 +261,12 @@ def _make_function(
                 return again(ctx, tangents[:differentiable], check=False)
             raise
         ctx.maybe_clear_saved_tensors()  # what is not needed for another backward goes as soon as it is used
-        return gradients(given, tangents[:differentiable])
+        try:
+            return gradients(given, tangents[:differentiable])
+        except RuntimeError:
+            if any(x is not None and _is_batched(x) for x in tangents):  # of which a compiled backward cannot be told
+                return again(ctx, tangents[:differentiable], check=False)
+            raise
 
     class CompiledGraph(torch.autograd.Function):
         @staticmethod

@@ -14,7 +14,7 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 from ..warn import warn_once
-from .functionalize import GraphRun
+from .functionalize import GraphRun, version_of
 from .training_spec import TrainingSpec
 
 # inputs that nothing else keeps and that take at least this many bytes are not kept alive for the case
@@ -82,7 +82,10 @@ class Rerun:
     def hold(self, primals: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[int], list[torch.Tensor]]:
         """What to keep of a call that is about to run: the inputs, with a copy of those that it reads and writes, the
         versions of those that autograd does not watch, the states of the generators that will be drawn from."""
-        versions = [primals[i]._version for i in self.watched]
+        try:
+            versions = [primals[i]._version for i in self.watched]
+        except RuntimeError:  # of a tensor of inference mode
+            versions = [version_of(primals[i]) for i in self.watched]
         states = [_rng(device).get_rng_state(*device) for device in self.devices]
         if not self.loose and not self.copied:
             return primals, versions, states
@@ -98,9 +101,16 @@ class Rerun:
         None nothing is computed in eager. False where saved tensors were freed or an input was written."""
         if not self.separable or any(tangents[k] is not None for k in self.users):
             return False
-        held, versions, _ = ctx.held
         try:
             _ = ctx._raw_saved_tensors
+        except RuntimeError:
+            return False
+        return self.can_run(ctx)
+
+    def can_run(self, ctx: Any) -> bool:
+        """Whether the inputs of the call of this node are there as they were."""
+        held, versions, _ = ctx.held
+        try:
             self._primals(held, versions)
         except RuntimeError:
             return False
@@ -111,7 +121,9 @@ class Rerun:
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs that need one, with a graph of their own where gradients are recorded. `check`:
         a RuntimeError is raised where a saved tensor was written."""
-        what = "the backward of a tensor subclass" if check else "a backward of a part, the rest of which was written,"
+        what = "the backward of a tensor subclass or of a sparse gradient"
+        if not check:
+            what = "a backward of a part, the rest of which was written, or of batched gradients"
         what = "a second derivative" if torch.is_grad_enabled() else what
         primals, values = self._run(ctx, check, what)
         outputs = [(k, tangent) for k, tangent in enumerate(tangents) if self.origins[k] is not None]
@@ -181,7 +193,7 @@ class Rerun:
         primals: list[Any] = [x for x in alive if x is not None]
         if len(primals) < len(alive):
             hindrance = hindrance or "one of its inputs is gone"
-        if hindrance is None and any(primals[i]._version != v for i, v in zip(self.watched, versions)):
+        if hindrance is None and any(version_of(primals[i]) != v for i, v in zip(self.watched, versions)):
             hindrance = "one of its inputs has been written to since"
         if hindrance is not None:
             raise RuntimeError(

@@ -1,0 +1,52 @@
+"""Gradients of kinds that a compiled backward is not made for, and tensors of inference mode, as in eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import pyframe
+
+
+@pytest.mark.filterwarnings("ignore:inductor. the backward of a tensor subclass or of a sparse")
+def test_sparse_gradients_go_on_to_other_pieces():
+    def scaled(w, i):
+        return F.embedding(i, w * 2, sparse=True).sum()
+
+    def also_dense(w, i):
+        return F.embedding(i, w * 2, sparse=True).sum() + (w * 3).sum()
+
+    for fn in (scaled, also_dense):
+        seen = []
+        for run in (fn, pyframe.compile(fn)):
+            w = torch.ones(3, 2, requires_grad=True)
+            run(w, torch.tensor([0, 1, 1])).backward()
+            seen.append((w.grad.layout, w.grad.to_dense().tolist()))
+        assert seen[0] == seen[1]
+
+
+@pytest.mark.filterwarnings("ignore:inductor. a backward of a part")
+def test_batched_gradients():
+    def fn(x):
+        return x.sin() * x
+
+    want, got = (
+        torch.autograd.grad(run(x), x, torch.eye(3), is_grads_batched=True)
+        for run in (fn, pyframe.compile(fn))
+        for x in [torch.rand(3, generator=torch.Generator().manual_seed(1)).requires_grad_()]
+    )
+    torch.testing.assert_close(got, want)
+
+
+def test_results_of_an_inference_block():
+    def fn(x):
+        with torch.inference_mode():
+            z = x.exp()
+        return x * 2, z.clone()
+
+    for run in (fn, pyframe.compile(fn)):
+        x = torch.ones(3, requires_grad=True)
+        y, z = run(x)
+        y.sum().backward()
+        assert not z.requires_grad and not z.is_inference() and x.grad.tolist() == [2.0] * 3
