@@ -25,19 +25,25 @@ PROGRAMS = ("trivial", "bert")
 SYSTEMS = ("torch.compile", "pyframe")
 
 
+def make_program(program: str) -> tuple[Any, tuple[Any, ...]]:
+    """A program of PROGRAMS: the function or module, and its arguments."""
+    import torch
+
+    if program == "bert":
+        from .programs import make_bert
+
+        return make_bert()
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+    return fn, (torch.randn(4),)
+
+
 def child(program: str, system: str) -> None:
     import torch
 
-    if program == "trivial":
-
-        def fn(x: torch.Tensor) -> torch.Tensor:
-            return x.sin() + 1
-
-        args: tuple[Any, ...] = (torch.randn(4),)
-    else:
-        from .programs import make_bert
-
-        fn, args = make_bert()
+    fn, args = make_program(program)
     with torch.no_grad():
         fn(*args)
         start, used = time.perf_counter(), processor_seconds()
