@@ -3,7 +3,7 @@
 A listing is a graph of steps. A step has an operation and an argument in canonical form, a source position, the
 exception handler that covers it, and its successors. `canonical_listing` takes them from a `CanonicalCode`;
 `package_listing` translates the package's instructions, whose arguments the package has resolved, by the tables below,
-which use none of `pyframe.bytecode`'s own. `compare_listings` walks both graphs side by side from the entry. What has no
+which use none of `pyframe.bytecode`'s own. `compare_listings` walks both graphs side by side. What has no
 meaning of its own (NOP, unconditional jumps, layout, which way a conditional jump is written) does not take part.
 """
 
