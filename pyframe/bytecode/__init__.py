@@ -3,8 +3,9 @@
     cc = canonicalize(function.__code__)      # isa.CanonicalCode: resolved arguments, labels, try regions
     code = materialize(cc)                    # a code object of the running version
 
-`isa` documents the instruction set; `pyNNN` are the only places that know a version; `flow` and `verify`
-analyse canonical code.
+`isa` documents the instruction set. `codec` and `tables` read and write the bytes of a code object, `dialect`
+translates between real and canonical instructions, and the tables of `py311` to `py314` say how each version differs.
+`flow` and `verify` analyse canonical code.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ def _running_dialect() -> Dialect:
         raise ImportError(
             f"CPython {sys.version_info[0]}.{sys.version_info[1]} is not supported (have {supported})"
         )
-    forgotten = dialect.undeclared()
-    if forgotten:
-        raise ImportError(f"bytecode table of {dialect.version} lacks {sorted(forgotten)}")
+    undeclared = dialect.undeclared()
+    if undeclared:
+        raise ImportError(f"bytecode table of {dialect.version} lacks {sorted(undeclared)}")
     return dialect
 
 

@@ -1,7 +1,8 @@
-"""Raw code units of the running version: `read` decodes a code object, `RawAssembler` writes one.
+"""The bytes of a code object: `read` splits one into real instructions, `RawAssembler` builds one from them.
 
-Nothing here knows what an instruction means: numbers, caches, EXTENDED_ARG, jump distances and the two tables
-only.  The tables of the running version come from the standard `opcode` module.
+This layer knows opcode numbers, inline caches, EXTENDED_ARG, jump distances and the two tables, but not what an
+instruction does; the numbers of the running version come from the standard `opcode` module.  Why it does not use the
+`bytecode` package: docs/decisions/0001-bytecode-codec.md.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ HAVE_ARGUMENT = opcode.HAVE_ARGUMENT
 
 
 def _cache_table() -> list[int]:
+    """How many inline cache units follow an instruction, by opcode number."""
     entries: Any = vars(opcode)[
         "_inline_cache_entries"
-    ]  # a list by number up to 3.12, a dict by name from 3.13
+    ]  # a list by opcode number up to 3.12, a dict by name from 3.13
     if isinstance(entries, dict):
         table = [0] * 256
         for name, count in entries.items():
@@ -76,7 +78,10 @@ def jump_target(raw: Raw) -> int:
 
 
 class _Unit:
-    """One instruction on its way out; `arg` is a Label until jumps are resolved."""
+    """One real instruction to be written; the `arg` of a jump to `target` is set by `_layout`.
+
+    `offset`, `words` (with EXTENDED_ARG) and `caches` are in code units of two bytes.
+    """
 
     __slots__ = ("arg", "backward", "caches", "number", "offset", "pos", "target", "words")
 
@@ -96,6 +101,7 @@ class _Unit:
 
 
 def _words(arg: int) -> int:
+    """Code units that an argument takes: the instruction and its EXTENDED_ARGs."""
     return 1 if arg < 256 else 2 if arg < 65536 else 3 if arg < 1 << 24 else 4
 
 
@@ -106,13 +112,15 @@ class RawAssembler:
         self.items: list[_Unit | Label] = []
 
     def put(self, op: str, arg: int | Label, pos: Position) -> None:
+        """Append the real instruction `op`."""
         self.items.append(_Unit(opcode.opmap[op], arg, pos, "BACKWARD" in op))
 
     def label(self, label: Label) -> None:
+        """Place `label` before the next instruction."""
         self.items.append(label)
 
     def _layout(self) -> dict[Label, int]:
-        """Assign code-unit offsets, growing jumps until nothing changes; returns where labels lie."""
+        """Assign code-unit offsets, widening jumps until all distances fit; returns the offset of each label."""
         places: dict[Label, int] = {}
         while True:
             offset = 0
@@ -158,7 +166,7 @@ class RawAssembler:
             while index < len(units) and owner[index] is region:
                 index += 1
             if region is not None:
-                end = units[index].offset if index < len(units) else places_end(units[-1])
+                end = units[index].offset if index < len(units) else end_of(units[-1])
                 target = places[region.handler] * 2
                 entries.append(ExceptionEntry(starts[first] * 2, end * 2, target, region.depth, region.lasti))
         return entries
@@ -211,6 +219,6 @@ class RawAssembler:
         )
 
 
-def places_end(unit: _Unit) -> int:
+def end_of(unit: _Unit) -> int:
     """The code-unit offset after `unit`."""
     return unit.offset + unit.words + unit.caches

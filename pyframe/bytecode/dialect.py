@@ -1,8 +1,8 @@
-"""The translation driver shared by all versions: a `Dialect` is the table of what one version does differently.
+"""Translates between real and canonical instructions, driven by a `Dialect`: how one CPython version differs.
 
-Decoding walks the real instructions once; `decoders` maps a real op to a function that emits its canonical
-form, and every op in `plain` passes through with its argument resolved by the canonical row's kind.  Encoding
-walks the canonical instructions; an encoder may look ahead and consume several.
+`Decoder` walks the real instructions once: a function in `decoders` emits the canonical form of an instruction, and the
+instructions in `plain` keep their name and have their argument resolved by kind (`isa.ArgKind`).  `Encoder` walks the
+canonical instructions: a function in `encoders` may look ahead and consume several.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _INTRINSICS = {
 
 @dataclass(frozen=True, slots=True)
 class DecodeRule:
-    """How a real op becomes canonical, and every canonical op that it can become."""
+    """`run` emits the canonical form of a real instruction; `produces` lists every op that it can emit."""
 
     run: DecodeFn
     produces: frozenset[str]
@@ -53,15 +53,15 @@ class Dialect:
     plain: frozenset[str]
     decoders: dict[str, DecodeRule]
     encoders: dict[str, EncodeFn]
-    dropped: frozenset[str]  # real ops without canonical form
+    dropped: frozenset[str]  # real instructions without canonical form
     checks_unbound: bool  # LOAD_FAST itself raises UnboundLocalError
     # From 3.13, when an inlined Python call fails, the interpreter looks for the handler of the code unit *before*
     # the calling instruction. The compiler never starts a region at such an instruction; resume functions do.
     pads_region_edges: bool = False
-    # Ops that must be reached from their FOR_ITER or SEND only, see separate_landings.
+    # Instructions that only the jump of a FOR_ITER or SEND may reach, see separate_landings.
     landings: frozenset[str] = frozenset(("END_FOR",))
     finish_decode: Callable[[Decoder], None] | None = None
-    internal: frozenset[str] = field(default=frozenset())  # ops that never stand in a compiled code object
+    internal: frozenset[str] = field(default=frozenset())  # instructions that compiled code never contains
 
     def __post_init__(self) -> None:
         for op in self.plain:
@@ -86,7 +86,7 @@ class Dialect:
         return frozenset(produced)
 
     def undeclared(self) -> set[str]:
-        """Real ops of the running version that this table forgets (must be empty)."""
+        """Real instructions of the running version that this table does not mention (must be empty)."""
         known = self.plain | self.decoders.keys() | self.dropped | self.internal
         return {
             name
@@ -96,16 +96,17 @@ class Dialect:
 
 
 def opset(names: str) -> frozenset[str]:
-    """A set of op names written as one text."""
+    """The set of the op names in a text."""
     return frozenset(names.split())
 
 
 def rule(run: DecodeFn, *produces: str) -> DecodeRule:
+    """A `DecodeRule` of a function and the ops that it emits."""
     return DecodeRule(run, frozenset(produces))
 
 
 def renamed(to: str) -> DecodeRule:
-    """A real op that is another canonical op with the same argument."""
+    """A real instruction that has another name in canonical form, with the same argument."""
     return DecodeRule(lambda decoder, raw: decoder.plain(raw, to), frozenset((to,)))
 
 
@@ -119,7 +120,8 @@ def split(first: str, second: str) -> DecodeRule:
     return DecodeRule(run, frozenset((first, second)))
 
 
-# Marks the cell of a name that is both a cell and free in one code object (`class C: __class__ = 1` in a method).
+# Suffix of the cell of a name that is a cell and a free variable of one code object (`class C: __class__ = 1` in a
+# method): canonical names are unique.
 OWN_CELL = "@cell"
 
 
@@ -145,7 +147,7 @@ def slot_names(varnames: Iterable[str], cellvars: Iterable[str], freevars: Itera
 
 
 class Decoder:
-    """One code object on its way to canonical form."""
+    """Translates one code object to canonical form."""
 
     def __init__(self, code: types.CodeType, dialect: Dialect) -> None:
         self.code = code
@@ -256,7 +258,8 @@ class Decoder:
 _REAL_JUMPS = frozenset(opcode.opname[number] for number in opcode.hasjrel if number < 256)
 
 
-# Landing op -> who jumps to it, and what it does spelled out.
+# A landing is where the jump of a FOR_ITER or SEND leads: landing -> the op that jumps to it, and instructions with the
+# effect that the landing has in canonical form.
 _LANDINGS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "END_FOR": ("FOR_ITER", (("POP_TOP", None),)),
     "END_SEND": ("SEND", (("SWAP", 2), ("POP_TOP", None))),
@@ -264,10 +267,11 @@ _LANDINGS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
 
 
 def separate_landings(items: list[Instr | Label], landings: frozenset[str]) -> list[Instr | Label]:
-    """Lead every path to one of `landings`, other than from its FOR_ITER or SEND, around it.
+    """Give paths that reach a landing without the jump of its FOR_ITER or SEND instructions of their own.
 
-    The real instructions do part of the work in the jump, so that the other paths (a resume function that starts
-    there) need the work spelled out.  Returns `items` itself if there is nothing to do.
+    The real FOR_ITER and SEND do part of the landing's work when they jump.  A path that gets there in another way (a
+    resume function can start there) does that work with ordinary instructions and goes around the landing.  Returns
+    `items` itself if there is nothing to do.
     """
     if not any(isinstance(item, Instr) and item.op in landings for item in items):
         return items
@@ -282,7 +286,7 @@ def separate_landings(items: list[Instr | Label], landings: frozenset[str]) -> l
         if isinstance(item, Label):
             continue
         if item.op in landings:
-            origin, spelled = _LANDINGS[item.op]
+            origin, equivalent = _LANDINGS[item.op]
             at = len(result) - 1
             while at and isinstance(result[at - 1], Label):
                 at -= 1
@@ -293,7 +297,7 @@ def separate_landings(items: list[Instr | Label], landings: frozenset[str]) -> l
                 after = Label("landed")
                 del result[at:]
                 result += [label for label in labels if label not in direct]
-                result += [Instr(op, arg, item.pos) for op, arg in spelled]
+                result += [Instr(op, arg, item.pos) for op, arg in equivalent]
                 if direct:
                     result += [Instr("JUMP", after, item.pos), *direct, item]
                 result.append(after)
@@ -302,7 +306,7 @@ def separate_landings(items: list[Instr | Label], landings: frozenset[str]) -> l
 
 
 class Encoder:
-    """A canonical code on its way to a code object."""
+    """Translates canonical code to a code object of the running version."""
 
     def __init__(self, cc: CanonicalCode, dialect: Dialect) -> None:
         items = separate_landings(cc.instrs, dialect.landings)
@@ -331,9 +335,11 @@ class Encoder:
             self.edges = {label for region in cc.regions for label in (region.start, region.end)}
 
     def put(self, op: str, arg: int | Label, pos: Position) -> None:
+        """Write a real instruction."""
         self.asm.put(op, arg, pos)
 
     def const(self, value: Any) -> int:
+        """The index of `value` among the constants; equal constants that are different objects stay apart."""
         index = self._const_index.get(id(value))
         if index is None:
             index = self._const_index[id(value)] = len(self.consts)
@@ -359,7 +365,7 @@ class Encoder:
         return None
 
     def before(self, index: int) -> int | None:
-        """Index of the instruction that always runs right before the one at `index`, if there is one."""
+        """Index of the instruction that always runs directly before the one at `index`, or None."""
         index -= 1
         while index >= 0:
             item = self.items[index]
@@ -374,7 +380,7 @@ class Encoder:
         return self.place[target] <= index
 
     def plain(self, instr: Instr) -> None:
-        """Write `instr` as the op of the same name."""
+        """Write `instr` as the real instruction of the same name."""
         kind = OPS[instr.op].kind
         arg: Any = instr.arg
         if kind is ArgKind.NONE:
@@ -418,7 +424,7 @@ class Encoder:
                 index += 1
             else:
                 raise ValueError(f"{item.op} cannot be written on {self.dialect.version}")
-        # One slot of slack: real forms of FOR_ITER and SEND differ from the canonical ones by one.
+        # The real FOR_ITER and SEND can need one slot more than the canonical ones.
         stacksize = max_stack_depth(self.cc) + 1
         return asm.finish(self.cc, tuple(self.consts), tuple(self._names), stacksize)
 
@@ -427,7 +433,7 @@ class Encoder:
 
 
 def encode_load_fast_checked(encoder: Encoder, instr: Instr, index: int) -> int:
-    """From 3.12: LOAD_FAST must not meet an unbound slot."""
+    """From 3.12 on LOAD_FAST does not check for an unbound local; LOAD_FAST_CHECK does."""
     op = "LOAD_FAST" if instr in encoder.bound else "LOAD_FAST_CHECK"
     encoder.put(op, encoder.local_slot(instr.arg), instr.pos)
     return 1
@@ -454,7 +460,7 @@ OPPOSITE = {
 
 
 def put_forward_only(encoder: Encoder, instr: Instr, index: int) -> None:
-    """From 3.12 conditional jumps go forward only; a backward one becomes the opposite test over a JUMP."""
+    """From 3.12 on conditional jumps go forward only: a backward one becomes the opposite test around a JUMP."""
     if not encoder.is_backward(index, instr.arg):
         encoder.put(instr.op, instr.arg, instr.pos)
         return
@@ -465,7 +471,7 @@ def put_forward_only(encoder: Encoder, instr: Instr, index: int) -> None:
 
 
 def decode_nop(decoder: Decoder, raw: Raw) -> None:
-    """One that stands where the next instruction does, such as those of `pads_region_edges`, says nothing."""
+    """Drop a NOP that has the position of the next instruction, such as those that `pads_region_edges` adds."""
     following = decoder.next_raw()
     if following is None or following.pos != raw.pos:
         decoder.emit("NOP", None, raw.pos)

@@ -1,7 +1,7 @@
-"""Control flow over canonical code: reachability, stack depth, liveness and definite binding of locals.
+"""Dataflow analyses of canonical code: reachability, stack depth, live locals and definitely bound locals.
 
-Every instruction inside a region counts as able to reach its handler, `may_raise` or not: any of them can run out
-of memory, and a handler that analysis forgot would be pruned away or entered with a wrong stack.
+Every instruction inside a try region counts as able to reach its handler, `may_raise` or not: any of them can run out
+of memory, and a handler that an analysis leaves out would be removed, or entered with a wrong stack.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _WRITES = frozenset(("STORE_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"))
 
 @dataclass(slots=True)
 class FlowGraph:
-    """Instruction-level flow: indices are ordinals among the real instructions."""
+    """The control-flow graph of single instructions; an index is an ordinal among the instructions, labels apart."""
 
     instrs: list[Instr]
     place: dict[Label, int]  # ordinal of the instruction that follows the label
     region: list[TryRegion | None]  # the innermost region of each instruction
 
     def normal_successors(self, index: int) -> Iterator[tuple[int, bool]]:
-        """(successor, reached by the jump) without exceptions."""
+        """(successor, whether the jump leads there); exception handlers apart."""
         instr = self.instrs[index]
         row = OPS[instr.op]
         if row.jump:
@@ -43,7 +43,7 @@ def build_flow(cc: CanonicalCode) -> FlowGraph:
         else:
             instrs.append(item)
     region: list[TryRegion | None] = [None] * len(instrs)
-    for candidate in reversed(cc.regions):  # outer ones first, painted over by inner ones
+    for candidate in reversed(cc.regions):  # outer regions first, inner ones overwrite them
         for index in range(place[candidate.start], place[candidate.end]):
             region[index] = candidate
     return FlowGraph(instrs, place, region)
@@ -52,7 +52,7 @@ def build_flow(cc: CanonicalCode) -> FlowGraph:
 def reachable(
     cc: CanonicalCode, start: int = 0, flow: FlowGraph | None = None, leaves: Collection[int] = ()
 ) -> set[int]:
-    """Ordinals of instructions that can run when control enters at ordinal `start` and goes away after `leaves`."""
+    """Ordinals of the instructions that can run from ordinal `start` on; control does not continue after `leaves`."""
     flow = flow or build_flow(cc)
     seen: set[int] = set()
     todo = [start]
@@ -149,7 +149,10 @@ def live_locals(cc: CanonicalCode, instr: Instr | int, flow: FlowGraph | None = 
 
 
 def liveness(flow: FlowGraph, cells: frozenset[str]) -> list[frozenset[str]]:
-    """Live local slots before each instruction; setting the cell of a name in `cells` aside reads no local."""
+    """Live local slots before each instruction.
+
+    LOAD_FAST_AND_CLEAR of a name in `cells` saves the cell of an outer variable and does not count as a read.
+    """
     count = len(flow.instrs)
     live: list[frozenset[str]] = [frozenset()] * (count + 1)
     preds: list[list[int]] = [[] for _ in range(count + 1)]
@@ -185,7 +188,7 @@ def liveness(flow: FlowGraph, cells: frozenset[str]) -> list[frozenset[str]]:
 
 
 def last_loads(cc: CanonicalCode, names: Collection[str]) -> set[Instr]:
-    """The LOAD_FAST and STORE_FAST instructions after which the slot, one of `names`, is not read any more."""
+    """The LOAD_FAST and STORE_FAST instructions of a name in `names` after which its slot is not read again."""
     flow = build_flow(cc)
     bit = {name: 1 << index for index, name in enumerate(names)}
     live = [0] * (len(flow.instrs) + 1)
@@ -217,8 +220,8 @@ def last_loads(cc: CanonicalCode, names: Collection[str]) -> set[Instr]:
 def definitely_bound(cc: CanonicalCode) -> set[Instr]:
     """The LOAD_FAST instructions whose slot is bound on every path (so that no check is needed).
 
-    A slot that LOAD_FAST_AND_CLEAR touches anywhere counts as unbound: the store that restores it may store NULL.  So
-    does one that is given the NULL that a resume function has pushed in place of such a value.
+    A slot that LOAD_FAST_AND_CLEAR uses anywhere counts as unbound: the STORE_FAST that restores it may store NULL.  So
+    does a slot to which a resume function stores the NULL that it has pushed for such a value.
     """
     flow = build_flow(cc)
     nargs = cc.argcount + cc.kwonlyargcount + bool(cc.flags & 0x04) + bool(cc.flags & 0x08)
@@ -264,12 +267,12 @@ def definitely_bound(cc: CanonicalCode) -> set[Instr]:
 
 
 def _given_null(cc: CanonicalCode, flow: FlowGraph) -> set[str]:
-    """The names of slots to which a STORE_FAST may give the NULL of a PUSH_NULL."""
+    """Names of the slots to which a STORE_FAST may store the NULL of a PUSH_NULL."""
     if not any(instr.op == "PUSH_NULL" for instr in flow.instrs):
         return set()
     depths = stack_depths(cc, flow)
     names: set[str] = set()
-    nulls: list[int | None] = [None] * len(flow.instrs)  # before each instruction, a bit for each place of the stack
+    nulls: list[int | None] = [None] * len(flow.instrs)  # before each instruction, one bit for each stack slot
     nulls[0] = 0
     todo = [0]
     while todo:
@@ -292,7 +295,7 @@ def _given_null(cc: CanonicalCode, flow: FlowGraph) -> set[str]:
 
 
 def _move_nulls(instr: Instr, bits: int, depth: int) -> int:
-    """Which places of the stack may hold NULL after `instr`."""
+    """Which stack slots may hold NULL after `instr`: bit 0 is the lowest slot."""
     if instr.op == "SWAP":
         top, other = depth - 1, depth - instr.arg
         if bits >> top & 1 != bits >> other & 1:
@@ -306,7 +309,7 @@ def _move_nulls(instr: Instr, bits: int, depth: int) -> int:
 
 
 def displaced_cells(cc: CanonicalCode, flow: FlowGraph | None = None) -> list[frozenset[str]]:
-    """Cells whose slot does not hold them, before each instruction.
+    """Names of the cells that are saved on the stack instead of being in their slot, before each instruction.
 
     An inlined comprehension (3.12 and later) whose variable shares its name with a cell keeps that cell on the
     stack, from LOAD_FAST_AND_CLEAR to the STORE_FAST that puts it back.  A comprehension variable that is a cell
@@ -344,7 +347,7 @@ def displaced_cells(cc: CanonicalCode, flow: FlowGraph | None = None) -> list[fr
 def _move_saved(
     instr: Instr, state: dict[str, tuple[int, bool]], depth: int, hidden: set[str]
 ) -> dict[str, tuple[int, bool]]:
-    """Where the saved cells are after `instr`."""
+    """The saved cells after `instr`: name -> (stack slot, whether the local slot holds a cell again)."""
     after = dict(state)
     if instr.op == "SWAP":
         top, other = depth - 1, depth - instr.arg

@@ -14,7 +14,7 @@ Calls
 * neither:     call `a(b, arg1 .. argn)` (a method and its self).
 
 `CALL_KW n` is the same with a tuple of keyword names on top; `n` counts positional and keyword arguments.  It
-directly follows the `LOAD_CONST` of the names: up to 3.12 the two are one thing.
+directly follows the `LOAD_CONST` of the names: up to 3.12 the names are part of the real call.
 `CALL_FUNCTION_EX f` consumes `[a, b, args_tuple]` and, if `f & 1`, a mapping on top; `a`, `b` as above, except
 that no self is ever passed: one of the two is NULL.  `LOAD_METHOD 'm'` replaces the object by such a pair.
 A plain callable is loaded as `PUSH_NULL; <load>` up to 3.12 and as `<load>; PUSH_NULL` from 3.13:
@@ -272,7 +272,7 @@ if EXIT_IS_A_PAIR:
     _row("WITH_EXCEPT_START", ArgKind.NONE, 5, 6)
 
 
-# What a jump of FOR_ITER or SEND must lead to: the real instructions do part of the landing's work in the jump.
+# What the jump of FOR_ITER or SEND must lead to: the real instructions do part of its work when they jump.
 LANDING_OF = {"FOR_ITER": "END_FOR", "SEND": "END_SEND"}
 
 

@@ -1,4 +1,4 @@
-"""What 3.11 and 3.12 share and 3.13 dropped: NULL before the callable, KW_NAMES, FORMAT_VALUE, no TO_BOOL."""
+"""Rules that CPython 3.11 and 3.12 share: NULL below the callable, KW_NAMES, FORMAT_VALUE, no TO_BOOL."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _encode_call_kw(encoder: Encoder, instr: Instr, index: int) -> int:
 
 def _encode_to_bool(encoder: Encoder, instr: Instr, index: int) -> int:
     if any(encoder.at(index + 1, op) for op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT")):
-        return 1  # these test truth by themselves here
+        return 1  # these test truth themselves
     encoder.put("UNARY_NOT", 0, instr.pos)
     encoder.put("UNARY_NOT", 0, instr.pos)
     return 1

@@ -78,10 +78,10 @@ def _decode_with_landing(decoder: Decoder, raw: Raw) -> None:
 
 
 def _insert_landings(decoder: Decoder) -> None:
-    """Give each FOR_ITER and SEND its own END_FOR or END_SEND, in front of where it jumped to.
+    """Insert an END_FOR or END_SEND for each FOR_ITER and SEND, directly before the target of its jump.
 
-    Code that falls into that place, or jumps to it from elsewhere, must not run the landing: the label of other
-    jumps stays behind it, and a fall-through is led around it.
+    Code that falls through to that target, or jumps to it from elsewhere, must not run the inserted instruction: the
+    label of other jumps stays behind it, and the fall-through jumps over it.
     """
     out = decoder.out
     landings: dict[Label, list[Instr]] = {}

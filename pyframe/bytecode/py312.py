@@ -1,4 +1,4 @@
-"""CPython 3.12: the first with inlined comprehensions, forward-only conditional jumps, and END_FOR."""
+"""CPython 3.12: inlined comprehensions, conditional jumps that go forward only, END_FOR and END_SEND."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def decode_return_const(decoder: Decoder, raw: Raw) -> None:
     decoder.emit("RETURN_VALUE", None, raw.pos)
 
 
-# The cache-free mask that tells the specializer what outcome "true" means; harmless if absent, but cheap to give.
-_COMPARE_MASKS = (2, 2 | 8, 8, 1 | 2 | 4, 4, 4 | 8)
+# The low four bits of COMPARE_OP, by operator: which results of a three-way comparison are true (for the specializer).
+COMPARE_MASKS = (2, 2 | 8, 8, 1 | 2 | 4, 4, 4 | 8)
 
 
 def _encode_compare(encoder: Encoder, instr: Instr, index: int) -> int:
     number = COMPARE_OPERATORS.index(instr.arg)
-    encoder.put("COMPARE_OP", number << 4 | _COMPARE_MASKS[number], instr.pos)
+    encoder.put("COMPARE_OP", number << 4 | COMPARE_MASKS[number], instr.pos)
     return 1
 
 

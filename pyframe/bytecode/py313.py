@@ -1,4 +1,4 @@
-"""CPython 3.13: nearest to the canonical form; super-instructions, TO_BOOL, LOAD_FAST doubling as LOAD_CLOSURE."""
+"""CPython 3.13, the nearest to canonical form: super-instructions, and LOAD_FAST for cells too (LOAD_CLOSURE)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from .dialect import (
 )
 from .isa import COMPARE_OPERATORS, FLAG_CLOSURE, Instr
 from .py312 import (
+    COMPARE_MASKS,
     decode_load_attr,
     decode_return_const,
     encode_load_attr,
@@ -100,7 +101,7 @@ def _find_closure_loads(decoder: Decoder) -> set[tuple[int, int]]:
 
 
 def _loaded_slots(raw: Raw) -> tuple[tuple[int, int], ...] | None:
-    """(which half, slot) for an instruction that ends in loads of locals."""
+    """(0 for the first or 1 for the second local of the instruction, slot) if it ends in loads of locals."""
     if raw.op in _LOAD_LOCAL:
         return ((0, raw.arg),)
     if raw.op in _LOAD_LOCAL_PAIR:
@@ -166,13 +167,13 @@ def _decode_make_function(decoder: Decoder, raw: Raw) -> None:
     decoder.emit("MAKE_FUNCTION", 0, raw.pos)
 
 
-_GIVES_BOOL = frozenset(
+_PUSHES_BOOL = frozenset(
     ("TO_BOOL", "UNARY_NOT", "IS_OP", "CONTAINS_OP", "CHECK_EXC_MATCH", "MATCH_MAPPING", "MATCH_SEQUENCE")
 )
 
 
-def gives_bool(encoder: Encoder, index: int) -> bool:
-    """Whether the top of the stack is surely a bool when the instruction at `index` runs."""
+def pushes_bool(encoder: Encoder, index: int) -> bool:
+    """Whether the top of the stack is known to be a bool when the instruction at `index` runs."""
     at = encoder.before(index)
     if at is None:
         return False
@@ -185,31 +186,28 @@ def gives_bool(encoder: Encoder, index: int) -> bool:
         return (
             number is not None and isinstance(number.arg, int) and encoder.at(at - 2, "GET_LEN") is not None
         )
-    return before.op in _GIVES_BOOL
+    return before.op in _PUSHES_BOOL
 
 
 def encode_conditional(encoder: Encoder, instr: Instr, index: int) -> int:
-    if instr.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE") and not gives_bool(encoder, index):
+    if instr.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE") and not pushes_bool(encoder, index):
         encoder.put("TO_BOOL", 0, instr.pos)
     put_forward_only(encoder, instr, index)
     return 1
 
 
 def encode_unary_not(encoder: Encoder, instr: Instr, index: int) -> int:
-    if not gives_bool(encoder, index):
+    if not pushes_bool(encoder, index):
         encoder.put("TO_BOOL", 0, instr.pos)
     encoder.put("UNARY_NOT", 0, instr.pos)
     return 1
-
-
-_COMPARE_MASKS = (2, 2 | 8, 8, 1 | 2 | 4, 4, 4 | 8)
 
 
 def encode_compare(encoder: Encoder, instr: Instr, index: int) -> int:
     number = COMPARE_OPERATORS.index(instr.arg)
     to_bool = encoder.at(index + 1, "TO_BOOL")
     fold = to_bool is not None and to_bool.pos == instr.pos
-    encoder.put("COMPARE_OP", number << 5 | _COMPARE_MASKS[number] | _COMPARE_TO_BOOL * fold, instr.pos)
+    encoder.put("COMPARE_OP", number << 5 | COMPARE_MASKS[number] | _COMPARE_TO_BOOL * fold, instr.pos)
     return 2 if fold else 1
 
 
@@ -226,7 +224,7 @@ def encode_load_closure(encoder: Encoder, instr: Instr, index: int) -> int:
 
 
 def encode_make_function(encoder: Encoder, instr: Instr, index: int) -> int:
-    """The 3.11 form (flags) becomes one SET_FUNCTION_ATTRIBUTE for each flag, from the top of the stack down."""
+    """The flags of 3.11 become one SET_FUNCTION_ATTRIBUTE each, the largest first: its value is on top."""
     encoder.put("MAKE_FUNCTION", 0, instr.pos)
     flag = FLAG_CLOSURE
     while flag:

@@ -1,7 +1,4 @@
-"""CPython 3.14: borrowed loads, small integers, subscription as a binary operation, LOAD_SPECIAL for `with`.
-
-Written from the documentation of `dis`; the round-trip tests run it where a 3.14 interpreter is found.
-"""
+"""CPython 3.14: borrowed loads, small integers, subscription as a binary operation, LOAD_SPECIAL for `with`."""
 
 from __future__ import annotations
 
@@ -75,7 +72,7 @@ def _encode_end_for(encoder: Encoder, instr: Instr, index: int) -> int:
 
 
 def _decode_end_async_for(decoder: Decoder, raw: Raw) -> None:
-    decoder.emit("END_ASYNC_FOR", None, raw.pos)  # its jump distance serves monitoring only
+    decoder.emit("END_ASYNC_FOR", None, raw.pos)  # its jump distance is for monitoring only
 
 
 def _encode_conditional(encoder: Encoder, instr: Instr, index: int) -> int:

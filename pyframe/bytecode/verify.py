@@ -1,4 +1,4 @@
-"""`verify(cc)`: is this canonical code well formed?  Run on everything before it is materialized for users."""
+"""`verify(cc)` raises VerifyError unless canonical code is well formed; emitted code passes it before `materialize`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class VerifyError(ValueError):
 def format_instrs(
     cc: CanonicalCode, around: int | None = None, depths: list[int | None] | None = None
 ) -> str:
-    """A listing: ordinal, depth if given, op, argument; `around` marks one ordinal and shows its neighbours."""
+    """A listing: ordinal, depth if given, op, argument; `around` marks an ordinal and shows only its neighbours."""
     lines = []
     index = -1
     for item in cc.instrs:
@@ -76,13 +76,13 @@ def _check_instrs(cc: CanonicalCode) -> None:
     labels = [item for item in cc.instrs if isinstance(item, Label)]
     defined = set(labels)
     if len(defined) != len(labels):
-        _fail(cc, "a label stands in the code twice")
+        _fail(cc, "a label occurs twice")
     seen: set[Instr] = set()
     for index, instr in enumerate(cc.real_instrs()):
         if instr.op not in OPS:
             _fail(cc, f"unknown op {instr.op}", index)
         if instr in seen:
-            _fail(cc, "the same Instr object stands in the code twice", index)
+            _fail(cc, "the same Instr object occurs twice", index)
         seen.add(instr)
         problem = _argument_error(cc, instr, names)
         if problem is None and OPS[instr.op].jump and instr.arg not in defined:
@@ -117,7 +117,7 @@ def _check_regions(cc: CanonicalCode, flow: FlowGraph) -> None:
 
 
 def _check_landings(cc: CanonicalCode, flow: FlowGraph) -> None:
-    """The real FOR_ITER and SEND include what END_FOR and END_SEND do: nothing may come between."""
+    """A FOR_ITER must jump to an END_FOR, a SEND to an END_SEND: the real instructions do both in one."""
     for index, instr in enumerate(flow.instrs):
         landing = LANDING_OF.get(instr.op)
         if landing is None:
@@ -128,7 +128,7 @@ def _check_landings(cc: CanonicalCode, flow: FlowGraph) -> None:
 
 
 def _check_keyword_names(cc: CanonicalCode) -> None:
-    """Up to 3.12 the names of a CALL_KW are part of the real instruction."""
+    """Up to 3.12 the names of a CALL_KW are part of the real call, so nothing may come between."""
     index = -1
     before: Instr | Label | None = None
     for item in cc.instrs:
