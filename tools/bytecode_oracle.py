@@ -185,7 +185,8 @@ def source_files(count: int) -> list[Path]:
         if spec is not None and spec.origin is not None:
             groups.append(list(Path(spec.origin).parent.joinpath(rest).rglob("*.py")))
     draw = random.Random(7)
-    samples = [draw.sample(sorted(group), min(count or len(group), len(group))) for group in groups]
+    groups = [sorted(path for path in group if path.is_file()) for group in groups]  # no links that lead nowhere
+    samples = [draw.sample(group, min(count or len(group), len(group))) for group in groups]
     return [path for sample in samples for path in sample]
 
 
