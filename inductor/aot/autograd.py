@@ -143,6 +143,8 @@ def _calls_nested(
 
 
 _STRIDED = torch.strided
+_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
+_NONE: frozenset[int] = frozenset()
 _is_batched = torch._C._functorch.is_legacy_batchedtensor  # of `is_grads_batched`
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}  # the gradients that a compiled backward takes
 
@@ -247,7 +249,7 @@ def _make_function(
     inputs, returned = _pick(spec.saved.inputs), _pick(spec.saved.returned)
     count, differentiable = len(spec.origins), len(spec.tangents)
     gradients = _Gradients(spec, backward)
-    hold, views, nested = again.hold, spec.views, bool(spec.nested)
+    hold, views, nested, parts = again.hold, spec.views, bool(spec.nested), spec.parts
 
     def gradients_of(ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
@@ -259,7 +261,11 @@ def _make_function(
         except RuntimeError:  # freed, or written since: an error in eager, too, where it is needed
             if again.spared(ctx, tangents[:differentiable]):
                 return again(ctx, tangents[:differentiable], check=False)
+            if parts and ctx.freed.isdisjoint(_parts_of(parts, tangents)) and again.can_run(ctx):
+                return again(ctx, tangents[:differentiable], check=False)
             raise
+        if parts and not _keeps_graph():
+            ctx.freed = ctx.freed.union(_parts_of(parts, tangents))
         ctx.maybe_clear_saved_tensors()  # what is not needed for another backward goes as soon as it is used
         try:
             return gradients(given, tangents[:differentiable])
@@ -274,6 +280,8 @@ def _make_function(
             ctx.held = hold(primals)
             if nested:
                 ctx.direct = None
+            if parts:
+                ctx.freed = _NONE
             made = run(*primals)
             for k in views:  # autograd would refuse writes to a view that a custom function returns
                 made[k] = made[k].detach()
@@ -294,6 +302,11 @@ def _make_function(
     if nested:
         watch_hooks(CompiledGraph)
     return CompiledGraph
+
+
+def _parts_of(parts: Sequence[int], tangents: Sequence[torch.Tensor | None]) -> set[int]:
+    """Through which parts of the graph of autograd a backward pass goes."""
+    return {part for part, x in zip(parts, tangents) if x is not None}
 
 
 class _Gradients:

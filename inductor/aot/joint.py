@@ -28,7 +28,7 @@ from .functionalize import (
     unwrapped,
     version_of,
 )
-from .levels import Level, levels
+from .levels import Level, levels, parts
 from .memory import is_random, tidy
 from .plain_memory import computed_values
 from .results import Finals, InputState, Made, RecordedWrites, Result, View, classify, dense
@@ -46,7 +46,7 @@ class JointGraph:
     `uncounted`: those of `writes` that autograd does not count, as they are made through `x.data`.
     `results` says how each flat result of the graph comes about, `structure` is their pytree.
     `origins[k]`: the number of a flat result that is returned[k], or with True, that has it as its base.
-    `nested`: the returned tensors that are computed from results.
+    `nested`: the returned tensors that are computed from results. `parts`: of tangents, as `levels.parts` says.
     `conjugated`: the inputs of whose gradients the graph returns the conjugates: in eager their conj bit is set.
     `permanent`: which inputs and attributes live on anyway, parameters and what belongs to the module.
     `names` maps each name of a tensor of the module to its place in (*inputs, *attributes).
@@ -64,6 +64,7 @@ class JointGraph:
     conjugated: frozenset[int] = frozenset()
     nested: tuple[Level, ...] = ()
     uncounted: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
 
 
 def to_joint(
@@ -128,6 +129,7 @@ def to_joint(
         trace.conjugated,
         trace.nested,
         finals.uncounted,
+        trace.parts,
     )
 
 
@@ -265,6 +267,7 @@ class _Trace:
     finals: Finals
     conjugated: frozenset[int]
     nested: tuple[Level, ...]
+    parts: tuple[int, ...]
     returned: list[InputState]
 
     def __init__(
@@ -297,6 +300,8 @@ class _Trace:
         finals = self.finals = classify(values, structure, primals, before)
         finals.uncounted = tuple(i for i, x in finals.written if version_of(x) == versions[i])
         self.nested = _nested(finals, values)
+        given = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
+        self.parts = parts(finals.returned[: finals.differentiable], given)
         # before writes to them are carried out functionally, which may give them other strides
         self.returned = [InputState.of(x) for x in finals.returned]
         with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region

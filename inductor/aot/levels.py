@@ -70,3 +70,30 @@ def _results_below(roots: Sequence[Any], edges: dict[Edge, int]) -> dict[Any, in
                 bits |= below[source] | edges.get((source, number), 0)
         below[node] = bits
     return below
+
+
+def parts(returned: Sequence[torch.Tensor], outside: set[Any]) -> tuple[int, ...]:
+    """For each differentiable tensor the number of its part of the graph of autograd, parts having no node in common
+    but those `outside` and leaves: in eager a backward pass of one frees nothing of another. Empty if all is one."""
+    owner: dict[Any, int] = {}
+    joined = list(range(len(returned)))  # the part that each tensor's is joined with, a lower number or itself
+    for k, x in enumerate(returned):
+        stack = [x.grad_fn]
+        while stack:
+            node = stack.pop()
+            if node is None or node in outside or not node.next_functions:
+                continue
+            if node in owner:
+                first, second = _root(joined, owner[node]), _root(joined, k)
+                joined[max(first, second)] = min(first, second)
+                continue
+            owner[node] = k
+            stack += [source for source, _ in node.next_functions]
+    found = tuple(_root(joined, k) for k in range(len(returned)))
+    return found if len(set(found)) > 1 else ()
+
+
+def _root(joined: Sequence[int], k: int) -> int:
+    while joined[k] != k:
+        k = joined[k]
+    return k

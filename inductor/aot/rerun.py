@@ -73,7 +73,8 @@ class Rerun:
         known = len(spec.saved.users) == len(spec.saved.returned) > 0
         self.separable = known and len(self.users) < len(spec.tangents)
         # saved ones are watched by autograd, but it does not say which of them was written
-        self.watched = [i for i in sorted(needed.difference(self.copied)) if i not in saved or self.separable]
+        every = self.separable or bool(spec.parts)
+        self.watched = [i for i in sorted(needed.difference(self.copied)) if i not in saved or every]
         self.loose = [i for i, nbytes in spec.rerunning.temporary if i not in saved and nbytes >= _LARGE]
         self.autocast = [
             (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)

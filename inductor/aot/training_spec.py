@@ -63,8 +63,8 @@ class Rerunning:
 class TrainingSpec:
     """Primals are the inputs and then the module's tensors. Of a graph for many sizes, sizes are Sizes.
 
-    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`: as in JointGraph. `views`: the returned tensors
-    that the forward makes as views.
+    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`, `parts`: as in JointGraph. `views`: the
+    returned tensors that the forward makes as views.
     """
 
     primals: int
@@ -79,6 +79,7 @@ class TrainingSpec:
     rerunning: Rerunning
     nested: tuple[Level, ...] = ()
     uncounted: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
 
 
 def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
@@ -106,6 +107,7 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         rerunning(joint),
         joint.nested,
         joint.uncounted,
+        joint.parts,
     )
 
 

@@ -50,3 +50,39 @@ def test_results_of_an_inference_block():
         y, z = run(x)
         y.sum().backward()
         assert not z.requires_grad and not z.is_inference() and x.grad.tolist() == [2.0] * 3
+
+
+@pytest.mark.filterwarnings("ignore:inductor. a backward of a part")
+def test_backward_of_results_one_by_one():
+    """Without `retain_graph`: eager raises where two results have a part of the graph in common, or saved values that
+    were written since."""
+    def apart(x, y):
+        return (x * y).sum(), (x + y).exp().sum()
+
+    def in_common(x, y):
+        z = (x * y).exp()
+        return z.sum(), (z * z).sum()
+
+    def outcome(fn, write, order):
+        x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        results = fn(x, y)
+        try:
+            for k, keep in order:
+                results[k].backward(retain_graph=keep)
+                if write:
+                    with torch.no_grad():
+                        y.add_(1)
+        except RuntimeError:
+            return "error"
+        return x.grad.tolist(), y.grad.tolist()
+
+    orders = [((0, False), (1, False)), ((0, False), (0, False)), ((0, True), (1, False), (0, False)), ((1, False),)]
+    for fn in (apart, in_common):
+        compiled = pyframe.compile(fn)
+        for write in (False, True):
+            for order in orders:
+                got, want = outcome(compiled, write, order), outcome(fn, write, order)
+                assert (got == "error") == (want == "error") or write, (fn.__name__, write, order)
+                if want != "error" and got != "error":
+                    torch.testing.assert_close(torch.tensor(got), torch.tensor(want))
+                assert want != "error" or got == "error", (fn.__name__, write, order)
