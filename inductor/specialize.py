@@ -9,16 +9,18 @@ tensors where that means the same; where it does not, each value is a compilatio
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .aot.higher_order import runnable
 from .aot.results import RecordedWrites
 from .compile_lock import make_once
 from .errors import PASSED, Unsupported
+from .ir.nodes import dense_order
 from .numbers import Numbers
 from .places import reason_of
 from .stages import count, show
@@ -76,6 +78,35 @@ def is_symbolic(inputs: Sequence[Any]) -> bool:
     return any(
         not isinstance(x, torch.Tensor) or any(type(n) is not int for n in (*x.shape, *x.stride())) for x in inputs
     )
+
+
+def as_laid_out(said: torch.Tensor, x: torch.Tensor, values: Mapping[Any, int]) -> torch.Tensor:
+    """`said`, an example of sizes in symbols that have these values, with its dimensions in the order in which those of
+    `x` lie in memory: an operator may give other strides than its fake tensors have. Unsupported for memory that is not
+    dense and lies otherwise than it is said to."""
+    if not isinstance(said, FakeTensor):
+        return said
+    # sympy is loaded by its first use only
+    from .aot.symbols import in_terms
+
+    stride = [in_terms(n.node.expr, values) if isinstance(n, torch.SymInt) else n for n in said.stride()]
+    if all(n < SPECIAL or a == b for n, a, b in zip(x.shape, stride, x.stride())):
+        return said
+    order = _order(x)
+    if order is None:
+        raise Unsupported("an operator's result of other strides than its fake tensors have")
+    known: list[Any] = [1] * len(order)
+    inner: Any = 1
+    for d in reversed(order):
+        known[d], inner = inner, inner * said.shape[d]
+    with said.fake_mode:
+        return torch.empty_strided(said.shape, known, dtype=said.dtype, device=said.device)
+
+
+def _order(x: torch.Tensor) -> tuple[int, ...] | None:
+    """Its dimensions from outermost to innermost; None for memory that is not dense."""
+    order = dense_order(x.shape, x.stride())
+    return None if order is None else tuple(order)
 
 
 def symbolic_examples(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
@@ -188,10 +219,17 @@ class Specialized:
         if self.sizes is None:
             self.sizes = Sizes(examples)
         values = self.sizes.values(inputs)
+        by_key = {key: values[name] for key, name in self.sizes.names.items()}
+        try:
+            laid_out = [as_laid_out(said, x, by_key) for said, x in zip(examples, inputs, strict=True)]
+        except Unsupported as error:
+            self._give_up_sizes(error)
+            return None
+        orders = tuple(None if new is said else _order(x) for new, said, x in zip(laid_out, examples, inputs))
         varying = {key: name for key, name in self.sizes.names.items() if values[name] >= SPECIAL}
         constants = {key: values[name] for key, name in self.sizes.names.items() if key not in varying}
         fixed = [int if type(x) is int else x for x in fixed]
-        pattern = tuple(constants.items()), tuple(x.hex() if type(x) is float else x for x in fixed)
+        pattern = tuple(constants.items()), tuple(x.hex() if type(x) is float else x for x in fixed), orders
         known = self.templates.setdefault(pattern, [])
         template = next((t for t in known if t.serves(values)), None)
         if template is None:
@@ -199,7 +237,7 @@ class Specialized:
                 return None
             gm = self.gm if self.numbers is None else self.numbers.fix(fixed)
             try:
-                compile_sizes = functools.partial(self.compile_sizes, gm, varying, values, constants, examples, inputs)
+                compile_sizes = functools.partial(self.compile_sizes, gm, varying, values, constants, laid_out, inputs)
                 template = restored_on_error(compile_sizes)
             except PASSED:
                 raise

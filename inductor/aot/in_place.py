@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..overlap import elements_overlap
+from ..overlap import elements_overlap, memory_of
 
 # The operators of Python that write to their first operand, and what computes the value that they write.
 _OPERATORS: dict[Any, Callable[..., Any]] = {
@@ -80,6 +80,8 @@ def run_in_place(
     written = args[0] if writes and args else None
     if writes or target in (operator.setitem, "__setitem__"):
         run = _without_autocast(run)
+    if isinstance(written, list | tuple) and _shared_between_places(written, args[1:], kwargs):
+        return _one_after_another(run, len(written), args, kwargs)
     if not isinstance(written, torch.Tensor) or written.layout != torch.strided or written.is_nested:
         return run(*args, **kwargs)
     before = tuple(written.shape), written.stride(), written.storage_offset()
@@ -94,6 +96,29 @@ def run_in_place(
     if narrow or name in _SIZES_UNCHECKED:
         _check_value(computes, name, args, kwargs)
     return result
+
+
+def _shared_between_places(written: Sequence[Any], others: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a tensor of a list that is written shares memory with one at another place of this list or of another, or
+    with a tensor that is in no list."""
+    memory: dict[int, set[int]] = {}  # at which places; -1: in no list
+    for values in (written, *others, *kwargs.values()):
+        in_list = isinstance(values, list | tuple)
+        for place, x in enumerate(values if in_list else (values,)):
+            if isinstance(x, torch.Tensor):
+                memory.setdefault(memory_of(x), set()).add(place if in_list else -1)
+    return any(isinstance(x, torch.Tensor) and len(memory[memory_of(x)]) > 1 for x in written)
+
+
+def _one_after_another(run: Callable[..., Any], count: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """An operator on lists of `count` items, called for one item after the other, as ATen's own kernels for the CPU
+    do: what it writes to one tensor, it reads from the next. The functional form would read all of them first."""
+
+    def item(value: Any, place: int) -> Any:
+        return value[place : place + 1] if isinstance(value, list | tuple) and len(value) == count else value
+
+    for place in range(count):
+        run(*(item(x, place) for x in args), **{name: item(x, place) for name, x in kwargs.items()})
 
 
 def _without_autocast(run: Callable[..., Any]) -> Callable[..., Any]:

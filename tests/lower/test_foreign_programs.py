@@ -122,3 +122,46 @@ def test_an_index_into_a_tensor_without_elements_is_an_error(read):
             read(x, index)
         with pytest.raises(wanted.type):
             compiled(x, index)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_results_of_a_library_whose_fake_tensors_have_other_strides(dynamic):
+    @torch.library.custom_op("foreign_programs::nonzero", mutates_args=())
+    def nonzero(x: torch.Tensor) -> torch.Tensor:
+        return x.nonzero()  # columns are contiguous
+
+    @nonzero.register_fake
+    def _(x):
+        return x.new_empty((torch.library.get_ctx().new_dynamic_size(), x.dim()), dtype=torch.int64)  # rows are
+
+    def fn(x):
+        return nonzero(x) * 2
+
+    compiled = pyframe.compile(fn, dynamic=dynamic)
+    for n in (5, 6, 0, 1, 9):
+        x = (torch.arange(12) < n).float().reshape(4, 3)
+        assert torch.equal(compiled(x), fn(x))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda a, b: torch._foreach_add_([a, a], 1),
+        lambda a, b: torch._foreach_add_([a, b], [b, a], alpha=2),
+        lambda a, b: torch._foreach_copy_([a[1:], b], [a[:-1] + 1, a]),
+        lambda a, b: torch._foreach_addcmul_([a, b], [b, a], [a, a], value=0.5),
+    ],
+)
+def test_lists_of_tensors_that_share_memory_are_written_in_order(write):
+    def fn(x, y):
+        a, b = x * 1, y * 1
+        write(a, b)
+        write(x, y)
+        return a, b
+
+    def run(call):
+        x, y = torch.arange(4.0) + 1, torch.arange(4.0) * 10 + 1
+        return *call(x, y), x, y
+
+    for got, want in zip(run(pyframe.compile(fn, options={"strict": True})), run(fn)):
+        torch.testing.assert_close(got, want)
