@@ -158,6 +158,29 @@ class TracingHandler(Handler):
         op = self._op(found)
         return symbol(op.args[1])
 
+    def checked(self, element: Ref, value: Ref, size: int) -> Ref:  # noqa: D102
+        found = self._seen.get(("indirect", value, size))
+        sym = None if found is None else self._op(found).args[1]
+        if sym is None or self._depends_on(element, sym):
+            return element
+        dtype = self._dtypes[element.i]
+        at = self.index_expr(Expr(((sym, 1),)), torch.int64)
+        inside = self.lt(at, self.constant(size, torch.int64))  # type: ignore[attr-defined]
+        return self.where(inside, element, self.constant(0, dtype))  # type: ignore[attr-defined]
+
+    def _depends_on(self, value: Ref, sym: Sym) -> bool:
+        """Whether an index that `value` is computed from has this variable."""
+        refs, seen = [value.i], {value.i}
+        while refs:
+            op = self._op(Ref(refs.pop()))
+            for each in () if op is None else walk([op]):
+                if any(isinstance(arg, Expr) and sym in arg.symbols() for arg in each.args):
+                    return True
+            for i in set() if op is None else set(_refs(op)) - seen:
+                seen.add(i)
+                refs.append(i)
+        return False
+
     def masked(self, mask: Ref, body: Callable[[], Ref], other: bool | int | float) -> Ref:  # noqa: D102
         self._outer.append((self.ops, self.start, self._seen))
         start = self.start + len(self.ops)

@@ -48,6 +48,11 @@ class Handler:
         """An integer value as an index into a dimension of `size`; negative values count from its end."""
         return self.default("indirect", (value, size))
 
+    def checked(self, element: Any, value: Any, size: int) -> Any:
+        """`element`, read at `indirect(value, size)`. An index out of bounds is an error even where the element does
+        not depend on it, as along a dimension of one element or of stride zero."""
+        return element
+
     def masked(self, mask: Any, body: Callable[[], Any], other: bool | int | float) -> Any:
         """`body()` where `mask`, else `other`; loads of the body happen only where `mask`."""
         return self.default("masked", (mask, body, other))
@@ -102,4 +107,5 @@ for _name in OPS:
         setattr(Handler, _name, _method(_name))
     setattr(Ops, _name, _forward(_name))
 
+Ops.checked = _forward("checked")  # type: ignore[attr-defined]  # no op of its own
 ops: Any = Ops()

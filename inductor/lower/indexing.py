@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,16 +31,23 @@ def _gathered(graph: Any, x: TensorValue, inner_fn: Any, indices: Sequence[Tenso
     )
 
 
-def _at(value: Any, size: int) -> Index:
-    """An index that counts from the end where it is negative."""
-    return ops.indirect(ops.to_dtype(value, torch.int64), size)
+def _read(x: TensorValue, index: Sequence[Index], at: Mapping[int, Any]) -> Any:
+    """The element of `x` at `index`, along the dimensions of `at` at the integer values there, which count from the end
+    where they are negative."""
+    own = list(index)
+    for d, value in at.items():
+        own[d] = ops.indirect(value, x.size[d])
+    element = x.load(own)
+    for d, value in at.items():
+        element = ops.checked(element, value, x.size[d])
+    return element
 
 
-def _from_start(value: Any, size: int) -> Index:
-    """An index that is out of bounds where it is negative."""
+def _from_start(value: Any, size: AnySize) -> Any:
+    """An index value that is out of bounds where it is negative."""
     value = ops.to_dtype(value, torch.int64)
     negative = ops.lt(value, ops.constant(0, torch.int64))
-    return ops.indirect(ops.where(negative, ops.constant(size, torch.int64), value), size)
+    return ops.where(negative, ops.constant(size, torch.int64), value)
 
 
 @lowering("embedding")
@@ -58,7 +65,7 @@ def embedding(
     rank = len(indices.size)
     rows = weight.size[0]
     return _gathered(
-        graph, weight, lambda i: weight.load([_from_start(indices.load(i[:rank]), rows), i[-1]]), [indices]
+        graph, weight, lambda i: _read(weight, [0, i[-1]], {0: _from_start(indices.load(i[:rank]), rows)}), [indices]
     )
 
 
@@ -70,9 +77,7 @@ def index_select(graph: Any, x: TensorValue, dim: int, indices: TensorValue) -> 
     dim %= len(x.size)
 
     def inner_fn(index: tuple[Index, ...]) -> Any:
-        own = list(index)
-        own[dim] = _from_start(indices.load([index[dim]]), x.size[dim])
-        return x.load(own)
+        return _read(x, index, {dim: _from_start(indices.load([index[dim]]), x.size[dim])})
 
     return _gathered(graph, x, inner_fn, [indices])
 
@@ -85,9 +90,7 @@ def gather(graph: Any, x: TensorValue, dim: int, indices: TensorValue, *, sparse
     dim %= len(x.size)
 
     def inner_fn(index: tuple[Index, ...]) -> Any:
-        own = list(index)
-        own[dim] = _from_start(indices.load(index), x.size[dim])
-        return x.load(own)
+        return _read(x, index, {dim: _from_start(indices.load(index), x.size[dim])})
 
     return _gathered(graph, x, inner_fn, [indices])
 
@@ -118,9 +121,7 @@ def index(graph: Any, x: TensorValue, indices: Sequence[TensorValue | None]) -> 
     def inner_fn(at: tuple[Index, ...]) -> Any:
         inner = at[first : first + len(shape)]
         rest = list(at[:first] + at[first + len(shape) :])
-        own: list[Index] = []
-        for d, n in enumerate(x.size):
-            own.append(_at(loads[d](inner), n) if d in loads else rest.pop(0))
-        return x.load(own)
+        own: list[Index] = [0 if d in loads else rest.pop(0) for d in range(len(x.size))]
+        return _read(x, own, {d: ops.to_dtype(load(inner), torch.int64) for d, load in loads.items()})
 
     return _gathered(graph, x, inner_fn, tensors)

@@ -165,3 +165,30 @@ def test_lists_of_tensors_that_share_memory_are_written_in_order(write):
 
     for got, want in zip(run(pyframe.compile(fn, options={"strict": True})), run(fn)):
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x, i: x[:1][i] + 1,
+        lambda x, i: x[:, :1].expand(-1, 5)[0, i].sum(),
+        lambda x, i: x[:1, :3][i * 0, i],
+        lambda x, i: torch.zeros(4)[i] + x[0, 0],
+        lambda x, i: x[:1].index_select(0, i.abs()).bool(),
+        lambda x, i: x[:1].gather(0, i.abs()[:, None]),
+        lambda x, i: torch.nn.functional.embedding(i.abs(), x[:1]),
+        lambda x, i: torch.cat([x[0, :1].expand(5)[i], x[0]]),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_an_index_is_checked_though_the_element_does_not_depend_on_it(read, dynamic):
+    compiled, x = pyframe.compile(read, dynamic=dynamic, options={"strict": True}), torch.randn(3, 4)
+    for values in ([0, 0], [0, 7], [0, -9], [0, -1]):
+        index = torch.tensor(values)
+        try:
+            want = read(x, index)
+        except (IndexError, RuntimeError) as error:
+            with pytest.raises(type(error)):
+                compiled(x, index)
+        else:
+            assert torch.equal(compiled(x, index), want)
