@@ -48,7 +48,41 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for op, order in orders.items():
         if op in table:
             table[op] = _laid_out(table[op], order)
+    refusals = dict.fromkeys(_FLOATS_ONLY, _of_integers) | dict.fromkeys(_NLL_LOSSES, _of_other_classes)
+    for op, refuses in {**refusals, aten.binary_cross_entropy.default: _on_cpu}.items():
+        if op in table:
+            table[op] = _where_taken(table[op], refuses)
     return table
+
+
+# Operators that ATen has no kernels for integers of, although torch's decompositions accept these.
+_FLOATS_ONLY = (
+    aten.celu.default, aten.elu.default, aten.log_sigmoid_forward.default, aten.hardshrink.default, aten.glu.default,
+    aten.smooth_l1_loss.default, aten.huber_loss.default, aten.soft_margin_loss.default,
+)  # fmt: skip
+_NLL_LOSSES = (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+
+
+def _of_integers(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+    return not (x.is_floating_point() or x.is_complex())
+
+
+def _of_other_classes(x: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+    return target.dtype not in (torch.int64, torch.uint8)
+
+
+def _on_cpu(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+    return x.is_cpu  # there ATen's kernel checks each element: binary_cross_entropy is of probabilities
+
+
+def _where_taken(decomposition: Callable[..., Any], refuses: Callable[..., bool]) -> Callable[..., Any]:
+    """A decomposition of an operator that raises, or may raise, where it `refuses` the arguments: there it is kept."""
+
+    @functools.wraps(decomposition)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return NotImplemented if refuses(*args, **kwargs) else decomposition(*args, **kwargs)
+
+    return call
 
 
 # Operators of which torch's decompositions lay results out in another order than the kernels (tools/fake_layouts.py).

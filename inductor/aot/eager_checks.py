@@ -90,6 +90,17 @@ def _native_group_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     return torch.native_group_norm(x, *args, **kwargs)
 
 
+def _max_pool1d(run: Callable[..., Any]) -> Callable[..., Any]:
+    """F.max_pool1d or its operator. Unsupported for integers on the CPU: it has no kernel for those, max_pool2d has."""
+
+    def call(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if input.is_cpu and not input.is_floating_point() and not kwargs.get("return_indices", False):
+            raise Unsupported("max_pool1d of integers")
+        return run(input, *args, **kwargs)
+
+    return call
+
+
 _UNPOOLS = (F.max_unpool2d, torch._C._nn.max_unpool2d, torch.ops.aten.max_unpool2d.default)
 TRACED_AS: dict[Any, Callable[..., Any]] = {
     torch._C._nn.one_hot: _one_hot,
@@ -98,6 +109,7 @@ TRACED_AS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.select_scatter.default: _select_scatter,
     torch.native_group_norm: _native_group_norm,
     torch.ops.aten.native_group_norm.default: _native_group_norm,
+    **{run: _max_pool1d(run) for run in (F.max_pool1d, torch.max_pool1d, torch.ops.aten.max_pool1d.default)},
     **{run: _max_unpool2d(run) for run in _UNPOOLS},
     **FUSED_OPTIMIZERS,
     F.rrelu: _contiguous(F.rrelu, _not_in_place),

@@ -259,11 +259,20 @@ def var_mean(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> tuple[Ten
     return _cast(_finish(spread, space, keepdim), dtype), _cast(_finish(center, space, keepdim), dtype)
 
 
+def _refuse_mixed(x: TensorValue, *affine: TensorValue | None) -> None:
+    """ATen's kernels for the CPU take parameters of the operand's dtype, and float32 ones for half precision."""
+    dtypes = {a.dtype for a in affine if a is not None}
+    allowed = ({x.dtype}, {torch.float32}) if x.dtype in (torch.bfloat16, torch.float16) else ({x.dtype},)
+    if x.device.type == "cpu" and dtypes and dtypes not in allowed:
+        raise Unlowered
+
+
 @lowering("native_layer_norm")
 def native_layer_norm(
     graph: Any, x: TensorValue, shape: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
     """Normalized over the last len(shape) dimensions, with the mean and 1 / sqrt(variance + eps)"""
+    _refuse_mixed(x, weight, bias)
     # moments of other values than those that the backward reads would be far off where these are nearly equal
     x = shared(graph, stored(x))
     rank = len(x.size)
@@ -294,6 +303,7 @@ def native_group_norm(
     """Normalized over groups of channels, with the means and 1 / sqrt(variance + eps)"""
     if 0 in x.size:
         raise Unlowered
+    _refuse_mixed(x, weight, bias)
     x = shared(graph, stored(x))
     size, per = tuple(x.size), c // group
     dtype = compute_dtype(x.dtype)

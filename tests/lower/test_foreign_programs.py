@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import pyframe
 
@@ -192,3 +193,32 @@ def test_an_index_is_checked_though_the_element_does_not_depend_on_it(read, dyna
                 compiled(x, index)
         else:
             assert torch.equal(compiled(x, index), want)
+
+
+_INTS, _FLOATS = torch.ones(2, 3, 6, dtype=torch.int64), torch.randn(3, 4)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: F.celu(_INTS),
+        lambda: F.logsigmoid(_INTS),
+        lambda: F.hardshrink(_INTS),
+        lambda: F.glu(_INTS),
+        lambda: F.smooth_l1_loss(_INTS, _INTS),
+        lambda: F.huber_loss(_INTS, _INTS),
+        lambda: F.soft_margin_loss(_INTS, _INTS),
+        lambda: F.max_pool1d(_INTS, 2),
+        lambda: F.cross_entropy(_FLOATS, torch.tensor([0, 1, 2], dtype=torch.int32)),
+        lambda: F.layer_norm(_FLOATS, (4,), torch.ones(4, dtype=torch.bfloat16)),
+        lambda: F.group_norm(_FLOATS, 2, torch.ones(4, dtype=torch.bfloat16)),
+        lambda: F.binary_cross_entropy(_FLOATS * 0 + 1.5, torch.zeros(3, 4)),
+        lambda: F.binary_cross_entropy(_FLOATS * float("nan"), torch.zeros(3, 4)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_arguments_that_eager_has_no_kernel_for_or_checks(refused):
+    with pytest.raises(Exception) as wanted:
+        refused()
+    with pytest.raises(wanted.type):
+        pyframe.compile(refused)()
