@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from ..vars.base import NotConstant
+from typing import Any
+
+from ..core.tracer import Tracer
+from ..vars.base import NotConstant, Var
 from ..vars.const import ConstVar
-from ..vars.instance import lookup
-from ..vars.lookup import class_source
+from ..vars.lookup import MISSING, lookup
 from ..vars.sequence import TupleVar
 from .frame import Frame, op
 
-_SEQUENCE, _MAPPING = 1 << 5, 1 << 6  # Py_TPFLAGS_SEQUENCE and Py_TPFLAGS_MAPPING
+# Py_TPFLAGS_SEQUENCE, Py_TPFLAGS_MAPPING, _Py_TPFLAGS_MATCH_SELF
+_SEQUENCE, _MAPPING, _MATCH_SELF = 1 << 5, 1 << 6, 1 << 22
 
 # Instructions that end the graph, with the kind of break.
 BREAKS = {
@@ -64,16 +67,47 @@ def match_keys(frame: Frame, arg: None) -> None:
 
 @op("MATCH_CLASS")
 def match_class(frame: Frame, count: int) -> None:
+    tx = frame.tx
     subject, cls, names = frame.popn(3)
     kind = cls.constant()
-    if not issubclass(subject.python_type(), kind):
+    if not isinstance(kind, type):
+        tx.raise_(TypeError, "called match pattern must be a class")
+    if not tx.call(tx.wrap(isinstance, None), [subject, cls], {}).truth(tx):
         frame.push(ConstVar(None))
         return
-    if kind in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple) and count:
-        frame.push(TupleVar([subject]))
-        return
-    positional = lookup(kind, "__match_args__") if count else ()
-    if count:
-        frame.tx.guard(class_source(kind, "__match_args__"), "EQUALS", positional)
-    wanted = (*positional[:count], *names.constant())
-    frame.push(TupleVar([frame.tx.getattr(subject, name) for name in wanted]))
+    found: list[Var] = []
+    positional = _positional(tx, kind, count)
+    if positional is None:
+        found.append(subject)
+    wanted = (*(positional or ()), *names.constant())
+    for place, name in enumerate(wanted):
+        if type(name) is not str:
+            tx.raise_(TypeError, f"__match_args__ elements must be strings (got {type(name).__name__})")
+        if name in wanted[:place]:
+            tx.raise_(TypeError, f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}")
+        absent = ConstVar(None)
+        value = tx.call(tx.wrap(getattr, None), [subject, ConstVar(name), absent], {})
+        if value is absent:
+            frame.push(ConstVar(None))
+            return
+        found.append(value)
+    frame.push(TupleVar(found))
+
+
+def _positional(tx: Tracer, kind: type, count: int) -> tuple[Any, ...] | None:
+    """The names of the attributes that `count` positional patterns match; None where one matches the subject itself."""
+    if not count:
+        return ()
+    names = lookup(kind, "__match_args__")
+    if lookup(type(kind), "__match_args__") is not MISSING or lookup(type(names), "__get__") is not MISSING:
+        tx.graph_break("unsupported-object", f"{kind.__name__}.__match_args__, which is computed,")
+    itself = names is MISSING and bool(kind.__flags__ & _MATCH_SELF)
+    if names is MISSING:
+        names = ()
+    if not isinstance(names, tuple):
+        tx.raise_(TypeError, f"{kind.__name__}.__match_args__ must be a tuple (got {type(names).__name__})")
+    allowed = 1 if itself else len(names)
+    if count > allowed:
+        plural = "" if allowed == 1 else "s"
+        tx.raise_(TypeError, f"{kind.__name__}() accepts {allowed} positional sub-pattern{plural} ({count} given)")
+    return None if itself else names[:count]
