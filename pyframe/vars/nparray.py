@@ -76,7 +76,7 @@ class NdArrayVar(Var):
         return str(self.source) if self.source else "an array of numpy"
 
     def _dtype(self) -> Any:
-        return torch.empty(0, dtype=self.tensor.fake.dtype).numpy().dtype
+        return torch.empty(0, dtype=self.tensor.fake.dtype, device="cpu").numpy().dtype
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name == "shape":
@@ -237,7 +237,7 @@ def _node(
     known = set(tx.graph.graph.nodes)
     result = tx.graph.call(_target(name, fn), values, named)
     expected = _dtypes_of_numpy(original or fn, args, kwargs)
-    found = [torch.empty(0, dtype=dtype).numpy().dtype for dtype in _dtypes(result)]
+    found = [torch.empty(0, dtype=dtype, device="cpu").numpy().dtype for dtype in _dtypes(result)]
     if expected is not None and expected != found:
         tx.graph.forget(known)
         tx.graph_break("unsupported-torch-op", f"numpy.{name} gives {expected}, the version of torch {found}")

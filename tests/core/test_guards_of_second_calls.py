@@ -326,3 +326,13 @@ def test_guards_on_slots_do_not_ask_the_class():
     assert not counters["recompiles"] and not next(Slotted.asked)
     slotted.a, slotted.b = 2, 3
     assert torch.equal(fns[0](x)[0], x * 2) and torch.equal(fns[1](x), x * 3)
+
+
+def test_arrays_while_another_device_is_the_default():
+    def f(array):
+        return array * 2, array.mean(), np.mean(array)
+
+    fn, array = compiled(f), np.arange(3.0)
+    assert repr(fn(array)) == repr(f(array))
+    with torch.device("meta"):
+        assert repr(fn(array)) == repr(f(array))
