@@ -255,12 +255,18 @@ def embedding_reads_rows():
 @cases(above=(50,), below=(-51,))
 def an_index_out_of_bounds_is_an_error(bad):
     table, ids = torch.randn(50, 24), torch.tensor([3, bad, 7])
-    for fn, at in ((lambda w, i: w[i] * 2, ids), (lambda w, i: w[i, i % 24] * 2, torch.tensor([bad] * 40))):
+    reads = (
+        (lambda w, i: w[i] * 2, ids),
+        (lambda w, i: w[i, i % 24] * 2, torch.tensor([bad] * 40)),
+        (lambda w, i: w[:1][i].sum(0), ids * 0 + bad),  # the element does not depend on the index
+    )
+    for fn, at in reads:
         try:
             Runner(fn, table, at).run(table, at)
         except IndexError:
             continue
         raise AssertionError("no error")
+    check(lambda w, i: w[:1][i] + 1, table, torch.tensor([0, -1, 0]))
     # where a mask hides it, it is none
     check(lambda w, i: F.pad(w[i], (0, 0, 1, 0)) + 1, table, torch.tensor([3, 4]))
 
