@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import pyframe
-from inductor.verify.policy import budget
+from inductor.verify_policy import budget
 from pyframe.metrics import counters
 
 from .call_overhead import tiny

@@ -15,54 +15,55 @@ from torch import fx
 from torch._guards import tracing
 from torch.utils import _pytree as pytree
 
-from . import graph_store, on_inner
 from .aot.autograd import Captured, wrap
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
-from .aot.inner import forms_of, holds_wrappers, static_fakes
-from .aot.inner_autograd import wrap_inner
-from .aot.inner_joint import NoGradients, State, to_inner_joint
+from .aot.input_fallback import RunOtherwise
 from .aot.joint import refuse_shared_writes, to_joint
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
 from .aot.random import seeded
-from .aot.refusal import RunOtherwise
 from .aot.results import RecordedWrites
-from .aot.standins import light_torch
-from .aot.tails import Split, split
 from .aot.training_decompositions import training_decompositions
 from .aot.training_spec import TrainingSpec, describe
-from .arguments import results_of
+from .cache import graph_store
+from .cache.file_store import shared_cache
+from .cache.graph_key import graph_key, half_key, training_key
 from .codegen import Source, codegen
-from .compile_lock import compile_lock, without_lock
-from .eager_errors import run_with_aten
+from .dynamic.dispatch import SPECIAL, Specialized, is_symbolic, symbolic_examples, without_numbers
+from .dynamic.template import Template, spec_at, training_spec_at
+from .eager.operator_errors import run_with_aten
 from .errors import PASSED
 from .fallback import check_expected, fall_back
-from .graph_key import graph_key, half_key, training_key
+from .fx_utils.arguments import results_of
+from .fx_utils.places import label_of, reason_of
+from .graph_split import cut, cut_after, cut_at_writes, must_be_cut
 from .ir.printer import print_graph
 from .ir.size import Program
+from .log.stages import count, show
 from .lower import lower_graph, separate_results
 from .options import CompileOptions
 from .passes import biases_apart, run_joint_passes, run_passes, without_known_masks
-from .places import label_of, reason_of
-from .runtime.cache import shared_cache
+from .process.compile_lock import compile_lock, without_lock
+from .process.import_stubs import light_torch
+from .process.thread_state import restored_on_error
+from .process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
 from .runtime.cpp_build import Vanished, build_all, kernel_addresses
 from .runtime.cuda import load_cubins
 from .runtime.plan import Form, make_plan
 from .runtime.plan_spec import Extern, OutputRef, PlanSpec, print_plan
 from .runtime.processes import Processes
 from .schedule import print_schedule, schedule
-from .segments import cut, cut_after, cut_at_writes, must_be_cut
-from .specialize import SPECIAL, Specialized, is_symbolic, symbolic_examples, without_numbers
-from .stages import count, show
-from .template import Template, spec_at, training_spec_at
-from .thread_state import restored_on_error
-from .verify.policy import OFF, Policy
-from .whole_import import SYMBOLIC_SHAPES, import_whole
-from .wrapper_tensors import flattening
+from .subclasses import compile
+from .subclasses.autograd import wrap_inner
+from .subclasses.functionalize import forms_of, holds_wrappers, static_fakes
+from .subclasses.joint import NoGradients, State, to_inner_joint
+from .subclasses.tails import Split, split
+from .subclasses.wrapper_tensors import flattening
+from .verify_policy import OFF, Policy
 
 if TYPE_CHECKING:
-    from .aot.symbols import Sized
+    from .dynamic.symbols import Sized
 
 
 _LOADS = 3  # attempts to load kernels that others remove
@@ -193,13 +194,13 @@ def _compile_wrappers(
         try:
             compiled = _train_wrappers(head, args, chosen, report)
         except NoGradients:
-            compiled = on_inner.without_gradients(head, args, compile_flat)
+            compiled = compile.without_gradients(head, args, compile_flat)
         return compiled if parts is None else parts.joined(compiled)
 
     otherwise = functools.partial(fall_back, gm, strict=chosen.strict)
     if _records_gradients(gm, inputs):
-        return restored_on_error(lambda: on_inner.compile_training(gm, inputs, train, otherwise))
-    return restored_on_error(lambda: on_inner.compile_inference(gm, inputs, compile_flat, otherwise))
+        return restored_on_error(lambda: compile.compile_training(gm, inputs, train, otherwise))
+    return restored_on_error(lambda: compile.compile_inference(gm, inputs, compile_flat, otherwise))
 
 
 def _cut_wrappers(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Split | None:
@@ -452,7 +453,7 @@ def _compile_sizes(
     which `examples` say what `inputs` are, and `hints` are their values. Unsupported where some part needs to know a
     size."""
     import_whole(SYMBOLIC_SHAPES)
-    from .aot.symbols import Sized, Symbols, alike, fake_inputs  # sympy is loaded by its first use only
+    from .dynamic.symbols import Sized, Symbols, alike, fake_inputs  # sympy is loaded by its first use only
 
     report = gm.meta["compile_report"] = CompileReport()
     refuse_special([*inputs, *(value for _, value in attributes_of(gm))])

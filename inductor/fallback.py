@@ -14,12 +14,12 @@ from typing import Any
 
 from torch import fx
 
-from .eager_errors import run_with_aten
+from .eager.operator_errors import run_with_aten
 from .errors import CompileError, InternalCompileError, Unsupported
-from .places import Place, captured_function, name_of, reason_of, user_place
+from .fx_utils.places import Place, captured_function, name_of, reason_of, user_place
+from .log.stages import count, show
+from .log.warnings import warn_once
 from .runtime.cpp_build import BuildError, RefusedSource
-from .stages import count, show
-from .warn import warn_once
 
 # The reasons that the compiler states itself. Every other exception is a defect of it.
 EXPECTED = (Unsupported, BuildError, OSError)

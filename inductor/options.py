@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .verify.policy import Policy
+from .verify_policy import Policy
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from .module import CompiledModule, compile_again, compile_module, fresh_root, r
 from .options import Options, make_options
 from .report.explain import Explanation
 from .stance import set_stance
-from .vars import marks, torchfn
-from .vars.function import BUILTINS
+from .vars.objects.functions import BUILTINS
+from .vars.torch_objects import torch_functions, user_directives
 
 
 def compile(
@@ -83,7 +83,7 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
     if isinstance(model, type):
         return compile_class(model, functools.partial(_compile_with, compiler=compiler, settings=settings))
     function = python_function(model)
-    if function is not None and function not in BUILTINS and not torchfn.is_torch_function(function):
+    if function is not None and function not in BUILTINS and not torch_functions.is_torch_function(function):
         caller = model
     else:
         function = caller = caller_of(model)
@@ -136,7 +136,7 @@ def _disable_alone(fn: Any) -> Any:
     if not isinstance(function, types.FunctionType):
         raise UserError(f"disable(recursive=False) needs a function or a module written in Python, got {fn!r}")
     _C.skip_code(function.__code__)
-    marks.SKIPPED.add(function)
+    user_directives.SKIPPED.add(function)
     return fn
 
 
@@ -151,8 +151,8 @@ def allow_in_graph(fn: Any) -> Any:
         return [allow_in_graph(each) for each in fn]
     if not callable(fn):
         raise UserError(f"allow_in_graph() needs a callable, got {fn!r}")
-    torchfn.BREAKS.pop(fn, None)
-    torchfn.IN_GRAPH.add(fn)
+    torch_functions.BREAKS.pop(fn, None)
+    torch_functions.IN_GRAPH.add(fn)
     return fn
 
 
@@ -163,10 +163,10 @@ def disallow_in_graph(fn: Any) -> Any:
     """
     if isinstance(fn, list | tuple):
         return [disallow_in_graph(each) for each in fn]
-    if not torchfn.is_torch_function(fn):
+    if not torch_functions.is_torch_function(fn):
         raise UserError(f"disallow_in_graph() needs a function that would be put into a graph, got {fn!r}")
-    torchfn.IN_GRAPH.discard(fn)
-    torchfn.BREAKS[fn] = "disallowed-function"
+    torch_functions.IN_GRAPH.discard(fn)
+    torch_functions.BREAKS[fn] = "disallowed-function"
     return fn
 
 
@@ -179,7 +179,7 @@ def assume_constant_result(fn: Any) -> Any:
     function = getattr(fn, "__func__", fn)
     if not isinstance(function, types.FunctionType):
         raise UserError(f"assume_constant_result() needs a function written in Python, got {fn!r}")
-    marks.CONSTANT_RESULTS.add(function)
+    user_directives.CONSTANT_RESULTS.add(function)
     return fn
 
 
@@ -201,7 +201,7 @@ def substitute_in_graph(
     def substitute(replacement: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(replacement, types.FunctionType):
             raise UserError(f"substitute_in_graph() needs a replacement written in Python, got {replacement!r}")
-        marks.substitute(original_fn, replacement, can_constant_fold_through, not skip_signature_check)
+        user_directives.substitute(original_fn, replacement, can_constant_fold_through, not skip_signature_check)
 
         @functools.wraps(replacement)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -227,6 +227,6 @@ def reset() -> None:
     metrics.clear()
 
 
-torchfn.BREAKS[graph_break] = "explicit-break"
-torchfn.BREAKS[set_stance] = torchfn.BREAKS[reset] = "compiler-switch"
-torchfn.COMPILING.add(is_compiling)
+torch_functions.BREAKS[graph_break] = "explicit-break"
+torch_functions.BREAKS[set_stance] = torch_functions.BREAKS[reset] = "compiler-switch"
+torch_functions.COMPILING.add(is_compiling)

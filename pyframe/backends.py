@@ -12,9 +12,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from inductor.aot.fake import make_fx
-from inductor.aot.higher_order import runnable
-from inductor.segments import must_be_cut
-from inductor.specialize import Specialized, is_symbolic
+from inductor.dynamic.dispatch import Specialized, is_symbolic
+from inductor.eager.higher_order import runnable
+from inductor.graph_split import must_be_cut
 
 from .errors import UserError
 from .metrics import counters
@@ -128,7 +128,7 @@ def inductor_backend(
     """The default: our own compiler.  strict: an error where it cannot compile, in place of a warning and ATen.
     verify: when compiled graphs are compared with ATen."""
     import inductor  # the compiler is loaded by its first use only
-    from inductor import stages
+    from inductor.log import stages
 
     stages.set_sink(log, counters)
     return inductor.compile_fx(gm, example_inputs, options={"strict": strict, "verify": verify})

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from inductor.aot.fake import fake_mode
-from inductor.compile_lock import make_once
-from inductor.thread_state import restored_on_error
+from inductor.process.compile_lock import make_once
+from inductor.process.thread_state import restored_on_error
 
 from . import _C, config, needed, stance
 from .backends import Backend, takes_fake_tensors
@@ -27,8 +27,8 @@ from .core import guard_explain, guard_program
 from .core.files import our_file, skipped_file
 from .core.guard import Guard, TensorMeta
 from .core.source import ConstSource
+from .emit.constant_eval import only_views
 from .emit.graph import GraphBuilder
-from .emit.known import only_views
 from .emit.output import TraceResult
 from .emit.resume import Continuation, continuation, plain_name
 from .errors import (
@@ -48,10 +48,11 @@ from .interp.trace import Trace
 from .metrics import counters
 from .options import Options
 from .report.logs import disassembly, log
-from .vars import tensor_class, unknown
-from .vars.dynamic import Seen
-from .vars.lookup import class_reads, reads_of_classes
-from .vars.overrides import are_traced, modes_around
+from .vars import tensor_class
+from .vars.numbers.dynamic import Seen
+from .vars.objects.lookup import class_reads, reads_of_classes
+from .vars.torch_objects import loop_varying
+from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
@@ -271,7 +272,7 @@ class FrameCompiler:
             if guard is None or guard.source is None or guard.kind not in _OF_VALUES or type(guard.payload) is bool:
                 continue
             if guard_explain.evaluate([guard], func, locals_) is not None:
-                known.varying[guard.source] = (*unknown.VALUES, *unknown.CONTAINERS)
+                known.varying[guard.source] = (*loop_varying.VALUES, *loop_varying.CONTAINERS)
 
     # ---- capturing ----
     def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> Any:

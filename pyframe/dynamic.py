@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from .errors import UserError
-from .vars.dynamic import MARKS, Mark
+from .vars.numbers.dynamic import MARKS, Mark
 
 
 def mark_dynamic(

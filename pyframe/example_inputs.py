@@ -13,7 +13,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensor
 
 from inductor.aot.fake import forget_tensors
-from inductor.wrapper_tensors import Form, is_wrapper
+from inductor.subclasses.wrapper_tensors import Form, is_wrapper
 
 from .emit.graph import GraphBuilder
 

@@ -23,8 +23,8 @@ def same_start() -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         if "torch" in sys.modules:
             undo.enter_context(_torch_as_it_was())
-        if "inductor.warn" in sys.modules:
-            sys.modules["inductor.warn"].shown.clear()
+        if "inductor.log.warnings" in sys.modules:
+            sys.modules["inductor.log.warnings"].shown.clear()
         if "pyframe.api" in sys.modules:
             import pyframe
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from inductor.verify.minify import main  # noqa: E402  after the path
+from inductor.minify_repro import main  # noqa: E402  after the path
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,11 +12,11 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
-from ..eager_errors import run_with_aten
+from ..eager.operator_errors import run_with_aten
+from .input_fallback import Refused
 from .joint import module_tensors, to_joint
 from .nested import Maker, Nested, watch_hooks
 from .partition import partition
-from .refusal import Refused
 from .rerun import Rerun, added
 from .results import Constant, Input, Made, Result, View
 from .training_spec import Layout, TrainingSpec, describe

@@ -12,7 +12,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from .standins import light_torch
+from ..process.import_stubs import light_torch
 from .torch_mistakes import without_mistakes
 
 _ORIGIN = ("stack_trace", "nn_module_stack", "backward")

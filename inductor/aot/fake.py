@@ -14,10 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 
 from .._C import FakeDispatch
+from ..process.import_stubs import light_torch, peers_loaded
 from ..torch_compat import set_device_guards
 from .fake_fft import mend_fft
 from .fake_layout import mend_layouts
-from .standins import light_torch, peers_loaded
 from .torch_mistakes import without_mistakes
 
 

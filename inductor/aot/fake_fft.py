@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses import fake_impls
 
-from ..whole_import import SYMBOLIC_SHAPES, import_whole
+from ..process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
 from .fake_layout import on_cpu
 
 aten = torch.ops.aten

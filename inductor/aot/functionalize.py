@@ -15,17 +15,17 @@ import torch.fx
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from ..arguments import node_at, output_of, results_of
 from ..errors import Unsupported
+from ..fx_utils.arguments import node_at, output_of, results_of
+from ..fx_utils.places import blame
 from ..ir.nodes import dense_order
 from ..overlap import elements_overlap, partly_the_same
-from ..places import blame
+from ..process.import_stubs import light_torch
 from .calls import call, python_kernels
 from .eager_checks import TRACED_AS
 from .fake import fake_mode, forget_tensors, make_fx
 from .in_place import WrongInPlace, run_in_place
 from .plain_memory import computed_values, refuse_special
-from .standins import light_torch
 from .unused import check_unused
 
 

@@ -17,7 +17,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.utils import _pytree as pytree
 
-from ..arguments import joint_results, output_of
+from ..fx_utils.arguments import joint_results, output_of
 from .fake import fake_mode, forget_tensors, make_fx
 from .functionalize import (
     GraphRun,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..arguments import joint_results, node_at, output_of
+from ..fx_utils.arguments import joint_results, node_at, output_of
 from .calls import call
 from .functionalize import NotFunctional
 from .results import InputState, dense

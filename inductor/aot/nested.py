@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..warn import warn_once
+from ..log.warnings import warn_once
 from .levels import Edge, Level
 from .rerun import Rerun
 

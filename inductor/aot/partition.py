@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 import torch.fx
 
-from ..arguments import joint_results, node_at, output_of
+from ..fx_utils.arguments import joint_results, node_at, output_of
 from .calls import call, copied, device_of
 from .functionalize import NotFunctional
 from .joint import JointGraph

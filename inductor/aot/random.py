@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..arguments import getitem_key
+from ..fx_utils.arguments import getitem_key
 from ..ir import philox
 from ..ir.nodes import dense_order
 from .calls import call

@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
-from ..warn import warn_once
+from ..log.warnings import warn_once
 from .functionalize import GraphRun, version_of
 from .training_spec import TrainingSpec
 

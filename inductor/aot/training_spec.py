@@ -11,7 +11,7 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
-from ..arguments import getitem_key, joint_results, results_of
+from ..fx_utils.arguments import getitem_key, joint_results, results_of
 from .joint import JointGraph
 from .levels import Level
 from .memory import ancestors, is_random, viewed

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..arguments import getitem_key, node_at
+from ..fx_utils.arguments import getitem_key, node_at
 from ..torch_compat import present
 from .calls import call, device_of
 

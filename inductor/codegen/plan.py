@@ -99,7 +99,7 @@ class _Call:
 
 
 def _unsettled(size: AnySize) -> int:
-    """A number of a spec; where it is a Size still, `inductor.template` puts an int in its place."""
+    """A number of a spec; where it is a Size still, `inductor.dynamic.template` puts an int in its place."""
     return cast(int, size)
 
 

@@ -11,7 +11,8 @@ from typing import Any, cast
 import torch
 import torch.fx as fx
 
-from ..arguments import getitem_key, node_at, results_of
+from ..fx_utils.arguments import getitem_key, node_at, results_of
+from ..fx_utils.places import blame
 from ..ir.body import LoopBody
 from ..ir.buffer import (
     Buffer,
@@ -28,7 +29,6 @@ from ..ir.real import Real
 from ..ir.size import Size
 from ..ir.sized import SizedTensor
 from ..overlap import elements_overlap
-from ..places import blame
 from .common import is_value, used_results
 from .registry import Unlowered, Unsupported, find
 

@@ -6,7 +6,7 @@ import torch
 from torch import fx
 
 from ..aot.calls import call
-from ..arguments import node_at
+from ..fx_utils.arguments import node_at
 from ..lower.registry import find
 from .common import aten
 

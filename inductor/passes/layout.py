@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from ..aot.calls import call, value_of
-from ..arguments import node_at
+from ..fx_utils.arguments import node_at
 from ..ir.nodes import dense_order
 from ..lower.views import view_strides
 from .common import Convolution, aten, is_channels_last

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from torch import fx
 
 from ..aot.calls import call
-from ..arguments import getitem_key
+from ..fx_utils.arguments import getitem_key
 from .common import Convolution, aten, is_channels_last
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from ..aot.calls import call
-from ..arguments import node_at
+from ..fx_utils.arguments import node_at
 from .common import Convolution, aten, is_channels_last
 
 _COLOURS = 4  # channels after padding; blocks of 2 x 2 make 16 of them

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 
-from . import fork  # noqa: F401  lets a process fork after a kernel ran
-from .cache import Cache, content_key, shared_cache
-from .private import private_folders, replace_file, temporary_folder
+from ..cache.file_store import Cache, content_key, shared_cache
+from ..cache.private import private_folders, replace_file, temporary_folder
+from ..process import fork  # noqa: F401  lets a process fork after a kernel ran
 from .processes import Processes, Stopped
 
 _COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")

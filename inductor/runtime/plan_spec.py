@@ -185,7 +185,7 @@ class PlanSpec:
     `kernel_labels`: what profiles show for the kernels of the CPU, one for each of `kernel_names`, or empty.
 
     A spec may be for many sizes: what follows from them is then not an int, and `ranges` say when each Slot's buffer is
-    in use. `inductor.template` makes it a spec for given sizes; only that can be run.
+    in use. `inductor.dynamic.template` makes it a spec for given sizes; only that can be run.
     """
 
     inputs: tuple[InputSpec, ...]

@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..cache.file_store import Cache, content_key, shared_cache
+from ..cache.private import private_folders
 from . import triton_worker
-from .cache import Cache, content_key, shared_cache
 from .cpp_build import BuildError
-from .private import private_folders
 
 PRELUDE = Path(__file__).resolve().parent.parent / "codegen" / "triton" / "prelude.py"
 _WORKER = Path(triton_worker.__file__).resolve()

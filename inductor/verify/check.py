@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..aot.higher_order import runnable
-from ..compile_lock import compile_lock
+from ..eager.higher_order import runnable
 from ..fallback import check_expected
-from ..places import captured_function, name_of, user_place
-from ..stages import count, show
+from ..fx_utils.places import captured_function, name_of, user_place
+from ..log.stages import count, show
+from ..process.compile_lock import compile_lock
+from ..verify_policy import Policy, budget, sampler
 from .compare import NotComparable, copies, device_of, difference, run, run_converted, same_random_numbers
 from .locate import Fault, Pipeline, locate
-from .policy import Policy, budget, sampler
 from .repro import write_repro
 
 
@@ -81,7 +81,7 @@ class Checked:
         warnings.warn(
             f"inductor: {self._whose()} gave another result than ATen: {why}. {_describe(fault)} ATen's result is "
             f"returned, and the graph runs with ATen from now on. To reproduce: {script} "
-            f"(`python -m inductor.verify.minify` makes it smaller).",
+            f"(`python -m inductor.minify_repro` makes it smaller).",
             stacklevel=4,
         )
 

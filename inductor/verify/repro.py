@@ -23,7 +23,7 @@ _SAVED_BYTES = 64 << 20  # larger inputs are replaced by random ones
 _SCRIPT = '''"""{why}
 
     python {name}            runs the graph compiled and with ATen, and compares: exit status 0 where they agree
-    python -m inductor.verify.minify {name}    makes it smaller
+    python -m inductor.minify_repro {name}    makes it smaller
 """
 
 import importlib
@@ -32,7 +32,7 @@ import torch
 from torch import device, inf, nan
 from torch.fx import Graph, GraphModule
 
-from inductor.verify.replay import main
+from inductor.run_repro import main
 from inductor.verify.repro import attribute, drawn
 
 

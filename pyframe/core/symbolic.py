@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from inductor.whole_import import SYMBOLIC_SHAPES, import_whole
+from inductor.process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
 
 
 def data_dependent() -> tuple[type[Exception], ...]:

@@ -12,9 +12,9 @@ from .guard import UserLine
 from .source import Source
 
 if TYPE_CHECKING:
-    from ..vars.base import Var
-    from ..vars.function import CellVar
-    from ..vars.rng import Draw
+    from ..vars.objects.functions import CellVar
+    from ..vars.protocol.base import Var
+    from ..vars.stdlib.random_generators import Draw
 
 
 T = TypeVar("T")

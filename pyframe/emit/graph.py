@@ -26,7 +26,7 @@ from inductor.aot.fake import forget_tensors
 from inductor.aot.in_place import check_out, run_in_place
 from inductor.modes import Setting, graph_module
 from inductor.overlap import memory_of
-from inductor.whole_import import SYMBOLIC_SHAPES, import_whole
+from inductor.process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
 
 from .. import config
 from ..core import symbolic
@@ -35,25 +35,25 @@ from ..core.guard import Guard, UserLine
 from ..core.source import MadeSource, ModuleAttrSource, Source, is_drawn
 from ..core.tracer import Tracer
 from ..errors import Restart, SkipFrame, UserError
-from ..vars.base import NotConstant, Var
-from ..vars.const import ConstVar, make
-from ..vars.derivatives import HeldVar
-from ..vars.dynamic import Seen, fake_of
-from ..vars.graph_object import GraphObjectVar
-from ..vars.lookup import lookup
-from ..vars.mapping import DictVar
-from ..vars.namedtuple import NamedTupleVar
-from ..vars.numpyfn import NumpyNumberVar
-from ..vars.sequence import ListVar, SliceVar, TupleVar
-from ..vars.settings import as_found
-from ..vars.symint import SYMBOLIC_OPS, NumberVar
-from ..vars.tensor import TAKES_FLOATS, TensorVar
-from ..vars.torch_own import by_name, torchs_own
-from ..vars.wrapper_tensor import of_result
-from .known import value_of
+from ..vars.containers.mapping import DictVar
+from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
+from ..vars.higher_order.derivatives import HeldVar
+from ..vars.numbers.dynamic import Seen, fake_of
+from ..vars.numbers.numpy_scalars import NumpyNumberVar
+from ..vars.numbers.symint import SYMBOLIC_OPS, NumberVar
+from ..vars.objects.lookup import lookup
+from ..vars.objects.namedtuple import NamedTupleVar
+from ..vars.objects.originals import by_name, torchs_own
+from ..vars.protocol.base import NotConstant, Var
+from ..vars.protocol.const import ConstVar, make
+from ..vars.protocol.graph_object import GraphObjectVar
+from ..vars.torch_objects.process_settings import as_found
+from ..vars.torch_objects.tensor import TAKES_FLOATS, TensorVar
+from ..vars.torch_objects.wrapper_subclass import of_result
+from .constant_eval import value_of
+from .fake_tensor_logs import quiet
 from .loops import loops_of
-from .made import Made, new_numbers, size_of, truth_as_int
-from .quiet import quiet
+from .unbacked import Made, new_numbers, size_of, truth_as_int
 
 # Calls whose node must stay although nobody uses its value.
 _EFFECTFUL = {torch._C._set_grad_enabled}
@@ -229,7 +229,7 @@ class GraphBuilder:
         """The symbolic sizes of this capture."""
         if self._shapes is None:
             import_whole(SYMBOLIC_SHAPES)
-            from ..vars.shapes import Shapes  # sympy is loaded by its first use only
+            from ..vars.numbers.shapes import Shapes  # sympy is loaded by its first use only
 
             tx = self.tx
             assert tx is not None

@@ -13,14 +13,14 @@ from ..core.expr import sources
 from ..core.guard import GuardSet
 from ..core.source import Source, is_drawn
 from ..errors import GraphBreak, SkipFrame
-from ..vars.base import Var
-from ..vars.const import ConstVar
-from ..vars.iterator import NotRebuilt
-from ..vars.sequence import TupleVar, is_plain
+from ..vars.containers.iterator import NotRebuilt
+from ..vars.containers.sequence import TupleVar, is_plain
+from ..vars.protocol.base import Var
+from ..vars.protocol.const import ConstVar
 from . import replay
-from .again import NotPutBack, Undo, as_it_is, told_apart, undo_of
 from .assemble import Assembler
-from .leave import Leave
+from .eager_retry import NotPutBack, Undo, as_it_is, told_apart, undo_of
+from .graph_break import Leave
 from .reconstruct import Codegen
 from .resume import continuation
 

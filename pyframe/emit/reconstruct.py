@@ -9,10 +9,10 @@ import torch
 
 from ..core import source as src
 from ..errors import InternalError
-from ..vars.base import Var
-from ..vars.function import CellVar
-from ..vars.made_class import made_by_trace
-from ..vars.mapping import ObjectKey
+from ..vars.containers.mapping import ObjectKey
+from ..vars.objects.class_construction import made_by_trace
+from ..vars.objects.functions import CellVar
+from ..vars.protocol.base import Var
 from .assemble import Assembler
 
 Load = Callable[[], None]

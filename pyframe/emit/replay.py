@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..core.effects import Effect
-from ..vars.base import Var
-from ..vars.builtin_instance import fill
-from ..vars.function import CellVar
+from ..vars.objects.builtin_instances import fill
+from ..vars.objects.functions import CellVar
+from ..vars.protocol.base import Var
 from .reconstruct import Codegen
 
 Commit = Callable[[], None]

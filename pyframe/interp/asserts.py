@@ -8,10 +8,10 @@ import torch
 
 from ..core.in_order import in_order
 from ..core.symbolic import surely_true
-from ..vars.base import Var
-from ..vars.const import ConstVar
-from ..vars.symint import NumberVar, apply, is_unbacked
-from ..vars.tensor import TensorVar
+from ..vars.numbers.symint import NumberVar, apply, is_unbacked
+from ..vars.protocol.base import Var
+from ..vars.protocol.const import ConstVar
+from ..vars.torch_objects.tensor import TensorVar
 from .frame import Frame
 
 _READABLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64)

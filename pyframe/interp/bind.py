@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..vars.base import Var
-from ..vars.function import FunctionVar
-from ..vars.mapping import DictVar
-from ..vars.sequence import TupleVar
+from ..vars.containers.mapping import DictVar
+from ..vars.containers.sequence import TupleVar
+from ..vars.objects.functions import FunctionVar
+from ..vars.protocol.base import Var
 
 CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 

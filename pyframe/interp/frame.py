@@ -17,12 +17,12 @@ from ..core.source import ConstSource, DictItemSource, GlobalSource, Source
 from ..emit.loops import decoded
 from ..emit.resume import plain_name
 from ..errors import InternalError
-from ..vars.base import NotConstant, Raised, Var
-from ..vars.const import ConstVar
-from ..vars.exception import ExceptionVar
-from ..vars.function import CellVar
-from ..vars.iterator import GeneratorVar
-from ..vars.null import NULL
+from ..vars.containers.iterator import GeneratorVar
+from ..vars.objects.exceptions import ExceptionVar
+from ..vars.objects.functions import CellVar
+from ..vars.protocol.base import NotConstant, Raised, Var
+from ..vars.protocol.const import ConstVar
+from ..vars.protocol.null import NULL
 from .limits import too_long
 
 

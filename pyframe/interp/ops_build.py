@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.python_compat import TOO_MANY_VALUES_COUNTED, UNHASHABLE_ELEMENT
-from ..vars import slots
-from ..vars.base import Var
-from ..vars.const import ConstVar, MethodVar
-from ..vars.function import BoundMethodVar, FunctionVar
-from ..vars.klass import ClassVar
-from ..vars.mapping import DictVar, key_of, pairs_of, var_of
-from ..vars.sequence import ListVar, SliceVar, TupleVar
-from ..vars.sets import SetVar
-from ..vars.text import format_of
-from ..vars.unknown import UnknownVar, joined
+from ..vars.containers.mapping import DictVar, key_of, pairs_of, var_of
+from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
+from ..vars.containers.sets import SetVar
+from ..vars.objects.classes import ClassVar
+from ..vars.objects.functions import BoundMethodVar, FunctionVar
+from ..vars.protocol import slots
+from ..vars.protocol.base import Var
+from ..vars.protocol.const import ConstVar, MethodVar
+from ..vars.protocol.text import format_of
+from ..vars.torch_objects.loop_varying import UnknownVar, joined
 from .frame import Frame, op
 
 

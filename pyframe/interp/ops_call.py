@@ -10,15 +10,15 @@ import types
 from typing import Any, cast
 
 from ..core.source import ConstSource, DictItemSource
-from ..vars import slots
-from ..vars.base import NotConstant, Var
-from ..vars.const import ConstVar, MethodVar
-from ..vars.function import CellVar, FunctionVar
-from ..vars.instance import InstanceVar
-from ..vars.mapping import DictVar, pairs_of
-from ..vars.null import NULL
-from ..vars.sequence import ListVar, TupleVar
-from ..vars.torchfn import TorchFunctionVar
+from ..vars.containers.mapping import DictVar, pairs_of
+from ..vars.containers.sequence import ListVar, TupleVar
+from ..vars.objects.functions import CellVar, FunctionVar
+from ..vars.objects.instances import InstanceVar
+from ..vars.protocol import slots
+from ..vars.protocol.base import NotConstant, Var
+from ..vars.protocol.const import ConstVar, MethodVar
+from ..vars.protocol.null import NULL
+from ..vars.torch_objects.torch_functions import TorchFunctionVar
 from .frame import Frame, op
 
 

@@ -7,15 +7,15 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..vars import slots
-from ..vars.base import Raised, Var
-from ..vars.const import make
-from ..vars.function import BUILTINS, BuiltinVar, CellVar, FunctionVar
-from ..vars.klass import ClassVar
-from ..vars.lookup import lookup
-from ..vars.made_class import CONFLICT
-from ..vars.mapping import DictVar
-from ..vars.sequence import TupleVar
+from ..vars.containers.mapping import DictVar
+from ..vars.containers.sequence import TupleVar
+from ..vars.objects.class_construction import CONFLICT
+from ..vars.objects.classes import ClassVar
+from ..vars.objects.functions import BUILTINS, BuiltinVar, CellVar, FunctionVar
+from ..vars.objects.lookup import lookup
+from ..vars.protocol import slots
+from ..vars.protocol.base import Raised, Var
+from ..vars.protocol.const import make
 from .frame import Frame, op
 from .ops_stack import UNBOUND_FREE
 

@@ -8,16 +8,16 @@ from typing import Any
 from ..bytecode.flow import reachable
 from ..bytecode.isa import EXIT_IS_A_PAIR
 from ..core.per_code import per_code
-from ..vars.base import Var
-from ..vars.const import ConstVar, make
-from ..vars.context import enter_unseen
-from ..vars.exception import ExceptionVar, Raised, TracebackVar
-from ..vars.instance import InstanceVar
-from ..vars.klass import ClassVar
-from ..vars.lock import SharedLockVar
-from ..vars.lookup import MISSING, lookup
-from ..vars.null import NULL
-from ..vars.sequence import TupleVar
+from ..vars.containers.sequence import TupleVar
+from ..vars.objects.classes import ClassVar
+from ..vars.objects.exceptions import ExceptionVar, Raised, TracebackVar
+from ..vars.objects.instances import InstanceVar
+from ..vars.objects.lookup import MISSING, lookup
+from ..vars.protocol.base import Var
+from ..vars.protocol.const import ConstVar, make
+from ..vars.protocol.null import NULL
+from ..vars.stdlib.locks import SharedLockVar
+from ..vars.torch_objects.contexts import enter_unseen
 from .frame import Frame, op
 
 # What a handler does that others can see.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..vars import slots
-from ..vars.base import Raised, Var
-from ..vars.const import ConstVar
-from ..vars.instance import InstanceVar
-from ..vars.iterator import GeneratorVar
+from ..vars.containers.iterator import GeneratorVar
+from ..vars.objects.instances import InstanceVar
+from ..vars.protocol import slots
+from ..vars.protocol.base import Raised, Var
+from ..vars.protocol.const import ConstVar
 from . import asserts
 from .frame import Frame, Outcome, op
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.tracer import Tracer
-from ..vars.base import NotConstant, Var
-from ..vars.const import ConstVar
-from ..vars.lookup import MISSING, lookup
-from ..vars.sequence import TupleVar
+from ..vars.containers.sequence import TupleVar
+from ..vars.objects.lookup import MISSING, lookup
+from ..vars.protocol.base import NotConstant, Var
+from ..vars.protocol.const import ConstVar
 from .frame import Frame, op
 
 # Py_TPFLAGS_SEQUENCE, Py_TPFLAGS_MAPPING, _Py_TPFLAGS_MATCH_SELF

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.source import CallSource, LocalSource
-from ..vars import slots
-from ..vars.base import Var
-from ..vars.const import ConstVar, make
-from ..vars.function import CellVar
-from ..vars.klass import ClassVar, SuperVar
-from ..vars.null import NULL
-from ..vars.unknown import with_tensor
-from ..vars.weak import follow
+from ..vars.objects.classes import ClassVar, SuperVar
+from ..vars.objects.functions import CellVar
+from ..vars.objects.weak_references import follow
+from ..vars.protocol import slots
+from ..vars.protocol.base import Var
+from ..vars.protocol.const import ConstVar, make
+from ..vars.protocol.null import NULL
+from ..vars.torch_objects.loop_varying import with_tensor
 from .frame import Frame, op
 
 UNBOUND_LOCAL = "cannot access local variable {!r} where it is not associated with a value"

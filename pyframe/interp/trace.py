@@ -36,21 +36,22 @@ from ..emit.loops import loops_of
 from ..emit.output import End, OutputBuilder, TraceResult
 from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
-from ..vars import builtins as _builtins
-from ..vars import foretold, strictness, unknown
-from ..vars import put_off as logged
 from ..vars import wrap as wrapping
-from ..vars.base import NotConstant, Var
-from ..vars.const import ConstVar, make
-from ..vars.exception import ExceptionVar, Raised, as_exception
-from ..vars.fields import dict_source, fields_of, has_dict
-from ..vars.function import CellVar, FunctionVar
-from ..vars.instance import MISSING, InstanceVar
-from ..vars.iterator import Call, GeneratorVar, NotRebuilt
-from ..vars.mapping import DictVar, ObjectKey, key_of
-from ..vars.opaque import OpaqueVar
-from ..vars.overrides import Overrides
-from ..vars.watchers import mentions_watchers
+from ..vars.containers.iterator import Call, GeneratorVar, NotRebuilt
+from ..vars.containers.mapping import DictVar, ObjectKey, key_of
+from ..vars.objects.exceptions import ExceptionVar, Raised, as_exception
+from ..vars.objects.functions import CellVar, FunctionVar
+from ..vars.objects.instance_dict import dict_source, fields_of, has_dict
+from ..vars.objects.instances import MISSING, InstanceVar
+from ..vars.protocol.base import NotConstant, Var
+from ..vars.protocol.const import ConstVar, make
+from ..vars.protocol.opaque import OpaqueVar
+from ..vars.stdlib import builtins as _builtins
+from ..vars.stdlib import deferred_logging as logged
+from ..vars.stdlib import rng_guards
+from ..vars.stdlib.debuggers import mentions_watchers
+from ..vars.torch_objects import error_on_graph_break, loop_varying
+from ..vars.torch_objects.overrides import Overrides
 from . import limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
@@ -129,7 +130,7 @@ class Trace:
         self.graph = graph_builder
         self.speculation = speculation
         self.captures = captures
-        self.error_on_break = strictness.is_error()
+        self.error_on_break = error_on_graph_break.is_error()
         self.long = long or LongParts()
         self.long_loops: Collection[int] = self.long.loops.get(func.__code__, ())
         self.budget = Budget(options.instruction_limit)
@@ -140,7 +141,7 @@ class Trace:
         self.class_writes: dict[type, Any] = {}  # see `vars.class_writes`
         self.class_reads: dict[type, dict[str, Any]] = {}  # what `vars.lookup` found: class -> name -> raw attribute
         self.draws: list[Any] = []  # of random numbers, see `vars.rng`
-        self.foretold: list[foretold.Foretold] = []  # what is taken for granted of draws
+        self.foretold: list[rng_guards.Foretold] = []  # what is taken for granted of draws
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
         # plain tensors in instances of wrapper subclasses, by id: where they are, and what reads them there
@@ -244,7 +245,7 @@ class Trace:
             var = None
             types_ = self._varying(source)
             if types_ and source is not None:
-                var = unknown.wrap(self, value, source, types_)
+                var = loop_varying.wrap(self, value, source, types_)
             if id(value) in self.wrapping:
                 raise SkipFrame("a container that holds itself")
             self.wrapping.add(id(value))
@@ -363,10 +364,10 @@ class Trace:
         known = next((each for each in self.foretold if each.kind is kind and each.tree == tree), None)
         if known is not None:
             return known.outcome
-        if len(self.foretold) == foretold.MOST_OUTCOMES and not self.options.fullgraph and self.graph.seen.foretells:
+        if len(self.foretold) == rng_guards.MOST_OUTCOMES and not self.options.fullgraph and self.graph.seen.foretells:
             self.graph.seen.foretells = False
             raise Restart()
-        return foretold.foretell(self, tree, kind)
+        return rng_guards.foretell(self, tree, kind)
 
     def may_guess(self) -> bool:
         """Whether a branch on an unknown number may be a guard: while captures are few; else it breaks the graph."""

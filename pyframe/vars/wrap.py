@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from inductor.wrapper_tensors import is_wrapper_class
+from inductor.subclasses.wrapper_tensors import is_wrapper_class
 
 from .. import _C
 from ..core.source import (
@@ -30,58 +30,65 @@ from ..core.source import (
     Source,
 )
 from ..errors import SkipFrame
-from .autogradfn import MODELS as AUTOGRAD_MODELS
-from .base import Var
-from .builtin_instance import SCALARS, BuiltinInstanceVar, kind_of
-from .cached import CACHED, CachedFunctionVar
-from .const import ConstVar, MethodVar
-from .context import MODELS as CONTEXT_MODELS
-from .context import DeviceVar, wrap_autocast
-from .control_flow import MODELS as CONTROL_FLOW_MODELS
-from .deque import DequeVar
-from .derivatives import MODELS as DERIVATIVE_MODELS
-from .descriptors import ProxyVar, wrap_descriptor
-from .dynamic import wrap_number, wrap_tensor
-from .enums import member
-from .exception import ExceptionVar
-from .function import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
-from .hook_handles import MODELS as HOOK_MODELS
-from .instance import InstanceVar
-from .klass import ClassVar
-from .lock import LOCKS, SharedLockVar
-from .long import LongSequenceVar, LongVar
-from .lookup import lookup
-from .mapping import DictVar
-from .marks import behind_mark, disabled_for_dynamo, wrap_marked
-from .namedtuple import NamedTupleVar, acts_as_tuple
-from .namespace import NamespaceVar
-from .nnmodule import NNModuleVar
-from .nparray import wrap_numpy
-from .numpyfn import NUMPY_FUNCTIONS, NUMPY_NUMBERS, wrap_function
-from .numpyfn import wrap_number as wrap_numpy_number
-from .opaque import OpaqueVar
-from .override_models import MODELS as OVERRIDE_MODELS
-from .overrides import DescriptorVar
-from .pure import PATTERNS, wrap_decimal, wrap_pattern
-from .pymodule import PyModuleVar
-from .ranges import RangeVar
-from .rng import is_rng, wrap_rng
-from .sequence import ListVar, SizeVar, SliceVar, TupleVar
-from .sets import SetVar
-from .tensor_copy import MODELS as COPY_MODELS
-from .tensor_state import MODELS as STATE_MODELS
-from .tensor_subclass import is_traced, of_input
-from .torch_own import guard_parts
-from .torch_rng import MODELS as TORCH_RNG_MODELS
-from .torch_rng import wrap_generator
-from .torchfn import CONSTANT_CLASSES, DisabledVar, TorchFunctionVar, is_torch_function, make_constant, make_size
-from .transforms import MODELS as TRANSFORM_MODELS
-from .typeform import TYPE_FORMS, wrap_type_form
-from .watchers import MODELS as WATCHER_MODELS
-from .watchers import wrap_watcher
-from .weak import WeakRefVar
-from .wrapper_tensor import is_captured
-from .wrapper_tensor import of_input as of_wrapper_input
+from .containers.deque import DequeVar
+from .containers.lazy_containers import LongSequenceVar, LongVar
+from .containers.mapping import DictVar
+from .containers.ranges import RangeVar
+from .containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
+from .containers.sets import SetVar
+from .higher_order.autograd_functions import MODELS as AUTOGRAD_MODELS
+from .higher_order.control_flow import MODELS as CONTROL_FLOW_MODELS
+from .higher_order.derivatives import MODELS as DERIVATIVE_MODELS
+from .higher_order.transforms import MODELS as TRANSFORM_MODELS
+from .numbers.dynamic import wrap_number, wrap_tensor
+from .numbers.numpy_scalars import NUMPY_FUNCTIONS, NUMPY_NUMBERS, wrap_function
+from .numbers.numpy_scalars import wrap_number as wrap_numpy_number
+from .objects.annotations import TYPE_FORMS, wrap_type_form
+from .objects.builtin_instances import SCALARS, BuiltinInstanceVar, kind_of
+from .objects.classes import ClassVar
+from .objects.descriptors import ProxyVar, wrap_descriptor
+from .objects.enums import member
+from .objects.exceptions import ExceptionVar
+from .objects.functions import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
+from .objects.instances import InstanceVar
+from .objects.lookup import lookup
+from .objects.lru_cache import CACHED, CachedFunctionVar
+from .objects.modules import PyModuleVar
+from .objects.namedtuple import NamedTupleVar, acts_as_tuple
+from .objects.originals import guard_parts
+from .objects.simple_namespace import NamespaceVar
+from .objects.weak_references import WeakRefVar
+from .protocol.base import Var
+from .protocol.const import ConstVar, MethodVar
+from .protocol.opaque import OpaqueVar
+from .stdlib.debuggers import MODELS as WATCHER_MODELS
+from .stdlib.debuggers import wrap_watcher
+from .stdlib.locks import LOCKS, SharedLockVar
+from .stdlib.pure_functions import PATTERNS, wrap_decimal, wrap_pattern
+from .stdlib.random_generators import is_rng, wrap_rng
+from .torch_objects.contexts import MODELS as CONTEXT_MODELS
+from .torch_objects.contexts import DeviceVar, wrap_autocast
+from .torch_objects.generators import MODELS as TORCH_RNG_MODELS
+from .torch_objects.generators import wrap_generator
+from .torch_objects.hook_handles import MODELS as HOOK_MODELS
+from .torch_objects.nnmodule import NNModuleVar
+from .torch_objects.numpy_arrays import wrap_numpy
+from .torch_objects.override_models import MODELS as OVERRIDE_MODELS
+from .torch_objects.overrides import DescriptorVar
+from .torch_objects.tensor_copy import MODELS as COPY_MODELS
+from .torch_objects.tensor_state import MODELS as STATE_MODELS
+from .torch_objects.tensor_subclass import is_traced, of_input
+from .torch_objects.torch_functions import (
+    CONSTANT_CLASSES,
+    DisabledVar,
+    TorchFunctionVar,
+    is_torch_function,
+    make_constant,
+    make_size,
+)
+from .torch_objects.user_directives import behind_mark, disabled_for_dynamo, wrap_marked
+from .torch_objects.wrapper_subclass import is_captured
+from .torch_objects.wrapper_subclass import of_input as of_wrapper_input
 
 for _models in (
     CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS, DERIVATIVE_MODELS, CONTROL_FLOW_MODELS, WATCHER_MODELS,

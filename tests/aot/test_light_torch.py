@@ -14,7 +14,7 @@ HEAD = f"""
 import sys, threading, torch, pyframe
 from torch import nn
 from inductor.aot.fake import fake_mode, make_fx
-from inductor.aot.standins import light_torch
+from inductor.process.import_stubs import light_torch
 PEERS = {PEERS!r}
 def loaded():
     return [name for name in sys.modules if name.startswith(PEERS)]
@@ -107,7 +107,7 @@ for name in loaded():
     module = sys.modules[name]
     assert module.__spec__.name == module.__name__ or "polyfills" in name, name
     for key, value in [("", module), *vars(module).items()]:
-        assert type(value).__module__ != "inductor.aot.standins", (name, key)
+        assert type(value).__module__ != "inductor.process.import_stubs", (name, key)
 """)
 
 
@@ -155,14 +155,14 @@ import torch._dynamo.config, torch._inductor.config
 [t.join() for t in threads]
 for name in loaded():
     for key, value in vars(sys.modules[name]).items():
-        assert type(value).__module__ != "inductor.aot.standins", (name, key)
+        assert type(value).__module__ != "inductor.process.import_stubs", (name, key)
 assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)) == 2
 """)
 
 
 def test_what_torch_keeps_is_disabled_once_dynamo_is_there():
     fresh("""
-from inductor.aot.standins import _disable
+from inductor.process.import_stubs import _disable
 seen = []
 def fn():
     seen.append(torch.compiler.is_compiling())

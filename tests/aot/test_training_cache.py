@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 import inductor
-from inductor.graph_key import graph_key
+from inductor.cache.graph_key import graph_key
 
 PROGRAM = """
 import sys, torch

@@ -10,18 +10,18 @@ from torch import fx, nn
 from training_support import EAGERS_OWN, observe, plain, run_eager
 
 import inductor.compile
-import inductor.specialize
+import inductor.dynamic.dispatch
 import pyframe
 from inductor.aot.autograd import Captured, wrap
 from inductor.aot.functionalize import NotFunctional
 from inductor.aot.joint import to_joint
 from inductor.aot.partition import partition
-from inductor.aot.standins import light_torch
-from inductor.aot.symbols import Sized, Symbols
 from inductor.aot.training_decompositions import training_decompositions
 from inductor.aot.training_spec import describe
+from inductor.dynamic.symbols import Sized, Symbols
+from inductor.dynamic.template import training_spec_at
 from inductor.ir.settle import settled
-from inductor.template import training_spec_at
+from inductor.process.import_stubs import light_torch
 
 HINTS = {"size0": 7, "size1": 9}
 
@@ -104,10 +104,10 @@ def test_second_derivatives():
 def templates(monkeypatch):
     """The compilations for many sizes that are made, and the Specialized graphs."""
     made, graphs = [], []
-    init, sizes = inductor.specialize.Specialized.__init__, inductor.compile._compile_sizes
+    init, sizes = inductor.dynamic.dispatch.Specialized.__init__, inductor.compile._compile_sizes
     monkeypatch.setattr(inductor.compile, "_compile_sizes", lambda *a, **k: made.append(sizes(*a, **k)) or made[-1])
     monkeypatch.setattr(
-        inductor.specialize.Specialized, "__init__", lambda self, *a, **k: graphs.append(self) or init(self, *a, **k)
+        inductor.dynamic.dispatch.Specialized, "__init__", lambda self, *a, **k: graphs.append(self) or init(self, *a, **k)
     )
     return made, graphs
 

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from inductor.aot.autograd import compile_training
 from inductor.aot.functionalize import NotFunctional
 from inductor.aot.results import RecordedWrites
-from inductor.segments import cut_at_writes
+from inductor.graph_split import cut_at_writes
 
 
 def plain(gm):

@@ -16,7 +16,7 @@ import pyframe
 import pyframe.api  # marks functions of its own, once
 from pyframe.core.breaks import CATALOGUE
 from pyframe.testing import CompileCounter, same
-from pyframe.vars import torchfn
+from pyframe.vars.torch_objects import torch_functions
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -31,12 +31,12 @@ RAISED_FOR_REAL = "exception-in-traced-code"
 @pytest.fixture(autouse=True)
 def marks_undone() -> Iterator[None]:
     """What examples mark for the whole process."""
-    before = dict(torchfn.BREAKS), set(torchfn.IN_GRAPH)
+    before = dict(torch_functions.BREAKS), set(torch_functions.IN_GRAPH)
     yield
-    torchfn.BREAKS.clear()
-    torchfn.BREAKS.update(before[0])
-    torchfn.IN_GRAPH.clear()
-    torchfn.IN_GRAPH.update(before[1])
+    torch_functions.BREAKS.clear()
+    torch_functions.BREAKS.update(before[0])
+    torch_functions.IN_GRAPH.clear()
+    torch_functions.IN_GRAPH.update(before[1])
 
 
 def result_of(source: str, **settings: Any) -> Any:

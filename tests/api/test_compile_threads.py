@@ -15,8 +15,8 @@ from thread_util import in_threads
 
 import inductor.compile
 import pyframe
-from inductor.compile_lock import compile_lock, make_once, without_lock
 from inductor.ir.handler import Handler, ops
+from inductor.process.compile_lock import compile_lock, make_once, without_lock
 from pyframe import _C
 from pyframe.metrics import counters
 

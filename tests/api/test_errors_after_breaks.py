@@ -15,7 +15,7 @@ import pyframe
 from pyframe import _C
 from pyframe.emit.resume import _resumes, continuation
 from pyframe.errors import BackendCompilerFailed
-from pyframe.vars.context import Entered
+from pyframe.vars.torch_objects.contexts import Entered
 
 LOG: list[object] = []
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import pyframe
-from inductor.aot.standins import light_torch
-from inductor.thread_state import restored_on_error
+from inductor.process.import_stubs import light_torch
+from inductor.process.thread_state import restored_on_error
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))

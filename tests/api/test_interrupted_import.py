@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from inductor.thread_state import restored_on_error
+from inductor.process.thread_state import restored_on_error
 
 PROGRAM = """
 import signal, sys, threading

@@ -89,7 +89,7 @@ def test_a_defect_when_a_size_is_compiled_late(users, monkeypatch):
     compiled(torch.randn(5))
     monkeypatch.setattr(inductor.compile, "lower_graph", broken)
     monkeypatch.setattr(inductor.compile, "_load", lambda *args: None)
-    monkeypatch.setattr("inductor.template.Template.serves", lambda self, values: False)
+    monkeypatch.setattr("inductor.dynamic.template.Template.serves", lambda self, values: False)
     x = torch.randn(8)
     with pytest.warns(UserWarning, match="Defect"):
         result = compiled(x)

@@ -10,20 +10,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from op_samples import CASES  # noqa: E402
 
-import inductor.specialize  # noqa: E402
+import inductor.dynamic.dispatch  # noqa: E402
 import pyframe  # noqa: E402
 
 
 def compilations(monkeypatch):
     """The Specialized graphs that are made from now on."""
     made = []
-    init = inductor.specialize.Specialized.__init__
+    init = inductor.dynamic.dispatch.Specialized.__init__
 
     def spy(self, *args, **kwargs):
         init(self, *args, **kwargs)
         made.append(self)
 
-    monkeypatch.setattr(inductor.specialize.Specialized, "__init__", spy)
+    monkeypatch.setattr(inductor.dynamic.dispatch.Specialized, "__init__", spy)
     return made
 
 

@@ -14,7 +14,7 @@ import pytest
 import pyframe.interp.trace  # noqa: F401  registers the handlers, which pages add to
 from inductor.lower.registry import LOWERINGS
 from pyframe.interp.frame import HANDLERS
-from pyframe.vars.function import BUILTINS
+from pyframe.vars.objects.functions import BUILTINS
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests")]

@@ -9,9 +9,9 @@ import warnings
 
 import pytest
 
-from inductor.runtime import cache as cache_module
-from inductor.runtime import private
-from inductor.runtime.cache import Cache, content_key, default_directory
+from inductor.cache import file_store as cache_module
+from inductor.cache import private
+from inductor.cache.file_store import Cache, content_key, default_directory
 
 KEY = content_key("a", "key")
 
@@ -23,7 +23,7 @@ def store(tmp_path):
 
 def other_process(code, **options):
     """Runs code in a new process that has `Cache`; gives its output."""
-    program = "import os, sys, time, warnings\nfrom pathlib import Path\nfrom inductor.runtime.cache import *\n" + code
+    program = "import os, sys, time, warnings\nfrom pathlib import Path\nfrom inductor.cache.file_store import *\n" + code
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
@@ -164,7 +164,7 @@ print(store.get("ab"))
 
 def test_private_directories_end_with_the_process_that_made_them():
     out = other_process("""
-from inductor.runtime.private import private_folders
+from inductor.cache.private import private_folders
 folders = list(private_folders())
 if os.fork() == 0:
     sys.exit(0)
@@ -267,7 +267,7 @@ while not (Path({str(tmp_path)!r}) / "go").exists():
 path = Cache(Path({str(tmp_path / 'cache')!r})).get_or_make_file({KEY!r}, ".so", make)
 assert path.read_bytes().startswith(b"elf" * 1000)
 """
-    program = "import os, time\nfrom pathlib import Path\nfrom inductor.runtime.cache import *\n" + code
+    program = "import os, time\nfrom pathlib import Path\nfrom inductor.cache.file_store import *\n" + code
     running = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(4)]
     while len(list(tmp_path.glob("ready-*"))) < 4:
         assert all(p.poll() is None for p in running)
@@ -281,7 +281,7 @@ def test_writers_of_one_entry_never_show_half_of_it(tmp_path):
     program = f"""
 import sys
 from pathlib import Path
-from inductor.runtime.cache import *
+from inductor.cache.file_store import *
 store = Cache(Path({str(tmp_path)!r}))
 for i in range(300):
     store.put({KEY!r}, sys.argv[1].encode() * (1 + i * 50))

@@ -13,10 +13,9 @@ import torch
 from torch import fx
 
 import inductor
-from inductor import graph_store
+from inductor.cache import graph_store, private
+from inductor.cache.file_store import Cache, content_key
 from inductor.compile import Artifact
-from inductor.runtime import private
-from inductor.runtime.cache import Cache, content_key
 
 KEY = content_key("a", "key")
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to other users")
@@ -194,7 +193,7 @@ def test_a_library_that_vanishes_before_it_is_loaded_is_built_again(tmp_path, mo
 
 
 def test_directories_of_dead_processes_are_swept(tmp_path):
-    program = "import time; from inductor.runtime.private import private_folders as f; print(next(f()), flush=True); time.sleep(99)"
+    program = "import time; from inductor.cache.private import private_folders as f; print(next(f()), flush=True); time.sleep(99)"
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     processes = [subprocess.Popen([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, text=True) for _ in "ab"]
     dead, alive = (process.stdout.readline().strip() for process in processes)

@@ -12,8 +12,9 @@ import time
 
 import pytest
 
-from inductor.runtime import cpp_build, private
-from inductor.runtime.cache import Cache
+from inductor.cache import private
+from inductor.cache.file_store import Cache
+from inductor.runtime import cpp_build
 from inductor.runtime.cpp_build import BuildError, build, build_all, kernel_addresses, load
 
 SOURCE = 'extern "C" int %s() { return %d; }'
@@ -190,7 +191,7 @@ def test_the_users_interrupt_ends_the_compilers(tmp_path, compiler):
 import signal
 from pathlib import Path
 from inductor.runtime import cpp_build, private
-from inductor.runtime.cache import Cache
+from inductor.cache.file_store import Cache
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it from the start
 cpp_build._processors = lambda: 2
 cpp_build.build_all(["int a;", "int b;"], Cache(Path({str(tmp_path)!r})))
@@ -233,7 +234,7 @@ def test_a_warm_process_starts_no_compiler(tmp_path, compiler):
     program = f"""
 import subprocess
 from pathlib import Path
-from inductor.runtime.cache import Cache
+from inductor.cache.file_store import Cache
 from inductor.runtime.cpp_build import *
 store = Cache(Path({str(tmp_path / "cache")!r}))
 print(build({SOURCE % ("f", 1)!r}, store), kernel_addresses([build({SOURCE % ("f", 1)!r}, store)], ["f"]) != [0])
@@ -286,7 +287,7 @@ def test_a_file_system_that_forbids_code(tmp_path):
     program = f"""
 import ctypes, os
 from pathlib import Path
-from inductor.runtime.cache import Cache
+from inductor.cache.file_store import Cache
 from inductor.runtime.cpp_build import *
 path = build({SOURCE % ("f", 42)!r}, Cache(Path({str(tmp_path)!r}) / "cache"))
 assert os.statvfs(path).f_flag & os.ST_NOEXEC

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import fx
 
-import inductor.graph_key
-import inductor.process_key
+import inductor.cache.graph_key
+import inductor.cache.process_key
 import pyframe
-from inductor.graph_key import graph_key, training_key
+from inductor.cache.graph_key import graph_key, training_key
 from pyframe.metrics import counters
 
 
@@ -82,13 +82,13 @@ def test_versions_the_processor_and_our_source_change_the_key(monkeypatch):
     changes = [(torch, "__version__", "9"), (torch.version, "git_version", "9"), (sys, "version_info", (3, 99, 0)),
                (torch.backends.cpu, "get_cpu_capability", lambda: "AVX1")]  # fmt: skip
     for owner, name, value in changes:
-        inductor.process_key._versions.cache_clear()
+        inductor.cache.process_key._versions.cache_clear()
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, value)
             assert key() != first, name
-    inductor.process_key._versions.cache_clear()
+    inductor.cache.process_key._versions.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(inductor.graph_key, "_source_hash", lambda: "another source")
+        patch.setattr(inductor.cache.graph_key, "_source_hash", lambda: "another source")
         assert key() != first
     assert key() == first
 
@@ -96,14 +96,14 @@ def test_versions_the_processor_and_our_source_change_the_key(monkeypatch):
 def test_the_gpus_change_the_key_once_they_are_used(monkeypatch):
     keys = [key()]
     for name, initialized in (("A100", False), ("A100", True), ("H200", True)):
-        inductor.process_key._visible_gpus.cache_clear()
+        inductor.cache.process_key._visible_gpus.cache_clear()
         with monkeypatch.context() as patch:
             patch.setattr(torch.cuda, "is_initialized", lambda initialized=initialized: initialized)
             patch.setattr(torch.cuda, "device_count", lambda: 1)
             patch.setattr(torch.cuda, "get_device_name", lambda i, name=name: name)
             patch.setattr(torch.cuda, "get_device_capability", lambda i: (8, 0))
             keys.append(key())
-    inductor.process_key._visible_gpus.cache_clear()
+    inductor.cache.process_key._visible_gpus.cache_clear()
     assert keys[0] == keys[1] and len(set(keys)) == 3
 
 

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 triton = pytest.importorskip("triton")
+from inductor.cache.file_store import Cache  # noqa: E402
 from inductor.codegen.triton import TritonSource, heuristics  # noqa: E402
 from inductor.codegen.values import dtype_text  # noqa: E402
 from inductor.ir.buffer import Buffer  # noqa: E402
 from inductor.runtime import triton_build, triton_worker  # noqa: E402
-from inductor.runtime.cache import Cache  # noqa: E402
 from inductor.runtime.cpp_build import BuildError  # noqa: E402
 from inductor.schedule import Group, schedule  # noqa: E402
 

@@ -12,8 +12,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 import gpu_graphs  # noqa: E402
 from op_samples import every, lowered  # noqa: E402
 
+from inductor.cache.file_store import Cache  # noqa: E402
 from inductor.runtime import triton_build  # noqa: E402
-from inductor.runtime.cache import Cache  # noqa: E402
 
 NEEDS = {"BERT": "transformers", "bert": "transformers", "ResN": "timm", "Mobi": "timm"}
 

@@ -17,12 +17,12 @@ from inductor.aot.fake import make_fx
 from inductor.aot.joint import to_joint
 from inductor.aot.partition import partition
 from inductor.aot.random import seeded
-from inductor.aot.standins import light_torch
-from inductor.aot.symbols import Sized, Symbols, with_sizes
 from inductor.aot.training_spec import describe
+from inductor.dynamic.symbols import Sized, Symbols, with_sizes
+from inductor.dynamic.template import training_spec_at
 from inductor.lower import lower_graph, separate_results
+from inductor.process.import_stubs import light_torch
 from inductor.runtime.triton_build import build_all
-from inductor.template import training_spec_at
 
 # What is computed of tensors of sizes (n, m) and (m,).
 GRAPHS = {

@@ -367,7 +367,7 @@ def test_a_result_of_autograd_is_not_copied() -> None:
 
 def test_what_torch_says_of_a_result_is_known_in_inference_mode() -> None:
     """The module is loaded by the first call, in whatever mode that is."""
-    from pyframe.vars import tensor_copy
+    from pyframe.vars.torch_objects import tensor_copy
 
     with torch.inference_mode():
         assert tensor_copy._not_a_leaf() == tensor_copy._NOT_A_LEAF

@@ -14,7 +14,7 @@ from language_support import Table, X, same
 
 import pyframe
 from pyframe.metrics import counters
-from pyframe.vars.foretold import Foretold
+from pyframe.vars.stdlib.rng_guards import Foretold
 
 whole = Table()  # one graph
 broken = Table()  # with breaks

@@ -14,10 +14,11 @@ import torch
 
 import inductor.compile
 import pyframe
+from inductor import minify_repro, verify_policy
 from inductor.codegen.cpp.kernel import ARITHMETIC
-from inductor.verify import minify, policy, repro
+from inductor.run_repro import verdict
+from inductor.verify import repro
 from inductor.verify.compare import Outcome, copies, difference, run
-from inductor.verify.replay import verdict
 from inductor.verify.unused import remove_unused
 from pyframe.metrics import counters
 
@@ -203,9 +204,9 @@ def test_every_size_of_a_right_graph_is_compared():
 
 
 def test_a_rate_samples_calls(monkeypatch):
-    monkeypatch.setattr(policy, "budget", type(policy.budget)())
-    monkeypatch.setattr("inductor.verify.check.budget", policy.budget)
-    monkeypatch.setattr(policy.budget, "allows", lambda rate, expected: True)
+    monkeypatch.setattr(verify_policy, "budget", type(verify_policy.budget)())
+    monkeypatch.setattr("inductor.verify.check.budget", verify_policy.budget)
+    monkeypatch.setattr(verify_policy.budget, "allows", lambda rate, expected: True)
     compiled = pyframe.compile(waves, options={"verify": 0.1})
     x, y = inputs()
     for _ in range(500):
@@ -214,7 +215,7 @@ def test_a_rate_samples_calls(monkeypatch):
 
 
 def test_a_rate_bounds_the_time():
-    limits = type(policy.budget)()
+    limits = type(verify_policy.budget)()
     assert not limits.allows(0.01, expected=1.0)
     limits.start -= 1000
     assert limits.allows(0.01, expected=1.0)
@@ -273,10 +274,10 @@ def test_the_minifier_leaves_the_operator_alone(fault, tmp_path):
     _, messages = call(pyframe.compile(many_steps, options={"verify": "first"}), *inputs())
     script = Path(re.search(r"To reproduce: (\S+)", messages[0])[1])
     said: list[str] = []
-    minifier = minify.Minifier(script, 300, 60, said.append)
+    minifier = minify_repro.Minifier(script, 300, 60, said.append)
     best = minifier.run()
-    gm, given = minify.load(best.path)
-    names = [node.target for node in minify.calls(gm)]
+    gm, given = minify_repro.load(best.path)
+    names = [node.target for node in minify_repro.calls(gm)]
     assert names == [torch.cos] and best.kind == "wrong", (said, names)
     assert sum(x.numel() for x in given) <= 2, [x.shape for x in given]
 
@@ -286,10 +287,10 @@ def test_the_minifier_for_an_error_of_the_compiler(no_cache, monkeypatch, tmp_pa
     gm = torch.fx.symbolic_trace(many_steps)
     script = Path(repro.write_repro(gm, list(inputs()), "a crash", tmp_path))
     monkeypatch.delitem(ARITHMETIC, "cos")
-    minifier = minify.Minifier(script, 300, 60, lambda text: None)
+    minifier = minify_repro.Minifier(script, 300, 60, lambda text: None)
     best = minifier.run()
-    reduced, _ = minify.load(best.path)
-    assert [node.target for node in minify.calls(reduced)] == [torch.cos] and best.kind.startswith("error"), best
+    reduced, _ = minify_repro.load(best.path)
+    assert [node.target for node in minify_repro.calls(reduced)] == [torch.cos] and best.kind.startswith("error"), best
 
 
 def test_a_script_runs_alone(tmp_path):
@@ -304,7 +305,7 @@ def test_a_script_has_the_grad_mode_of_the_call(tmp_path):
     given = [inputs()[0].requires_grad_(), inputs()[1]]
     with torch.no_grad():
         script = repro.write_repro(gm, given, "nothing is wrong", tmp_path)
-    again, _ = minify.load(Path(script))
+    again, _ = minify_repro.load(Path(script))
     assert not repro.grad_mode(again) and repro.grad_mode(gm)
     modes = []
 
@@ -347,7 +348,7 @@ def test_the_minifier_keeps_writes_that_a_result_depends_on():
     remove_unused(gm, [x])
     gm.recompile()
     assert torch.equal(gm(x), filled(x))
-    names = [getattr(node.target, "__name__", node.target) for node in minify.calls(gm)]
+    names = [getattr(node.target, "__name__", node.target) for node in minify_repro.calls(gm)]
     assert names == ["new_zeros", "getitem", "copy_", "getitem", "mul", "mul"], names
 
 
@@ -361,7 +362,7 @@ def test_arguments_are_written_as_code(tmp_path):
     gm = torch.fx.symbolic_trace(odd)
     x = torch.randn(2, 4)
     script = repro.write_repro(gm, [x], 'a "quoted" text', tmp_path)
-    again, given = minify.load(Path(script))
+    again, given = minify_repro.load(Path(script))
     for a, b in zip(gm(x), again(*given), strict=True):
         assert torch.equal(a, b)
 

@@ -173,7 +173,7 @@ def wrap_functions() -> None:
     from torch._subclasses.functional_tensor import FunctionalTensorMode
     from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
-    from inductor.aot.standins import light_torch
+    from inductor.process.import_stubs import light_torch
     from pyframe import _C
 
     for function in (point, counter.hit, context.__enter__, context.__exit__):  # parts of our own sources

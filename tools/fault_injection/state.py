@@ -18,11 +18,11 @@ from torch import nn
 
 def state() -> dict[str, Any]:
     """Names and values, comparable with `==`."""
-    from inductor import compile_lock
-    from inductor.aot.standins import light_torch
     from inductor.ir.handler import ops
+    from inductor.process import compile_lock
+    from inductor.process.import_stubs import light_torch
     from pyframe import _C
-    from pyframe.emit.quiet import quiet
+    from pyframe.emit.fake_tensor_logs import quiet
 
     gc.collect()
     nesting = torch.autocast_increment_nesting()

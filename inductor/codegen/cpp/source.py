@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...places import user_place
+from ...fx_utils.places import user_place
 from ...runtime.cpp_build import USE_SLEEF
 from ...schedule.node import Group
 from .kernel import Kernel

@@ -1,0 +1,267 @@
+"""A content-addressed store of files on disk, shared by processes.
+
+An entry is a file named by its key that carries a checksum of its name and contents: whatever is truncated, corrupt or
+under another name counts as absent. Writers write a temporary file and rename it, so readers never see half an entry.
+Entries are loaded as code. So the directory is made for this user alone, one that others own or may write is not used,
+and a file is read only if it is this user's (`trust`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ..log.warnings import warn_once
+from .private import private_folders, replace_file
+from .trust import distrust, make_folder, read_own_file
+
+_MAGIC = b"pyframe3"
+_SEAL = len(_MAGIC) + 32
+DEFAULT_MAX_BYTES = 2 << 30
+_TRIM_EVERY = 64  # writes of one process between two looks at the total size
+_TRIM_SECONDS = 3600  # ... and the time between two looks of short processes
+_GRACE_SECONDS = 300  # an entry used this recently is about to be loaded by someone
+_LOCK_SECONDS = 900  # longer than any build: whoever still holds the lock is stuck
+
+
+def default_directory() -> Path | None:
+    """PYFRAME_CACHE_DIR, or pyframe/ in the user's cache directory; None for a user without a home."""
+    chosen = os.environ.get("PYFRAME_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):
+        return Path(base) / "pyframe"
+    try:
+        return Path.home() / ".cache" / "pyframe"
+    except RuntimeError:
+        return None
+
+
+def content_key(*parts: str | bytes) -> str:
+    """A key for these contents: no two lists of parts share one."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+class Cache:
+    """The store under one directory (`default_directory()` unless given).
+
+    A directory that cannot be written costs one warning a process: it is still read, and what would be written goes to
+    private temporary directories that the process removes when it ends. At most about `max_bytes` are kept
+    (PYFRAME_CACHE_MAX_BYTES): what was used longest ago goes first.
+    """
+
+    def __init__(self, directory: Path | None = None, max_bytes: int | None = None) -> None:
+        self.directory = directory or default_directory()
+        self.max_bytes = _max_bytes() if max_bytes is None else max_bytes
+        self._spare: list[Path] = []
+        self._writes = 0
+        self._checked: tuple[tuple[int, int], str | None, Path] | None = None
+
+    def get(self, key: str, suffix: str = ".bin") -> bytes | None:
+        """The bytes of an entry, or None if it is absent or damaged."""
+        found = self._find(key, suffix)
+        return None if found is None else found[1]
+
+    def put(self, key: str, data: bytes, suffix: str = ".bin") -> None:
+        """Stores an entry. A disk that refuses is no error: what is stored can be made again."""
+        try:
+            self.put_file(key, suffix, data)
+        except OSError as error:
+            _warn(f"nothing can be cached ({error})")
+
+    def get_file(self, key: str, suffix: str) -> Path | None:
+        """The path of an entry, for dlopen, or None if it is absent or damaged. The file ends in a checksum."""
+        found = self._find(key, suffix)
+        return None if found is None else found[0]
+
+    def put_file(self, key: str, suffix: str, data: bytes) -> Path:
+        """Stores an entry and gives its path. OSError if no directory, temporary ones included, takes it."""
+        sealed = data + _MAGIC + _checksum(key, suffix, data)
+        if self.directory is None:
+            _warn("there is no home directory; set PYFRAME_CACHE_DIR to keep compiled kernels")
+        else:
+            try:
+                folder = self._made_folder()
+                path = folder and self._write(folder, key, suffix, sealed)
+            except OSError as error:
+                _warn(f"cannot write to the cache {self.directory} ({error}); using temporary directories")
+            else:
+                if folder and path:
+                    self._count_write(folder)
+                    return path
+        failure: OSError | None = None
+        for folder in private_folders():
+            try:
+                path = self._write(folder, key, suffix, sealed)
+            except OSError as error:
+                failure = error
+                continue
+            if folder not in self._spare:
+                self._spare.append(folder)
+            return path
+        raise failure or OSError("there is no writable temporary directory")
+
+    def get_or_make_file(self, key: str, suffix: str, make: Callable[[], bytes]) -> Path:
+        """The file of a key, made by `make` if there is none: by one process even when many ask at once.
+
+        OSError as for `put_file`; what `make` raises is passed on.
+        """
+        found = self.get_file(key, suffix)
+        if found is not None:
+            return found
+        with self.lock(key):
+            return self.get_file(key, suffix) or self.put_file(key, suffix, make())
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[None]:
+        """Held by one process at a time for a key. Where files cannot be locked it is nothing: work is done twice."""
+        with ExitStack() as stack:
+            try:
+                folder = self._made_folder()
+                if folder is not None:
+                    (folder / "locks").mkdir(exist_ok=True, mode=0o700)
+                    # few files, shared by many keys: nobody may remove the file of a lock
+                    stack.enter_context(FileLock(str(folder / "locks" / f"{key[:2]}.lock"), timeout=_LOCK_SECONDS))
+            except (OSError, NotImplementedError, Timeout):
+                pass
+            yield
+
+    def trim(self) -> None:
+        """Removes what was used longest ago until at most `max_bytes` remain, and what killed writers left."""
+        folder = self._folder()
+        if folder is None:
+            return
+        now, entries = time.time(), []
+        for path in _files(folder):
+            try:
+                status = path.lstat()
+                if path.suffix == ".tmp":
+                    if status.st_mtime < now - _TRIM_SECONDS:
+                        path.unlink()
+                    continue
+            except OSError:
+                continue
+            entries.append((status.st_mtime, status.st_size, path))
+        total = sum(size for _, size, _ in entries)
+        for used, size, path in sorted(entries):
+            if total <= self.max_bytes or used > now - _GRACE_SECONDS:
+                return
+            try:
+                path.unlink(missing_ok=True)
+            except OSError:  # a directory that became read-only
+                return
+            total -= size
+
+    def _find(self, key: str, suffix: str) -> tuple[Path, bytes] | None:
+        for folder in [self._folder(), *self._spare]:
+            if folder is None:
+                continue
+            path = _path(folder, key, suffix)
+            try:
+                sealed = read_own_file(path, _MAGIC, _SEAL) or b""
+            except OSError:
+                continue
+            data, magic, digest = sealed[:-_SEAL], sealed[-_SEAL:-32], sealed[-32:]
+            if magic == _MAGIC and _checksum(key, suffix, data) == digest:
+                return path, data
+        return None
+
+    def _folder(self) -> Path | None:
+        """The directory with no symbolic link in it; None if it does not exist or may not be used."""
+        if self.directory is None:
+            return None
+        try:
+            status = os.stat(self.directory)
+            identity = status.st_dev, status.st_ino
+            if self._checked is None or self._checked[0] != identity:
+                folder = Path(os.path.realpath(self.directory))
+                reason = distrust(folder)
+                self._checked = identity, reason, folder
+        except OSError:
+            return None
+        _, reason, folder = self._checked
+        if reason is not None:
+            _warn(f"the cache {self.directory} is not used: {reason}; using temporary directories")
+            return None
+        return folder
+
+    def _made_folder(self) -> Path | None:
+        """The same, made if it does not exist. OSError if that fails."""
+        if self.directory is not None and not self.directory.is_dir():
+            make_folder(self.directory)
+        return self._folder()
+
+    def _write(self, folder: Path, key: str, suffix: str, sealed: bytes) -> Path:
+        path = _path(folder, key, suffix)
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        replace_file(path, sealed)
+        return path
+
+    def _count_write(self, directory: Path) -> None:
+        self._writes += 1
+        stamp = directory / "trimmed"
+        if self._writes == 1:
+            try:
+                due = stamp.stat().st_mtime < time.time() - _TRIM_SECONDS
+            except OSError:
+                due = True
+        else:
+            due = self._writes % _TRIM_EVERY == 0
+        if due:
+            try:
+                stamp.touch()
+            except OSError:
+                return
+            self.trim()
+
+
+def _path(folder: Path, key: str, suffix: str) -> Path:
+    return folder / key[:2] / f"{key}{suffix}"
+
+
+def _checksum(key: str, suffix: str, data: bytes) -> bytes:
+    """Of an entry with its name: one that was moved to another key is none."""
+    return hashlib.sha256(f"{key}{suffix}\0".encode() + data).digest()
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return list(folder.glob("??/*"))
+    except OSError:  # somebody removes the directory meanwhile
+        return []
+
+
+def _max_bytes() -> int:
+    text = os.environ.get("PYFRAME_CACHE_MAX_BYTES", "")
+    try:
+        return int(text) if text else DEFAULT_MAX_BYTES
+    except ValueError:
+        _warn(f"PYFRAME_CACHE_MAX_BYTES={text!r} is not a number of bytes")
+        return DEFAULT_MAX_BYTES
+
+
+def _warn(reason: str) -> None:
+    """The first thing that is wrong with the cache is told, and it alone."""
+    warn_once("cache", f"compiled kernels: {reason}", stacklevel=5)
+
+
+_shared: dict[Path | None, Cache] = {}
+
+
+def shared_cache() -> Cache:
+    """The process's cache in the default directory, as the environment names it now."""
+    directory = default_directory()
+    if directory not in _shared:
+        _shared[directory] = Cache(directory)
+    return _shared[directory]

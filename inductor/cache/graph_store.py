@@ -1,0 +1,112 @@
+"""Compiled graphs as bytes, for the cache.
+
+Reading makes only objects of this package's data classes, of torch's plain values and of containers that the program
+has itself made known: bytes that name anything else are no graph, and nothing of them is run.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import enum
+import io
+import pickle
+import sys
+from typing import Any, TypeVar
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..ir.size import Size
+
+T = TypeVar("T")
+
+_PACKAGE = __name__.rpartition(".")[0] + "."
+_BUILTINS = {"tuple", "list", "dict", "set", "frozenset", "slice", "complex", "int", "float", "bool", "str", "bytes",
+             "range", "NoneType", "ellipsis"}  # fmt: skip
+_TORCH_VALUES = (torch.dtype, torch.layout, torch.memory_format)
+
+
+def dump(graph: Any) -> bytes | None:
+    """The bytes of a compiled graph; None where it holds what cannot be written, or could not be read again."""
+    data = io.BytesIO()
+    try:
+        _Pickler(data).dump(graph)
+        _Unpickler(io.BytesIO(data.getvalue())).load()
+    except (pickle.PickleError, TypeError, AttributeError):  # outputs in containers of a local class
+        return None
+    return data.getvalue()
+
+
+def load(data: bytes, kind: type[T]) -> T | None:
+    """The compiled graph of these bytes, an object of class `kind`; None where they are anything else."""
+    try:
+        graph = _Unpickler(io.BytesIO(data)).load()
+    except MemoryError:
+        raise
+    except Exception:  # bytes that are no pickle raise what they will
+        return None
+    return graph if type(graph) is kind else None
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves of a pytree by what makes them: torch warns of their class wherever an object of it is created."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, pytree.TreeSpec) and value.is_leaf():
+            return pytree.tree_structure, (0,)
+        if type(value) is torch.Tensor:
+            return tensor_of, _parts(value)
+        return NotImplemented
+
+
+def _parts(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What `tensor_of` takes."""
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.requires_grad:
+        raise pickle.PicklingError("not plain memory")
+    length = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+    flat = tensor.detach().as_strided((length,), (1,)).cpu()
+    data = flat.contiguous().view(torch.uint8).numpy().tobytes() if length else b""
+    return data, tensor.dtype, tuple(tensor.shape), tensor.stride(), str(tensor.device)
+
+
+def tensor_of(
+    data: bytes, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...], device: str
+) -> torch.Tensor:
+    """A tensor of these sizes and strides (in elements) over a copy of `data`."""
+    flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
+    return flat.to(device).as_strided(sizes, strides)
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """A class or a function that the bytes name. UnpicklingError for one that graphs do not have."""
+        if module == "builtins" and name in _BUILTINS:
+            return getattr(builtins, name)
+        if module == __name__ and name == tensor_of.__name__:
+            return tensor_of
+        if module == pytree.__name__ and name in ("TreeSpec", "tree_structure"):
+            return getattr(pytree, name)
+        loaded: Any = super().find_class(module, name) if module.startswith(_PACKAGE) else sys.modules.get(module)
+        if module.startswith(_PACKAGE):
+            if _is_data(loaded):
+                return loaded
+        else:
+            for part in name.split("."):
+                loaded = getattr(loaded, part, None)
+            if module == "torch" and (isinstance(loaded, _TORCH_VALUES) or loaded in (torch.device, torch.Size)):
+                return loaded
+            if isinstance(loaded, type) and (loaded in pytree.SUPPORTED_NODES or _is_namedtuple(loaded)):
+                return loaded
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a compiled graph")
+
+
+def _is_data(value: Any) -> bool:
+    """Whether this is a class of plain data."""
+    if not isinstance(value, type):
+        return False
+    return value is Size or dataclasses.is_dataclass(value) or issubclass(value, enum.Enum) or _is_namedtuple(value)
+
+
+def _is_namedtuple(cls: type) -> bool:
+    return issubclass(cls, tuple) and hasattr(cls, "_fields")

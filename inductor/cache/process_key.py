@@ -1,0 +1,140 @@
+"""The settings of the process and the versions on which what a graph computes may depend, as text for cache keys."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import sys
+import types
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table, global_decomposition_table
+
+from ..torch_compat import present
+
+_torch: Any = torch._C
+# Settings that `torch.backends` does not hold as properties of its modules, some of them not in every release.
+_GETTERS = present(
+    _torch, "_get_cublas_allow_tf32", "_get_cublas_allow_fp16_reduced_precision_reduction",
+    "_get_cublas_allow_bf16_reduced_precision_reduction", "_get_cublas_allow_fp16_accumulation",
+    "_get_cpu_allow_fp16_reduced_precision_reduction", "_get_math_sdp_allow_fp16_bf16_reduction",
+    "_get_flash_sdp_enabled", "_get_mem_efficient_sdp_enabled", "_get_math_sdp_enabled", "_get_cudnn_sdp_enabled",
+    "_get_overrideable_sdp_enabled", "_get_fa3_sdp_enabled", "_get_sdp_priority_order", "_get_float32_matmul_precision",
+    "_get_deterministic_algorithms", "_get_deterministic_algorithms_warn_only",
+    "_get_deterministic_fill_uninitialized_memory", "_get_blas_preferred_backend", "_get_linalg_preferred_backend",
+    "_get_rocm_fa_preferred_backend", "_get_nnpack_enabled", "_get_onednn_allow_tf32", "_get_autograd_fallback_mode",
+)  # fmt: skip
+_PRECISIONS = [
+    (backend, op)
+    for backend, ops in {"generic": ("all",), "cuda": ("all", "matmul", "conv", "rnn"),
+                         "mkldnn": ("all", "matmul", "conv", "rnn")}.items()
+    for op in ops
+]  # fmt: skip
+
+
+def process_key() -> str:
+    """Everything of the process that is no part of a graph."""
+    devices = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")]
+    return repr((
+        _versions(), _gpus(), torch.get_default_dtype(), str(torch.get_default_device()), devices,
+        torch.is_autocast_cache_enabled(), [getter() for getter in _GETTERS], _backends(), _precisions(),
+        torch.get_num_threads(),
+    ))  # fmt: skip
+
+
+@functools.cache
+def _versions() -> tuple[Any, ...]:
+    """Of torch, Python and the processor; they do not change while the process runs."""
+    processor = torch.backends.cpu.get_cpu_capability(), platform.machine(), torch.backends.mkl.is_available()
+    return torch.__version__, torch.version.git_version, sys.version_info[:2], *processor
+
+
+def _gpus() -> tuple[Any, ...]:
+    """The GPUs of the process, once it uses one: operators such as attention have other kernels on other GPUs, among
+    which torch chooses while a graph is traced."""
+    return _visible_gpus() if torch.cuda.is_initialized() else ()
+
+
+@functools.cache
+def _visible_gpus() -> tuple[Any, ...]:
+    count = torch.cuda.device_count()
+    return tuple((torch.cuda.get_device_name(i), torch.cuda.get_device_capability(i)) for i in range(count))
+
+
+def _backends() -> list[Any]:
+    """Every flag that a module of `torch.backends` has, and the switches of `opt_einsum`."""
+    found: list[Any] = [(module.__name__, name, getattr(module, name)) for module, name in _properties()]
+    einsum = torch.backends.opt_einsum
+    return [*found, einsum.enabled, einsum.strategy, torch.backends.mkldnn.is_available()]
+
+
+@functools.cache
+def _properties() -> list[tuple[Any, str]]:
+    modules = [m for _, m in sorted(vars(torch.backends).items()) if isinstance(m, types.ModuleType)]
+    flag = torch.backends.ContextProp
+    return [(m, name) for m in modules for name, value in sorted(vars(type(m)).items()) if isinstance(value, flag)]
+
+
+def _precisions() -> list[Any]:
+    (getter,) = present(_torch, "_get_fp32_precision_getter") or (None,)
+    return [] if getter is None else [getter(*pair) for pair in _PRECISIONS]
+
+
+# ---- operators and functions that are torch's own
+
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+# Libraries of operators whose definitions come with torch or with this package.
+_OWN_OPERATORS = {"aten", "prims", "prim", "pyframe", "_c10d_functional"}
+
+
+def is_own_operator(op: Any) -> bool:
+    """Whether torch itself, or this package, says what an operator computes, its gradient included."""
+    name = op.namespace if isinstance(op, torch._ops.OpOverload) else op._qualified_op_name.partition("::")[0]
+    return name in _OWN_OPERATORS
+
+
+def is_own_function(function: Any) -> bool:
+    """Whether a Python function is written in a file of torch's; one without code is none that a program can write."""
+    code = getattr(function, "__code__", None)
+    return code is None or code.co_filename.startswith(_TORCH)
+
+
+def operators_are_overridden() -> bool:
+    """Whether the program has registered kernels or decompositions of its own for torch's operators.
+
+    What they do is known to nobody, and any graph may come to them when it is traced.
+    """
+    return _foreign_kernels(len(torch.library._impls)) or _foreign_decompositions(
+        tuple(map(id, decomposition_table.values()))
+    )
+
+
+@functools.lru_cache(1)
+def _foreign_decompositions(_: tuple[int, ...]) -> bool:
+    return not all(map(is_own_function, decomposition_table.values()))
+
+
+@functools.lru_cache(1)
+def _foreign_kernels(_: int) -> bool:
+    """The argument is the number of registrations: for a new number they are looked through."""
+    entries = (entry.split("/") for entry in torch.library._impls)
+    named = [(f"{ns}::{name}", key) for ns, name, key in entries if ns == "aten"]
+    known = {str(op).replace(".default", "").replace("aten.", "aten::", 1) for op in _meta_table()}
+    return any(_is_foreign(op, key) for op, key in named if key != "Meta" or op not in known)
+
+
+def _meta_table() -> list[Any]:
+    """The operators of which torch's Python functions are registered for meta tensors, a thousand of them."""
+    return [op for table in global_decomposition_table.values() for op in table]
+
+
+def _is_foreign(op: str, key: str) -> bool:
+    """Whether the Python kernel of an operator for a dispatch key was registered outside torch's files."""
+    for line in _torch._dispatch_dump(op).splitlines():
+        name, found, place = line.partition(": registered at ")
+        if found and name.partition("[")[0] == key:
+            return not place.startswith(_TORCH)
+    return True

@@ -1,0 +1,285 @@
+"""Graphs whose sizes and numbers vary from call to call.
+
+A graph is compiled for all sizes of which what was assumed while compiling is true: a `Template`. A call of new
+sizes takes the first template that serves them, or makes another; laying out its memory compiles nothing. What
+cannot be compiled so is compiled for each combination of sizes and ints. Floats are passed to the compiled graph as 0-d
+tensors where that means the same; where it does not, each value is a compilation as well.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..aot.results import RecordedWrites
+from ..eager.higher_order import runnable
+from ..errors import PASSED, Unsupported
+from ..fx_utils.places import reason_of
+from ..ir.nodes import dense_order
+from ..log.stages import count, show
+from ..process.compile_lock import make_once
+from ..process.thread_state import restored_on_error
+from .numbers import Numbers
+from .template import Template
+
+MOST_SIZES = 32  # beyond so many compilations for one size, a new size runs the graph as it is
+MOST_TEMPLATES = 8
+MOST_READY = 256  # plans for given sizes that are kept
+SPECIAL = 2  # sizes and ints below are constants of a compilation
+
+
+class Sizes:
+    """Where the symbols of example inputs get their values from. `names` gives each a name: size0, size1 ..."""
+
+    def __init__(self, examples: Sequence[Any]) -> None:
+        self.places: dict[Any, tuple[int, str, int]] = {}
+        for i, x in enumerate(examples):
+            if not isinstance(x, torch.Tensor):
+                self.places.setdefault(key_of(x), (i, "value", 0))
+        said = [
+            (n.node.expr, (i, kind, d))
+            for kind in ("shape", "stride")
+            for i, x in enumerate(examples) if isinstance(x, torch.Tensor)
+            for d, n in enumerate(_dims(x, kind)) if isinstance(n, torch.SymInt)
+        ]  # fmt: skip
+        for expr, place in said:
+            if expr.is_Symbol:
+                self.places.setdefault(expr, place)
+        for expr, place in said:
+            if expr.free_symbols - self.places.keys():
+                self.places.setdefault(expr, place)
+        self.names = {key: f"size{k}" for k, key in enumerate(self.places)}
+
+    def values(self, args: Sequence[Any]) -> dict[str, int]:
+        """The values of the symbols in a call."""
+        return {self.names[key]: _at(args, *place) for key, place in self.places.items()}
+
+
+def key_of(example: Any) -> Any:
+    """What stands for a number: the expression of a SymInt, or what `Numbers.example` gives."""
+    return example.node.expr if isinstance(example, torch.SymInt) else example
+
+
+def _dims(x: torch.Tensor, kind: str) -> Sequence[int | torch.SymInt]:
+    return tuple(x.shape) if kind == "shape" else x.stride()
+
+
+def _at(args: Sequence[Any], i: int, kind: str, d: int) -> int:
+    return args[i] if kind == "value" else args[i].shape[d] if kind == "shape" else args[i].stride(d)
+
+
+def is_symbolic(inputs: Sequence[Any]) -> bool:
+    """Whether an input is a number, or a tensor of sizes that are not known."""
+    return any(
+        not isinstance(x, torch.Tensor) or any(type(n) is not int for n in (*x.shape, *x.stride())) for x in inputs
+    )
+
+
+def as_laid_out(said: torch.Tensor, x: torch.Tensor, values: Mapping[Any, int]) -> torch.Tensor:
+    """`said`, an example of sizes in symbols that have these values, with its dimensions in the order in which those of
+    `x` lie in memory: an operator may give other strides than its fake tensors have. Unsupported for memory that is not
+    dense and lies otherwise than it is said to."""
+    if not isinstance(said, FakeTensor):
+        return said
+    # sympy is loaded by its first use only
+    from .symbols import in_terms
+
+    stride = [in_terms(n.node.expr, values) if isinstance(n, torch.SymInt) else n for n in said.stride()]
+    if all(n < SPECIAL or a == b for n, a, b in zip(x.shape, stride, x.stride())):
+        return said
+    order = _order(x)
+    if order is None:
+        raise Unsupported("an operator's result of other strides than its fake tensors have")
+    known: list[Any] = [1] * len(order)
+    inner: Any = 1
+    for d in reversed(order):
+        known[d], inner = inner, inner * said.shape[d]
+    with said.fake_mode:
+        return torch.empty_strided(said.shape, known, dtype=said.dtype, device=said.device)
+
+
+def _order(x: torch.Tensor) -> tuple[int, ...] | None:
+    """Its dimensions from outermost to innermost; None for memory that is not dense."""
+    order = dense_order(x.shape, x.stride())
+    return None if order is None else tuple(order)
+
+
+def symbolic_examples(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
+    """What is known of the inputs in symbols: torch.compile passes real tensors, and says so of the graph's inputs."""
+    said = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+    return [
+        known if isinstance(x, torch.Tensor) and isinstance(known, torch.Tensor) else x
+        for x, known in zip(inputs, said, strict=True)
+    ]
+
+
+def without_numbers(gm: fx.GraphModule, args: Sequence[Any]) -> tuple[fx.GraphModule, list[torch.Tensor]]:
+    """A graph that takes tensors alone and does with them what `gm` does with `args`: ints are constants in it, floats
+    may be 0-d tensors behind the others."""
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    if len(tensors) == len(args):
+        return gm, tensors
+    numbers = Numbers(gm, [i for i, x in enumerate(args) if not isinstance(x, torch.Tensor)])
+    fixed, floats = numbers.values(args)
+    return numbers.fix(fixed), tensors + _as_tensors(floats, tensors)
+
+
+def _as_tensors(floats: Sequence[float], others: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """As 0-d tensors, where the others are."""
+    device = others[0].device if others else None
+    return [torch.full((), x, dtype=torch.float64, device=device) for x in floats]
+
+
+class Specialized:
+    """Calls `compile_static(gm, tensors)` or `compile_sizes` for new combinations of sizes and numbers, and then its
+    result. `compile_sizes` is given the symbols that vary by their names; where it fails, `check(error)` may raise,
+    else the graph is compiled for each size. `in_pieces(found)` runs a graph that has to be cut at its writes."""
+
+    def __init__(
+        self, gm: fx.GraphModule, compile_static: Callable[..., Callable[..., Any]], examples: Sequence[Any] = (),
+        compile_sizes: Callable[..., Template] | None = None, check: Callable[[Exception], None] = lambda error: None,
+        in_pieces: Callable[[RecordedWrites], Callable[..., Any]] | None = None,
+    ) -> None:
+        self.gm, self.compile_static, self.compile_sizes = gm, compile_static, compile_sizes
+        self.examples, self.check, self.in_pieces = list(examples), check, in_pieces
+        self.whole: Callable[..., Any] | None = None  # runs every call
+        self.ready: dict[Any, Callable[..., Any]] = {}
+        self.templates: dict[Any, list[Template]] = {}
+        self.compiled = 0  # for one size each
+        self.apart: str | None = None  # why
+        self.numbers: Numbers | None = None
+        self.sizes: Sizes | None = None
+        self.first_call: Callable[..., Any] | None = None  # makes the first call of each combination
+
+    def __call__(self, *args: Any) -> Any:
+        if self.whole is not None:
+            return self.whole(*args)
+        tensors = [x for x in args if isinstance(x, torch.Tensor)]
+        shapes = tuple((x.shape, x.stride()) for x in tensors)
+        fixed: list[Any] = []
+        if len(tensors) == len(args):
+            key: Any = shapes
+        else:
+            if self.numbers is None:
+                places = [i for i, x in enumerate(args) if not isinstance(x, torch.Tensor)]
+                self.numbers = Numbers(self.gm, places)
+            fixed, floats = self.numbers.values(args)
+            key = shapes, tuple(x.hex() if type(x) is float else (type(x), x) for x in fixed)
+            tensors += _as_tensors(floats, tensors)
+        call = self.ready.get(key)
+        if call is None:
+            call = make_once(id(self), lambda: self.ready.get(key), lambda: self._make(key, args, tensors, fixed))
+            if call is not None and self.first_call is not None:
+                return self.first_call(*args)
+        if self.whole is not None:
+            return self.whole(*args)
+        return runnable(self.gm).forward(*args) if call is None else call(*tensors)
+
+    def _make(
+        self, key: Any, args: Sequence[Any], tensors: list[torch.Tensor], fixed: list[Any]
+    ) -> Callable[..., Any] | None:
+        """What runs calls of these sizes and numbers, kept from now on; None where the graph is to run as it is."""
+        call = self._of_sizes(args, tensors, fixed)
+        if call is None and self.whole is None:
+            call = self._static(tensors, fixed)
+        if call is not None:
+            while len(self.ready) >= MOST_READY:
+                self.ready.pop(next(iter(self.ready)), None)
+            self.ready[key] = call
+        return call
+
+    def _static(self, tensors: list[torch.Tensor], fixed: list[Any]) -> Callable[..., Any] | None:
+        """Compiled for just these sizes and ints; None beyond MOST_SIZES of them."""
+        if self.compiled >= MOST_SIZES:
+            return None
+        self.compiled += 1
+        static = self.gm if self.numbers is None else self.numbers.fix(fixed)
+        call = self.compile_static(static, tensors)
+        self._report(static)
+        return call
+
+    def _report(self, compiled: fx.GraphModule) -> None:
+        report = compiled.meta.get("compile_report")
+        if report is not None:
+            report.apart = self.apart
+            self.gm.meta["compile_report"] = report
+
+    def _of_sizes(
+        self, args: Sequence[Any], tensors: list[torch.Tensor], fixed: list[Any]
+    ) -> Callable[..., Any] | None:
+        """From a template, made now if there is none; None if the graph cannot be compiled so."""
+        if self.compile_sizes is None:
+            return None
+        examples, inputs = self._varying(tensors, fixed)
+        if self.sizes is None:
+            self.sizes = Sizes(examples)
+        values = self.sizes.values(inputs)
+        by_key = {key: values[name] for key, name in self.sizes.names.items()}
+        try:
+            laid_out = [as_laid_out(said, x, by_key) for said, x in zip(examples, inputs, strict=True)]
+        except Unsupported as error:
+            self._give_up_sizes(error)
+            return None
+        orders = tuple(None if new is said else _order(x) for new, said, x in zip(laid_out, examples, inputs))
+        varying = {key: name for key, name in self.sizes.names.items() if values[name] >= SPECIAL}
+        constants = {key: values[name] for key, name in self.sizes.names.items() if key not in varying}
+        fixed = [int if type(x) is int else x for x in fixed]
+        pattern = tuple(constants.items()), tuple(x.hex() if type(x) is float else x for x in fixed), orders
+        known = self.templates.setdefault(pattern, [])
+        template = next((t for t in known if t.serves(values)), None)
+        if template is None:
+            if sum(map(len, self.templates.values())) >= MOST_TEMPLATES:
+                return None
+            gm = self.gm if self.numbers is None else self.numbers.fix(fixed)
+            try:
+                compile_sizes = functools.partial(self.compile_sizes, gm, varying, values, constants, laid_out, inputs)
+                template = restored_on_error(compile_sizes)
+            except PASSED:
+                raise
+            except Exception as error:
+                if isinstance(error, RecordedWrites) and self.in_pieces is not None:
+                    self._cut(error)
+                else:
+                    self._give_up_sizes(error)
+                return None
+            self._report(gm)
+            known.insert(0, template)
+            show("sizes", f"compiled for all sizes of which so much is assumed: {template.program}")
+        try:
+            call, ints = template.at(values), [x for x in inputs if type(x) is int]
+        except PASSED:
+            raise
+        except Exception as error:
+            self._give_up_sizes(error)
+            return None
+        return (lambda *given: call(*given, *ints)) if ints else call
+
+    def _cut(self, found: RecordedWrites) -> None:
+        """From now on the graph runs in pieces, each of which is compiled for sizes that vary."""
+        assert self.in_pieces is not None
+        try:
+            self.whole = self.in_pieces(found)
+        except Unsupported as error:
+            self._give_up_sizes(error)
+
+    def _give_up_sizes(self, error: Exception) -> None:
+        """From now on the graph is compiled for each size."""
+        self.check(error)
+        self.compile_sizes = None
+        self.apart = reason_of(error)
+        count("graphs_per_size")
+        show("sizes", f"a graph is compiled for each size: {self.apart}")
+
+    def _varying(self, tensors: list[torch.Tensor], fixed: list[Any]) -> tuple[list[Any], list[Any]]:
+        """The inputs of the graph with its ints passed, and what the examples say of each."""
+        said: list[Any] = [x for x in self.examples if isinstance(x, torch.Tensor)]
+        said += tensors[len(said) :]  # floats
+        ints = [(k, x) for k, x in enumerate(fixed) if type(x) is int]
+        if self.numbers is not None:
+            said += [self.numbers.example(k, self.examples) for k, _ in ints]
+        return said, [*tensors, *(x for _, x in ints)]

@@ -1,0 +1,243 @@
+"""The sizes of a graph that is compiled once for many: torch's symbols while it is traced, Sizes when it is lowered."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic
+from torch.utils import _pytree as pytree
+from torch.utils._sympy.functions import Max, Min
+
+from ..aot.fake import fake_mode
+from ..errors import Unsupported
+from ..ir.real import AnyReal, Real
+from ..ir.settle import replaced
+from ..ir.size import AnySize, Program, SizeEnv, named
+from ..ir.sized import SizedTensor
+from ..process.import_stubs import light_torch
+from .shape_env import LightShapeEnv, Named
+
+
+class Symbols:
+    """The symbols of one compilation, each under three names: a sympy symbol, a SymInt, a Size."""
+
+    def __init__(self) -> None:
+        self.shapes = LightShapeEnv()
+        self.sizes = SizeEnv()
+        self.mode: FakeTensorMode = fake_mode(shape_env=self.shapes)
+        self._of: dict[Any, AnySize] = {}
+        self._vals: dict[int, tuple[Any, Any]] = {}
+
+    def symbol(self, name: str, value: int, least: int) -> torch.SymInt:
+        """The SymInt of a number from `least` on (2 at most) that is `value` at the first call."""
+        with light_torch:
+            symbol = self.shapes.create_symbol(value, Named(name), DimDynamic.DYNAMIC)
+        self._of[symbol] = self.sizes.symbol(name, value, least)
+        number = self.shapes.create_symintnode(symbol, hint=value)
+        assert isinstance(number, torch.SymInt)
+        return number
+
+    def all(
+        self, names: Mapping[Any, str], values: Mapping[str, int], least: int, twins: Mapping[str, str]
+    ) -> dict[Any, torch.SymInt]:
+        """A SymInt for each key of `names`. A symbol with a twin is assumed to be that one, which comes before it."""
+        made: dict[str, torch.SymInt] = {}
+        for name in names.values():
+            if name in twins:
+                made[name] = made[twins[name]]
+                self.sizes.assume("==", self.sizes.symbol(name, values[name], least), named(twins[name], self.sizes))
+            else:
+                made[name] = self.symbol(name, values[name], least)
+        return {key: made[name] for key, name in names.items()}
+
+    # ---- torch's numbers as Sizes
+
+    def size(self, number: Any) -> AnySize:
+        """A SymInt (or int) as a Size (or int). Unsupported for what a Size cannot say."""
+        if not isinstance(number, torch.SymInt):
+            return number
+        return self._size(self.shapes.simplify(number.node.expr))
+
+    def _size(self, expr: Any) -> AnySize:
+        found = self._of.get(expr)
+        if found is None:
+            found = self._of[expr] = _evaluated(expr, self._size)
+        return found
+
+    def value(self, value: Any) -> Any:
+        """A node's value with Sizes: tensors as SizedTensors."""
+        if isinstance(value, torch.Tensor):
+            known = self._vals.get(id(value))
+            if known is None:
+                known = self._vals[id(value)] = value, SizedTensor.of(value, self.size)
+            return known[1]
+        if isinstance(value, tuple | list):
+            return type(value)(map(self.value, value))
+        if isinstance(value, torch.SymFloat):
+            return self._real(self.shapes.simplify(value.node.expr))
+        return UNSAYABLE if isinstance(value, torch.SymBool) else self.size(value)
+
+    def _real(self, expr: Any) -> AnyReal:
+        if isinstance(expr, sympy.Float):
+            return float(expr)
+        if expr.is_integer:
+            return self._size(expr)
+        rule, *more = _REAL_RULES.get(type(expr).__name__, ("",))
+        if not rule:
+            raise Unsupported(f"a number that is {expr}")
+        args = [*map(self._real, expr.args), *more]
+        return functools.reduce(lambda a, b: Real(rule, (a, b)), args) if len(args) > 1 else Real(rule, tuple(args))
+
+    def program(self) -> Program:
+        """What the compiled graph assumes of its sizes: found while it was traced, and while it was lowered."""
+        for guard in self.shapes.guards:
+            self._remember(guard.expr)
+        return self.sizes.program()
+
+    def _remember(self, condition: Any) -> None:
+        if condition is sympy.true or condition == sympy.true:
+            return
+        if isinstance(condition, sympy.And):
+            for part in condition.args:
+                self._remember(part)
+            return
+        relation = _RELATIONS.get(type(condition).__name__)
+        if relation is None:
+            raise Unsupported(f"a condition on sizes, {condition}")
+        a, b = (self._size(arg) for arg in condition.args)
+        if not relation(a, b):
+            raise AssertionError(f"{condition} was assumed, and does not hold")
+
+
+_RULES: dict[str, Callable[[list[Any]], AnySize]] = {
+    "Add": sum,
+    "Mul": math.prod,
+    "FloorDiv": lambda args: args[0] // args[1],
+    "CleanDiv": lambda args: args[0] // args[1],
+    "Mod": lambda args: args[0] % args[1],
+    "PythonMod": lambda args: args[0] % args[1],
+    "Max": max,
+    "Min": min,
+}  # fmt: skip
+
+
+# an op of the loop IR, and what follows the arguments
+_REAL_RULES: dict[str, tuple[Any, ...]] = {
+    "IntTrueDiv": ("div",), "FloatTrueDiv": ("div",), "Mul": ("mul",), "Add": ("add",), "FloatPow": ("pow",),
+    "ToFloat": ("mul", 1.0), "OpaqueUnaryFn_sqrt": ("sqrt",),
+}  # fmt: skip
+
+
+def _evaluated(expr: Any, of: Callable[[Any], Any]) -> Any:
+    """A sympy expression computed of its parts, each as `of` says. Unsupported for a symbol that `of` does not know."""
+    if isinstance(expr, sympy.Integer):
+        return int(expr)
+    if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < int(expr.exp) < 8:
+        return math.prod([of(expr.base)] * int(expr.exp))
+    rule = _RULES.get(type(expr).__name__)
+    if rule is None:
+        raise Unsupported(f"a size that is {expr}")
+    return rule([of(arg) for arg in expr.args])
+
+
+# as comparisons, which Sizes remember
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "Equality": lambda a, b: a == b,
+    "Unequality": lambda a, b: a != b,
+    "StrictLessThan": lambda a, b: a < b,
+    "LessThan": lambda a, b: a <= b,
+    "StrictGreaterThan": lambda a, b: a > b,
+    "GreaterThan": lambda a, b: a >= b,
+}
+
+
+class _Unsayable:
+    """Stands for a value that is a truth of sizes: nothing can be lowered with it."""
+
+
+UNSAYABLE = _Unsayable()
+SYMBOLIC = (torch.SymInt, torch.SymFloat)
+
+
+def with_sizes(gm: fx.GraphModule, symbols: Symbols) -> None:
+    """What the nodes of a traced graph say of their values, in Sizes."""
+    for node in gm.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = symbols.value(node.meta["val"])
+        if any(isinstance(x, SYMBOLIC) for x in pytree.tree_leaves((node.args, node.kwargs))):
+            node.args, node.kwargs = pytree.tree_map_only(SYMBOLIC, symbols.value, (node.args, node.kwargs))
+
+
+@dataclass(frozen=True)
+class Sized:
+    """The inputs of a compilation for many sizes. `fakes`: fake tensors and SymInts; `hints`: the symbols' values."""
+
+    symbols: Symbols
+    fakes: Sequence[Any]
+    hints: Mapping[str, int]
+
+    @property
+    def known(self) -> list[Any]:
+        """The inputs in Sizes."""
+        return list(map(self.symbols.value, self.fakes))
+
+    def settle(self, gm: fx.GraphModule) -> None:
+        """What the nodes of a traced graph say of their values, in Sizes."""
+        with_sizes(gm, self.symbols)
+
+    def data(self, x: Any) -> Any:
+        """A structure of plain data with Sizes for its SymInts."""
+        return replaced(x, SYMBOLIC, self.symbols.value)
+
+
+def alike(names: Mapping[Any, str], values: Mapping[str, int], examples: Sequence[Any]) -> dict[str, str]:
+    """For symbols that look like the same size, batches of one length say, the first such symbol: they have the same
+    value now, and are dimensions of the same number."""
+    found: dict[str, str] = {}
+    places: dict[str, set[int]] = {name: set() for name in names.values()}
+    for x in examples:
+        for d, n in enumerate(x.shape if isinstance(x, torch.Tensor) else ()):
+            if isinstance(n, torch.SymInt) and n.node.expr in names:
+                places[names[n.node.expr]].add(d)
+    for k, name in enumerate(places):
+        for first in list(places)[:k]:
+            if first not in found and values[first] == values[name] and places[first] & places[name]:
+                found[name] = first
+                break
+    return found
+
+
+def fake_inputs(
+    symbols: Symbols, given: Mapping[Any, torch.SymInt | int], examples: Sequence[Any], inputs: Sequence[Any]
+) -> list[Any]:
+    """`inputs` as fake tensors and SymInts. `examples` say what their sizes are, in terms of the keys of `given`."""
+
+    def number(said: Any, value: int) -> Any:
+        return in_terms(said.node.expr, given) if isinstance(said, torch.SymInt) else given.get(said, value)
+
+    fakes: list[Any] = []
+    with light_torch, symbols.mode:
+        for said, x in zip(examples, inputs, strict=True):
+            if not isinstance(x, torch.Tensor):
+                fakes.append(number(said, x))
+                continue
+            size = [number(n, value) for n, value in zip(said.shape, x.shape)]
+            stride = [number(n, value) for n, value in zip(said.stride(), x.stride())]
+            fakes.append(torch.empty_strided(size, stride, dtype=x.dtype, device=x.device))
+    return fakes
+
+
+def in_terms(expr: Any, given: Mapping[Any, Any]) -> Any:
+    if expr in given:
+        return given[expr]
+    if isinstance(expr, sympy.Max | sympy.Min | Max | Min):
+        raise Unsupported(f"an input of size {expr}")
+    return _evaluated(expr, lambda part: in_terms(part, given))

@@ -1,0 +1,76 @@
+"""A captured graph run with ATen whose exceptions say which operator raised, with what operands, at which line of the
+user's program."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..fx_utils.places import name_of, user_place
+from .higher_order import runnable
+
+_MOST_OPERANDS = 6
+
+
+def run_with_aten(gm: fx.GraphModule) -> Callable[..., Any]:
+    """A callable that runs `gm`; what an operator raises has its own type, and its message continues with the operator,
+    the sizes of its operands, the range of indices, and the user's line."""
+    graph = runnable(gm)
+    forward = graph.forward
+
+    def call(*args: Any) -> Any:
+        try:
+            return forward(*args)
+        except Exception as error:
+            _explain(error, graph)
+            raise
+
+    return call
+
+
+def _explain(error: Exception, gm: fx.GraphModule) -> None:
+    found = _raising(error, gm)
+    if found is None or hasattr(error, "graph_node"):
+        return
+    node, values = found
+    error.graph_node = node  # type: ignore[attr-defined]  # as the compiler's own errors have it
+    operands = [_describe(values.get(arg.name)) for arg in node.all_input_nodes[:_MOST_OPERANDS]]
+    place = user_place(node)
+    text = f"raised by {name_of(node)}({', '.join(operands)})" + (f" at {place}" if place else "")
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]}\n{text}",)
+    else:
+        error.add_note(text)
+
+
+def _raising(error: Exception, gm: fx.GraphModule) -> tuple[fx.Node, dict[str, Any]] | None:
+    """The node that was running, and the values of the others by name: a node that has run has a variable."""
+    names = {node.name for node in gm.graph.find_nodes(op="placeholder")}
+    frame: types.FrameType | None = None
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_name == "forward" and names.issubset(step.tb_frame.f_locals):
+            frame = step.tb_frame
+        step = step.tb_next
+    if frame is None or not names:
+        return None
+    values = dict(frame.f_locals)
+    calls = (node for node in gm.graph.nodes if node.op.startswith("call"))
+    node = next((node for node in calls if node.name not in values), None)
+    return None if node is None else (node, values)
+
+
+def _describe(value: Any) -> str:
+    """A tensor's dtype and sizes; for one of integers, the range of its values."""
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    whole = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
+    if whole and value.numel() and value.device.type == "cpu" and value.layout == torch.strided:
+        low, high = torch.aminmax(value.detach())
+        text += f" with values from {int(low)} to {int(high)}"
+    return text

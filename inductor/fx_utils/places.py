@@ -1,0 +1,82 @@
+"""Lines of the user's program that nodes of a graph come from, and which node an exception of the compiler is about."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..errors import Unsupported
+
+_FRAME = re.compile(
+    r'File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>[^\n]*)(\n(?P<text>(?! *File)[^\n]*))?'
+)
+_TORCH = os.path.dirname(torch.__file__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    function: str
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f": {self.text}" if self.text else "")
+
+
+def user_frames(node: fx.Node) -> list[Place]:
+    """The lines of the user's program that a node comes from, outermost call first; torch's own are left out unless
+    there are no others."""
+    trace: str = node.meta.get("stack_trace") or ""
+    found = _FRAME.finditer(trace)
+    frames = [Place(f["file"], int(f["line"]), f["function"], (f["text"] or "").strip()) for f in found]
+    return [frame for frame in frames if not frame.file.startswith(_TORCH)] or frames
+
+
+def user_place(node: fx.Node) -> Place | None:
+    """The user's line that a node comes from, None if that is not known."""
+    frames = user_frames(node)
+    return frames[-1] if frames else None
+
+
+def captured_function(gm: fx.GraphModule) -> Place | None:
+    """The function that a graph was captured from, with the line of its first operator."""
+    return next((frames[0] for frames in map(user_frames, gm.graph.nodes) if frames), None)
+
+
+def label_of(gm: fx.GraphModule, part: str = "") -> str:
+    """What profiles show for a compiled graph; `part`: which half of a training graph it is."""
+    place = captured_function(gm)
+    whose = f" of {place.function} ({os.path.basename(place.file)}:{place.line})" if place else ""
+    return f"compiled {part or 'graph'}{whose}"
+
+
+def name_of(node: fx.Node) -> str:
+    """The operator of a node, as messages name it."""
+    target: Any = node.target
+    if isinstance(target, str):
+        return target
+    return str(target) if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
+
+
+def blame(error: Exception, node: fx.Node) -> None:
+    """Note in an exception which node was being compiled, unless that is noted already."""
+    if not hasattr(error, "graph_node"):
+        error.graph_node = node  # type: ignore[attr-defined]
+
+
+def reason_of(error: Exception) -> str:
+    """What happened, as messages and reports say it: exception, operator, the user's line."""
+    text = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
+    node = getattr(error, "graph_node", None)
+    if node is None:
+        return text
+    place = user_place(node)
+    return f"{text} (operator {name_of(node)}" + (f", {place})" if place else ")")

@@ -1,0 +1,347 @@
+"""Graphs with operators that cannot be compiled ahead: those whose results have sizes that depend on data, numbers read
+from tensors, branches and loops on tensors, inference mode entered and left, and what has to run in order: settings of
+the process, random numbers of a generator that the program holds, what reads or writes the state of one. Further,
+tensors made to require a gradient, operators of other libraries that write to their arguments, and what takes or gives
+tensors that are sparse or the like, or has such a gradient.
+Writes to inputs that autograd records, and changes of their sizes, are found when a graph is traced with its gradients.
+
+Such a graph is cut at them. The pieces between are compiled, each at its first call, as are the branches and loop
+bodies; a small graph runs the pieces and, with ATen, what lies between.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from .aot.functionalize import mutable
+from .aot.in_place import IN_PLACE
+from .aot.results import RecordedWrites
+from .dynamic.dispatch import is_symbolic
+from .eager.higher_order import RUNNERS
+from .errors import Unsupported
+from .fx_utils.arguments import output_of
+from .modes import AS_RECORDED, ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD, graph_module
+from .process.compile_lock import make_once
+from .process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
+
+Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+_MODES = {SET_GRAD, ENTER_AUTOCAST, EXIT_AUTOCAST, *AS_RECORDED}
+_READS = {"item", "tolist"}
+_SIZES = {"size", "numel", "stride", "dim", "storage_offset"}
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_NUMBERS = (*_SYMBOLIC, int, float)
+_MOST_WRITES = 16  # that autograd records, in a graph that is cut at them
+# Functions and methods of which an argument makes the gradient sparse: its place and its name.
+_aten = torch.ops.aten
+_EMBEDDING, _EMBEDDING_BAG, _GATHER = (4, "sparse"), (5, "sparse"), (3, "sparse_grad")
+_SPARSE: dict[Any, tuple[int, str]] = {
+    torch.nn.functional.embedding: (6, "sparse"), torch.nn.functional.embedding_bag: (7, "sparse"),
+    **dict.fromkeys((torch.embedding, _aten.embedding, _aten.embedding.default), _EMBEDDING),
+    **dict.fromkeys((torch.embedding_bag, _aten.embedding_bag, _aten.embedding_bag.default), _EMBEDDING_BAG),
+    **dict.fromkeys((torch.gather, torch.Tensor.gather, "gather", _aten.gather, _aten.gather.default), _GATHER),
+}  # fmt: skip
+
+
+def must_be_cut(gm: fx.GraphModule) -> bool:
+    """Whether the graph has an operator that is a piece of its own, or records gradients in a part of it only."""
+    return any(_cuts(node) for node in gm.graph.nodes) or _enables_grad(gm)
+
+
+def _enables_grad(gm: fx.GraphModule) -> bool:
+    """Whether the graph, called where no gradients are recorded, switches to recording them."""
+    if torch.is_grad_enabled():
+        return False
+    return any(node.target is SET_GRAD and node.args == (True,) for node in gm.graph.nodes)
+
+
+def _cuts(node: fx.Node) -> bool:
+    if node.op == "call_method" and node.target in _READS:
+        return True
+    if node.op == "call_function" and (node.target in RUNNERS or node.target in AS_RECORDED or _in_order(node)):
+        return True
+    if node.kwargs.get("requires_grad") is True:  # a leaf that is made here: an input of the pieces after it
+        return True
+    if node.op.startswith("call") and any(map(_is_special, (node, *node.all_input_nodes))):
+        return True
+    if _has_sparse_gradient(node) or _writes_as_custom(node):
+        return True
+    if any(isinstance(value_of(arg), torch.Generator) for arg in node.all_input_nodes) and node.op != "output":
+        return True
+    return node.op.startswith("call") and bool(_symbols(node) - _symbols(*node.all_input_nodes))
+
+
+def _in_order(node: fx.Node) -> bool:
+    """Whether a node may raise, with everything before it done."""
+    return getattr(node.target, "in_order", False)
+
+
+def _is_special(node: fx.Node) -> bool:
+    """Whether a node's value is a tensor that is not laid out by strides: sparse, nested, quantized, oneDNN's own."""
+    value = value_of(node)
+    return isinstance(value, torch.Tensor) and (
+        value.layout != torch.strided or value.is_nested or value.is_quantized
+    )
+
+
+def _has_sparse_gradient(node: fx.Node) -> bool:
+    if node.op not in ("call_function", "call_method") or node.target not in _SPARSE:
+        return False
+    place, name = _SPARSE[node.target]
+    return bool(node.args[place] if len(node.args) > place else node.kwargs.get(name))
+
+
+def _writes_as_custom(node: fx.Node) -> bool:
+    """Whether a node is an operator of a library other than torch's that writes to arguments, which has no functional
+    form. Not where gradients are recorded, nor where an argument is a view: a view that a piece returns of a tensor
+    that it makes does not share the version counter of its base, in which autograd looks for writes."""
+    if not isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return False
+    target = node.target
+    overloads = [target] if isinstance(target, torch._ops.OpOverload) else map(target.__getattr__, target.overloads())
+    if not any(op.namespace not in ("aten", "prims") and op._schema.is_mutable for op in overloads):
+        return False
+    given = (value_of(arg) for arg in node.all_input_nodes)
+    return not any(isinstance(x, torch.Tensor) and (x.requires_grad or x._is_view()) for x in given)
+
+
+def _symbols(*nodes: fx.Node) -> set[Any]:
+    """The symbols in the values of nodes that stand for what depends on data."""
+    found: set[Any] = set()
+    for node in nodes:
+        value = value_of(node)
+        if value is None:  # a tuple: what is taken out of it
+            found |= _symbols(*(user for user in node.users if user.target is operator.getitem))
+        symbolic = [n for n in value.shape if not isinstance(n, int)] if isinstance(value, torch.Tensor) else [value]
+        for number in symbolic:
+            if isinstance(number, _SYMBOLIC):
+                found |= _unbacked(number)
+    return found
+
+
+def _unbacked(number: Any) -> set[Any]:
+    """The symbols that stand for what depends on data, in the expression that an operator gave: an operator after it,
+    in the graph or not, may have taken such a symbol to be a number."""
+    # sympy is loaded by its first use only
+    import_whole(SYMBOLIC_SHAPES)
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    kinds = (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)
+    return {s for s in number.node._expr.free_symbols if symbol_is_type(s, kinds)}
+
+
+def _differentiated(gm: fx.GraphModule, ends: Sequence[fx.Node]) -> set[fx.Node]:
+    """Nodes after which a piece has to end: tensors with respect to which `torch.autograd.grad` differentiates, or the
+    caller does (`ends`), and writes to them. Autograd sees a piece as one function, so what depends on such a tensor
+    must be computed by another piece."""
+    found: set[fx.Node] = set(ends)
+    for node in gm.graph.nodes:
+        if node.target is torch.autograd.grad:
+            inputs = node.args[1] if len(node.args) > 1 else node.kwargs["inputs"]
+            fx.map_arg(inputs, found.add)
+    return found | {user for node in found for user in node.users if _writes(user, node)}
+
+
+def _writes(node: fx.Node, tensor: fx.Node) -> bool:
+    """Whether a node writes to a tensor by a method or an operator of Python that works in place."""
+    if not node.args or node.args[0] is not tensor:
+        return False
+    in_place = node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).endswith("__")
+    return in_place or node.target in IN_PLACE
+
+
+def value_of(node: fx.Node) -> Any:
+    """What the capture knows of a node: a fake tensor or a number."""
+    return node.meta.get("val", node.meta.get("example_value"))
+
+
+class Piece(torch.nn.Module):
+    """A graph compiled when it is first called, and again for inputs that differ in what no symbol describes."""
+
+    gm: fx.GraphModule
+    compile_graph: Compile
+
+    def __init__(self, gm: fx.GraphModule, compile_graph: Compile) -> None:
+        super().__init__()
+        self.calls: dict[Any, Callable[..., Any]] = {}
+        self.__dict__.update(gm=gm, compile_graph=compile_graph)  # the graph is not to be a submodule
+        self.values = [value_of(node) for node in gm.graph.find_nodes(op="placeholder")]
+        self.symbolic = is_symbolic(self.values)
+        # a compiled piece gives plain memory where ATen gives a tensor with its conjugate or negative bit set
+        tensors = [(i, x) for i, x in enumerate(self.values) if isinstance(x, torch.Tensor)]
+        self.bits = [i for i, x in tensors if x.is_conj() or x.is_neg()]
+        self.assumed = [(i, d, n) for i, x in tensors for d, n in _assumed_sizes(x)]
+
+    def __call__(self, *args: Any) -> Any:  # not by way of a module's hooks, which it has none of
+        if self.assumed and any(args[i].shape[d] != n for i, d, n in self.assumed):
+            return self.gm(*args)  # with ATen, whose operators say what is wrong
+        if self.symbolic:
+            key: Any = tuple(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
+        else:
+            key = tuple((x.requires_grad, x.shape, x.stride()) for x in args)
+        if self.bits:
+            key = key, *((args[i].is_conj(), args[i].is_neg()) for i in self.bits)
+        call = self.calls.get(key)
+        if call is None:
+            call = make_once(id(self), lambda: self.calls.get(key), lambda: self._compile(key, args))
+        return call(*args)
+
+    def _compile(self, key: Any, args: Sequence[Any]) -> Callable[..., Any]:
+        call = self.calls[key] = self.compile_graph(self.gm, self._examples(args))
+        return call
+
+    def _examples(self, args: Sequence[Any]) -> list[Any]:
+        """What to compile for: these inputs, or where sizes or numbers vary what the capture knows of them."""
+        if not self.symbolic:
+            return list(args)
+        return [known if isinstance(known, _SYMBOLIC) else arg if not is_symbolic([known]) else _like(known, arg)
+                for known, arg in zip(self.values, args)]  # fmt: skip
+
+
+def _assumed_sizes(x: torch.Tensor) -> list[tuple[int, int]]:
+    """The dimensions of a tensor whose size depends on data, but was taken to be a number by an operator that the
+    capture traced, each with that number."""
+    shape: Sequence[Any] = x.shape
+    sizes = [(d, n.node) for d, n in enumerate(shape) if isinstance(n, torch.SymInt)]
+    return [(d, int(node.expr)) for d, node in sizes if node.expr.is_number and not node._expr.is_number]
+
+
+def _like(known: Any, arg: Any) -> Any:
+    """The fake tensor that the capture knows, requiring a gradient where the real one does."""
+    if isinstance(known, torch.Tensor) and known.requires_grad != arg.requires_grad:
+        return known.detach().requires_grad_(arg.requires_grad)
+    return arg if known is None else known
+
+
+class _Cutter:
+    """Builds the graph of pieces. `outside`: the node of that graph for each node of `gm` that it has."""
+
+    def __init__(
+        self, gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str], ends: Sequence[fx.Node] = ()
+    ) -> None:
+        self.gm, self.compile_graph, self.apart = gm, compile_graph, apart
+        self.root = torch.nn.Module()
+        self.graph = fx.Graph()
+        self.outside: dict[fx.Node, fx.Node] = {}
+        self.open: dict[fx.Node, None] = {}
+        self.pieces = 0
+        self.differentiated = _differentiated(gm, ends)
+
+    def run(self) -> fx.GraphModule:
+        for node in self.gm.graph.nodes:
+            if node.op == "placeholder":
+                self.outside[node] = self.graph.node_copy(node)
+            elif node.op == "get_attr":
+                continue  # copied where it is used
+            elif node.op == "output":
+                self._close()
+                self._copy(node)
+            elif self._runs_outside(node):
+                any_time = self._is_number(node) and not _in_order(node)
+                if not any_time or any(arg in self.open for arg in node.all_input_nodes):
+                    self._close()
+                self._copy(node)
+            else:
+                self.open[node] = None
+                if node in self.differentiated:
+                    self._close()
+        return graph_module(self.root, self.graph, getattr(self.gm, "settings", ()))
+
+    def _runs_outside(self, node: fx.Node) -> bool:
+        """Whether a node is no part of a compiled piece."""
+        if node.name in self.apart:
+            return True
+        if _cuts(node) or self._is_number(node) or node.target in _MODES or node.target is torch.autograd.grad:
+            return True
+        if getattr(node.target, "gives_function", False):
+            return True
+        source = node.args[0] if node.target is operator.getitem else None
+        return isinstance(source, fx.Node) and source in self.outside and not isinstance(value_of(source), torch.Tensor)
+
+    def _is_number(self, node: fx.Node) -> bool:
+        """Whether a node computes a number, or checks one."""
+        if isinstance(value_of(node), _NUMBERS) or (node.op == "call_method" and node.target in _SIZES):
+            return True
+        inputs = node.all_input_nodes
+        return value_of(node) is None and bool(inputs) and all(isinstance(value_of(arg), _NUMBERS) for arg in inputs)
+
+    def _close(self) -> None:
+        """Make a piece of what is open."""
+        body, self.open = list(self.open), {}
+        if not body:
+            return
+        inside = set(body)
+        graph = fx.Graph()
+        env: dict[fx.Node, fx.Node] = {}
+        given: list[fx.Node] = []
+        for node in body:
+            for arg in node.all_input_nodes:
+                if arg not in inside and arg not in env and arg.op != "get_attr":
+                    env[arg] = graph.placeholder(arg.name)
+                    env[arg].meta = dict(arg.meta)
+                    given.append(arg)
+        for node in body:
+            for arg in node.all_input_nodes:
+                if arg.op == "get_attr" and arg not in env:
+                    env[arg] = graph.node_copy(arg)
+            env[node] = graph.node_copy(node, env.__getitem__)
+        results = [node for node in body if any(user not in inside for user in node.users)]
+        graph.output(tuple(env[node] for node in results))
+        name = f"piece_{self.pieces}"
+        self.pieces += 1
+        setattr(self.root, name, Piece(fx.GraphModule(self.gm, graph), self.compile_graph))
+        call = self.graph.call_module(name, tuple(self.outside[node] for node in given))
+        for index, node in enumerate(results):
+            self.outside[node] = self.graph.call_function(operator.getitem, (call, index))
+
+    def _copy(self, node: fx.Node) -> None:
+        for arg in node.all_input_nodes:
+            if arg.op == "get_attr" and arg not in self.outside:
+                self.outside[arg] = self._attribute(arg)
+        copied = self.outside[node] = self.graph.node_copy(node, self.outside.__getitem__)
+        if node.op == "call_function":
+            called: Any = node.target
+            copied.target = RUNNERS.get(called) or AS_RECORDED.get(called, called)
+
+    def _attribute(self, node: fx.Node) -> fx.Node:
+        """A tensor, or a branch, which is a piece."""
+        name = str(node.target)
+        value: Any = self.gm
+        for part in name.split("."):
+            value = getattr(value, part)
+        if isinstance(value, fx.GraphModule):
+            value = Piece(value, self.compile_graph)
+        flat = name.replace(".", "_")
+        if not hasattr(self.root, flat):
+            setattr(self.root, flat, value)
+        return self.graph.get_attr(flat)
+
+
+def cut(gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str] = frozenset()) -> Callable[..., Any]:
+    """A callable that does what `gm` does; `compile_graph(piece, example_inputs)` compiles a piece. `apart`: the names
+    of further nodes that are no part of a piece."""
+    return _Cutter(gm, compile_graph, apart).run().forward
+
+
+def cut_at_writes(gm: fx.GraphModule, compile_graph: Compile, found: RecordedWrites) -> Callable[..., Any]:
+    """The same for a graph that writes to its inputs in a way that autograd records: what is computed after a write is
+    computed from the written input, for autograd too. Unsupported where such pieces would be too many."""
+    if len(found.nodes) > _MOST_WRITES:
+        raise Unsupported(f"more than {_MOST_WRITES} writes to inputs that autograd records")
+    return cut(gm, compile_graph, found.nodes)
+
+
+def cut_after(
+    gm: fx.GraphModule, compile_graph: Compile, results: Sequence[int], count: int
+) -> Callable[..., Any] | None:
+    """The same for a graph to whose flat results of these numbers autograd has to give gradients, though the graph
+    computes others of its `count` flat results from them. None where a node gives several of those."""
+    leaves = pytree.tree_leaves(mutable(output_of(gm.graph).args[0]))
+    if len(leaves) != count:
+        return None
+    return _Cutter(gm, compile_graph, frozenset(), [leaves[i] for i in results]).run().forward

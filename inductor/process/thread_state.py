@@ -1,0 +1,85 @@
+"""The state that torch keeps for a thread, put back where tracing ends in an exception.
+
+The `with` statements of torch and of this project restore it where an exception passes through them.  What remains
+is an exception inside `__enter__` or `__exit__` themselves: Ctrl-C or a failed allocation there leaves a mode entered.
+Packages that the exception left half imported are forgotten, so that the next import starts from the beginning.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from ..ir.handler import ops
+from ..modes import AutocastState
+from .import_stubs import light_torch
+from .interrupts import HandlersBetweenImports
+from .uninterrupted_import import forget_orphans
+
+T = TypeVar("T")
+_torch: Any = torch._C
+
+
+class ThreadState:
+    """The modes of the calling thread, as they were when this was made."""
+
+    __slots__ = ("autocast", "disabled", "dispatch", "function", "grad", "handler", "level", "light", "threads")
+
+    def __init__(self) -> None:
+        self.dispatch = _torch._len_torch_dispatch_stack()
+        self.function = _function_modes()
+        self.disabled = _torch._get_torch_function_state()
+        self.level = _torch._functorch.maybe_current_level()
+        self.grad, self.threads = torch.is_grad_enabled(), _torch._is_multithreading_enabled()
+        self.autocast = AutocastState(frozenset(("cpu", "cuda")))
+        self.light, self.handler = light_torch.depth, ops.current
+
+    def restore(self) -> None:
+        """Make the thread's modes what they were, unseen by modes of `__torch_function__`."""
+        with _torch.DisableTorchFunction():
+            self._restore()
+        _torch._set_torch_function_state(self.disabled)
+
+    def _restore(self) -> None:
+        while _torch._len_torch_dispatch_stack() > self.dispatch:
+            _torch._pop_torch_dispatch_stack(None)
+        if _function_modes() != self.function:
+            while _torch._len_torch_function_stack():
+                _torch._pop_torch_function_stack()
+            for mode in self.function:
+                _torch._push_on_torch_function_stack(mode)
+        if _torch._functorch.maybe_current_level() != self.level:
+            _torch._functorch.pop_dynamic_layer_stack_and_undo_to_depth(self.level or 0)
+        _torch._set_grad_enabled(self.grad)
+        _torch._set_multithreading_enabled(self.threads)
+        self.autocast.restore()
+        light_torch.leave_to(self.light)
+        ops.current = self.handler
+
+
+def _function_modes() -> list[Any]:
+    return [_torch._get_function_stack_at(i) for i in range(_torch._len_torch_function_stack())]
+
+
+def restored_on_error(work: Callable[[], T]) -> T:
+    """`work()`, which traces; an exception that leaves it finds the thread's modes as they were, and no package half
+    imported.
+
+    Hooks for tensors that autograd saves (`torch.autograd.graph.saved_tensors_hooks`, activation checkpoints around
+    compiled code) are not called meanwhile: what is saved there is fake and belongs to the trace.
+    """
+    before, modules = ThreadState(), frozenset(sys.modules)
+    tracing = _torch._autograd._saved_tensors_hooks_set_tracing(True)
+    try:
+        # functorch leaves dispatch keys excluded where an exception passes through nested transforms
+        with HandlersBetweenImports(), _torch._PreserveDispatchKeyGuard():
+            return work()
+    except BaseException:
+        before.restore()
+        forget_orphans(modules)
+        raise
+    finally:
+        _torch._autograd._saved_tensors_hooks_set_tracing(tracing)

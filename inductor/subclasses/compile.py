@@ -1,0 +1,222 @@
+"""Graphs on traceable wrapper subclasses, compiled as graphs on their inner tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..aot.functionalize import NotFunctional
+from ..dynamic.dispatch import MOST_READY, MOST_SIZES, SPECIAL, Sizes, is_symbolic
+from ..errors import PASSED
+from ..fx_utils.places import reason_of
+from ..ir.size import Program
+from ..log.stages import count, show
+from ..modes import graph_module
+from ..process.compile_lock import make_once
+from ..process.thread_state import restored_on_error
+from ..process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
+from .functionalize import InnerGraph, finishing, forms_of, static_fakes, to_inner
+from .wrapper_tensors import flattening
+
+CompileFlat = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+Static = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+FallBack = Callable[[Exception], Callable[..., Any]]
+Call = Callable[[Sequence[Any], Sequence[Any]], Any]  # of the arguments, and of the plain tensors in them
+
+
+def compile_inference(
+    gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat, fall_back: FallBack
+) -> Callable[..., Any]:
+    """A callable that does what `gm` does on inputs like these, without gradients. `compile_flat(graph, inputs)`
+    compiles a graph of plain tensors that returns a tuple. `fall_back(error)` gives what runs sizes that cannot be
+    compiled."""
+
+    def static(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return _static(gm, inputs, compile_flat)
+
+    if is_symbolic(flattening(forms_of(inputs))(inputs)):
+        return _ManySizes(gm, inputs, static, fall_back, compile_flat)
+    return static(gm, inputs)
+
+
+def compile_training(
+    gm: fx.GraphModule, inputs: Sequence[Any], train: Static, fall_back: FallBack
+) -> Callable[..., Any]:
+    """The same for autograd too; `train(gm, inputs)` compiles a graph for the sizes of these inputs."""
+    if is_symbolic(flattening(forms_of(inputs))(inputs)):
+        return _ManySizes(gm, inputs, train, fall_back)
+    return train(gm, inputs)
+
+
+def _static(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat) -> Callable[..., Any]:
+    """The graph compiled for the sizes of these inputs."""
+    forms = forms_of(inputs)
+    flatten = flattening(forms)
+    inner = to_inner(gm, forms, *static_fakes(flatten(inputs)))
+    run = without_autocast(lambda: compile_flat(inner.graph, flatten(inputs)))
+    finish = finishing(inner.results, inner.structure, written=inner.written)
+    return lambda *args: finish(args, run(*flatten(args)))
+
+
+def without_gradients(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat) -> Callable[..., Any]:
+    """The same for a graph that records gradients of which no result requires one."""
+    with torch.no_grad():
+        compiled = _static(gm, inputs, compile_flat)
+
+    def call(*args: Any) -> Any:
+        with torch.no_grad():
+            return compiled(*args)
+
+    return call
+
+
+def _with_numbers(gm: fx.GraphModule, numbers: Mapping[int, Any]) -> fx.GraphModule:
+    """The graph with some of its arguments, by their places, put in as constants; the others remain."""
+    if not numbers:
+        return gm
+    graph = fx.Graph()
+    env: dict[fx.Node, Any] = {}
+    for place, node in enumerate(gm.graph.nodes):  # placeholders come first
+        env[node] = numbers[place] if place in numbers else graph.node_copy(node, env.__getitem__)
+    return graph_module(gm, graph, getattr(gm, "settings", ()))
+
+
+def without_autocast(compile_flat: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """What `compile_flat` gives, compiled and called without autocast: the casts are in the graph already, and inside
+    of `__torch_dispatch__` there are none."""
+    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
+        return compile_flat()
+    with torch._C._DisableAutocast():
+        compiled = compile_flat()
+
+    def call(*args: Any) -> Any:
+        with torch._C._DisableAutocast():
+            return compiled(*args)
+
+    return call
+
+
+# ---- graphs of many sizes
+
+
+class _Traced:
+    """A graph traced once for all sizes of which `program` is true. `numbers`: the symbols of the trace by the names of
+    their values."""
+
+    def __init__(
+        self, inner: InnerGraph, program: Program, run: Callable[..., Any], numbers: Mapping[str, Any]
+    ) -> None:
+        self.inner, self.program, self.run, self.numbers = inner, program, run, numbers
+
+    def at(self, values: Mapping[str, int]) -> Call:
+        """What runs calls of these sizes."""
+        known = {symbol: values[name] for name, symbol in self.numbers.items()}
+
+        def number(n: Any) -> int:
+            return int(n.node.expr.xreplace(known)) if isinstance(n, torch.SymInt) else n
+
+        run, finish = self.run, finishing(self.inner.results, self.inner.structure, number, self.inner.written)
+        return lambda args, flat: finish(args, run(*flat))
+
+
+class _ManySizes:
+    """Traces the graph for all sizes that do not change what is traced, else for the sizes of each call. Floats are
+    constants: what `__torch_dispatch__` does with them is the program's own."""
+
+    def __init__(
+        self, gm: fx.GraphModule, inputs: Sequence[Any], static: Static, fall_back: FallBack,
+        compile_flat: CompileFlat | None = None,
+    ) -> None:
+        self.gm, self.static, self.compile_flat, self.fall_back = gm, static, compile_flat, fall_back
+        self.varying = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor | torch.SymInt) or type(x) is int]
+        self.fixed = [i for i in range(len(inputs)) if i not in self.varying]
+        examples = [inputs[i] for i in self.varying]
+        self.forms = forms_of(examples)
+        self.flatten = flattening(self.forms)
+        self.examples = self.flatten(examples)
+        self.sizes = Sizes(self.examples)
+        self.ready: dict[Any, Call] = {}
+        self.traced: dict[Any, list[_Traced]] = {}
+        self.compiled = 0  # traces
+
+    def __call__(self, *args: Any) -> Any:
+        given = [args[i] for i in self.varying]
+        flat = self.flatten(given)
+        fixed = [args[i] for i in self.fixed]
+        key = (
+            *((x.shape, x.stride()) if isinstance(x, torch.Tensor) else x for x in flat),
+            *(x.hex() if isinstance(x, float) else (type(x), x) for x in fixed),
+        )
+        call = self.ready.get(key)
+        if call is None:
+            call = make_once(id(self), lambda: self.ready.get(key), lambda: self._keep(key, args))
+        return call(given, flat)
+
+    def _keep(self, key: Any, args: Sequence[Any]) -> Call:
+        while len(self.ready) >= MOST_READY:
+            self.ready.pop(next(iter(self.ready)), None)
+        fixed = _with_numbers(self.gm, {i: args[i] for i in self.fixed})
+        try:
+            call = self.ready[key] = self._make(fixed, [args[i] for i in self.varying], key[len(self.examples) :])
+        except PASSED:
+            raise
+        except Exception as error:
+            eager = self.fall_back(error)
+            numbers = {i: args[i] for i in self.fixed}
+            places = [(i, self.varying.index(i) if i in self.varying else None) for i in range(len(args))]
+            call = self.ready[key] = lambda given, flat: eager(
+                *(numbers[i] if at is None else given[at] for i, at in places)
+            )
+        return call
+
+    def _make(self, gm: fx.GraphModule, given: Sequence[Any], fixed: Any) -> Call:
+        flat = self.flatten(given)
+        values = self.sizes.values(flat)
+        constants = {key: values[name] for key, name in self.sizes.names.items() if values[name] < SPECIAL}
+        known = self.traced.setdefault((tuple(constants.items()), fixed), [])
+        found = next((each for each in known if each.program.serves(values)), None)
+        if found is not None:
+            return found.at(values)
+        self.compiled += 1
+        if self.compiled > MOST_SIZES:
+            raise NotFunctional(f"more than {MOST_SIZES} sizes and numbers of one graph")
+        compile_flat = self.compile_flat
+        if compile_flat is not None:
+            try:
+                known.append(restored_on_error(lambda: self._trace(gm, values, constants, flat, compile_flat)))
+                return known[-1].at(values)
+            except PASSED:
+                raise
+            except Exception as error:
+                self.compile_flat = None
+                count("graphs_per_size")
+                show("sizes", f"a graph is traced for each size: {reason_of(error)}")
+        tensors = [i for i, x in enumerate(given) if isinstance(x, torch.Tensor)]
+        of_size = _with_numbers(gm, {i: x for i, x in enumerate(given) if i not in tensors})
+        run = restored_on_error(lambda: self.static(of_size, [given[i] for i in tensors]))
+        return lambda given, flat: run(*[given[i] for i in tensors])
+
+    def _trace(
+        self, gm: fx.GraphModule, values: Mapping[str, int], constants: Mapping[Any, int], flat: Sequence[Any],
+        compile_flat: CompileFlat,
+    ) -> _Traced:
+        import_whole(SYMBOLIC_SHAPES)
+        from ..dynamic.symbols import Symbols, fake_inputs, in_terms  # sympy is loaded by its first use only
+
+        symbols = Symbols()
+        varying = {key: name for key, name in self.sizes.names.items() if key not in constants}
+        made = symbols.all(varying, values, SPECIAL, {})
+        given = made | dict(constants)
+
+        def number(n: Any) -> Any:
+            return in_terms(n.node.expr, given) if isinstance(n, torch.SymInt) else n
+
+        forms = [None if form is None else form.at(number) for form in self.forms]
+        fakes = fake_inputs(symbols, given, self.examples, flat)
+        inner = to_inner(gm, forms, fakes, symbols.mode)
+        program = symbols.program()
+        run = without_autocast(lambda: compile_flat(inner.graph, fakes))
+        return _Traced(inner, program, run, {varying[key]: n.node.expr for key, n in made.items()})

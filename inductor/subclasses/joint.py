@@ -1,0 +1,289 @@
+"""Forward and backward of a graph on traceable wrapper subclasses as one ATen graph on their inner tensors.
+
+Autograd runs on the instances themselves, as it does in eager: what has a gradient, and of which class that is, is its
+answer. Both passes run through `__torch_dispatch__` while they are traced; the trace is then made functional like any
+other graph, and can be cut in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.utils import _pytree as pytree
+
+from ..aot.calls import call
+from ..aot.functionalize import NotFunctional, storage_of, to_aten
+from ..aot.joint import JointGraph
+from ..aot.memory import ancestors, is_random, roots
+from ..aot.results import dense
+from ..fx_utils.arguments import node_at, output_of, results_of
+from .functionalize import NodeRun, Part, Result, check_inputs, fake_trace, taken_apart, traced
+from .wrapper_tensors import Form, built, flattening, is_wrapper
+
+_SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+_TAG, _BACKWARD = "partitioner_tag", "is_backward"  # one of the notes on nodes that a second trace keeps
+_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.complex128)
+
+
+class NoGradients(NotFunctional):
+    """No result of the graph requires a gradient."""
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """The gradient of the result number `leaf`, of this form; `layouts`: its plain tensors, as the backward takes
+    them."""
+
+    leaf: int
+    form: Form | None
+    layouts: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class InnerGradient:
+    """The gradient of the argument number `place`; it hangs on the tangents of these numbers."""
+
+    place: int
+    form: Form | None
+    tangents: frozenset[int]
+
+
+@dataclass(frozen=True)
+class InnerJoint:
+    """`joint.graph(*flat inputs, *attributes, *flat tangents)` gives the flat results and the flat gradients.
+    `forms`, `results` and `structure`: as in `InnerGraph`."""
+
+    joint: JointGraph
+    forms: tuple[Form | None, ...]
+    results: tuple[Result, ...]
+    structure: pytree.TreeSpec
+    tangents: tuple[Tangent, ...]
+    gradients: tuple[InnerGradient, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """Of an argument: whether it requires a gradient, and whether it is a leaf."""
+
+    requires_grad: bool
+    is_leaf: bool
+
+    @staticmethod
+    def of(x: Any) -> State:
+        return State(x.requires_grad, x.is_leaf) if isinstance(x, torch.Tensor) else State(False, True)
+
+
+def to_inner_joint(
+    gm: torch.fx.GraphModule, forms: Sequence[Form | None], fakes: Sequence[Any], mode: Any,
+    states: Sequence[State], decompositions: Mapping[Any, Callable[..., Any]],
+) -> InnerJoint:
+    """Traces `gm` and its gradients on instances of these forms around the fake tensors `fakes` of this mode.
+    NotFunctional where the graph has to run as it is."""
+    forward = _Forward(gm, forms, states)
+    tangents = _tangents(forward, fakes, mode)
+    table = {op: fn for op, fn in decompositions.items() if not is_random(op)}
+    layouts = [x for tangent in tangents for x in tangent.layouts]
+    trace = _Joint(forward, tangents, len(fakes))
+    with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
+        graph = traced(trace, [*fakes, *layouts], mode, gm)
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and node.name not in trace.early:
+            node.meta[_TAG] = _BACKWARD
+    with fake_trace(mode):
+        aten = to_aten(graph, [*fakes, *layouts], table)
+    writes = _writes_apart(aten.graph, aten.mutated, len(fakes))
+    parameters = [state.is_leaf and state.requires_grad or form is not None for state, form in zip(states, forms)]
+    permanent = [stays for stays, form in zip(parameters, forms) for _ in range(1 if form is None else form.count())]
+    count = trace.count
+    _tidy(aten.graph, len(fakes), len(layouts), count, writes)
+    joint = JointGraph(
+        graph=aten.graph, attributes=aten.attributes, names={},
+        permanent=(*permanent, *(True for _ in aten.attributes)), tangents=tuple(layouts), writes=tuple(writes),
+        conjugated=frozenset(), results=(), origins=tuple(None for _ in range(count)),
+        structure=aten.structure,
+    )  # fmt: skip
+    gradients = _hanging(joint, trace.gradients, tangents)
+    return InnerJoint(joint, tuple(forms), tuple(forward.results), forward.structure, tuple(tangents), gradients)
+
+
+class _Forward:
+    """Runs the captured graph on instances made of plain tensors, which require gradients where the arguments do."""
+
+    structure: pytree.TreeSpec
+
+    def __init__(self, gm: torch.fx.GraphModule, forms: Sequence[Form | None], states: Sequence[State]) -> None:
+        self.gm, self.forms, self.states = gm, forms, states
+        self.results: list[Result] = []
+
+    def run(self, flat: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """The arguments, the results and the plain tensors in them."""
+        args = built(flat, self.forms)
+        for i, state in enumerate(self.states):
+            if state.requires_grad:
+                if self.forms[i] is None:
+                    args[i] = args[i].detach()
+                args[i].requires_grad_()
+        leaves, self.structure = pytree.tree_flatten(NodeRun(self.gm).run(*args))
+        for x, state in zip(args, self.states):
+            if isinstance(x, torch.Tensor) and x.requires_grad != state.requires_grad:
+                raise NotFunctional("whether an input requires a gradient is changed")
+        wrappers = [form for form in self.forms if form is not None]
+        held = [x for x, form in zip(args, self.forms) if form is not None]
+        given = iter(flat)
+        inner = [x for form in self.forms for x in [next(given) for _ in range(1 if form is None else form.count())]
+                 if form is not None]  # fmt: skip
+        check_inputs(held, wrappers, inner)
+        self.results, found = taken_apart(leaves, args)
+        return args, leaves, [x.detach() for x in found]
+
+
+def _tangents(forward: _Forward, fakes: Sequence[Any], mode: Any) -> list[Tangent]:
+    """What the gradients of the results are taken to be: of the form of the result itself, where that holds floats."""
+    with torch.enable_grad(), fake_trace(mode):
+        args, leaves, found = forward.run(fakes)
+        memories = [storage_of(x) for x in found]
+        if len(set(memories)) < len(memories) or set(memories) & {storage_of(x) for x in fakes}:
+            raise NotFunctional("a result of a graph on subclasses that records gradients is a view")
+        tangents: list[Tangent] = []
+        for k, (leaf, result) in enumerate(zip(leaves, forward.results)):
+            if not isinstance(result, Part) or not leaf.requires_grad:
+                continue
+            if leaf.is_leaf:
+                raise NotFunctional("a leaf that requires a gradient is made")
+            form = Form.of(leaf) if is_wrapper(leaf) else None
+            parts = [leaf] if form is None else flattening([form])([leaf])
+            if any(x.dtype not in _FLOATS for x in parts):
+                form, parts = None, [leaf]
+            tangents.append(Tangent(k, form, tuple(map(_laid_out_like, parts))))
+    if not tangents:
+        raise NoGradients("no result of a graph on subclasses requires a gradient")
+    return tangents
+
+
+def _laid_out_like(x: torch.Tensor) -> torch.Tensor:
+    """Stands for the gradient of x: laid out as x is, if that leaves no holes."""
+    if dense(x.shape, x.stride()):
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+class _Joint:
+    """What make_fx traces: flat inputs and flat tangents -> flat results and flat gradients. Leaves behind `gradients`,
+    the place and the form of each with the number of its plain tensors, `count`, the number of flat results, and
+    `early`, the names of the nodes of the forward."""
+
+    def __init__(self, forward: _Forward, tangents: Sequence[Tangent], inputs: int) -> None:
+        self.forward, self.tangents, self.inputs = forward, tangents, inputs
+        self.gradients: list[tuple[int, Form | None, int]] = []
+        self.count = 0
+        self.early: set[str] = set()
+
+    def __call__(self, *values: Any) -> list[Any]:
+        args, leaves, found = self.forward.run(values[: self.inputs])
+        self.count = len(found)
+        mode = get_proxy_mode()
+        assert mode is not None
+        self.early = {node.name for node in mode.tracer.graph.nodes}
+        given = built(values[self.inputs :], [tangent.form for tangent in self.tangents])
+        wanted = [i for i, state in enumerate(self.forward.states) if state.requires_grad]
+        with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region
+            outputs = [leaves[tangent.leaf] for tangent in self.tangents]
+            gradients = _gradients(outputs, [args[i] for i in wanted], given)
+        for i, x in zip(wanted, gradients):
+            if x is not None:
+                form = Form.of(x) if is_wrapper(x) else None
+                parts = [x] if form is None else flattening([form])([x])
+                self.gradients.append((i, form, len(parts)))
+                found += parts
+        return found
+
+
+def _gradients(outputs: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]) -> Sequence[Any]:
+    """`torch.autograd.grad`, less `__torch_function__` of the classes for that call itself, which is not the program's.
+    Backward functions of the program see `__torch_function__`, as they do in eager."""
+    engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+    with torch._C._EnableTorchFunction():
+        return engine.run_backward(  # type: ignore[no-any-return]
+            tuple(outputs), tuple(tangents), False, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
+        )
+
+
+def _writes_apart(gm: torch.fx.GraphModule, mutated: Sequence[int], inputs: int) -> dict[int, torch.fx.Node]:
+    """Takes the closing writes out of a graph. What is written to which of the flat inputs, in the forward."""
+    places = list(gm.graph.find_nodes(op="placeholder"))
+    found: dict[int, torch.fx.Node] = {}
+    for node in list(gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)):
+        index = places.index(node_at(node))
+        value = node_at(node, 1)
+        if index >= inputs or value.meta.get(_TAG) == _BACKWARD:
+            raise NotFunctional("a backward that writes to an input")
+        found[index] = value
+        node.replace_all_uses_with(value)
+        gm.graph.erase_node(node)
+    if sorted(found) != sorted(mutated):
+        raise NotFunctional("a graph on subclasses that records gradients writes to an input of another kind")
+    return found
+
+
+def _tidy(
+    gm: torch.fx.GraphModule, inputs: int, tangents: int, count: int, writes: Mapping[int, torch.fx.Node]
+) -> None:
+    """Puts tangents behind the tensors of the module, and notes which nodes are the backward's; the results become the
+    three lists of a joint graph."""
+    graph = gm.graph
+    places = list(graph.find_nodes(op="placeholder"))
+    for node in places[inputs : inputs + tangents]:
+        places[-1].append(node)
+        places = [*places[:-1], places[-1]] if node is places[-1] else [*(x for x in places if x is not node), node]
+    late = set(places[len(places) - tangents :])
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target in _SAME:
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            graph.erase_node(node)
+            continue
+        if any(x in late for x in node.all_input_nodes):
+            late.add(node)
+        node.meta["backward"] = node in late or node.meta.get(_TAG) == _BACKWARD
+    results = list(results_of(graph))
+    written = list(writes.values())
+    if any(x.meta["backward"] for x in written):
+        raise NotFunctional("a backward that writes to an input")
+    _own_memory(graph, results, count)
+    output_of(graph).args = ([results[:count], written, results[count:]],)
+    graph.eliminate_dead_code()
+    gm.recompile()
+
+
+def _own_memory(graph: torch.fx.Graph, results: list[Any], count: int) -> None:
+    """Copies results that are inputs, or there twice, in the graph alone: where the program was run on instances, they
+    had memory of their own, or the graph would have been cut."""
+    root = roots(graph)
+    taken: set[torch.fx.Node] = set()
+    for k, x in enumerate(results[:count]):
+        if root[x] in taken or root[x].op != "call_function":
+            with graph.inserting_before(output_of(graph)):
+                results[k] = call(graph, torch.ops.aten.clone.default, x)
+            results[k].meta["backward"] = False
+        taken.add(root[x])
+
+
+def _hanging(
+    joint: JointGraph, found: Sequence[tuple[int, Form | None, int]], tangents: Sequence[Tangent]
+) -> tuple[InnerGradient, ...]:
+    """Which tangents each gradient hangs on."""
+    graph = joint.graph.graph
+    places = list(graph.find_nodes(op="placeholder"))
+    given = iter(places[len(places) - len(joint.tangents) :])
+    owner = {next(given): k for k, tangent in enumerate(tangents) for _ in tangent.layouts}
+    results: Any = output_of(graph).args[0]
+    nodes = iter(results[2])
+    gradients = []
+    for place, form, count in found:
+        sources = ancestors([next(nodes) for _ in range(count)])
+        gradients.append(InnerGradient(place, form, frozenset(owner[x] for x in sources if x in owner)))
+    return tuple(gradients)

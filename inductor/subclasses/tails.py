@@ -1,0 +1,215 @@
+"""The end of a graph on traceable wrapper subclasses that makes views, run as in eager.
+
+A result that shares memory with an argument or with another result must be a view of it for autograd, too: which class
+the view has, and what a write to it means, is said by `__torch_dispatch__` of the class. So a compiled graph returns
+tensors that share no memory, and the operators that make views of them and of arguments are called afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils import _pytree as pytree
+
+from ..aot.functionalize import NotFunctional, mutable, storage_of
+from ..fx_utils.arguments import output_of
+from ..modes import graph_module
+from .functionalize import NodeRun, fake_trace
+from .wrapper_tensors import Form, built, flattening, is_wrapper
+
+Node = torch.fx.Node
+
+
+@dataclass(frozen=True)
+class Split:
+    """`head(*args)` gives a tuple of tensors that share no memory with each other or with arguments; of it and of the
+    arguments, `tail(*args, *tensors)` makes the results of the whole graph."""
+
+    head: torch.fx.GraphModule
+    tail: Callable[..., Any]
+
+    def joined(self, head: Callable[..., Any]) -> Callable[..., Any]:
+        """The whole, given the compiled head."""
+        tail = self.tail
+        return lambda *args: tail(*args, *head(*args))
+
+
+def split(
+    gm: torch.fx.GraphModule, forms: Sequence[Form | None], fakes: Sequence[Any], mode: Any, grads: Sequence[bool]
+) -> Split | None:
+    """Cuts a graph whose arguments have these forms around the fake tensors `fakes`; `grads`: which of them require a
+    gradient. None where no result shares memory with anything. NotFunctional where that cannot be made outside."""
+    run = _Observed(gm)
+    with torch.enable_grad(), fake_trace(mode):
+        args = built(fakes, forms)
+        for i, needs in enumerate(grads):
+            if needs:
+                args[i] = (args[i].detach() if forms[i] is None else args[i]).requires_grad_()
+        run.run(*args)
+        return _Cut(gm, run).split()
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
+
+
+def _plain_parts(value: Any) -> list[torch.Tensor]:
+    """The plain tensors in a value, instances of wrapper subclasses taken apart."""
+    found: list[torch.Tensor] = []
+    for x in _tensors(value):
+        found += flattening([Form.of(x)])([x]) if is_wrapper(x) else [x]
+    return found
+
+
+def _memory(value: Any) -> list[Any]:
+    """The storages of a value, one for each plain tensor in it."""
+    return [storage_of(x) for x in _plain_parts(value)]
+
+
+def _layouts(value: Any) -> list[Any]:
+    return [(x.shape, x.stride(), storage_of(x)) for x in (*_tensors(value), *_plain_parts(value)) if not is_wrapper(x)]
+
+
+class _Observed(NodeRun):
+    """Runs a graph, and takes down of each node under which mode it ran, what memory its value has, and whether it
+    wrote to what it was given."""
+
+    def __init__(self, gm: torch.fx.GraphModule) -> None:
+        super().__init__(gm)
+        self.recorded: dict[Node, bool] = {}  # whether gradients were
+        self.memory: dict[Node, list[Any]] = {}
+        self.layouts: dict[Node, list[Any]] = {}
+        self.writing: set[Node] = set()
+
+    def run_node(self, n: Node) -> Any:
+        self.recorded[n] = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        parts = [part for x in n.all_input_nodes for part in _plain_parts(self.env.get(x)) if not part.is_inference()]
+        before = [part._version for part in parts]
+        value = super().run_node(n)
+        if before != [part._version for part in parts]:
+            self.writing.add(n)
+        if n.op != "output":
+            self.memory[n], self.layouts[n] = _memory(value), _layouts(value)
+        return value
+
+
+class _Cut:
+    """Chooses what is called after the compiled graph."""
+
+    def __init__(self, gm: torch.fx.GraphModule, run: _Observed) -> None:
+        self.gm, self.run = gm, run
+        first: dict[int, Node] = {}
+        self.same = {node: first.setdefault(id(value), node) for node, value in run.env.items() if _tensors(value)}
+        self.given = [node for node in gm.graph.nodes if node.op in ("placeholder", "get_attr")]
+        self.order = {node: k for k, node in enumerate(gm.graph.nodes)}
+        self.leaves, self.structure = pytree.tree_flatten(mutable(output_of(gm.graph).args[0]))
+        self.late: set[Node] = set()
+
+    def split(self) -> Split | None:
+        """The two parts; None where the second would do nothing."""
+        tensors = [leaf for leaf in self.leaves if isinstance(leaf, Node) and leaf in self.same]
+        wanted = self._first([self.same[leaf] for leaf in tensors])
+        while (node := self._conflict(wanted)) is not None:
+            self._check(node)
+            self.late.add(node)
+            wanted = self._first([x for x in wanted if x is not node] + [self.same[x] for x in node.all_input_nodes])
+        if not self.late:
+            return None
+        for node in (*self.late, *wanted):
+            if self.run.layouts[node] != _layouts(self.run.env[node]):
+                raise NotFunctional("the metadata of a tensor of which a view is returned is changed in place")
+        return Split(self._head(wanted), self._tail(wanted))
+
+    def _first(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those that the compiled graph has to return, once each."""
+        return [x for x in dict.fromkeys(nodes) if x not in self.given and x not in self.late]
+
+    def _conflict(self, wanted: Sequence[Node]) -> Node | None:
+        """The last node whose value shares memory with an argument or with another value that is returned, and can be
+        made of what it shares it with."""
+        memory = self.run.memory
+        count: dict[Any, int] = {}
+        for node in (*wanted, *self.given):
+            for place in memory[node]:
+                count[place] = count.get(place, 0) + 1
+        shared = [
+            x for x in wanted
+            if not isinstance(self.run.env[x], torch.Tensor) or any(count[place] > 1 for place in memory[x])
+        ]  # fmt: skip
+        if not shared:
+            return None
+        movable = [x for x in shared if self._is_view(x)]
+        if not movable:
+            raise NotFunctional("results share memory, and none is a view of another")
+        return max(movable, key=self.order.__getitem__)
+
+    def _is_view(self, node: Node) -> bool:
+        """Whether all memory of a value is that of what the node was given."""
+        inputs = {place for x in node.all_input_nodes for place in self.run.memory[x]}
+        return bool(inputs) and inputs.issuperset(self.run.memory[node])
+
+    def _check(self, node: Node) -> None:
+        if node in self.run.writing:
+            raise NotFunctional("a view that is returned is made by an operator that writes")
+        if not all(x in self.same for x in node.all_input_nodes):
+            raise NotFunctional("a view that is returned depends on a number that the graph computes")
+
+    def _head(self, wanted: Sequence[Node]) -> torch.fx.GraphModule:
+        graph = torch.fx.Graph()
+        copies: dict[Node, Node] = {}
+        for node in self.gm.graph.nodes:
+            if node.op != "output":
+                copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output(tuple(copies[x] for x in wanted))
+        for node in sorted(self.late, key=self.order.__getitem__, reverse=True):
+            if not copies[node].users:
+                graph.erase_node(copies[node])
+        return graph_module(self.gm, graph, getattr(self.gm, "settings", ()))
+
+    def _tail(self, wanted: Sequence[Node]) -> Callable[..., Any]:
+        graph = torch.fx.Graph()
+        copies: dict[Node, Node] = {}
+        for node in self.given:
+            if node.op == "placeholder":
+                copies[node] = graph.node_copy(node)
+        for k, node in enumerate(wanted):
+            copies[node] = graph.placeholder(f"made_{k}")
+        for node in self.given:
+            if node.op == "get_attr":
+                copies[node] = graph.node_copy(node)
+        for node in sorted(self.late, key=self.order.__getitem__):
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda x: copies[self.same[x]])
+            copies[node] = graph.call_function(self._target(node), tuple(args), dict(kwargs))
+        made = [copies[self.same[x]] if isinstance(x, Node) and x in self.same else x for x in self.leaves]
+        if any(isinstance(x, Node) and x.graph is not graph for x in made):
+            raise NotFunctional("a result is a number that the graph computes")
+        graph.output(made)
+        tail, structure = torch.fx.GraphModule(self.gm, graph), self.structure
+        return lambda *args: pytree.tree_unflatten(tail(*args), structure)
+
+    def _target(self, node: Node) -> Callable[..., Any]:
+        """What the node calls, under the mode under which the graph calls it."""
+        if node.op not in ("call_function", "call_method"):
+            raise NotFunctional(f"a view that is returned is made by {node.op}")
+        run = _method(node.target) if node.op == "call_method" else node.target
+        assert callable(run)
+        return run if self.run.recorded[node] else _unrecorded(run)
+
+
+def _method(name: Any) -> Callable[..., Any]:
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(x, name)(*args, **kwargs)
+
+    return call
+
+
+def _unrecorded(run: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            return run(*args, **kwargs)
+
+    return call

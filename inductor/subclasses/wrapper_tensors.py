@@ -1,0 +1,154 @@
+"""Traceable wrapper subclasses: classes of tensors that hold other tensors, run operators on them in
+`__torch_dispatch__`, and say with `__tensor_flatten__` and `__tensor_unflatten__` how they are taken apart and made.
+
+A `Form` is what is known of such a tensor besides the values of its inner tensors: the class, the names of the inner
+tensors, the context, the sizes and strides of the outer tensor, and the forms of inner tensors that are such tensors
+themselves.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import Unsupported
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def is_wrapper_class(cls: type) -> bool:
+    """Whether a class is a traceable wrapper subclass whose `__torch_dispatch__` is written in Python."""
+    if cls in _PLAIN or not issubclass(cls, torch.Tensor):
+        return False
+    return _has_the_methods(cls)
+
+
+def _has_the_methods(cls: type) -> bool:
+    dispatch = _raw(cls, "__torch_dispatch__")
+    own = isinstance(dispatch, classmethod | staticmethod) and isinstance(dispatch.__func__, types.FunctionType)
+    flatten = isinstance(_raw(cls, "__tensor_flatten__"), types.FunctionType)
+    unflatten = getattr(_raw(cls, "__tensor_unflatten__"), "__func__", None)
+    return own and flatten and isinstance(unflatten, types.FunctionType)
+
+
+def _raw(cls: type, name: str) -> Any:
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+
+
+def is_wrapper(x: Any) -> bool:
+    """Whether `x` is a tensor of such a class."""
+    return isinstance(x, torch.Tensor) and is_wrapper_class(type(x))
+
+
+class NoForm(Unsupported):
+    """A tensor of such a class cannot be taken apart into tensors, and made of them again."""
+
+
+def parts_of(x: Any) -> tuple[tuple[str, ...], Any]:
+    """The names of the inner tensors and the context. NoForm where `__tensor_flatten__` gives something else."""
+    try:
+        found = x.__tensor_flatten__()
+    except Exception as error:  # the program's own code, which may refuse
+        raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__: {error}") from error
+    if not isinstance(found, tuple | list) or len(found) != 2:  # noqa: PLR2004
+        raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ gives no pair")
+    names, context = found
+    if not all(isinstance(name, str) and isinstance(getattr(x, name, None), torch.Tensor) for name in names):
+        raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ names what is no tensor")
+    return tuple(names), context
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """What is known of a tensor; `inner`: by name, None for a plain tensor. Sizes and strides may be symbolic."""
+
+    cls: type
+    context: Any
+    inner: Mapping[str, Form | None]
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+
+    @staticmethod
+    def of(x: torch.Tensor) -> Form:
+        """The form of a tensor of such a class. NoForm where it has none."""
+        names, context = parts_of(x)
+        inner = {name: Form.of(part) if is_wrapper(part := getattr(x, name)) else None for name in names}
+        return Form(type(x), context, inner, x.shape, x.stride())
+
+    def take(self, x: Any, found: list[Any]) -> None:
+        """Appends the plain tensors in `x`, which has this form."""
+        for name, form in self.inner.items():
+            part = getattr(x, name)
+            if form is None:
+                found.append(part)
+            else:
+                form.take(part, found)
+
+    def count(self) -> int:
+        """How many plain tensors there are in it."""
+        return sum(1 if form is None else form.count() for form in self.inner.values())
+
+    def build(self, given: Iterator[Any]) -> Any:
+        """A tensor of this form around the next tensors of `given`."""
+        parts = {name: next(given) if form is None else form.build(given) for name, form in self.inner.items()}
+        return self.cls.__tensor_unflatten__(parts, self.context, self.size, self.stride)  # type: ignore[attr-defined]
+
+    def at(self, number: Callable[[Any], Any]) -> Form:
+        """The same with other sizes: `number` of each."""
+        inner = {name: None if form is None else form.at(number) for name, form in self.inner.items()}
+        size, stride = torch.Size([number(n) for n in self.size]), tuple(map(number, self.stride))
+        return Form(self.cls, self.context, inner, size, stride)
+
+    def fits(self, x: Any) -> bool:
+        """Whether a tensor has this form; sizes are not looked at."""
+        if type(x) is not self.cls:
+            return False
+        names, context = parts_of(x)
+        if names != tuple(self.inner) or not same_context(context, self.context):
+            return False
+        for name, form in self.inner.items():
+            part = getattr(x, name)
+            if is_wrapper(part) if form is None else not form.fits(part):
+                return False
+        return True
+
+
+def same_context(a: Any, b: Any) -> bool:
+    """Whether two contexts of `__tensor_flatten__` are equal; what cannot be compared is not."""
+    try:
+        return a is b or (type(a) is type(b) and bool(a == b))
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
+def flattening(forms: Sequence[Form | None]) -> Callable[[Sequence[Any]], list[Any]]:
+    """What takes the arguments of these forms apart, into one list."""
+
+    def flatten(args: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        for x, form in zip(args, forms):
+            if form is None:
+                found.append(x)
+            else:
+                form.take(x, found)
+        return found
+
+    return flatten
+
+
+def built(values: Sequence[Any], forms: Sequence[Form | None]) -> list[Any]:
+    """Tensors of these forms around the plain tensors `values`."""
+    given = iter(values)
+    return [next(given) if form is None else form.build(given) for form in forms]
+
+
+def methods_of(cls: type) -> list[types.FunctionType]:
+    """The functions that say what a wrapper subclass does with its inner tensors."""
+    names = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__", "__new__", "__init__")
+    found = (_raw(cls, name) for name in names)
+    return [fn for fn in (getattr(raw, "__func__", raw) for raw in found) if isinstance(fn, types.FunctionType)]
+

@@ -1,0 +1,572 @@
+"""Leaving a traced frame at a break: the values into their places, the breaking instruction for real, and then the
+resume functions that go on, or the loop that the frame runs itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .. import _C
+from ..bytecode import OPS, CanonicalCode, Instr, Label, call_sequence
+from ..bytecode.flow import FlowGraph, live_locals, reachable, stack_depths
+from ..bytecode.isa import NULL_BEFORE_CALLABLE
+from ..core.source import AttrSource, LocalSource, SeqItemSource
+from ..errors import SkipFrame, Unsupported
+from ..vars.objects.exceptions import ExceptionVar
+from ..vars.protocol.base import Var
+from ..vars.protocol.const import MethodVar
+from ..vars.protocol.null import is_null
+from ..vars.torch_objects.contexts import Entered
+from ..vars.torch_objects.loop_varying import CONTAINERS, VALUES, UnknownContainerVar, UnknownVar
+from ..vars.torch_objects.tensor import TensorVar
+from .assemble import Assembler
+from .eager_loops import plan_plain_loop
+from .handlers import starts_of_handling
+from .loops import UNBINDS, UNBOUND, LoopCut, loops_of, plan_cut
+from .reconstruct import Codegen
+from .replay import Commit
+from .resume import (
+    FIRST,
+    ResumeKey,
+    continuation,
+    handled_parameter,
+    keyword_names,
+    parameter_source,
+    shared_resume,
+    stack_parameter,
+    super_argument,
+)
+
+# Their results may hold a NULL that cannot be passed on to a resume function.
+_NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
+_GROW = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
+_GROWING_CALLS = {("LOAD_METHOD", name) for name in ("append", "extend", "add")}
+_MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # of data, where they break: another text in each iteration
+_SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
+_NUMBERS = (int, float)
+_MOST_ARGUMENTS = 3  # of an exception that are not taken as constants
+_ITEMS = (int, float, str, tuple)
+
+
+def _no_error(text: str) -> None:
+    """What follows an exception that was expected and did not come, where breaks are errors."""
+    raise Unsupported(f"{text}\nThe exception was raised while tracing, but not when the instruction ran.")
+
+
+def _still_bound(var: Var | None, name: str) -> bool:
+    """Whether a parameter still is what it was, as far as is known."""
+    return var is not None and isinstance(var.source, LocalSource) and var.source.local == name
+
+
+def raised_where(flow: FlowGraph, broke: int, at: int, kept: int) -> int | None:
+    """The instruction as which an exception counts that comes between the breaking instruction `broke` and `at`, where
+    the frame goes on: `broke` (which has left `kept` slots of the stack as they were), or None for `at` where that is
+    inside a block that `broke` has entered."""
+    left, entered = flow.region[broke], flow.region[at]
+    if left is None or left is entered or left.depth > kept:
+        return None
+    if entered is not None and flow.place[left.start] <= at < flow.place[left.end]:
+        return None
+    return broke
+
+
+def _call(asm: Assembler, function: list[Instr], loads: list[Instr]) -> None:
+    """Call `function` with what `loads` push; this frame's stack does not keep the arguments meanwhile."""
+    count = sum(OPS[item.op].pushes(item.arg) - OPS[item.op].pops(item.arg) for item in loads)
+    asm.call([Instr("LOAD_CONST", _C.hand_over)], [*function, *loads, Instr("BUILD_LIST", count)], 2)
+
+
+def reads_all_locals(cc: CanonicalCode) -> bool:
+    """Whether a frame may see its locals other than by their names: what runs after a break is another frame."""
+    instrs = cc.real_instrs()
+    for at, instr in enumerate(instrs):
+        if instr.op != "LOAD_GLOBAL" or instr.arg not in _SEE_LOCALS:
+            continue
+        call = next(each for each in instrs[at + 1 :] if each.op != "PUSH_NULL")
+        if instr.arg in ("eval", "exec") or (call.op == "CALL" and call.arg == 0):
+            return True
+    return False
+
+
+def cells_of_comprehensions(cc: CanonicalCode) -> set[str]:
+    """Names that are cells in a comprehension that is part of the code, as from 3.12 on, and locals outside of it."""
+    made = {item.arg for item in cc.real_instrs() if item.op == "MAKE_CELL"}
+    return made & {item.arg for item in cc.real_instrs() if item.op == "STORE_FAST"}
+
+
+class Leave:
+    """Emits what comes after the graph of a frame that breaks.  `end` is the `output.End` of its trace."""
+
+    def __init__(self, tx: Any, root: Any, end: Any, cells: set[str]) -> None:
+        self.tx, self.root, self.end, self.cells = tx, root, end, cells
+        self.known = continuation(root.code)
+        self.lingering: list[str] = []
+        self.passed: list[str] = []
+        self.handled: list[str] = []  # where the exceptions are that are being handled for real, outermost first
+        self.first = super_argument(root.cc)
+        if cells_of_comprehensions(root.cc):
+            raise SkipFrame("a graph break in a frame with a comprehension whose variable a closure keeps")
+        if reads_all_locals(root.cc):
+            raise SkipFrame("a graph break in a frame that reads its locals as a dict")
+        self.alive = live_locals(root.cc, end.at)
+        self.live = [name for name in root.locals if name not in cells and (name in self.alive or name == self.first)]
+        if self.first is not None and self.first not in self.live:
+            if self.first not in root.cc.cellvars:
+                raise SkipFrame("super() without arguments in a frame that has deleted its first argument")
+            self.first = FIRST
+
+    def emit(self, cg: Codegen, commits: Sequence[Commit]) -> None:
+        """Everything from the values of the live locals on."""
+        asm, root, end = cg.asm, self.root, self.end
+        values = {name: self._temp(cg, root.locals[name]) for name in self.live}
+        own = [(name, root.cells[name].content) for name in root.cc.cellvars if name in root.cells]
+        contents = {name: None if content is None else self._temp(cg, content) for name, content in own}
+        if any(getattr(var, "enters_for_real", False) for var in end.stack):
+            cg.load_const(Entered)
+            cg.call_top()
+            cg.entered = asm.store_fast()
+            asm.leave_on_error(Entered.leave, cg.entered)
+        slots = [None if is_null(var) else self._temp(cg, var) for var in end.stack]
+        self.handled = [self._temp(cg, var) for var in root.handled_for_real()]
+        if cg.dry:
+            self.lingering = self._lingering(cg)
+            kept = [name for name in asm.params if _still_bound(root.locals.get(name), name)]
+            self.passed = [name for name in (*kept, *self.lingering) if name not in (*self.live, *self.cells)]
+        linger = {name: self._temp(cg, root.locals[name]) for name in self.lingering}
+        asm.raise_errors_here()
+        for commit in commits:
+            commit()
+        for name, temp in {**values, **linger}.items():
+            asm.load_fast(temp)
+            asm.store_fast(name)
+        stored = {*values, *linger, *self.cells}
+        for name in asm.params:  # deleted by the program, or bound to something else that nothing will read
+            if name not in stored and not _still_bound(root.locals.get(name), name):
+                asm.delete_fast(name)
+        for name, content in contents.items():
+            if content is not None:
+                asm.load_fast(content)
+                asm.store_deref(name)
+        asm.leave_no_more()
+        call = self._handing_over() if end.loop is None else None
+        for at, slot in enumerate(slots):
+            if call is not None and at == call[0]:
+                asm.append(*call_sequence([Instr("LOAD_CONST", _C.hand_over)], [], 0)[:-1])
+            if slot is not None:
+                asm.load_fast(slot)
+            elif call is None or at < call[0]:
+                asm.emit("PUSH_NULL")
+        if end.loop is None:
+            self._break(asm, () if call is None else call[1])
+        elif end.plain:
+            self._plain_loop(asm, end.loop)
+        else:
+            self._loop(asm, end.loop)
+
+    def _bound_anew(self, at: int) -> set[str]:
+        """Those of `passed` whose values the frame lets go of where it goes on at `at`."""
+        written = {
+            self.root.flow.instrs[each].arg
+            for each in (reachable(self.root.cc, at, self.root.flow) if self.passed else ())
+            if self.root.flow.instrs[each].op == "STORE_FAST"
+        }
+        return written.intersection(self.passed)
+
+    def _lingering(self, cg: Codegen) -> list[str]:
+        """The locals that nothing will read, but which keep objects alive that others may look at."""
+        dead = {name: var for name, var in self.root.locals.items() if name not in self.live and name not in self.cells}
+        return [
+            name
+            for name, var in dead.items()
+            if (var.source is None and getattr(var, "node", None) is None and cg.counts.get(id(var)))
+            or (isinstance(var.source, LocalSource) and var.source.local != name)
+        ]
+
+    def _temp(self, cg: Codegen, var: Var) -> str:
+        cg.load(var)
+        return cg.asm.store_fast()
+
+    def _handing_over(self) -> tuple[int, list[Instr]] | None:
+        """For a call: the stack slot where it starts, and what makes it so that this frame does not keep the arguments
+        meanwhile, as is usual between functions."""
+        instrs, at, stack = self.root.flow.instrs, self.end.at, self.end.stack
+        op, count = instrs[at].op, instrs[at].arg
+        if op not in ("CALL", "CALL_KW"):
+            return None
+        start = len(stack) - OPS[op].pops(count)
+        count += not any(map(is_null, stack[start : start + 2]))
+        if op == "CALL":
+            return start, [Instr("BUILD_LIST", count), Instr("CALL", 2)]
+        names = Instr("LOAD_CONST", keyword_names(instrs, at))
+        return start, [Instr("POP_TOP"), Instr("BUILD_LIST", count), names, Instr("CALL", 3)]
+
+    def _embed(
+        self, asm: Assembler, at: int, tail: Label, taken: Label | None = None, instead: Sequence[Instr] = ()
+    ) -> None:
+        """Run the instruction `at` for real, then go to `tail` or `taken`.  Where an exception that it raises has been
+        handled, the frame goes on in a resume function as well."""
+        cc, flow = self.root.cc, self.root.flow
+        region = flow.region[at]
+        starts: dict[int, int] = {}
+        if region is not None and not any(map(is_null, self.end.stack[: region.depth])):
+            starts = starts_of_handling(cc, flow, flow.place[region.handler], len(self.handled))
+        labels = {start: Label(f"handling{start}") for start in starts}
+        asm.jump(asm.embed_original(at, tail, taken, leaves=labels, instead=instead))
+        for start, count in starts.items():
+            asm.label(labels[start])
+            self._handle(asm, start, self.handled[:count])
+
+    def _handle(self, asm: Assembler, start: int, handled: Sequence[str]) -> None:
+        """Return what the rest of the frame behind the PUSH_EXC_INFO at `start` returns.  `handled`: the exceptions
+        that were being handled already.  Locals may be unbound: what copied code did with them is not known."""
+        at = start + 1
+        depth = stack_depths(self.root.cc, self.root.flow)[at]
+        assert depth is not None
+        stack = [asm.store_fast() for _ in range(depth)][::-1]
+        before, exc = stack[-2:]
+        if any(region.lasti and self.root.flow.place[region.handler] == start for region in self.root.cc.regions):
+            asm.load_const(0)  # a place in this code means nothing in another one
+            asm.store_fast(stack[-3])
+        alive = live_locals(self.root.cc, at)
+        names = [name for name in self.root.cc.varnames if name in alive and name not in self.cells]
+        places = {name: self._perhaps_unbound(asm, name) for name in names if name != self.first}
+        begin, end, failed = Label("handle"), Label("handle.end"), Label("handle.failed")
+        asm.label(begin)
+        for temp in stack:
+            asm.load_fast(temp)
+        self._continue(asm, at, (), (False,) * depth, names, places, (*handled, exc))
+        asm.label(end)
+        asm.label(failed)  # the exception may not stay the current one, whatever failed
+        asm.load_fast(before)
+        asm.emit("POP_EXCEPT")
+        asm.emit("RERAISE", 0)
+        asm.region(begin, end, failed, 0)
+
+    def _perhaps_unbound(self, asm: Assembler, name: str) -> str:
+        """Move the value of a local, or UNBOUND, to a place of its own; the stack is empty."""
+        start, end, unbound, bound = (Label(f"{name}.{part}") for part in ("start", "end", "unbound", "bound"))
+        asm.label(start)
+        asm.load_fast(name)
+        asm.delete_fast(name)
+        asm.label(end)
+        place = asm.store_fast()
+        asm.jump(bound)
+        asm.label(unbound)
+        asm.emit("PUSH_EXC_INFO")
+        asm.pop_top()
+        asm.emit("POP_EXCEPT")
+        asm.load_const(UNBOUND)
+        asm.store_fast(place)
+        asm.label(bound)
+        asm.region(start, end, unbound, 0)
+        return place
+
+    # ---- straight on ----
+    def _break(self, asm: Assembler, instead: Sequence[Instr]) -> None:
+        """Run the breaking instruction for real (`instead`: in this way), then call what continues after it."""
+        root, end = self.root, self.end
+        instr: Instr = root.flow.instrs[end.at]
+        if instr.op in _NULL_RESULTS:
+            raise SkipFrame(f"break at {instr.op}")
+        row = OPS[instr.op]
+        tail, taken = Label("tail"), Label("taken") if row.jump else None
+        self._embed(asm, end.at, tail, taken, instead)
+        kept = end.stack[: len(end.stack) - row.pops(instr.arg)]
+        if not row.terminator:
+            asm.label(tail)
+            if end.brk.kind == "exception-in-traced-code" and (self.tx.options.fullgraph or self.tx.error_on_break):
+                asm.call([Instr("LOAD_CONST", functools.partial(_no_error, str(end.brk)))], [], 0)
+            pushed = (False,) * row.pushes(instr.arg)
+            if instr.op == "LOAD_METHOD":  # embedded as LOAD_ATTR, whose result is called without a self
+                asm.push_null_for_call()
+                pushed = (NULL_BEFORE_CALLABLE, not NULL_BEFORE_CALLABLE)
+            self._continue(asm, end.at + 1, kept, pushed)
+        if taken is not None:
+            assert row.jump_pushes is not None
+            asm.label(taken)
+            target = root.flow.place[instr.arg]
+            if instr.op == "FOR_ITER":
+                self._continue(asm, target + 1, kept)
+            else:
+                self._continue(asm, target, kept, (False,) * row.jump_pushes(instr.arg))
+
+    def _continue(
+        self,
+        asm: Assembler,
+        at: int,
+        kept: Sequence[Var],
+        pushed: Sequence[bool] = (),
+        live: Sequence[str] | None = None,
+        maybe: Mapping[str, str] | None = None,
+        handled: Sequence[str] | None = None,
+    ) -> None:
+        """Return what the rest of the frame returns.  On the stack: `kept` and new slots, `pushed` says which of them
+        hold NULL.  `live`: the locals that may be live (default: those at the break); `maybe`: locals in other
+        places than their own; `handled`: at the start of a handler, whose exception is on top, the places of those
+        being handled (default: at the break)."""
+        maybe = maybe or {}
+        starts = handled is not None
+        handled = self.handled if handled is None else handled
+        raised_at = None if starts else raised_where(self.root.flow, self.end.at, at, len(kept))
+        alive = live_locals(self.root.cc, at) | self._bound_anew(at)
+        if raised_at is not None:
+            region = self.root.flow.region[raised_at]
+            assert region is not None
+            alive |= live_locals(self.root.cc, self.root.flow.place[region.handler])
+        names = tuple(name for name in ((*self.live, *self.passed) if live is None else live) if name in alive)
+        nulls = (*(is_null(var) for var in kept), *pushed)
+        key = ResumeKey(self.root.code, at, nulls, names, self.first, tuple(n for n in maybe if n in names))
+        key = dataclasses.replace(key, handled=len(handled), raised_at=raised_at)
+        code = self._made(key)
+        for slot, var in enumerate(kept):
+            self._vary_like(code, stack_parameter(slot, names), var)
+        if starts:
+            self._vary_arguments(code, stack_parameter(len(nulls) - 1, names))
+        elif self.known is not None and self.known.loops and self.root.flow.instrs[self.end.at].op in _MAKE_TEXT:
+            self._vary(code, stack_parameter(len(nulls) - 1, names), (str,))
+        temps = [asm.store_fast() for _ in nulls][::-1]
+        stack = [temp for temp, null in zip(temps, nulls, strict=True) if not null]
+        loads = self._loads(asm, [*stack, *handled], names, maybe)
+        loads += [Instr("DELETE_FAST", name) for name in names if name not in maybe]
+        _call(asm, asm.function_instrs(code), loads)
+        asm.return_value()
+
+    def _made(self, key: ResumeKey) -> Any:
+        """The code for `key`; values not known while tracing stay unknown in it."""
+        try:
+            code = shared_resume(key)
+        except ValueError as error:
+            raise SkipFrame(str(error)) from error
+        made = continuation(code)
+        assert made is not None
+        if made.handles_errors:
+            _C.handles_errors(code)
+        made.loops = made.loops or (self.known is not None and self.known.loops)
+        made.handled = key.handled
+        for number in range(key.handled):
+            self._vary_arguments(code, handled_parameter(number, key.live))
+        for name in key.live:
+            var = self.root.locals.get(name)
+            self._vary_like(code, name, var)
+        return code
+
+    def _vary(self, code: Any, name: str, types: tuple[type, ...]) -> None:
+        made = continuation(code)
+        assert made is not None
+        made.varying.setdefault(parameter_source(code, name), types)
+
+    def _vary_like(self, code: Any, name: str, var: Var | None) -> None:
+        """What is not known of `var` now is no constant in `code` either."""
+        if isinstance(var, UnknownVar | UnknownContainerVar):
+            self._vary(code, name, (var.python_type(),))
+        elif isinstance(var, MethodVar) and isinstance(var.obj, UnknownContainerVar):
+            made = continuation(code)
+            assert made is not None
+            made.varying.setdefault(AttrSource(parameter_source(code, name), "__self__"), (var.obj.python_type(),))
+        elif isinstance(var, TensorVar):
+            self._vary_sizes(code, name, {dim for dim, n in enumerate(var.fake.shape) if isinstance(n, torch.SymInt)})
+        elif isinstance(var, ExceptionVar) or issubclass(type(getattr(var, "value", None)), BaseException):
+            self._vary_arguments(code, name)
+        elif var is not None and var.source is not None and self.known is not None:  # passed on as it is
+            self._vary_sizes(code, name, {dim for source, dim in self.known.sizes if source == var.source})
+            if types := self.known.varying.get(var.source):
+                self._vary(code, name, types)
+
+    def _vary_sizes(self, code: Any, name: str, dims: set[int]) -> None:
+        """What varies of a tensor's sizes now varies in `code`."""
+        made = continuation(code)
+        assert made is not None
+        made.sizes.update((parameter_source(code, name), dim) for dim in dims)
+
+    def _vary_arguments(self, code: Any, name: str) -> None:
+        """The words of an exception, which may differ each time, are no constants."""
+        made = continuation(code)
+        assert made is not None
+        args = AttrSource(parameter_source(code, name), "args")
+        for index in range(_MOST_ARGUMENTS):
+            made.varying.setdefault(SeqItemSource(args, index), VALUES)
+
+    def _loads(
+        self, asm: Assembler, stack: Sequence[str], names: Sequence[str], places: Mapping[str, str]
+    ) -> list[Instr]:
+        """The arguments of a resume function."""
+        loads = []
+        if self.first is not None:
+            own = self.first == FIRST
+            loads.append(Instr("LOAD_DEREF", self.root.cc.varnames[0]) if own else Instr("LOAD_FAST", self.first))
+        loads += [Instr("LOAD_FAST", temp) for temp in stack]
+        loads += [Instr("LOAD_FAST", places.get(name, name)) for name in names if name != self.first]
+        return loads
+
+    # ---- a loop ----
+    def _plain_loop(self, asm: Assembler, head: int) -> None:
+        """Run a copy of the loop at `head` here; on the stack: the slots at the break."""
+        root, end = self.root, self.end
+        cc, flow = root.cc, root.flow
+        inside = loops_of(root.code)[head]
+        plan = plan_plain_loop(cc, flow, end.at, inside, len(self.handled), not any(map(is_null, end.stack)))
+        exits = {at: Label(f"after{at}") for at in plan.exits}
+        handlers = {at: Label(f"handling{at}") for at in plan.handlers}
+        asm.jump(asm.embed_part(cc, plan.kept, handlers, exits)[end.at])
+        for at, count in plan.handlers.items():
+            asm.label(handlers[at])
+            self._handle(asm, at, self.handled[:count])
+        depths = stack_depths(cc, flow)
+        below = end.stack[: len(end.stack) - (flow.instrs[end.at].op in ("GET_ITER", "FOR_ITER"))]
+        unbound = {flow.instrs[at].arg for at in plan.kept if flow.instrs[at].op in UNBINDS}
+        bound = {name for name in self.live if name not in unbound}
+        for at, label in exits.items():
+            asm.label(label)
+            depth = depths[at]
+            assert depth is not None
+            kept = below[:depth]
+            temps = [asm.store_fast() for _ in range(depth)][::-1]  # a handler of unbound locals empties the stack
+            alive = live_locals(cc, at)
+            names = [name for name in cc.varnames if name in alive and name not in self.cells]
+            places = {name: self._perhaps_unbound(asm, name) for name in names if name not in (*bound, self.first)}
+            for slot, temp in enumerate(temps):
+                if slot < len(kept) and is_null(kept[slot]):
+                    asm.emit("PUSH_NULL")
+                else:
+                    asm.load_fast(temp)
+            self._continue(asm, at, kept, (False,) * (depth - len(kept)), names, places)
+
+    def _loop(self, asm: Assembler, head: int) -> None:
+        """Run the loop at `head` here, its body as a function; on the stack: the slots at the break."""
+        root, end = self.root, self.end
+        if end.at != head:  # GET_ITER
+            made = Label("iterator")
+            self._embed(asm, end.at, made)
+            asm.label(made)
+        nulls = tuple(is_null(var) for var in end.stack)
+        cut = plan_cut(root.code, head, self.live, nulls)
+        alive = live_locals(root.cc, head)
+        live = [*cut.carried, *(name for name in self.live if name in alive and name not in cut.carried)]
+        stack = [asm.store_fast() for _ in nulls][::-1]
+        self._restore(asm, stack, nulls)
+        maybe = {name: asm.fresh_temp() for name in cut.maybe}
+        for name, place in maybe.items():
+            asm.load_fast(name) if name in self.live else asm.load_const(UNBOUND)
+            asm.store_fast(place)
+        self._iterate(asm, cut, stack, live, maybe)
+
+    def _iterate(
+        self, asm: Assembler, cut: LoopCut, stack: list[str], live: Sequence[str], maybe: Mapping[str, str]
+    ) -> None:
+        again, item, taken, done = Label("again"), Label("item"), Label("exhausted"), Label("done")
+        items = self.root.flow.instrs[cut.head].op == "FOR_ITER"
+        code, names = self._body(cut, live, items)
+        asm.append(*asm.function_instrs(code))
+        body = asm.store_fast()
+        slots = [name for name, null in zip(stack, cut.nulls, strict=True) if not null]
+        element: list[str] = []
+        asm.label(again)
+        if items:
+            self._embed(asm, cut.head, item, taken)
+            asm.label(item)
+            element = [asm.store_fast()]
+        for name, null in reversed([*zip(stack, cut.nulls, strict=True)]):
+            asm.discard_null() if null else asm.store_fast(name)
+        loads = self._loads(asm, [*slots, *element, *self.handled], names, maybe)
+        loads += [Instr("DELETE_FAST", name) for name in names if name in cut.carried and name not in maybe]
+        loads += [Instr("DELETE_FAST", name) for name in slots]  # a `break` lets go of the iterator
+        self._forget(asm, maybe)
+        _call(asm, [Instr("LOAD_FAST", body)], loads)
+        asm.unpack(2)
+        asm.emit("COPY", 1)
+        asm.jump(done, "POP_JUMP_IF_NONE")
+        asm.unpack(len(cut.carried) + len(slots))
+        for name in cut.carried:
+            self._carry(asm, name, maybe.get(name))
+        for name in slots:
+            asm.store_fast(name)
+        asm.pop_top()
+        self._restore(asm, stack, cut.nulls)
+        asm.jump(again)
+        asm.label(done)
+        asm.pop_top()
+        asm.return_value()
+        if items:
+            asm.label(taken)
+            self._forget(asm, maybe)
+            target = self.root.flow.place[self.root.flow.instrs[cut.head].arg]
+            self._continue(asm, target + 1, self.end.stack[:-1], (), live, maybe)
+
+    @staticmethod
+    def _restore(asm: Assembler, stack: Sequence[str], nulls: Sequence[bool]) -> None:
+        """Move the slots of the stack back there, so that nothing else holds what they do."""
+        for name, null in zip(stack, nulls, strict=True):
+            if null:
+                asm.emit("PUSH_NULL")
+            else:
+                asm.load_fast(name)
+                asm.delete_fast(name)
+
+    def _forget(self, asm: Assembler, names: Iterable[str]) -> None:
+        """Let go of locals that may be unbound, and will be stored before they are read."""
+        for name in names:
+            asm.load_const(None)
+            asm.store_fast(name)
+
+    def _carry(self, asm: Assembler, name: str, place: str | None) -> None:
+        """Take a carried value off the stack, into the local itself (handlers read it there) and into `place`."""
+        if place is None:
+            asm.store_fast(name)
+            return
+        bound = Label(f"{name}.bound")
+        asm.emit("COPY", 1)
+        asm.store_fast(place)
+        asm.store_fast(name)
+        asm.load_fast(name)
+        asm.load_const(UNBOUND)
+        asm.emit("IS_OP", 0)
+        asm.jump(bound, "POP_JUMP_IF_FALSE")
+        asm.delete_fast(name)
+        asm.label(bound)
+
+    def _body(self, cut: LoopCut, live: Sequence[str], items: bool) -> tuple[Any, tuple[str, ...]]:
+        """The code of the body, and which of `live` it takes."""
+        at = cut.head + items
+        alive = live_locals(self.root.cc, at)
+        names = tuple(name for name in live if name in alive)
+        maybe = tuple(name for name in cut.maybe if name in names)
+        key = ResumeKey(self.root.code, at, (*cut.nulls, *[False] * items), names, self.first, maybe, cut)
+        key = dataclasses.replace(key, handled=len(self.handled))
+        code = self._made(key)
+        made = continuation(code)
+        assert made is not None
+        made.loops = True
+        # A number that the loop makes anew in each iteration is no constant of its body.
+        for name in names:
+            if name in cut.carried:
+                self._vary(code, name, _NUMBERS)
+        for slot in self._growing(cut):
+            self._vary(code, stack_parameter(slot, names), CONTAINERS)
+        for name in self._changed(cut).intersection(names):
+            self._vary(code, name, CONTAINERS)
+        if items:
+            self._vary(code, stack_parameter(len(cut.nulls), names), _ITEMS)
+        return code, names
+
+    def _growing(self, cut: LoopCut) -> set[int]:
+        """The stack slots of containers that a comprehension adds to in each iteration."""
+        depths = stack_depths(self.root.cc, self.root.flow)
+        grown = set()
+        for index in loops_of(self.root.code)[cut.head]:
+            instr, depth = self.root.flow.instrs[index], depths[index]
+            if instr.op in _GROW and depth is not None:
+                grown.add(depth - OPS[instr.op].pops(instr.arg) - instr.arg)
+        return {slot for slot in grown if 0 <= slot < len(cut.nulls)}
+
+    def _changed(self, cut: LoopCut) -> set[str]:
+        """The locals of which the loop calls a method that makes containers grow."""
+        instrs = self.root.flow.instrs
+        pairs = ((instrs[at - 1], instrs[at]) for at in loops_of(self.root.code)[cut.head] if at)
+        return {load.arg for load, call in pairs if load.op == "LOAD_FAST" and (call.op, call.arg) in _GROWING_CALLS}
+
+
+__all__ = ["Leave", "loops_of"]

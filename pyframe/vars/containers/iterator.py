@@ -1,0 +1,378 @@
+"""Iterators: over known items, over a call, and generators."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from ...core.tracer import Tracer
+from ..protocol import dunder, slots
+from ..protocol.base import Raised, Var
+from ..protocol.const import STRING_METHODS, MethodVar, make
+
+Resume = Callable[[Tracer, Var, Var | None], Var | None]
+Call = tuple[Var, Sequence[Var], Mapping[str, Var]]
+Step = Callable[[Tracer], Var | None]
+_LIST_ITERATOR: type = type(iter([]))
+
+
+class IteratorVar(Var):
+    """An iterator that the tracer runs."""
+
+    __slots__ = ("done", "type")
+
+    def __init__(self, type_: type = _LIST_ITERATOR) -> None:
+        super().__init__()
+        self.done = False
+        self.type = type_
+
+    def advance(self, tx: Tracer) -> Var | None:
+        """The next item; None at the end."""
+        raise NotImplementedError
+
+    def python_type(self) -> type:
+        return self.type
+
+    def iterate(self, tx: Tracer) -> Var:
+        return self
+
+    def next_(self, tx: Tracer) -> Var | None:
+        tx.spend(1)
+        tx.effects.moves += not self.done
+        item = None if self.done else self.advance(tx)
+        self.done = item is None
+        return item
+
+    def stop(self, tx: Tracer) -> NoReturn:
+        """Raise the StopIteration of an iterator that has ended."""
+        tx.raise_(StopIteration)
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        while (each := self.next_(tx)) is not None:
+            if slots.equal(tx, each, item):
+                return True
+        return False
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if not hasattr(self.type, name):
+            tx.raise_(AttributeError, f"{self.type.__name__!r} object has no attribute {name!r}")
+        if not callable(getattr(self.type, name)):
+            return self.unsupported(tx, f"attribute {name!r}")
+        return make(self.type) if name == "__class__" else MethodVar(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        found = dunder.call(tx, self, name, args)
+        return self.unsupported(tx, f"method {name!r}") if found is None else found
+
+
+class ItemsIteratorVar(IteratorVar):
+    """`iter()` of a sequence: rereads it at each step, so that growing it while iterating is seen.  `owner` is the Var
+    of the sequence that `items` belong to, None for a copy."""
+
+    __slots__ = ("items", "owner", "position")
+
+    def __init__(self, items: list[Var], owner: Var | None = None) -> None:
+        self.items, self.owner = items, owner
+        self.position = 0
+        super().__init__()
+
+    def advance(self, tx: Tracer) -> Var | None:
+        if self.position >= len(self.items):
+            return None
+        self.position += 1
+        return self.items[self.position - 1]
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.owner is not None and not self.done:
+            _load_at(cg, self.owner, self.position)
+            return
+        cg.load_const(iter)
+        rest = [] if self.done else self.items[self.position :]
+        cg.call_top(lambda: cg.sequence("BUILD_LIST", rest))
+
+
+class KnownIteratorVar(ItemsIteratorVar):
+    """`iter()` of a range or text of which `value` is known: an item is made when it is asked for."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, owner: Var, value: Sequence[Any]) -> None:
+        super().__init__([], owner)
+        self.value = value
+        self.type = type(iter(value))
+
+    def advance(self, tx: Tracer) -> Var | None:
+        try:
+            item = self.value[self.position]
+        except IndexError:
+            return None
+        self.position += 1
+        return make(item)
+
+
+def _iterate_text(tx: Tracer, text: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return KnownIteratorVar(text, text.constant())
+
+
+for _kind in (str, bytes):
+    STRING_METHODS[_kind, "__iter__"] = _iterate_text
+
+
+class ReversedVar(IteratorVar):
+    """`reversed()` of a sequence, read at each step; `owner` is its Var."""
+
+    __slots__ = ("items", "owner", "position")
+
+    def __init__(self, items: Sequence[Var], owner: Var) -> None:
+        self.items, self.owner = items, owner
+        self.position = len(items) - 1
+        super().__init__(type(reversed([])) if isinstance(items, list) else reversed)
+
+    def advance(self, tx: Tracer) -> Var | None:
+        if not 0 <= self.position < len(self.items):
+            return None
+        self.position -= 1
+        return self.items[self.position + 1]
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.done:
+            cg.load_const(iter)
+            cg.call_top(lambda: cg.sequence("BUILD_LIST", []))
+            return
+        cg.load_const(reversed_at)
+        cg.call_top(lambda: cg.load(self.owner), lambda: cg.load_const(self.position))
+
+
+def reversed_at(sequence: Sequence[Any], position: int) -> Any:
+    iterator = reversed(sequence)
+    iterator.__setstate__(position)
+    return iterator
+
+
+class SizedIteratorVar(IteratorVar):
+    """`iter()` of `owner`, a set or the view of a dict: an error once `container`, of which it has the items, has
+    another size than at the start.  `live`: an iterator over the dict of `container`, which sees its changes."""
+
+    __slots__ = ("container", "items", "live", "owner", "position", "size", "tx", "what")
+
+    def __init__(
+        self,
+        tx: Tracer,
+        owner: Var,
+        container: Var,
+        items: list[Var],
+        what: str,
+        kind: type,
+        live: Iterator[Var] | None = None,
+    ) -> None:
+        self.tx, self.owner, self.container, self.position, self.items = tx, owner, container, 0, items
+        self.what, self.live, self.size = what, live, len(items)
+        super().__init__(kind)
+
+    def advance(self, tx: Tracer) -> Var | None:
+        if self.container.length(tx).constant() != self.size:
+            tx.raise_(RuntimeError, f"{self.what} changed size during iteration")
+        if self.live is not None:
+            try:
+                item = next(self.live, None)
+            except RuntimeError as error:
+                tx.raise_(RuntimeError, *error.args)
+            self.position += item is not None
+            return item
+        if self.position >= len(self.items):
+            return None
+        self.position += 1
+        return self.items[self.position - 1]
+
+    def reconstruct(self, cg: Any) -> None:
+        # A dict that the trace changed is filled again on leaving, which a real iterator of it would take as a change.
+        if self.done or any(effect.target is self.container for effect in self.tx.effects):
+            cg.load_const(iter)
+            if self.live is not None and not self.done:  # read but once: this runs twice
+                self.items, self.position, self.live = list(self.live), 0, None
+            rest = [] if self.done else self.items[self.position :]
+            cg.call_top(lambda: cg.sequence("BUILD_LIST", rest))
+            return
+        _load_at(cg, self.owner, self.position)
+
+
+class LazyVar(IteratorVar):
+    """`kind(*parts, **named)` for zip, map, filter or enumerate: all of its state is in its parts, which are iterators
+    (and a function, and the count of enumerate).  `step(tx)` gives the next item, or None."""
+
+    __slots__ = ("kind", "named", "parts", "step")
+
+    def __init__(
+        self, kind: type, step: Step, parts: list[Var], named: Mapping[str, Var] | None = None, rebuild: Any = None
+    ) -> None:
+        super().__init__(kind)
+        self.kind, self.parts, self.named, self.step = rebuild or kind, parts, dict(named or {}), step
+
+    def advance(self, tx: Tracer) -> Var | None:
+        return self.step(tx)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.kind)
+        loads = [*self.parts, *self.named.values()]
+        cg.call_top(*(lambda part=part: cg.load(part) for part in loads), names=tuple(self.named))
+
+
+def from_python(items: Iterator[Var]) -> IteratorVar:
+    """An IteratorVar over a Python iterator of Vars."""
+    return ItemsIteratorVar(list(items))
+
+
+def iterator_at(iterable: Any, position: int) -> Iterator[Any]:
+    """`iter(iterable)` after `position` items."""
+    iterator = iter(iterable)
+    if hasattr(iterator, "__setstate__"):
+        iterator.__setstate__(position)
+    else:
+        next(itertools.islice(iterator, position, position), None)
+    return iterator
+
+
+def _load_at(cg: Any, owner: Var, position: int) -> None:
+    cg.load_const(iterator_at if position else iter)
+    if position:
+        cg.call_top(lambda: cg.load(owner), lambda: cg.load_const(position))
+    else:
+        cg.call_top(lambda: cg.load(owner))
+
+
+class NotRebuilt(NotImplementedError):
+    """A value that cannot be made again; the root step `step` made it, and must run for real.  `kind`: of the break."""
+
+    def __init__(self, what: str, step: int, kind: str = "generator-frame") -> None:
+        super().__init__(what)
+        self.step, self.kind = step, kind
+
+
+class GeneratorVar(IteratorVar):
+    """A generator whose body runs inline: `run(tx, sent, thrown)` goes on with a value or an exception to the next
+    yield, None at the end, when `returned` is set.  `origin` is the function with its arguments, and `made_at` the root
+    step of the call.  `in_try` says whether the body is suspended where an exception would be handled."""
+
+    __slots__ = ("in_try", "made_at", "origin", "returned", "run", "running", "started")
+
+    def __init__(self, run: Resume, in_try: Callable[[], bool], origin: Call, made_at: int, type_: type) -> None:
+        super().__init__(type_)
+        self.started = self.running = False
+        self.run, self.in_try, self.origin, self.made_at = run, in_try, origin, made_at
+        self.returned: Var | None = None
+
+    def forget(self) -> None:
+        """Let go of the body, which refers to this; it is not run any more."""
+        self.done = True
+        del self.run, self.in_try, self.origin
+
+    def advance(self, tx: Tracer) -> Var | None:
+        return self._resume(tx, make(None), None)
+
+    def _resume(self, tx: Tracer, sent: Var, thrown: Var | None) -> Var | None:
+        if self.done:
+            if thrown is not None:
+                raise Raised(thrown)
+            return None
+        if self.running:
+            tx.raise_(ValueError, "generator already executing")
+        if not self.started and slots.constant_or(sent, 0) is not None:
+            tx.raise_(TypeError, "can't send non-None value to a just-started generator")
+        self.running, ended = True, True
+        try:
+            if thrown is not None and not self.started:
+                raise Raised(thrown)
+            self.started = True
+            item = self.run(tx, sent, thrown)
+            ended = item is None
+        except Raised as raised:
+            if issubclass(raised.exc.python_type(), StopIteration):
+                tx.raise_from(RuntimeError, raised.exc, "generator raised StopIteration")
+            raise
+        finally:
+            self.running, self.done = False, ended
+        return item
+
+    def stop(self, tx: Tracer) -> NoReturn:
+        value, self.returned = self.returned, None
+        tx.raise_(StopIteration, *([] if value is None or slots.constant_or(value, 0) is None else [value]))
+
+    def send(self, tx: Tracer, value: Var) -> Var | None:
+        """`self.send(value)`; None at the end."""
+        return self._resume(tx, value, None)
+
+    def throw(self, tx: Tracer, exc: Var) -> Var | None:
+        """`self.throw(exc)`; None when that ends the generator."""
+        return self._resume(tx, make(None), exc)
+
+    def close(self, tx: Tracer) -> None:
+        if not self.started:
+            self.done = True
+        if self.done:
+            return
+        try:
+            item = self.throw(tx, tx.exception(GeneratorExit))
+        except Raised as raised:
+            if not issubclass(raised.exc.python_type(), GeneratorExit):
+                raise
+            return
+        if item is not None:
+            tx.raise_(RuntimeError, "generator ignored GeneratorExit")
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.done:
+            cg.load_const(_ended)
+            cg.call_top()
+            return
+        if self.started:
+            raise NotRebuilt("a generator that has started and is still needed after the graph", self.made_at)
+        fn, args, kwargs = self.origin
+        cg.load(fn)
+        loads = [*args, *kwargs.values()]
+        cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in loads), names=tuple(kwargs))
+
+    def state(self) -> str:
+        """As `inspect.getgeneratorstate` names it."""
+        if self.running:
+            return inspect.GEN_RUNNING
+        if self.done:
+            return inspect.GEN_CLOSED
+        return inspect.GEN_SUSPENDED if self.started else inspect.GEN_CREATED
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        match name:
+            case "gi_running":
+                return make(self.running)
+            case "gi_suspended":
+                return make(self.state() == inspect.GEN_SUSPENDED)
+            case "gi_frame" if self.done:
+                return make(None)
+            case "__name__" | "__qualname__" | "gi_code" if self.type is types.GeneratorType:
+                return self.origin[0].getattr_(tx, name.replace("gi_code", "__code__"))
+        return super().getattr_(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "close":
+            self.close(tx)
+            return make(None)
+        if name not in ("send", "throw"):
+            return super().call_method(tx, name, args, kwargs)
+        if name == "send":
+            item = self.send(tx, args[0])
+        else:
+            item = self.throw(tx, tx.exception(args[0], *args[1:2]))
+        return self.stop(tx) if item is None else item
+
+
+def _ended() -> Iterator[Any]:
+    """A generator that is at its end."""
+    nothing: tuple[Any, ...] = ()
+    ended = (item for item in nothing)
+    next(ended, None)
+    return ended

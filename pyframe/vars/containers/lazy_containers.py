@@ -1,0 +1,78 @@
+"""Containers with more items than config.size_limit: nothing is known of items that the program does not read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...core.source import SeqItemSource
+from ...core.tracer import Tracer
+from ..protocol import dunder, slots
+from ..protocol.base import Var
+from ..protocol.const import ConstVar, MethodVar
+from ..protocol.opaque import OpaqueVar
+from .iterator import ItemsIteratorVar
+from .sequence import ListVar, TupleVar
+
+_ITEM = 8  # instructions that take as long as to guard an item
+
+
+class LongVar(OpaqueVar):
+    """A container of which only type and length are known; what asks for more, or changes it, breaks the graph."""
+
+    __slots__ = ()
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return MethodVar(self, name) if hasattr(type(self.value), name) else super().getattr_(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        found = dunder.call(tx, self, name, args) if not kwargs else None
+        return self.unsupported(tx, f"method {name!r}") if found is None else found
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def length(self, tx: Tracer) -> Var:
+        return ConstVar(len(self.value))
+
+
+class LongSequenceVar(LongVar):
+    """A list or tuple."""
+
+    __slots__ = ()
+
+    def item(self, tx: Tracer, at: int) -> Var:
+        tx.spend(_ITEM)
+        return tx.wrap(self.value[at], None if self.source is None else SeqItemSource(self.source, at))
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        places = range(len(self.value))
+        if slots.has_type(key, slice):
+            chosen = places[key.constant()]
+            tx.limit_size(len(chosen), "a slice")
+            build = ListVar if isinstance(self.value, list) else TupleVar
+            return build([self.item(tx, at) for at in chosen])
+        at = slots.index(tx, key)
+        if not -len(places) <= at < len(places):
+            tx.raise_(IndexError, f"{type(self.value).__name__} index out of range")
+        return self.item(tx, places[at])
+
+    def iterate(self, tx: Tracer) -> Var:
+        return LongIteratorVar(self)
+
+
+class LongIteratorVar(ItemsIteratorVar):
+    """`iter()` of a long list or tuple."""
+
+    __slots__ = ()
+
+    owner: LongSequenceVar
+
+    def __init__(self, owner: LongSequenceVar) -> None:
+        super().__init__([], owner)
+        self.type = type(iter(owner.value))
+
+    def advance(self, tx: Tracer) -> Var | None:
+        if self.position >= len(self.owner.value):
+            return None
+        self.position += 1
+        return self.owner.item(tx, self.position - 1)

@@ -1,0 +1,372 @@
+"""Lists, tuples, ranges, slices and their relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeGuard
+
+import torch
+
+from ...core.source import Source
+from ...core.tracer import Tracer
+from ..protocol import dunder, slots
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import ConstVar, attribute_of_type, constants, fold, make, maker
+from ..protocol.text import Late, hash_of, late
+from .iterator import ItemsIteratorVar, ReversedVar
+
+
+class SequenceVar(Var):
+    """Items known one by one.  `items` belongs to the Var; wrap guards length and type."""
+
+    __slots__ = ("items",)
+    type: ClassVar[Any] = tuple
+    build = "BUILD_TUPLE"
+
+    @property
+    def family(self) -> type:
+        """The type with whose values it can be compared and joined."""
+        return self.type
+
+    def __init__(self, items: Sequence[Var], source: Source | None = None) -> None:
+        super().__init__(source)
+        self.items = list(items)
+
+    def python_type(self) -> type:
+        return self.type
+
+    def is_constant(self) -> bool:
+        return all(item.is_constant() for item in self.items)
+
+    def constant(self) -> Any:
+        return self.type(constants(self.items))
+
+    def plain(self) -> Any:
+        return self.type([item.plain() for item in self.items])
+
+    def describe(self) -> str:
+        return str(self.source) if self.source else f"a {self.python_type().__name__}"
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        return fold(tx, repr, self.type([Late(tx, item) for item in self.items]))
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        if self.family is not tuple:
+            tx.raise_(TypeError, f"unhashable type: {self.python_type().__name__!r}")
+        return fold(tx, hash, tuple(_Hashed(hash_of(tx, item).constant()) for item in self.items))
+
+    def like(self, items: Sequence[Var]) -> Var:
+        """A new sequence of the type that slicing and `+` give."""
+        return TupleVar(items)
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if not hasattr(self.python_type(), name):
+            tx.raise_(AttributeError, f"{self.python_type().__name__!r} object has no attribute {name!r}")
+        if name == "__class__":
+            return make(self.python_type())
+        return attribute_of_type(tx, self, name)
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        if isinstance(key, SliceVar) or isinstance(slots.constant_or(key, None), slice):
+            return self.like(self.native(tx, "__getitem__", key.constant()))
+        return self.items[self._place(tx, key, "{} index out of range")]
+
+    def _place(self, tx: Tracer, key: Var, out_of_range: str) -> int:
+        """The position that `key` names."""
+        if slots.has_type(key, object) and not hasattr(key.python_type(), "__index__"):
+            tx.raise_(TypeError, f"{self.type.__name__} indices must be integers or slices, not {slots.type_name(key)}")
+        at = slots.index(tx, key)
+        if not -len(self.items) <= at < len(self.items):
+            tx.raise_(IndexError, out_of_range.format(self.type.__name__))
+        return at
+
+    def native(self, tx: Tracer, method: str, *args: Any) -> Any:
+        """Run a method of the sequence on the items themselves; it must not look at them."""
+        try:
+            return getattr(self.items, method)(*args)
+        except (IndexError, ValueError, TypeError) as error:
+            return tx.raise_(type(error), *error.args)
+
+    def repeated(self, tx: Tracer, count: Var) -> Sequence[Var]:
+        """The items `count` times."""
+        times = slots.index(tx, count)
+        tx.limit_size(len(self.items) * times, f"a {self.type.__name__}")
+        return self.items * times
+
+    def and_items(self, tx: Tracer, more: Sequence[Var]) -> Sequence[Var]:
+        """`more`, if it is not too much to be added."""
+        tx.limit_size(len(self.items) + len(more), f"a {self.type.__name__}")
+        return more
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self.items)
+
+    def length(self, tx: Tracer) -> Var:
+        return ConstVar(len(self.items))
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        tx.spend(len(self.items))
+        return any(slots.equal(tx, each, item) for each in self.items)
+
+    def iterate(self, tx: Tracer) -> Var:
+        return ItemsIteratorVar(self.items, self)
+
+    def unpack(self, tx: Tracer) -> list[Var]:
+        return list(self.items)
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op == "+" and not reflected:
+            if isinstance(other, SequenceVar) and other.family is self.family:
+                return self.like([*self.items, *self.and_items(tx, other.items)])
+        if op == "*" and slots.has_type(other, int):
+            return self.like(self.repeated(tx, other))
+        return None
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not isinstance(other, SequenceVar) or other.family is not self.family:
+            return None
+        if op in ("==", "!=") and len(self.items) != len(other.items):
+            return ConstVar(op == "!=")
+        tx.spend(len(self.items))
+        for place, (a, b) in enumerate(zip(self.items, other.items, strict=False)):
+            if slots.equal(tx, a, b):
+                continue
+            if place >= min(len(self.items), len(other.items)):  # `__eq__` of an item made one shorter
+                break
+            return ConstVar(op == "!=") if op in ("==", "!=") else slots.compare(tx, op, a, b)
+        return slots.compare(tx, op, ConstVar(len(self.items)), ConstVar(len(other.items)))
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name in ("index", "count"):
+            tx.spend(len(self.items))
+        if name == "index" and args:
+            start, stop = [*(slots.index(tx, arg) for arg in args[1:3]), None, None][:2]
+            for position in range(len(self.items))[start:stop]:
+                if position >= len(self.items):  # `__eq__` of an item made it shorter
+                    break
+                if slots.equal(tx, self.items[position], args[0]):
+                    return ConstVar(position)
+            return fold(tx, self.type().index, late(tx, args[0]))  # raises
+        if name == "count" and len(args) == 1:
+            return ConstVar(sum(slots.equal(tx, item, args[0]) for item in self.items))
+        if name == "__reversed__" and self.family in (list, tuple):
+            return ReversedVar(self.items, self)
+        if name == "__getnewargs__":
+            return TupleVar([TupleVar(self.items)])
+        found = dunder.call(tx, self, name, args)
+        return self.unsupported(tx, f"method {name!r}") if found is None else found
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.sequence(self.build, self.items)
+
+
+class _Hashed:
+    """An item whose hash is known."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return self.value
+
+
+class TupleVar(SequenceVar):
+    __slots__ = ()
+
+
+class SizeVar(TupleVar):
+    """`torch.Size`."""
+
+    __slots__ = ()
+    type: ClassVar[Any] = torch.Size
+
+    @property
+    def family(self) -> Any:
+        return tuple
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        return None
+
+    def like(self, items: Sequence[Var]) -> Var:
+        return SizeVar(items)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "numel":
+            total: Var = ConstVar(1)
+            for item in self.items:
+                total = slots.binary(tx, "*", total, item)
+            return total
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(torch.Size)
+        cg.call_top(lambda: cg.sequence("BUILD_TUPLE", self.items))
+
+
+class ListVar(SequenceVar):
+    __slots__ = ()
+    type: ClassVar[Any] = list
+    build = "BUILD_LIST"
+
+    def like(self, items: Sequence[Var]) -> Var:
+        return ListVar(items)
+
+    def is_constant(self) -> bool:
+        return False
+
+    def constant(self) -> Any:
+        raise NotConstant("list")
+
+    def changed(self, tx: Tracer) -> None:
+        tx.effects.change("LIST", self, None, tx.user_line)
+
+    def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
+        sliced = isinstance(key, SliceVar) or isinstance(slots.constant_or(key, None), slice)
+        at = key.constant() if sliced else self._place(tx, key, "{} assignment index out of range")
+        if value is None:
+            self.native(tx, "__delitem__", at)
+        else:
+            self.native(tx, "__setitem__", at, value.unpack(tx) if sliced else value)
+        self.changed(tx)
+
+    def _build(self, cg: Any) -> None:
+        cg.sequence("BUILD_LIST", self.items)
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op == "+=" and not reflected:
+            self._extend(tx, other)
+            self.changed(tx)
+            return self
+        if op == "*=" and not reflected and slots.has_type(other, int):
+            self.items[:] = self.repeated(tx, other)
+            self.changed(tx)
+            return self
+        return super().binary(tx, op, other, reflected)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        mutate = getattr(self, f"_{name}", None) if name in _LIST_METHODS else None
+        if mutate is None:
+            if name == "copy":
+                return self.like(self.items)
+            return super().call_method(tx, name, args, kwargs)
+        result = mutate(tx, *args, **kwargs)
+        self.changed(tx)
+        return ConstVar(None) if result is None else result
+
+    def _append(self, tx: Tracer, item: Var) -> None:
+        self.items.append(item)
+
+    def _extend(self, tx: Tracer, items: Var) -> None:
+        if type(items).unpack is not Var.unpack:
+            self.items.extend(self.and_items(tx, items.unpack(tx)))
+            return
+        self.changed(tx)
+        iterator = items.iterate(tx)
+        while (item := iterator.next_(tx)) is not None:  # which may look at what has been added so far
+            self.items.append(item)
+
+    def _insert(self, tx: Tracer, at: Var, item: Var) -> None:
+        self.items.insert(slots.index(tx, at), item)
+
+    def _pop(self, tx: Tracer, at: Var | None = None) -> Var:
+        return self.native(tx, "pop", *([] if at is None else [slots.index(tx, at)]))
+
+    def _clear(self, tx: Tracer) -> None:
+        self.items.clear()
+
+    def _reverse(self, tx: Tracer) -> None:
+        self.items.reverse()
+
+    def _remove(self, tx: Tracer, item: Var) -> None:
+        tx.spend(len(self.items))
+        for place, each in enumerate(self.items):
+            if slots.equal(tx, each, item):
+                del self.items[place]
+                return
+        fold(tx, self.type().remove, late(tx, item))  # raises
+
+    def _sort(self, tx: Tracer, *, key: Var | None = None, reverse: Var | None = None) -> None:
+        self.items[:] = sorted_items(tx, self.items, key, reverse)
+
+
+_LIST_METHODS = frozenset("append extend insert pop clear reverse remove sort".split())
+
+
+class _SortKey:
+    """Orders Vars by the traced program's `<`."""
+
+    def __init__(self, tx: Tracer, var: Var) -> None:
+        self.tx, self.var = tx, var
+
+    def __lt__(self, other: _SortKey) -> bool:
+        self.tx.spend(1)
+        return slots.compare(self.tx, "<", self.var, other.var).truth(self.tx)
+
+
+def sorted_items(tx: Tracer, items: Sequence[Var], key: Var | None, reverse: Var | None) -> list[Var]:
+    """`sorted(items, key=key, reverse=reverse)` (stable, as CPython's)."""
+    if key is not None and slots.constant_or(key, key) is None:
+        key = None
+    keys = list(items) if key is None else [tx.call(key, [item], {}) for item in items]
+    order = sorted(
+        range(len(items)),
+        key=lambda at: _SortKey(tx, keys[at]),
+        reverse=reverse is not None and reverse.truth(tx),
+    )
+    return [items[at] for at in order]
+
+
+def is_plain(var: Var) -> TypeGuard[ListVar | TupleVar]:
+    """Whether it is a list or tuple, and of no class derived from them."""
+    return type(var) in (ListVar, TupleVar)
+
+
+class SliceVar(Var):
+    __slots__ = ("start", "stop", "step")
+
+    def __init__(self, start: Var, stop: Var, step: Var, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.start, self.stop, self.step = start, stop, step
+
+    def python_type(self) -> type:
+        return slice
+
+    @property
+    def parts(self) -> tuple[Var, Var, Var]:
+        return self.start, self.stop, self.step
+
+    def is_constant(self) -> bool:
+        return all(part.is_constant() for part in self.parts)
+
+    def constant(self) -> Any:
+        return slice(self.start.constant(), self.stop.constant(), self.step.constant())
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name in ("start", "stop", "step"):
+            return getattr(self, name)
+        if not hasattr(slice, name):
+            tx.raise_(AttributeError, f"'slice' object has no attribute {name!r}")
+        return attribute_of_type(tx, self, name)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not isinstance(other, SliceVar):
+            return None
+        mine, theirs = (TupleVar([var.start, var.stop, var.step]) for var in (self, other))
+        return mine.compare(tx, op, theirs)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "indices":
+            return fold(tx, self.constant().indices, *constants(args))
+        found = dunder.call(tx, self, name, args)
+        return self.unsupported(tx, f"method {name!r}") if found is None else found
+
+    def reconstruct(self, cg: Any) -> None:
+        for part in (self.start, self.stop, self.step):
+            cg.load(part)
+        cg.emit("BUILD_SLICE", 3)
+
+
+maker(list)(lambda value: ListVar([make(item) for item in value]))
+maker(tuple)(lambda value: TupleVar([make(item) for item in value]))
+maker(torch.Size)(lambda value: SizeVar([make(item) for item in value]))
+maker(slice)(lambda value: SliceVar(make(value.start), make(value.stop), make(value.step)))

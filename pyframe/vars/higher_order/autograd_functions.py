@@ -1,0 +1,177 @@
+"""`torch.autograd.Function.apply`.
+
+Where no gradient is recorded, apply is the forward, traced inline.  Where one is, the call is one node of the graph
+that calls `apply` itself; forward and backward are traced all the same, for the guards on what they read, and what that
+added to the graph is taken out again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from inductor.overlap import memory_of
+from inductor.torch_compat import AUTOGRAD_APPLY
+
+from ...core.in_order import in_order
+from ...core.tracer import Tracer
+from ..containers.sequence import SequenceVar, TupleVar
+from ..objects.exceptions import Raised
+from ..objects.functions import NOT_OVERRIDDEN, Handler
+from ..objects.instances import InstanceVar, lookup
+from ..protocol.base import Var
+from ..protocol.const import make
+from ..torch_objects.contexts import GradModeVar
+from ..torch_objects.overrides import bare, leaves_of, owned
+from ..torch_objects.tensor import TensorVar
+from ..torch_objects.tensor_subclass import TensorSubclassVar
+from ..torch_objects.wrapper_subclass import WrapperTensorVar
+
+Function = torch.autograd.Function
+
+
+class Context:
+    """What a traced forward and backward see as `ctx`."""
+
+    saved_tensors: tuple[Any, ...] = ()
+    dirty: tuple[Any, ...] = ()
+    materializes: bool = True
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        self.dirty = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materializes = value
+
+
+@functools.cache
+def apply_of(cls: type[Function], apart: bool = False, enabled: bool = False) -> Callable[..., Any]:
+    """What the node of a graph calls; `apart`: no compiled graph can hold the call; `enabled`: the class of an argument
+    sees what forward does with it."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        if not enabled:
+            return cls.apply(*args, **kwargs)
+        with torch._C._EnableTorchFunction():
+            return cls.apply(*args, **kwargs)
+
+    apply.__name__ = f"apply_{cls.__name__}"
+    apply.__qualname__ = f"{cls.__module__}.{cls.__qualname__}.apply"
+    apply.__module__ = __name__
+    return in_order(apply) if apart else apply
+
+
+def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    cls, *inputs = [args[0].constant(), *args[1:]]
+    given = leaves_of((*inputs, *kwargs.values()))
+    if any(isinstance(v, TensorSubclassVar) and not isinstance(v, WrapperTensorVar) for v in given):
+        tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply of tensors of a class of their own")
+    wraps = any(isinstance(v, WrapperTensorVar) for v in given)
+    recorded = torch.is_grad_enabled() and any(map(_requires_grad, (*inputs, *kwargs.values())))
+    if torch._C._are_functorch_transforms_active() or kwargs:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply with keywords or under torch.func")
+    if not recorded:
+        ctx, result = _forward(tx, cls, inputs)
+        dirty = ctx.getattr_(tx, "dirty").unpack(tx)
+        return _not_the_inputs(tx, result, [each for each in inputs if not any(each is other for other in dirty)])
+    effects, nodes = len(tx.effects), set(tx.graph.graph.nodes)
+    tx.graph.only_constants = True  # the node below knows nothing of numbers that become inputs of the graph
+    try:
+        ctx, result = _forward(tx, cls, inputs)
+        if ctx.getattr_(tx, "dirty").truth(tx):
+            tx.graph_break("unsupported-object", f"{cls.__qualname__} marks an input as changed in place")
+        _backward(tx, cls, ctx, result)
+    finally:
+        tx.graph.only_constants = False
+    if len(tx.effects) != effects:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} changes objects that exist outside of it")
+    tx.graph.forget(nodes)
+    # whose gradient is not that of a view
+    aliases = bool(_storages(result) & _storages(TupleVar(inputs)))
+    # the backward may ask which of the results have a gradient: a compiled one takes zeros for those that have none
+    asks = not ctx.getattr_(tx, "materializes").truth(tx) and isinstance(result, SequenceVar)
+    if aliases and tx.graph.is_nested:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} gives back an input, or a view of one")
+    if asks and tx.graph.is_nested:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} asks which results have a gradient")
+    return owned(tx.graph.call(apply_of(cls, aliases or asks, wraps), [bare(each) for each in inputs], {}))
+
+
+def _requires_grad(value: Var) -> bool:
+    tensor = bare(value)
+    return isinstance(tensor, TensorVar) and tensor.fake.requires_grad
+
+
+def _storages(value: Var) -> set[int]:
+    value = bare(value)
+    if isinstance(value, TensorVar):
+        return {memory_of(value.fake)}
+    return set().union(*map(_storages, value.items)) if isinstance(value, SequenceVar) else set()
+
+
+def _backward(tx: Tracer, cls: Any, ctx: Var, result: Var) -> None:
+    """Trace the backward, on tensors like those of the result."""
+    name = "backward"
+    if lookup(cls, name) is Function.__dict__.get(name):
+        name = "vjp"
+    backward, first = _part(cls, name)
+    outputs = list(result.items) if isinstance(result, SequenceVar) else [result]
+    if hasattr(backward, "__code__"):
+        _without_grad(tx, backward, [*first, ctx, *outputs])
+
+
+def _forward(tx: Tracer, cls: Any, inputs: list[Var]) -> tuple[Var, Var]:
+    ctx = InstanceVar.fresh(Context)
+    wanted = list(map(_requires_grad, inputs))
+    ctx.setattr_(tx, "needs_input_grad", make(tuple(wanted)))
+    forward, first = _part(cls, "forward")
+    if lookup(cls, "setup_context") is lookup(Function, "setup_context"):
+        result = _without_grad(tx, forward, [*first, ctx, *inputs])
+    else:
+        result = _without_grad(tx, forward, [*first, *inputs])
+        setup, first = _part(cls, "setup_context")
+        _without_grad(tx, setup, [*first, ctx, TupleVar(inputs), result])
+    return ctx, result
+
+
+def _part(cls: Any, name: str) -> tuple[Any, list[Var]]:
+    """The function behind `cls.name`, and what it is bound to: a classmethod takes the class."""
+    raw = lookup(cls, name)
+    return getattr(raw, "__func__", raw), [make(cls)] if isinstance(raw, classmethod) else []
+
+
+def _without_grad(tx: Tracer, fn: Any, args: Sequence[Var]) -> Var:
+    mode = GradModeVar(False, torch.no_grad)
+    mode.enter(tx)
+    try:
+        result = tx.inline(getattr(fn, "__wrapped__", fn), args, {})
+    except Raised:
+        mode.exit(tx)
+        raise
+    mode.exit(tx)
+    return result
+
+
+def _not_the_inputs(tx: Tracer, result: Var, inputs: Sequence[Var]) -> Var:
+    """`result` with a view in place of each input that forward gave back."""
+    if any(result is given for given in inputs):
+        return tx.graph.call_method("view_as", [result, result], {}) if isinstance(result, TensorVar) else result
+    if isinstance(result, SequenceVar):
+        return TupleVar([_not_the_inputs(tx, item, inputs) for item in result.items])
+    return result
+
+
+MODELS: dict[Any, Handler] = {AUTOGRAD_APPLY: _apply}
+NOT_OVERRIDDEN.update(MODELS)

@@ -1,0 +1,404 @@
+"""`torch.cond`, `torch.while_loop` and `scan`: one node of the graph that takes its branches or bodies as graphs.
+
+What a branch reads from outside becomes an operand.  A branch may not do anything that can be seen from outside but
+give its result: both are traced, and loop bodies once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._higher_order_ops.associative_scan import associative_scan_op, generic_associative_scan
+from torch._higher_order_ops.map import map as map_over
+from torch._higher_order_ops.scan import scan
+
+from inductor.overlap import memory_of
+
+from ... import _C
+from ...core import symbolic
+from ...core.tracer import Tracer
+from ..containers.deque import DequeVar
+from ..containers.mapping import DictVar
+from ..containers.sequence import ListVar, SequenceVar, TupleVar
+from ..containers.sets import SetVar
+from ..numbers.symint import NumberVar
+from ..objects.exceptions import Raised
+from ..objects.functions import BoundMethodVar, CellVar, FunctionVar, Handler, PartialVar
+from ..objects.instances import InstanceVar
+from ..protocol.base import Var
+from ..protocol.const import ConstVar
+from ..torch_objects.tensor import TensorVar
+from .nested_graphs import leaves_of
+
+KIND = "control-flow-operator"
+
+
+class Branch:
+    """A function traced into a graph; `outputs` are the leaves of its result."""
+
+    def __init__(self, tx: Any, what: str, fn: Var, args: Sequence[Var], inputs: Sequence[Any]) -> None:
+        """`inputs`: for each leaf of `args` what `fn` sees in its place: a fake tensor, None for an int of which
+        nothing is known, or the leaf itself."""
+        self.tx, self.what = tx, what
+        _, restore, _ = leaves_of(tx, TupleVar(args), f"arguments of {what}")
+        self.graph = tx.graph.enter_nested(transform=False)
+        inside: list[Var] = []
+        for value in inputs:
+            if isinstance(value, Var):
+                inside.append(value)
+            else:
+                inside.append(tx.graph.nested_number() if value is None else tx.graph.nested_input(value))
+        self.given = [value for value in inputs if isinstance(value, torch.Tensor)]
+        before, versions = state_of([fn, *args]), [value._version for value in self.given]
+        effects = len(tx.effects)
+        grad = torch.is_grad_enabled()
+        try:
+            self.result = tx.call(fn, restore(inside).unpack(tx), {})
+        except Raised as raised:
+            tx.graph_break(KIND, f"{what} raises {raised.exc.describe()}")
+        if len(tx.effects) != effects or state_of([fn, *args]) != before or torch.is_grad_enabled() != grad:
+            tx.graph_break(KIND, f"{what} changes an object that exists outside of it")
+        if versions != [value._version for value in self.given] or tx.graph.changes_lifted():
+            tx.graph_break(KIND, f"{what} changes a tensor that exists outside of it in place")
+        self.outputs, self.restore, self.structure = leaves_of(tx, self.result, f"result of {what}")
+
+    def close(self, places: Sequence[int], contiguous: bool = False, single: bool = False) -> Branch:
+        """Finish the graph: it gives the leaves at `places`, tensors in memory of their own; `single`: the one, not a
+        tuple."""
+        tx = self.tx
+        known = {_storage(value) for value in self.given} | {_storage(fake) for fake in tx.graph.lifted_fakes()}
+        for place in places:
+            leaf = self.outputs[place]
+            if not isinstance(leaf, TensorVar):
+                continue
+            if contiguous and not _is_contiguous(leaf.fake):
+                leaf = tx.graph.call_method("contiguous", [leaf], {})
+            if leaf.node.graph is not self.graph or _storage(leaf.fake) in known:
+                leaf = tx.graph.call_method("clone", [leaf], {})
+            known.add(_storage(leaf.fake))
+            self.outputs[place] = leaf
+        outputs = [self.outputs[i] for i in places]
+        self.gm, self.lifted = tx.graph.leave_nested(self.graph, outputs, transform=False, single=single)
+        return self
+
+    def taking(self, lifted: Sequence[Var]) -> fx.GraphModule:
+        """The graph as one that takes all of `lifted`, its own among them, after its arguments."""
+        if [id(var) for var in lifted] == [id(var) for var in self.lifted]:
+            return self.gm
+        graph = fx.Graph()
+        env: dict[fx.Node, fx.Node] = {}
+        inputs = self.gm.graph.find_nodes(op="placeholder")
+        first = len(inputs) - len(self.lifted)
+        for node in inputs[:first]:
+            env[node] = graph.node_copy(node)
+        own = {id(var): node for var, node in zip(self.lifted, inputs[first:], strict=True)}
+        for index, var in enumerate(lifted):
+            node = graph.placeholder(f"lifted{index}")
+            node.meta["val"] = var.fake if isinstance(var, TensorVar) else var.sym  # type: ignore[attr-defined]
+            if id(var) in own:
+                env[own[id(var)]] = node
+        graph.output(graph.graph_copy(self.gm.graph, env))
+        return fx.GraphModule(self.gm, graph)
+
+
+def _storage(fake: torch.Tensor) -> Any:
+    return memory_of(fake)
+
+
+def state_of(roots: Sequence[Var]) -> list[Any]:
+    """What can be reached from Vars that the program made, by identity: differs where a container, cell or object was
+    changed.  Changes of what existed before the frame are effects."""
+    found: list[Any] = []
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        var = stack.pop()
+        if id(var) in seen:
+            continue
+        seen.add(id(var))
+        held = list(_held(var))
+        found.append((id(var), [id(each) for each in held]))
+        stack.extend(each for each in held if isinstance(each, Var))
+    return found
+
+
+def _held(var: Var) -> Iterator[Any]:
+    if isinstance(var, FunctionVar):
+        yield from var.closure or ()
+    elif isinstance(var, CellVar):
+        yield var.content
+    elif isinstance(var, BoundMethodVar):
+        yield from (var.fn, var.obj)
+    elif isinstance(var, PartialVar):
+        yield from (var.fn, *var.args, *var.kwargs.values())
+    elif isinstance(var, SequenceVar | DequeVar):
+        yield from var.items
+    elif isinstance(var, DictVar | SetVar):
+        yield from var.items.values() if isinstance(var, DictVar) else map(str, var.items)
+    elif isinstance(var, InstanceVar) and var.source is None:
+        yield from var.attrs.values()
+
+
+def _fakes(tx: Tracer, leaves: Sequence[Var]) -> list[Any]:
+    """What a branch sees in place of each leaf: fake tensors, and numbers as they are."""
+    found: list[Any] = []
+    with tx.graph.fake_mode:
+        for leaf in leaves:
+            if isinstance(leaf, TensorVar):
+                fake = leaf.fake.detach().requires_grad_(leaf.fake.requires_grad)
+                fake.constant = None  # type: ignore[attr-defined]  # a value of the first turn of a loop only
+                found.append(fake)
+            else:
+                found.append(leaf)
+    return found
+
+
+def _differentiable(fake: torch.Tensor) -> bool:
+    return fake.is_floating_point() or fake.is_complex()
+
+
+def _union(*branches: Branch) -> list[Var]:
+    return list({id(var): var for branch in branches for var in branch.lifted}.values())
+
+
+def _records(*groups: Sequence[Var]) -> bool:
+    """Whether a result of the operator requires gradients: where any of its operands does."""
+    tensors = [var for group in groups for var in group if isinstance(var, TensorVar)]
+    return torch.is_grad_enabled() and any(var.fake.requires_grad for var in tensors)
+
+
+def _result(tx: Tracer, like: torch.Tensor, recorded: bool, rows: Any = None) -> torch.Tensor:
+    """A new fake tensor with the metadata of `like`; with `rows`, that many of them, stacked."""
+    with tx.graph.fake_mode, torch.enable_grad():
+        if rows is None:
+            fake = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+        else:
+            fake = torch.empty((rows, *like.shape), dtype=like.dtype, device=like.device)
+        return fake.requires_grad_().clone() if recorded and _differentiable(fake) else fake
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two fake tensors have the same metadata for certain."""
+    sizes = lambda x: [str(n) for n in (*x.shape, *x.stride())]  # noqa: E731
+    return (a.dtype, a.device) == (b.dtype, b.device) and sizes(a) == sizes(b)
+
+
+def _words(var: Var) -> str:
+    if isinstance(var, TensorVar):
+        return f"{var.fake.dtype} {list(var.fake.shape)} with strides {list(var.fake.stride())} on {var.fake.device}"
+    return var.describe()
+
+
+def _is_contiguous(fake: torch.Tensor) -> bool:
+    try:
+        return fake.is_contiguous()
+    except symbolic.data_dependent():
+        return False
+
+
+def _contiguous(tx: Tracer, leaves: Sequence[Var]) -> list[Var]:
+    """The leaves as a loop carries them: every turn finds the same layout."""
+    return [
+        tx.graph.call_method("contiguous", [leaf], {})
+        if isinstance(leaf, TensorVar) and not _is_contiguous(leaf.fake)
+        else leaf
+        for leaf in leaves
+    ]
+
+
+def _is_int(var: Var) -> bool:
+    return isinstance(var, NumberVar | ConstVar) and var.python_type() is int
+
+
+def _refuse_transforms(tx: Tracer, name: str) -> None:
+    if tx.graph.in_transform:
+        tx.graph_break(KIND, f"{name} in a function that torch.func transforms")
+
+
+# ---- cond ----
+def _cond(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    given = dict(zip(("pred", "true_fn", "false_fn", "operands"), args), **kwargs)
+    if not {"pred", "true_fn", "false_fn"} <= set(given):
+        return tx.raise_(TypeError, "cond() takes a predicate and two functions")
+    pred, operands = given["pred"], given.get("operands", TupleVar([]))
+    if isinstance(pred, ConstVar):
+        chosen = given["true_fn" if pred.constant() else "false_fn"]
+        return tx.call(chosen, operands.unpack(tx), {})
+    _refuse_transforms(tx, "torch.cond")
+    if not isinstance(pred, TensorVar | NumberVar) or (isinstance(pred, TensorVar) and pred.fake.numel() != 1):
+        return tx.graph_break(KIND, f"torch.cond of {pred.describe()}, which is neither a bool nor one element")
+    items = operands.unpack(tx)
+    leaves, _, _ = leaves_of(tx, TupleVar(items), "operands of torch.cond")
+    first, second = (_cond_branch(tx, name, given[name], items, leaves) for name in ("true_fn", "false_fn"))
+    if first.structure != second.structure:
+        return tx.graph_break(KIND, "the branches of torch.cond give results that are built differently")
+    results: list[Any] = []
+    tensors = [leaf for leaf in leaves if isinstance(leaf, TensorVar)]
+    lifted = _union(first, second)
+    recorded = _records(tensors, lifted)
+    for a, b in zip(first.outputs, second.outputs, strict=True):
+        if isinstance(a, TensorVar) and isinstance(b, TensorVar) and _alike(a.fake, b.fake):
+            results.append(_result(tx, a.fake, recorded))
+        elif _is_int(a) and _is_int(b):
+            results.append(None)
+        elif not (a.is_constant() and b.is_constant() and _same(a.constant(), b.constant())):
+            return tx.graph_break(KIND, f"the branches of torch.cond give {_words(a)} and {_words(b)}")
+    taken = [
+        tx.graph.attach(f"cond_{name}", branch.taking(lifted)) for name, branch in (("true", first), ("false", second))
+    ]
+    made = tx.graph.record(torch.ops.higher_order.cond, [pred, *taken, TupleVar([*tensors, *lifted])], results)
+    each = iter(made)
+    return first.restore([_chosen(a, b, each) for a, b in zip(first.outputs, second.outputs, strict=True)])
+
+
+def _cond_branch(tx: Tracer, name: str, fn: Var, items: Sequence[Var], leaves: Sequence[Var]) -> Branch:
+    branch = Branch(tx, f"the {name} of torch.cond", fn, items, _fakes(tx, leaves))
+    return branch.close([i for i, leaf in enumerate(branch.outputs) if isinstance(leaf, TensorVar) or _is_int(leaf)])
+
+
+def _chosen(a: Var, b: Var, made: Iterator[Var]) -> Var:
+    """The result of which the branches give `a` and `b`."""
+    if not isinstance(a, TensorVar) and not _is_int(a):
+        return a
+    found = next(made)
+    known = isinstance(a, ConstVar) and isinstance(b, ConstVar) and _same(a.constant(), b.constant())
+    return a if known else found
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(a == b)
+
+
+# ---- loops ----
+def _while_loop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    given = dict(zip(("cond_fn", "body_fn", "carried_inputs"), args), **kwargs)
+    if set(given) != {"cond_fn", "body_fn", "carried_inputs"}:
+        return tx.raise_(TypeError, "while_loop() takes two functions and what they carry")
+    _refuse_transforms(tx, "torch.while_loop")
+    leaves, restore, structure = leaves_of(tx, given["carried_inputs"], "carried inputs of torch.while_loop")
+    for leaf in leaves:
+        if not isinstance(leaf, TensorVar) and not _is_int(leaf):
+            return tx.graph_break(KIND, f"torch.while_loop carries {leaf.describe()}, neither a tensor nor an int")
+    leaves = _contiguous(tx, leaves)
+    items = restore(leaves).unpack(tx)
+    unknown = lambda: [x if isinstance(x, torch.Tensor) else None for x in _fakes(tx, leaves)]  # noqa: E731
+    test = Branch(tx, "the cond_fn of torch.while_loop", given["cond_fn"], items, unknown())
+    answer = test.outputs[0] if len(test.outputs) == 1 else None
+    fits = isinstance(answer, TensorVar) and answer.fake.dtype is torch.bool and answer.fake.dim() == 0
+    if not fits and not (isinstance(answer, NumberVar) and answer.python_type() is bool):
+        return tx.graph_break(KIND, "the cond_fn of torch.while_loop gives neither a bool nor a tensor of one")
+    test.close([0], single=True)
+    body = Branch(tx, "the body_fn of torch.while_loop", given["body_fn"], items, unknown())
+    body.close(range(len(body.outputs)), contiguous=True)
+    lifted = _union(test, body)
+    recorded = _records(leaves, lifted)
+    results = _carried(tx, "torch.while_loop", leaves, body.outputs, recorded)
+    if _as_tuple(body.structure) != _as_tuple(structure):
+        return tx.graph_break(KIND, "the body_fn of torch.while_loop gives something built unlike what it takes")
+    named = (("cond", test), ("body", body))
+    graphs = [tx.graph.attach(f"while_loop_{name}", branch.taking(lifted)) for name, branch in named]
+    made = tx.graph.record(torch.ops.higher_order.while_loop, [*graphs, TupleVar(leaves), TupleVar(lifted)], results)
+    return body.restore(made)
+
+
+def _as_tuple(structure: Any) -> Any:
+    """A structure whose outermost container is a tuple or a list, which mean the same."""
+    return structure if structure is None else (None, structure[1])
+
+
+def _carried(tx: Tracer, name: str, leaves: Sequence[Var], outputs: Sequence[Var], recorded: bool) -> list[Any]:
+    """The metadata of what a loop carries, which its body has to leave as it is."""
+    if len(leaves) != len(outputs):
+        tx.graph_break(KIND, f"the body of {name} takes {len(leaves)} values and gives {len(outputs)}")
+    results: list[Any] = []
+    for leaf, output in zip(leaves, outputs, strict=True):
+        if isinstance(leaf, TensorVar) and isinstance(output, TensorVar) and _alike(leaf.fake, output.fake):
+            results.append(_result(tx, leaf.fake, recorded))
+        elif _is_int(leaf) and _is_int(output):
+            results.append(None)
+        else:
+            tx.graph_break(KIND, f"the body of {name} takes {_words(leaf)} and gives {_words(output)} for it")
+    return results
+
+
+def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    given = dict(zip(("combine_fn", "init", "xs"), args), **kwargs)
+    if not {"combine_fn", "init", "xs"} <= set(given):
+        return tx.raise_(TypeError, "scan() takes a function, initial values and inputs")
+    _refuse_transforms(tx, "scan")
+    dim = given["dim"].constant() if "dim" in given else 0
+    backwards = "reverse" in given and given["reverse"].truth(tx)
+    init, restore_init, structure = leaves_of(tx, given["init"], "init of scan")
+    xs, restore_xs, _ = leaves_of(tx, given["xs"], "xs of scan")
+    if not init or not xs or not all(isinstance(leaf, TensorVar) for leaf in (*init, *xs)):
+        return tx.graph_break(KIND, "scan takes tensors, at least one to carry and one to go through")
+    if any(not -x.fake.dim() <= dim < x.fake.dim() for x in xs):  # type: ignore[attr-defined]
+        return tx.graph_break(KIND, f"scan along dimension {dim} of {_words(xs[0])}")
+    dim %= xs[0].fake.dim()  # type: ignore[attr-defined]
+    if dim:
+        xs = [tx.graph.call(torch.movedim, [x, dim, 0], {}) for x in xs]
+    if backwards:
+        xs = [tx.graph.call(torch.flip, [x, [0]], {}) for x in xs]
+    init = _contiguous(tx, init)
+    with tx.graph.fake_mode:
+        rows = [x.fake.detach().select(0, 0).requires_grad_(x.fake.requires_grad) for x in xs]  # type: ignore[attr-defined]
+    items = [restore_init(init), restore_xs(xs)]
+    body = Branch(tx, "the combine_fn of scan", given["combine_fn"], items, [*_fakes(tx, init), *rows])
+    if not isinstance(body.result, SequenceVar) or len(body.result.items) != 2:
+        return tx.graph_break(KIND, "the combine_fn of scan gives no pair of what it carries and a result")
+    carry, _, found = leaves_of(tx, body.result.items[0], "carry of scan")
+    if found != structure or not all(isinstance(leaf, TensorVar) for leaf in body.outputs):
+        return tx.graph_break(KIND, "the combine_fn of scan carries something built unlike init, or gives no tensors")
+    body.close(range(len(body.outputs)), contiguous=True)
+    recorded = _records(init, xs, body.lifted)
+    results = _carried(tx, "scan", init, body.outputs[: len(carry)], recorded)
+    length = xs[0].fake.shape[0]  # type: ignore[attr-defined]
+    results += [_result(tx, y.fake, recorded, length) for y in body.outputs[len(carry) :]]  # type: ignore[attr-defined]
+    graph = tx.graph.attach("scan_combine", body.gm)
+    operands = [ListVar(init), ListVar(xs), TupleVar(body.lifted)]
+    made = tx.graph.record(torch.ops.higher_order.scan, [graph, *operands], results)
+    ys = made[len(carry) :]
+    if backwards:
+        ys = [tx.graph.call_method("flip", [y, [0]], {}) for y in ys]
+    if dim:
+        ys = [tx.graph.call(torch.movedim, [y, 0, dim], {}) if dim < y.fake.dim() else y for y in ys]
+    return TupleVar(body.restore([*made[: len(carry)], *ys]).unpack(tx))
+
+
+def _associative_scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """Traced inline, as eager computes it. Not a node of its own: the gradient that torch (2.11 to 2.15)
+    has for the operator is wrong for the first of two operands, as of the states of a linear recurrence."""
+    given = dict(zip(("combine_fn", "xs", "additional_inputs"), args)) | kwargs
+    operands = [given["combine_fn"], given["xs"]]
+    return tx.inline(generic_associative_scan, operands, {"additional_inputs": given["additional_inputs"]})
+
+
+def _model(function: Any, model: Handler) -> Handler:
+    """`model`, after a break in which torch captures the branches itself: what runs then is not captured."""
+
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        _C.skip_code(function.__code__, recursive=True)
+        return model(tx, args, kwargs)
+
+    return run
+
+
+def _mapped(fn: Any, xs: Any, *args: Any) -> Any:
+    """`map(fn, xs, *args)`: a scan that carries nothing of use."""
+    return scan(lambda carry, x: (carry.clone(), fn(x, *args)), torch.zeros(()), xs)[1]
+
+
+def _map(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return tx.inline(_mapped, args, kwargs)
+
+
+MODELS: dict[Any, Handler] = {
+    function: _model(function, model)
+    for function, model in ((torch.cond, _cond), (torch.while_loop, _while_loop), (scan, _scan), (map_over, _map))
+}
+MODELS[associative_scan_op] = _associative_scan
+
+__all__ = ["MODELS"]

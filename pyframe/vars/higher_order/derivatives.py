@@ -1,0 +1,253 @@
+"""`torch.func.vjp`, `jvp`, `jacrev`, `jacfwd` (and so `hessian`), and `torch.autograd.grad`, in a traced program."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch._functorch import eager_transforms
+
+from ...core.tracer import Tracer
+from ..containers.iterator import NotRebuilt
+from ..containers.sequence import SequenceVar, TupleVar
+from ..objects.functions import CLOSURES, CellVar, Handler
+from ..protocol.base import NotConstant, Var
+from ..torch_objects.tensor import TensorVar
+from .nested_graphs import Body, Restored, leaves_of, tensors_of
+
+
+class HeldVar(Var):
+    """An object that one node of the graph makes and others use: it exists inside the graph only."""
+
+    __slots__ = ("held", "node", "step")
+
+    def __init__(self, node: Any, held: Any, step: int) -> None:
+        super().__init__()
+        self.node, self.held, self.step = node, held, step
+
+
+class PullbackVar(Var):
+    """What `torch.func.vjp` gives: a function of gradients of the outputs that gives those of the inputs."""
+
+    __slots__ = ("held", "inputs", "outputs")
+
+    def __init__(self, held: HeldVar, outputs: Any, inputs: Restored) -> None:
+        """`outputs`: the structure of the gradients that it takes; `inputs` makes what it gives of flat ones."""
+        super().__init__()
+        self.held, self.outputs, self.inputs = held, outputs, inputs
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return "the function that torch.func.vjp gives"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        given: Var = args[0] if len(args) == 1 else TupleVar(args)
+        gradients, _, structure = leaves_of(tx, given, "gradients")
+        fits = structure == self.outputs and all(isinstance(leaf, TensorVar) for leaf in gradients)
+        if not fits or any(not value.is_constant() for value in kwargs.values()):
+            return tx.graph_break("unsupported-object", "gradients not built like the outputs of torch.func.vjp")
+        options = {name: value.constant() for name, value in kwargs.items()}
+
+        def pull(function: Callable[..., Any], *values: torch.Tensor) -> Any:
+            return function(values, **options)
+
+        pull.__name__ = pull.__qualname__ = "vjp_function"
+        pull.__module__ = __name__
+        pull.gives_function = True  # type: ignore[attr-defined]
+        found = tx.graph.call(pull, [self.held, *gradients], {})
+        assert isinstance(found, SequenceVar)
+        return self.inputs(found.items)
+
+    def reconstruct(self, cg: Any) -> None:
+        raise NotRebuilt("a function that torch.func.vjp gives", self.held.step)
+
+
+def _aux_parts(tx: Tracer, body: Body, has_aux: bool) -> tuple[int, Any, Restored, Var | None]:
+    """Of a traced function: how many tensors it is differentiated for, their structure, what restores them, and what
+    else it gives."""
+    result, aux = body.result, None
+    if has_aux:
+        if not isinstance(result, TupleVar) or len(result.items) != 2:
+            tx.graph_break("exception-in-traced-code", "has_aux=True of a function that gives no pair")
+        result, aux = result.items
+    leaves, restore, structure = leaves_of(tx, result, "result")
+    if not leaves or not all(isinstance(leaf, TensorVar) for leaf in leaves):
+        tx.graph_break("exception-in-traced-code", "a derivative of a function that gives something but tensors")
+    return len(leaves), structure, restore, aux
+
+
+def _aux(tx: Tracer, aux: Var, found: Sequence[Var]) -> Var:
+    return tensors_of(tx, aux, "result")[1](found)
+
+
+def _fakes(tx: Tracer, tensors: Sequence[TensorVar], recorded: bool) -> list[Any]:
+    with tx.graph.fake_mode:
+        return [
+            t.fake.detach().requires_grad_((recorded or t.fake.requires_grad) and t.fake.is_floating_point())
+            for t in tensors
+        ]
+
+
+def _split(body: Body, count: int) -> Callable[..., Any]:
+    """The traced function as `torch.func` takes it: (tensors to differentiate, others)."""
+
+    def parts(*values: Any) -> Any:
+        found = body.gm(*values)
+        return tuple(found[:count]), tuple(found[count:])
+
+    return parts
+
+
+def _vjp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    fn, *primals = args
+    has_aux = bool(kwargs) and kwargs["has_aux"].truth(tx)
+    tensors, restore = tensors_of(tx, TupleVar(primals), "arguments")
+    if not torch.is_grad_enabled() or not tensors:
+        return tx.graph_break("unsupported-object", "torch.func.vjp where no gradients are recorded")
+    body = Body(tx, fn, primals, {}, _fakes(tx, tensors, True))
+    count, structure, outputs, aux = _aux_parts(tx, body, has_aux)
+    width, step = len(tensors), tx.steps  # type: ignore[attr-defined]
+    parts = _split(body, count)
+
+    def apply(*values: Any) -> Any:
+        lifted = values[width:]
+        found, function, more = cast(
+            tuple[Any, ...],  # torch says nothing of the third
+            torch.func.vjp(lambda *inner: parts(*inner, *lifted), *values[:width], has_aux=True),
+        )
+        return (*found, *more, function)
+
+    apply.gives_function = True  # type: ignore[attr-defined]
+
+    def output(found: Sequence[Var]) -> Var:
+        *values, function = found
+        assert isinstance(function, HeldVar)
+        function.step = step
+        pullback = PullbackVar(function, structure, lambda items: TupleVar(restore(items).items))  # type: ignore[attr-defined]
+        result = [outputs(values[:count]), pullback]
+        return TupleVar(result if aux is None else [*result, _aux(tx, aux, values[count:])])
+
+    return body.node(tx, apply, "vjp", output)
+
+
+def _jvp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    given = dict(zip(("func", "primals", "tangents"), args), **kwargs)
+    if not {"func", "primals", "tangents"} <= set(given):
+        return tx.raise_(TypeError, "jvp() takes a function, primals and tangents")
+    strict, has_aux = (name in given and given[name].truth(tx) for name in ("strict", "has_aux"))
+    primals, tangents = given["primals"], given["tangents"]
+    places, _, structure = leaves_of(tx, primals, "arguments")
+    along, _, other = leaves_of(tx, tangents, "tangents")
+    if not isinstance(primals, TupleVar) or structure != other or not all(
+        isinstance(leaf, TensorVar) for leaf in (*places, *along)
+    ):
+        return tx.graph_break("exception-in-traced-code", "torch.func.jvp of primals and tangents that do not agree")
+    body = Body(tx, given["func"], primals.items, {}, _fakes(tx, places, False))  # type: ignore[arg-type]
+    count, _, outputs, aux = _aux_parts(tx, body, has_aux)
+    width, lifted = len(places), len(body.lifted)
+    parts = _split(body, count)
+
+    def apply(*values: Any) -> Any:
+        outside, directions = values[width : width + lifted], values[width + lifted :]
+        found, along, more = cast(
+            tuple[Any, ...],  # torch says nothing of the third
+            torch.func.jvp(
+                lambda *inner: parts(*inner, *outside), values[:width], directions, strict=strict, has_aux=True
+            ),
+        )
+        return (*found, *along, *more)
+
+    def output(found: Sequence[Var]) -> Var:
+        result = [outputs(found[:count]), outputs(found[count : 2 * count])]
+        return TupleVar(result if aux is None else [*result, _aux(tx, aux, found[2 * count :])])
+
+    return body.node(tx, apply, "jvp", output, along)
+
+
+def _jacobian(transform: Callable[..., Any], options: Sequence[str]) -> Callable[..., Var]:
+    """The model of the function that `transform`, jacrev or jacfwd, gives; `options`: those of its arguments that are
+    passed on."""
+
+    def run(tx: Tracer, cells: dict[str, Var], args: list[Var], kwargs: dict[str, Var]) -> Var:
+        content = {name: cell.content for name, cell in cells.items() if isinstance(cell, CellVar)}
+        try:
+            numbers = content["argnums"].constant()  # type: ignore[union-attr]
+            passed = {name: content[name].constant() for name in options if name in content}  # type: ignore[union-attr]
+        except NotConstant:
+            return tx.graph_break("unsupported-object", f"torch.func.{transform.__name__} with options that vary")
+        has_aux = content["has_aux"].truth(tx)  # type: ignore[union-attr]
+        wanted = (numbers,) if isinstance(numbers, int) else numbers
+        fits = isinstance(wanted, tuple) and wanted and all(-len(args) <= n < len(args) for n in wanted)
+        if kwargs or not fits or not torch.is_grad_enabled():
+            return tx.graph_break("unsupported-object", f"torch.func.{transform.__name__} of other arguments")
+        wanted = tuple(n % len(args) for n in wanted)
+        places: list[int] = []
+        counts: dict[int, tuple[int, Restored]] = {}
+        tensors: list[TensorVar] = []
+        for number, arg in enumerate(args):
+            found, restore = tensors_of(tx, arg, "arguments")
+            counts[number] = len(found), restore
+            if number in wanted:
+                places += range(len(tensors), len(tensors) + len(found))
+            tensors += found
+        body = Body(tx, content["func"], args, {}, _fakes(tx, tensors, transform is torch.func.jacrev))  # type: ignore[arg-type]
+        count, _, outputs, aux = _aux_parts(tx, body, has_aux)
+        parts = _split(body, count)
+
+        def apply(*values: Any) -> Any:
+            jacobians, more = transform(parts, argnums=tuple(places), has_aux=True, **passed)(*values)
+            return (*(jacobian for row in jacobians for jacobian in row), *more)
+
+        def output(found: Sequence[Var]) -> Var:
+            each = iter(found)
+            rows = []
+            for _ in range(count):
+                row = {n: counts[n][1]([next(each) for _ in range(counts[n][0])]) for n in sorted(set(wanted))}
+                rows.append(row[wanted[0]] if isinstance(numbers, int) else TupleVar([row[n] for n in wanted]))
+            result = outputs(rows)
+            return result if aux is None else TupleVar([result, _aux(tx, aux, list(each))])
+
+        return body.node(tx, apply, transform.__name__, output)
+
+    return run
+
+
+def _code_of(function: Callable[..., Any], name: str) -> types.CodeType:
+    """The code of a function that `function` makes."""
+    constants = function.__code__.co_consts
+    return next(code for code in constants if isinstance(code, types.CodeType) and code.co_name == name)
+
+
+def _autograd_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`torch.autograd.grad` of tensors that the graph computes of each other, as a node."""
+    given = dict(zip(_GRAD_PARAMETERS, args), **kwargs)
+    if not torch.is_grad_enabled() or not {"outputs", "inputs"} <= set(given) or set(given) - set(_GRAD_PARAMETERS):
+        return tx.graph_break("unsupported-object", "torch.autograd.grad where no gradients are recorded")
+    outputs = tensors_of(tx, given["outputs"], "outputs")[0]
+    if any(output.source is not None for output in outputs):
+        return tx.graph_break("unsupported-object", "torch.autograd.grad of a tensor that was computed outside")
+    return tx.graph.call(torch.autograd.grad, [], given)
+
+
+_GRAD_PARAMETERS = (
+    "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused",
+    "is_grads_batched", "materialize_grads",
+)  # fmt: skip
+
+CLOSURES[_code_of(eager_transforms.jacrev, "wrapper_fn")] = _jacobian(torch.func.jacrev, ("chunk_size",))
+CLOSURES[_code_of(eager_transforms.jacfwd, "wrapper_fn")] = _jacobian(torch.func.jacfwd, ("randomness",))
+
+MODELS: dict[Any, Handler] = {
+    torch.func.vjp: _vjp,
+    torch.func.jvp: _jvp,
+    torch.autograd.grad: _autograd_grad,
+}
+
+__all__ = ["MODELS", "HeldVar"]

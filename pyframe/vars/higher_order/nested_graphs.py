@@ -1,0 +1,83 @@
+"""Functions traced into graphs of their own, for operators that take functions.
+
+One node of the outer graph applies the operator to that graph, with what it reads from outside as further arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...core.tracer import Tracer
+from ..containers.mapping import DictVar
+from ..containers.sequence import ListVar, SequenceVar, TupleVar
+from ..numbers.symint import NumberVar
+from ..objects.exceptions import Raised
+from ..protocol.base import Var
+from ..protocol.const import ConstVar
+from ..torch_objects.tensor import TensorVar
+
+Restored = Callable[[Sequence[Var]], Var]
+
+
+def leaves_of(tx: Tracer, value: Var, what: str) -> tuple[list[Var], Restored, Any]:
+    """The tensors, numbers and constants in a value, the function that puts others in their places, and the structure
+    that holds them, to compare; breaks where it holds more."""
+    if isinstance(value, TensorVar | NumberVar | ConstVar):
+        return [value], lambda found: found[0], None
+    if isinstance(value, ListVar) or type(value) is TupleVar:
+        parts = [leaves_of(tx, item, what) for item in value.items]
+        build = value.like
+        kind: Any = type(value)
+    elif isinstance(value, DictVar) and value.cls is dict:
+        parts = [leaves_of(tx, item, what) for item in value.items.values()]
+        keys = list(value.items)
+        build = lambda items: DictVar(dict(zip(keys, items, strict=True)))  # noqa: E731
+        kind = tuple(keys)
+    else:
+        return tx.graph_break("unsupported-object", f"{value.describe()} in the {what} of a transformed function")
+    ends = [0]
+    for found, _, _ in parts:
+        ends.append(ends[-1] + len(found))
+
+    def restore(found: Sequence[Var]) -> Var:
+        return build([part[1](found[ends[i] : ends[i + 1]]) for i, part in enumerate(parts)])
+
+    return [leaf for found, _, _ in parts for leaf in found], restore, (kind, [part[2] for part in parts])
+
+
+def tensors_of(tx: Tracer, value: Var, what: str) -> tuple[list[TensorVar], Restored]:
+    """The tensors in a value, and the function that puts others in their places, numbers and constants as they are."""
+    leaves, restore, _ = leaves_of(tx, value, what)
+
+    def put(found: Sequence[Var]) -> Var:
+        each = iter(found)
+        return restore([next(each) if isinstance(leaf, TensorVar) else leaf for leaf in leaves])
+
+    return [leaf for leaf in leaves if isinstance(leaf, TensorVar)], put
+
+
+class Body:
+    """A function traced into a graph: `gm(*arguments, *lifted)` gives the tensors of its result as a tuple."""
+
+    def __init__(self, tx: Tracer, fn: Var, args: Sequence[Var], kwargs: dict[str, Var], fakes: Sequence[Any]) -> None:
+        """`fakes`: what `fn` sees in place of each tensor of `args`."""
+        self.inputs, restore = tensors_of(tx, TupleVar(args), "arguments")
+        nested = tx.graph.enter_nested()
+        inside = [tx.graph.nested_input(fake) for fake in fakes]
+        try:
+            self.result = tx.call(fn, restore(inside).items, kwargs)  # type: ignore[attr-defined]
+        except Raised as raised:
+            tx.graph_break("exception-in-traced-code", f"{raised.exc.describe()} in a transformed function")
+        self.outputs, self.restore = tensors_of(tx, self.result, "result")
+        self.gm, self.lifted = tx.graph.leave_nested(nested, self.outputs)
+
+    def node(
+        self, tx: Tracer, apply: Callable[..., Any], name: str, output: Restored, more: Sequence[Var] = ()
+    ) -> Var:
+        """One node that calls `apply(*arguments, *lifted, *more)`, giving the tensors of `output` as a tuple."""
+        apply.__name__ = apply.__qualname__ = name
+        apply.__module__ = __name__
+        result = tx.graph.call(apply, [*self.inputs, *self.lifted, *more], {})
+        assert isinstance(result, SequenceVar)
+        return output(result.items)

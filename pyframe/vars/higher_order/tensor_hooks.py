@@ -1,0 +1,152 @@
+"""`tensor.register_hook(fn)` and `retain_grad()`: nodes of the graph that do the same to the real tensor.
+
+The function is traced into a graph of its own, which the backward pass runs.  One that changes objects breaks: that is
+not for the forward pass to do.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from ...core.in_order import in_order
+from ...core.tracer import Tracer
+from ..objects.exceptions import Raised
+from ..protocol.base import Var
+from ..protocol.const import ConstVar, MethodVar
+from ..torch_objects.tensor import TensorVar
+from .control_flow import state_of
+
+
+class TensorHookVar(Var):
+    """The handle of a hook of a tensor, which the node `registers` registers."""
+
+    __slots__ = ("registers", "tensor")
+
+    def __init__(self, tensor: TensorVar, node: Any) -> None:
+        super().__init__()
+        self.tensor, self.registers = tensor, node
+
+    def python_type(self) -> type:
+        return RemovableHandle
+
+    def describe(self) -> str:
+        return f"the handle of a hook of {self.tensor.describe()}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return MethodVar(self, name) if name == "remove" else super().getattr_(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name != "remove" or self.registers.graph is not tx.graph.graph:
+            return super().call_method(tx, name, args, kwargs)
+        if self in self.tensor.hooks:
+            self.tensor.hooks.remove(self)
+            before = self.registers.args[0]
+            self.registers.replace_all_uses_with(before)
+            if self.tensor.node is self.registers:
+                self.tensor.node = before
+            tx.graph.graph.erase_node(self.registers)
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        hooks = self.tensor.hooks
+        cg.load_const(_handle)
+        place = len(hooks) - hooks.index(self) if self in hooks else 0
+        cg.call_top(lambda: cg.load(self.tensor), lambda: cg.load_const(place))
+
+
+def _handle(tensor: torch.Tensor, place: int) -> RemovableHandle:
+    """The handle of the hook of `tensor` at `place`, counted from the last, which is 1; 0: of one that is gone."""
+    hooks: Any = tensor._backward_hooks if place else collections.OrderedDict()
+    handle = RemovableHandle(hooks)
+    if place:
+        handle.id = list(hooks)[-place]
+    return handle
+
+
+def _hooking(gm: Any) -> Callable[..., torch.Tensor]:
+    """What the node calls: `gm(gradient, *values)` is what the gradient becomes."""
+
+    @in_order
+    def register_hook(tensor: torch.Tensor, *values: Any) -> torch.Tensor:
+        tensor.register_hook(lambda gradient: gm(gradient, *values)[0])
+        return tensor
+
+    register_hook.__qualname__, register_hook.__module__ = "register_hook", __name__
+    return register_hook
+
+
+@in_order
+def retain_grad(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.retain_grad()
+    return tensor
+
+
+def _register_hook(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    hook = args[0] if args else kwargs["hook"]
+    if not tensor.fake.requires_grad or tx.graph.in_mode:
+        return tensor.unsupported(tx, "register_hook() in a mode or a graph of its own, or without a gradient,")
+    nested = tx.graph.enter_nested()
+    with tx.graph.fake_mode:
+        gradient = tx.graph.nested_input(torch.empty_like(tensor.fake).detach())
+    effects, before = len(tx.effects), state_of([hook])
+    with torch.no_grad():  # as in the backward pass
+        try:
+            result = tx.call(hook, [gradient], {})
+        except Raised as raised:
+            return tensor.unsupported(tx, f"a hook that raises {raised.exc.describe()}")
+        if len(tx.effects) != effects or state_of([hook]) != before or torch.is_grad_enabled():
+            return tensor.unsupported(tx, "a hook that changes objects")
+    if gradient.fake._version or tx.graph.changes_lifted():
+        return tensor.unsupported(tx, "a hook that changes tensors in place")
+    outputs = [result] if isinstance(result, TensorVar) else []
+    if not outputs and not (result.is_constant() and result.constant() is None):
+        return tensor.unsupported(tx, f"a hook that gives {result.describe()}")
+    gm, lifted = tx.graph.leave_nested(nested, outputs or [gradient])
+    node = _early(tx, tensor, _hooking(gm), lifted)
+    handle = TensorHookVar(tensor, node)
+    tensor.hooks.append(handle)
+    return handle
+
+
+def _retain_grad(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    if not tensor.fake.requires_grad or tx.graph.is_nested:
+        return tensor.unsupported(tx, "retain_grad() in a graph of its own, or without a gradient,")
+    if not tensor.fake.is_leaf:
+        _early(tx, tensor, retain_grad, [])
+    return ConstVar(None)
+
+
+def _early(tx: Tracer, tensor: TensorVar, target: Callable[..., Any], more: Sequence[Var]) -> Any:
+    """A node `target(tensor, *more)`.  It stands before other uses of the tensor: a backend that compiles the graph in
+    parts sees no gradient between those of one part."""
+    made = tensor.node
+    used = bool(made.users) and tensor.source is None
+    tx.graph.call(target, [tensor, *more], {})
+    node = tensor.node
+    if used:
+        known = _up_to(tx, made)
+        if tensor.fake._version or any(arg not in known for arg in node.args[1:]):
+            return tensor.unsupported(tx, f"{target.__name__}() after uses")
+        made.append(node)
+    return node
+
+
+def _up_to(tx: Tracer, last: Any) -> set[Any]:
+    """The nodes of the graph up to `last`."""
+    found: set[Any] = set()
+    for node in tx.graph.graph.nodes:
+        found.add(node)
+        if node is last:
+            break
+    return found
+
+
+HOOKS = {"register_hook": _register_hook, "retain_grad": _retain_grad}

@@ -1,0 +1,149 @@
+"""Functions that transform a function: `torch.func.vmap`, `grad` and `grad_and_value`, and activation checkpoints."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch._functorch import eager_transforms, vmap
+
+from ... import _C
+from ...core.tracer import Tracer
+from ..containers.mapping import DictVar
+from ..containers.sequence import ListVar, SequenceVar, TupleVar
+from ..objects.functions import Handler
+from ..protocol import slots
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import ConstVar
+from ..torch_objects.tensor import TensorVar
+from .nested_graphs import Body, Restored, tensors_of
+
+
+def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    fn, in_dims, out_dims, randomness, chunk, *given = args
+    try:
+        dims, to, mode, size = (v.plain() for v in (in_dims, out_dims, randomness, chunk))
+    except NotConstant:
+        return tx.graph_break("unsupported-object", "torch.vmap with in_dims or out_dims that are no constants")
+    if isinstance(dims, int):
+        dims = (dims,) * len(given)
+    if not isinstance(dims, tuple) or len(dims) != len(given):
+        return tx.graph_break("unsupported-object", "torch.vmap with in_dims that are no tuple, one for each argument")
+    if kwargs:
+        return tx.graph_break("unsupported-object", "torch.vmap with keyword arguments")
+    spread = _dims_of(tx, dims, TupleVar(given))
+    tensors = tensors_of(tx, TupleVar(given), "arguments")[0]
+    if not any(dim is not None for dim in spread):
+        return tx.graph_break("unsupported-object", "torch.vmap without an argument that is batched")
+    with tx.graph.fake_mode:
+        fakes = [t.fake.detach() if d is None else _one_of(t.fake.detach(), d) for t, d in zip(tensors, spread)]
+    body = Body(tx, fn, given, {}, fakes)
+    every = (*spread, *[None] * len(body.lifted))
+    if isinstance(body.result, TensorVar) and isinstance(to, tuple) and len(to) == 1:
+        to = to[0]
+    out: Any = tuple(_dims_of(tx, to, body.result))  # also None, which the annotation of torch.vmap lacks
+
+    def apply(*values: torch.Tensor) -> Any:
+        return torch.vmap(body.gm, in_dims=every, out_dims=out, randomness=mode, chunk_size=size)(*values)
+
+    return body.node(tx, apply, "vmapped", body.restore)
+
+
+def _one_of(batch: torch.Tensor, dim: int) -> torch.Tensor:
+    """A tensor as the function sees it; there need not be any."""
+    if batch.shape[dim] == 0:
+        return batch.movedim(dim, 0).new_empty(batch.movedim(dim, 0).shape[1:])
+    return batch.select(dim, 0)
+
+
+def _dims_of(tx: Tracer, dims: Any, value: Var) -> list[int | None]:
+    """The dimension of each tensor in `value`; `dims` is one for all, or built as `value` is."""
+    if dims is None or type(dims) is int:
+        return [dims] * len(tensors_of(tx, value, "arguments")[0])
+    parts = value.items if isinstance(value, ListVar | TupleVar) else []
+    if isinstance(dims, list | tuple) and not isinstance(value, DictVar) and len(dims) == len(parts):
+        return [dim for each, item in zip(dims, parts, strict=True) for dim in _dims_of(tx, each, item)]
+    if isinstance(dims, dict) and isinstance(value, DictVar) and dims.keys() == value.items.keys():
+        return [dim for key, item in value.items.items() for dim in _dims_of(tx, dims[key], item)]
+    return tx.graph_break("exception-in-traced-code", "torch.vmap with in_dims or out_dims that do not fit")
+
+
+def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`(gradients, value)`, or `(gradients, (value, aux))`."""
+    fn, argnums, has_aux, given, named = (*args, *kwargs.values())
+    items = given.unpack(tx)
+    numbers, aux = argnums.constant(), has_aux.truth(tx)
+    wanted = (numbers,) if isinstance(numbers, int) else numbers
+    if not isinstance(named, DictVar) or named.items or not all(-len(items) <= n < len(items) for n in wanted):
+        return tx.graph_break("unsupported-object", "torch.func.grad of a call with keywords or other arguments")
+    wanted = tuple(n % len(items) for n in wanted)
+    fakes: list[Any] = []
+    places: list[int] = []
+    counts: list[tuple[int, Restored]] = []
+    with tx.graph.fake_mode:
+        for number, item in enumerate(items):
+            tensors, restore = tensors_of(tx, item, "arguments")
+            if number in wanted:
+                places += range(len(fakes), len(fakes) + len(tensors))
+            counts.append((len(tensors), restore))
+            fakes += [t.fake.detach().requires_grad_(number in wanted and t.fake.is_floating_point()) for t in tensors]
+    with_grad = torch.is_grad_enabled()
+    body = Body(tx, fn, items, {}, fakes)
+    loss = body.result.items[0] if aux and isinstance(body.result, SequenceVar) else body.result
+    if not isinstance(loss, TensorVar) or loss.fake.dim() != 0 or not with_grad:
+        return tx.graph_break("exception-in-traced-code", "torch.func.grad of a function that gives no 0-d tensor")
+
+    def apply(*values: torch.Tensor) -> Any:
+        def parts(*inner: torch.Tensor) -> Any:
+            first, *rest = body.gm(*inner)
+            return first, tuple(rest)
+
+        gradients, (value, rest) = torch.func.grad_and_value(parts, argnums=tuple(places), has_aux=True)(*values)
+        return (*gradients, value, *rest)
+
+    def output(found: Sequence[Var]) -> Var:
+        gradients, taken = {}, 0
+        for number in sorted(wanted):
+            count, restore = counts[number]
+            gradients[number] = restore(found[taken : taken + count])
+            taken += count
+        value = body.restore(found[taken:])
+        chosen = gradients[wanted[0]] if isinstance(numbers, int) else TupleVar([gradients[n] for n in wanted])
+        return TupleVar([chosen, value])
+
+    return body.node(tx, apply, "grad_and_value", output)
+
+
+def _grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    result = _grad_and_value(tx, args, kwargs)
+    assert isinstance(result, TupleVar)
+    gradients, value = result.items
+    return TupleVar([gradients, value.unpack(tx)[1]]) if args[2].truth(tx) else gradients
+
+
+# ---- checkpoints ----
+def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """The function itself: what is kept for the backward pass is the compiler's choice."""
+    options = {name: kwargs.pop(name) for name in list(kwargs) if name in _CHECKPOINT_OPTIONS}
+    reentrant = slots.constant_or(options.get("use_reentrant", ConstVar(None)), None)
+    if "context_fn" in options or "debug" in options or (reentrant is not False and torch.is_grad_enabled()):
+        tx.graph_break("unknown-c-function", "torch.utils.checkpoint with use_reentrant, context_fn or debug")
+    return tx.call(args[0], args[1:], kwargs)
+
+
+# Called for itself, after a break: what its function saves for the backward is computed again by the function when the
+# backward runs, then in eager, and must be the same tensors.
+_C.skip_code(inspect.unwrap(torch.utils.checkpoint.checkpoint).__code__, recursive=True)
+
+_CHECKPOINT_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+
+MODELS: dict[Any, Handler] = {
+    vmap.vmap_impl: _vmap,
+    eager_transforms.grad_impl: _grad,
+    eager_transforms.grad_and_value_impl: _grad_and_value,
+    torch.utils.checkpoint.checkpoint: _checkpoint,
+    vmap.lazy_load_decompositions: lambda tx, args, kwargs: ConstVar(None),
+}

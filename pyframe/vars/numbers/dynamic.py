@@ -1,0 +1,316 @@
+"""Which sizes and numbers a capture takes as symbols, and the inputs of the graph that are made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from inductor.overlap import elements_overlap
+from inductor.subclasses.wrapper_tensors import is_wrapper, parts_of
+
+from ...core.expr import Expr, Number
+from ...core.guard import TensorMeta
+from ...core.source import (
+    AttrSource,
+    ConstSource,
+    DictItemSource,
+    LocalSource,
+    ModuleAttrSource,
+    SeqItemSource,
+    SizeSource,
+    Source,
+    StrideSource,
+)
+from ...errors import UserError
+from .symint import SYMBOLIC, NumberVar, assume, from_symbolic, tree_of
+
+if TYPE_CHECKING:
+    from ..torch_objects.tensor import TensorVar
+
+MARKS = "_pyframe_marks"  # the attribute of a marked tensor: dimension -> Mark
+_LARGEST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the user said of a dimension. `kind`: dynamic, maybe, static or unbacked."""
+
+    kind: str
+    least: int | None = None
+    most: int | None = None
+
+
+@dataclass(slots=True)
+class Seen:
+    """Sizes and numbers that the captures of one code met, by source, and which of them varied.  `concrete`: the
+    capture being made has no symbols.  `foretells`: guards may say what is going to be drawn at random."""
+
+    numbers: dict[Source, Any] = field(default_factory=dict)
+    sizes: dict[Source, tuple[int, ...]] = field(default_factory=dict)
+    varied: set[tuple[Source, int | None]] = field(default_factory=set)
+    concrete: bool = False
+    foretells: bool = True
+
+    def number_varies(self, source: Source, value: Any) -> bool:
+        if self.numbers.setdefault(source, value) != value:
+            self.varied.add((source, None))
+        return (source, None) in self.varied
+
+    def varying_dims(self, source: Source, sizes: tuple[int, ...]) -> set[int]:
+        before = self.sizes.setdefault(source, sizes)
+        if len(before) != len(sizes):
+            self.sizes[source] = before = sizes
+        self.varied.update((source, dim) for dim, size in enumerate(sizes) if size != before[dim])
+        return {dim for dim in range(len(sizes)) if (source, dim) in self.varied}
+
+
+def marks_of(tensor: torch.Tensor) -> dict[int, Mark]:
+    """The marks of a tensor, those of torch._dynamo's functions of the same names included."""
+    marks: dict[int, Mark] = {}
+    for attribute, kind in (
+        ("_dynamo_weak_dynamic_indices", "maybe"), ("_dynamo_static_indices", "static"),
+        ("_dynamo_unbacked_indices", "unbacked"), ("_dynamo_dynamic_indices", "dynamic"),
+    ):  # fmt: skip
+        marks.update(dict.fromkeys(getattr(tensor, attribute, ()), Mark(kind)))
+    for limits in getattr(tensor, "_dynamo_dynamic_range", ()):
+        marks[limits.dim] = Mark("dynamic", limits.min, limits.max)
+    marks.update(getattr(tensor, MARKS, {}))
+    return marks
+
+
+# ---- numbers ----------------------------------------------------------------------------------------------
+
+
+def wrap_number(tx: Any, value: int | float, source: Source | None) -> NumberVar | None:
+    """The Var of an int or float that is no constant; None for one that is."""
+    if source is None or tx.options.dynamic is False or (tx.known is not None and tx.known.loops):
+        return None
+    varies = tx.graph.seen.number_varies(source, value)
+    if type(value) is int:
+        chosen = varies or (tx.options.dynamic and _is_argument(source))
+        if not chosen or tx.graph.seen.concrete or value in (0, 1) or abs(value) >= _LARGEST:
+            return None
+        tx.guard(source, "TYPE", int)
+        sym = tx.graph.shapes.integer(source, value)
+        tx.graph.numbers[source] = sym
+        return NumberVar(tx, source, sym, source=source)
+    if not tx.options.float_inputs or not (varies or _is_argument(source)) or not math.isfinite(value):
+        return None
+    tx.guard(source, "TYPE", float)
+    tx.graph.numbers[source] = value
+    return NumberVar(tx, source, None, value, source)
+
+
+def _is_argument(source: Source) -> bool:
+    """Whether a value was passed to the frame, alone or in a container."""
+    while isinstance(source, SeqItemSource | DictItemSource):
+        source = source.parent
+    return isinstance(source, LocalSource)
+
+
+# ---- tensors ----------------------------------------------------------------------------------------------
+
+
+def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> TensorVar | None:
+    """A tensor as an input of the graph, guarded; None for one whose class makes no instance around fake tensors."""
+    dims = _dynamic_dims(tx, value, source)
+    if dims and is_wrapper(value) and (made := _symbolic_wrapper(tx, value, source, dims)) is not None:
+        guard_metadata(tx, value, source, made)
+        return tx.graph.input(source, value, fake=made)  # type: ignore[no-any-return]
+    fake = None
+    if is_wrapper(value):
+        dims = {}
+        try:
+            fake = tx.graph.fake_of_input(value)
+        except (RuntimeError, TypeError, ValueError, AssertionError, AttributeError):  # of the program's own code
+            return None
+    sizes: Sequence[Any] = tuple(value.shape)
+    strides: Sequence[Any] = tuple(value.stride())
+    if dims:
+        sizes = [_size(tx, SizeSource(source, dim), size, dims.get(dim)) for dim, size in enumerate(sizes)]
+        strides = _symbolic_strides(tx, source, sizes, value)
+    tx.guard(source, "TENSOR", _meta(value, sizes, strides))
+    if not dims:
+        return tx.graph.input(source, value, fake=fake)  # type: ignore[no-any-return]
+    for dim, mark in dims.items():
+        _limit(tx, SizeSource(source, dim), value.size(dim), mark)
+    for dim, stride in enumerate(strides):
+        there = StrideSource(source, dim)
+        if isinstance(stride, SYMBOLIC) and there not in tx.graph.numbers:
+            assume(tx, Expr("==", (there, tree_of(from_symbolic(stride)))))
+    return tx.graph.input(source, value, (sizes, strides))  # type: ignore[no-any-return]
+
+
+def _meta(value: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> TensorMeta:
+    return TensorMeta(
+        type(value), value.dtype, value.device, _known(sizes), _known(strides), value.requires_grad,
+        torch._C._dispatch_keys(value).raw_repr(),
+    )  # fmt: skip
+
+
+def guard_metadata(tx: Any, value: torch.Tensor, source: Source, fake: torch.Tensor) -> None:
+    """Guards the metadata of `value`: what is a number in `fake` is one, the rest is related as it is there."""
+    tx.guard(source, "TENSOR", _meta(value, tuple(fake.shape), fake.stride()))
+    for place, numbers in ((SizeSource, fake.shape), (StrideSource, fake.stride())):
+        for dim, number in enumerate(numbers):
+            there = place(source, dim)
+            if isinstance(number, SYMBOLIC) and number is not tx.graph.numbers.get(there):
+                tree = tree_of(from_symbolic(number))
+                if tree != there:
+                    assume(tx, Expr("==", (there, tree)))
+
+
+# ---- wrapper subclasses -----------------------------------------------------------------------------------
+
+
+def _symbolic_wrapper(tx: Any, value: torch.Tensor, source: Source, dims: dict[int, Mark]) -> torch.Tensor | None:
+    """A fake instance with symbolic sizes, where its class makes one around inner tensors of such sizes."""
+    sizes: list[Any] = [_size(tx, SizeSource(source, dim), n, dims.get(dim)) for dim, n in enumerate(value.shape)]
+    for dim, mark in dims.items():
+        _limit(tx, SizeSource(source, dim), value.size(dim), mark)
+    outer = {dim: (value.size(dim), sizes[dim]) for dim in dims}
+    fake = _symbolic_instance(tx, value, source, sizes, outer)
+    return fake.requires_grad_() if fake is not None and value.requires_grad else fake
+
+
+Outer = dict[int, tuple[int, Any]]  # by dimension of the outer tensor: its size, and the symbol of that
+
+
+def _symbolic_instance(
+    tx: Any, value: torch.Tensor, source: Source, sizes: list[Any], outer: Outer
+) -> torch.Tensor | None:
+    """A fake instance of these sizes; None where its class makes none."""
+    strides = _symbolic_strides(tx, source, sizes, value)
+    names, context = parts_of(value)
+    parts = {name: _symbolic_part(tx, getattr(value, name), AttrSource(source, name), outer) for name in names}
+    if any(part is None for part in parts.values()):
+        return None
+    unflatten: Any = type(value).__tensor_unflatten__  # type: ignore[attr-defined]
+    try:
+        with tx.graph.fake_mode, torch.no_grad():
+            fake = unflatten(parts, context, torch.Size(sizes), tuple(strides))
+            same = [int(n) == m for n, m in zip(map(_hint, (*fake.shape, *fake.stride())), _layout(value))]
+    except (RuntimeError, TypeError, ValueError, AssertionError):  # of the program's own code: sizes are constants
+        return None
+    return fake if all(same) and fake.dim() == value.dim() else None  # type: ignore[no-any-return]
+
+
+def _layout(value: torch.Tensor) -> tuple[int, ...]:
+    return (*value.shape, *value.stride())
+
+
+def _hint(number: Any) -> int:
+    return int(number.node.hint) if isinstance(number, torch.SymInt) else number  # type: ignore[no-any-return]
+
+
+def _symbolic_part(tx: Any, part: torch.Tensor, source: Source, outer: Outer) -> torch.Tensor | None:
+    """A fake inner tensor: a dimension that is as long as one of the outer tensor has the same symbol. None for one of
+    a wrapper subclass of which no such instance can be made."""
+    wraps = is_wrapper(part)
+    dims = {} if wraps else _dynamic_dims(tx, part, source)
+    sizes: list[Any] = list(part.shape)
+    for dim, size in enumerate(sizes):
+        equal = [sym for at, (n, sym) in sorted(outer.items(), key=lambda each: each[0] != dim) if n == size]
+        if equal and size > 1 and (wraps or _can_vary(part)):
+            sizes[dim] = equal[0]
+        elif dim in dims:
+            sizes[dim] = _size(tx, SizeSource(source, dim), size, dims[dim])
+            _limit(tx, SizeSource(source, dim), size, dims[dim])
+    if not any(isinstance(size, SYMBOLIC) for size in sizes):
+        return tx.graph.fake_mode.from_tensor(part, static_shapes=True)  # type: ignore[no-any-return]
+    if wraps:
+        return _symbolic_instance(tx, part, source, sizes, outer)
+    strides = _symbolic_strides(tx, source, sizes, part)
+    with tx.graph.fake_mode:
+        return fake_of(part, sizes, strides)
+
+
+def _known(values: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(None if isinstance(value, SYMBOLIC) else value for value in values)
+
+
+def _dynamic_dims(tx: Any, value: torch.Tensor, source: Source) -> dict[int, Mark]:
+    if isinstance(source, ConstSource) or not (value.is_leaf if is_wrapper(value) else _is_dense(value)):
+        return {}
+    sizes = tuple(value.shape)
+    dims: set[int] = set()
+    if tx.options.dynamic is None:
+        dims = tx.graph.seen.varying_dims(source, sizes)
+    elif tx.options.dynamic and not isinstance(source, ModuleAttrSource):
+        dims = set(range(len(sizes)))
+    chosen = {dim: Mark("maybe") for dim in dims}
+    for dim, mark in marks_of(value).items():
+        if mark.kind == "static":
+            chosen.pop(dim, None)
+        elif 0 <= dim < len(sizes):
+            chosen[dim] = mark
+    if tx.graph.seen.concrete:
+        return {}
+    return {dim: mark for dim, mark in chosen.items() if sizes[dim] > 1 or mark.kind == "unbacked"}
+
+
+def _is_dense(value: torch.Tensor) -> bool:
+    return type(value) is torch.Tensor and _can_vary(value)
+
+
+def _can_vary(value: torch.Tensor) -> bool:
+    """Whether a fake tensor of other sizes can be made by sizes and strides alone."""
+    if value.is_conj() or value.is_neg() or value.is_inference() or elements_overlap(value):
+        return False
+    return value.is_leaf or bool(torch.ops.aten.is_non_overlapping_and_dense(value))
+
+
+def _size(tx: Any, source: Source, value: int, mark: Mark | None) -> Any:
+    if mark is None:
+        return value
+    shapes = tx.graph.shapes
+    sym = shapes.unbacked(source) if mark.kind == "unbacked" else shapes.size(source, value)
+    tx.graph.numbers[source] = sym
+    if mark.kind == "dynamic":
+        tx.graph.promised.add(source)
+    return sym
+
+
+def _limit(tx: Any, source: Source, size: int, mark: Mark) -> None:
+    if not (mark.least or 0) <= size <= (size if mark.most is None else mark.most):
+        raise UserError(f"{source} is {size}, but was marked to lie between {mark.least} and {mark.most}")
+    least = max(2, mark.least or 0) if mark.kind != "unbacked" else mark.least
+    shapes = tx.graph.shapes
+    if least is not None:
+        assume(tx, Expr(">=", (source, Number.of(least))))
+    if mark.most is not None:
+        assume(tx, Expr("<=", (source, Number.of(mark.most))))
+    shapes.narrow(source, least, mark.most)
+
+
+def _symbolic_strides(tx: Any, source: Source, sizes: Sequence[Any], value: torch.Tensor) -> list[Any]:
+    """The strides: products of symbolic sizes as such, others that varied as symbols."""
+    strides = value.stride()
+    found: list[Any] = list(strides)
+    spans: dict[int, Any] = {1: 1}  # what the dimensions inside span -> the same in symbols
+    for dim in sorted(range(len(sizes)), key=lambda dim: (strides[dim], -dim)):
+        stride = strides[dim]
+        if value.size(dim) > 1 and stride in spans:
+            found[dim] = spans[stride]
+        elif stride > 1 and tx.graph.seen.number_varies(StrideSource(source, dim), stride):
+            found[dim] = tx.graph.shapes.size(StrideSource(source, dim), stride)
+            tx.graph.numbers[StrideSource(source, dim)] = found[dim]
+            assume(tx, Expr(">=", (StrideSource(source, dim), Number.of(2))))
+        spans[stride * value.size(dim)] = found[dim] * sizes[dim]
+    return found
+
+
+def fake_of(value: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> torch.Tensor:
+    """A tensor like `value` with symbolic sizes; called under the fake mode."""
+    fake = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+    if not value.requires_grad:
+        return fake
+    fake.requires_grad_()
+    if value.is_leaf:
+        return fake
+    with torch.enable_grad():
+        return fake.clone()

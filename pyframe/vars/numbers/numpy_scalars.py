@@ -1,0 +1,109 @@
+"""Numbers of numpy, and its functions of numbers: known while tracing.  Arrays are not."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.source import Source
+from ...core.tracer import Tracer
+from ..objects.functions import BUILTINS, Handler
+from ..objects.originals import as_first_seen, guard_parts
+from ..protocol import slots
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import BINARY, ConstVar, fold, maker
+from ..protocol.opaque import OpaqueVar
+
+try:
+    import numpy
+except ImportError:  # torch runs without it
+    _NUMBERS: tuple[type, ...] = ()
+    NUMPY_FUNCTIONS: tuple[type, ...] = ()
+    _OF_SEQUENCES: frozenset[Any] = frozenset()
+else:
+    _NUMBERS = (numpy.number, numpy.bool_)
+    NUMPY_FUNCTIONS = (numpy.ufunc, type(numpy.prod))
+    _OF_SEQUENCES = frozenset(
+        {numpy.prod, numpy.sum, numpy.max, numpy.min, numpy.mean, numpy.median, numpy.any, numpy.all, numpy.argmax}
+        | {numpy.argmin, numpy.var, numpy.std, numpy.round, numpy.clip, numpy.ndim, numpy.size}
+    )
+
+
+def _subclasses(kind: type) -> list[type]:
+    below: list[type] = kind.__subclasses__()
+    return [kind, *(each for derived in below for each in _subclasses(derived))]
+
+
+NUMPY_NUMBERS = tuple(each for kind in _NUMBERS for each in _subclasses(kind))
+
+
+_SCALARS = (int, float, complex, *NUMPY_NUMBERS)
+
+
+class NumpyNumberVar(ConstVar):
+    __slots__ = ()
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op not in BINARY or not isinstance(slots.constant_or(other, None), _SCALARS):
+            return None
+        value = other.constant()
+        return fold(tx, BINARY[op], *((value, self.value) if reflected else (self.value, value)))
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return _call(tx, f"{type(self.value).__name__}.{name}", getattr(self.value, name), args, kwargs)
+
+
+class NumpyFunctionVar(ConstVar):
+    """A function that numpy computes elementwise, or one of sequences: called where it gives a number."""
+
+    __slots__ = ()
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def gives_number(self, args: Sequence[Var]) -> bool:
+        """Whether the result of a call with no array is a number."""
+        if self.value in _OF_SEQUENCES:
+            return True
+        return type(self.value) is numpy.ufunc and all(isinstance(slots.constant_or(a, None), _SCALARS) for a in args)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if not self.gives_number(args):
+            return tx.graph_break("unknown-c-function", f"numpy.{self.value.__name__} of something other than numbers")
+        return _call(tx, f"numpy.{self.value.__name__}", self.value, args, kwargs)
+
+
+def _call(tx: Tracer, name: str, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    try:
+        values, named = [arg.plain() for arg in args], {key: arg.plain() for key, arg in kwargs.items()}
+    except NotConstant:
+        return tx.graph_break("unknown-c-function", f"{name} of values known only at run time")
+    result = fold(tx, fn, *values, **named)
+    if isinstance(slots.constant_or(result, None), numpy.ndarray):
+        return tx.graph_break("unknown-c-function", f"{name} gives an array")
+    return result
+
+
+def wrap_number(tx: Any, value: Any, source: Source | None) -> Var:
+    tx.guard(source, "EQUALS", value)
+    return NumpyNumberVar(value, source)
+
+
+def wrap_function(tx: Any, value: Any, source: Source | None) -> Var:
+    tx.guard(source, "ID", value)
+    written_in_python = getattr(value, "_implementation", None)
+    if isinstance(written_in_python, types.FunctionType):
+        if not as_first_seen(written_in_python):
+            return OpaqueVar(value, source)
+        guard_parts(tx, written_in_python)
+    return NumpyFunctionVar(value, source)
+
+
+def _made(cls: type) -> Handler:
+    return lambda tx, args, kwargs: _call(tx, f"numpy.{cls.__name__}", cls, args, kwargs)
+
+
+BUILTINS.update({cls: _made(cls) for cls in NUMPY_NUMBERS})
+maker(*NUMPY_NUMBERS)(NumpyNumberVar)
+__all__ = ["NUMPY_FUNCTIONS", "NUMPY_NUMBERS", "NumpyNumberVar", "wrap_function", "wrap_number"]

@@ -1,0 +1,273 @@
+"""Numbers known at run time only: sizes and ints that vary between calls, and floats.
+
+Of ints the tracer has a torch SymInt, which tensors take as a size and whose comparisons become guards.  Of floats it
+has the value of this call, which only decides what kind of number comes out.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...core import symbolic
+from ...core.expr import OPS, Expr, Holds, Number, Tree, sources
+from ...core.source import Source, is_drawn
+from ...core.tracer import Tracer
+from ..objects.functions import BUILTINS, Handler
+from ..protocol import slots
+from ..protocol.base import Var
+from ..protocol.const import COMPARE, ConstVar, MethodVar, fold, make, maker
+
+NUMBERS = (int, float, bool)
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_TYPES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+# Operators as graphs call them and as SymInts need them; the others are those of OPS.
+SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
+    **OPS, "min": torch.sym_min, "max": torch.sym_max, "not": torch.sym_not, "int": torch.sym_int,
+    "float": torch.sym_float, "sqrt": torch._sym_sqrt,  # type: ignore[attr-defined]  # not in torch's stubs
+    "and": operator.and_, "or": operator.or_,
+}  # fmt: skip
+_WHY = "which is computed of tensors, drawn at random or marked as unbacked"
+_UNARY = {"-": "neg", "+": "pos", "~": "~"}
+_DIVIDES = ("/", "//", "%")
+_OF_BOOLS = ("and", "or", "not")  # of a SymBool, torch has these only
+_METHODS = {"__abs__": "abs", "__float__": "float", "__floor__": "floor", "__ceil__": "ceil"}
+_INT_METHODS = {"__int__": "int", "__trunc__": "int"}
+
+
+class NumberVar(Var):
+    """`tree` computes it from sources.  `sym` is a SymInt, SymFloat or SymBool; None where a float takes part, of which
+    `example` is the value in this call."""
+
+    __slots__ = ("_example", "sym", "tree", "tx")
+
+    def __init__(
+        self, tx: Any, tree: Tree, sym: Any = None, example: Any = None, source: Source | None = None
+    ) -> None:
+        super().__init__(source)
+        self.tx, self.tree, self.sym, self._example = tx, tree, sym, example
+
+    @property
+    def example(self) -> Any:
+        return self._example if self.sym is None else self.sym.node.hint
+
+    def python_type(self) -> type:
+        return type(self._example) if self.sym is None else _TYPES[type(self.sym)]
+
+    def describe(self) -> str:
+        return f"{self.tree}, which varies between calls"
+
+    # ---- giving up ----
+    def is_constant(self) -> bool:
+        return self.sym is not None and bool(self.sym.node.expr.is_number)
+
+    def constant(self) -> Any:
+        """The value in this call, guarded: the capture is for this value only from here on."""
+        if self.sym is not None:
+            return self._settled(self.sym, self.python_type())
+        if self._is_drawn():
+            return self._foretold(self.python_type())
+        for source in sources(self.tree):
+            value = self.tx.graph.numbers[source]
+            self.tx.guard(source, "EQUALS", value if type(value) is float else int(value))
+        return self._example
+
+    def _settled(self, sym: Any, kind: type) -> Any:
+        try:
+            return kind(sym)
+        except symbolic.data_dependent():
+            return self._foretold(kind)
+
+    def _is_drawn(self) -> bool:
+        return any(map(is_drawn, sources(self.tree)))
+
+    def _foretold(self, kind: type) -> Any:
+        """What is going to be drawn, where a guard can say it before."""
+        found = self.tx.foretell(self.tree, kind)
+        if found is None:
+            self.tx.graph_break("data-dependent-branch", f"the program needs to know {self.tree}, {_WHY}")
+        return found
+
+    def known(self) -> ConstVar:
+        return ConstVar(self.constant())
+
+    # ---- slots ----
+    def unary(self, tx: Tracer, op: str) -> Var:
+        return self.known().unary(tx, op) if op == "~" else apply(tx, _UNARY[op], self)
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op.endswith("="):
+            return None
+        if not is_number(other):
+            return self.known().binary(tx, op, other, reflected) if isinstance(other, ConstVar) else None
+        return apply(tx, op, *((other, self) if reflected else (self, other)))
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not is_number(other):
+            return fold(tx, COMPARE[op], self.example, other.value) if isinstance(other, ConstVar) else None
+        return apply(tx, op, self, other)
+
+    def truth(self, tx: Tracer) -> bool:
+        if self.sym is not None:
+            return bool(self._settled(self.sym if isinstance(self.sym, torch.SymBool) else self.sym != 0, bool))
+        if self._is_drawn():
+            return bool(self._foretold(bool))
+        outcome = bool(self._example)
+        tree = self.tree if type(self._example) is bool else Expr("!=", (self.tree, Number.of(0)))
+        tx.guard(sources(tree)[0], "RELATION", Holds(tree if outcome else Expr("not", (tree,))))
+        return outcome
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        found = getattr(self.python_type(), name, None)
+        return MethodVar(self, name) if callable(found) else self.known().getattr_(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name in _METHODS and not args:
+            return apply(tx, _METHODS[name], self)
+        if name in _INT_METHODS and self.sym is not None:
+            return apply(tx, _INT_METHODS[name], self)
+        if name == "__format__":
+            return self.format_(tx, args[0] if args else ConstVar(""))
+        return self.known().call_method(tx, name, args, kwargs)
+
+    def format_(self, tx: Tracer, spec: Var) -> Var:
+        return fold(tx, format, self.constant(), spec.constant())
+
+    def reconstruct(self, cg: Any) -> None:
+        load_tree(cg, self.tree)
+
+
+def is_unbacked(var: Var) -> bool:
+    """Whether a number is known at run time only, so that no guard can ask for it."""
+    return isinstance(var, NumberVar) and var.sym is not None and symbolic.is_unbacked(var.sym)
+
+
+def is_number(var: Var) -> bool:
+    return isinstance(var, NumberVar) or (isinstance(var, ConstVar) and type(var.value) in NUMBERS)
+
+
+def assume(tx: Tracer, tree: Tree) -> None:
+    """Guard that `tree`, of integers, is true."""
+    tx.guard(sources(tree)[0], "RELATION", tree)
+
+
+def apply(tx: Tracer, op: str, *args: Var) -> Var:
+    """An operator of `core.expr` over numbers, one of them a NumberVar at least."""
+    numbers = [arg for arg in args if isinstance(arg, NumberVar)]
+    if op not in _OF_BOOLS and any(isinstance(number.sym, torch.SymBool) for number in numbers):
+        args = tuple(_number_of_bool(arg) for arg in args)
+        numbers = [arg for arg in args if isinstance(arg, NumberVar)]
+    try:
+        if op in _DIVIDES and not args[1].truth(tx):
+            raise ZeroDivisionError
+        if not numbers:
+            return make(OPS[op](*(arg.constant() for arg in args)))
+        if all(number.sym is not None for number in numbers):
+            values = [arg.sym if isinstance(arg, NumberVar) else _number(arg.constant()) for arg in args]
+            return make(SYMBOLIC_OPS[op](*values))
+        example = OPS[op](*(arg.example if isinstance(arg, NumberVar) else arg.constant() for arg in args))
+        if type(example) not in NUMBERS or not _stays_real(tx, op, args):
+            raise ValueError(op)
+    except (ArithmeticError, NotImplementedError, TypeError, ValueError):  # as the program would have it, with values
+        return fold(tx, OPS[op], *(arg.constant() for arg in args))
+    return NumberVar(tx, Expr(op, tuple(map(tree_of, args))), None, example)
+
+
+def _number_of_bool(var: Var) -> Var:
+    return var.known() if isinstance(var, NumberVar) and isinstance(var.sym, torch.SymBool) else var
+
+
+def _number(value: Any) -> Any:
+    """A bool as the number that it is: sympy compares no truth with a number."""
+    return int(value) if type(value) is bool else value
+
+
+def _stays_real(tx: Tracer, op: str, args: Sequence[Var]) -> bool:
+    """Whether a power or root is real for the values that the guards let through."""
+    if op not in ("**", "sqrt"):
+        return True
+    if not isinstance(args[0], NumberVar):
+        return bool(args[0].constant() > 0)
+    return apply(tx, ">", args[0], ConstVar(0)).truth(tx)
+
+
+def tree_of(var: Var) -> Tree:
+    return var.tree if isinstance(var, NumberVar) else Number.of(var.constant())
+
+
+def load_tree(cg: Any, tree: Tree) -> None:
+    """Emit what leaves the value of `tree` on the stack."""
+    if isinstance(tree, Source):
+        cg.load_source(tree)
+    elif isinstance(tree, Number):
+        cg.load_const(tree.value)
+    else:
+        cg.load_const(OPS[tree.op])
+        cg.call_top(*(lambda arg=arg: load_tree(cg, arg) for arg in tree.args))
+
+
+@maker(*SYMBOLIC)
+def from_symbolic(value: Any) -> Var:
+    """The Var of a SymInt, SymFloat or SymBool that torch gave."""
+    node = value.node
+    if node.is_constant() or node.expr.is_number:
+        return ConstVar(_TYPES[type(value)](value))
+    shapes = node.shape_env
+    tree = shapes.tree_or_none(node.expr)
+    if tree is None:  # of an operator that we cannot repeat: known from here on
+        try:
+            return ConstVar(_TYPES[type(value)](value))
+        except symbolic.data_dependent():
+            return shapes.tx.graph_break("data-dependent-branch", f"the program needs to know {node.expr}, {_WHY}")
+    return NumberVar(shapes.tx, tree, value)
+
+
+# ---- functions of math ------------------------------------------------------------------------------------
+
+
+def _of_math(function: Callable[..., Any], op: str) -> Handler:
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        (arg,) = args
+        if isinstance(arg, NumberVar) and (arg.sym is not None or op == "sqrt"):
+            return apply(tx, op, arg)
+        return fold(tx, function, arg.constant())
+
+    return run
+
+
+# Where a function of floats is sure to give one: what its argument has to be compared to.
+_DOMAINS: dict[str, tuple[tuple[str, float], ...]] = {
+    "exp": (("<=", 700.0),), "log": ((">", 0.0),), "log2": ((">", 0.0),), "log10": ((">", 0.0),),
+    "sin": (("<", math.inf), (">", -math.inf)), "cos": (("<", math.inf), (">", -math.inf)),
+    "tan": (("<", math.inf), (">", -math.inf)), "tanh": (), "atan": (), "erf": (),
+}  # fmt: skip
+
+
+def _of_floats(op: str) -> Handler:
+    """A function of math whose result is a float that varies with its argument."""
+    function = OPS[op]
+
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        arg = args[0]
+        base: Any = args[1].value if len(args) == 2 and isinstance(args[1], ConstVar) else None
+        if isinstance(arg, NumberVar) and type(base) in (int, float) and base > 0 and base != 1:  # as math.log has it
+            return slots.binary(tx, "/", run(tx, args[:1], {}), ConstVar(math.log(base)))
+        if len(args) > 1 or not isinstance(arg, NumberVar) or arg.is_constant() or is_unbacked(arg):
+            return fold(tx, function, *(each.constant() for each in args))
+        if not all(apply(tx, how, arg, ConstVar(bound)).truth(tx) for how, bound in _DOMAINS[op]):
+            return fold(tx, function, arg.constant())
+        return NumberVar(tx, Expr(op, (arg.tree,)), None, function(arg.example))
+
+    return run
+
+
+for _op in _DOMAINS:
+    BUILTINS[OPS[_op]] = _of_floats(_op)
+for _function, _op in ((math.sqrt, "sqrt"), (math.floor, "floor"), (math.ceil, "ceil"), (math.trunc, "int")):
+    BUILTINS[_function] = _of_math(_function, _op)
+
+__all__ = ["NumberVar", "apply", "assume", "is_number", "is_unbacked", "tree_of"]

@@ -1,0 +1,55 @@
+"""What abstract base classes say of other classes: it changes with registrations, hooks, and what the classes hold."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+from ...core.source import ConstSource
+from ...core.tracer import Tracer
+from .lookup import lookup, note_class
+
+
+class _SameAnswer:
+    """Whether `ask(kind, cls)` still gives what it gave.  Asked again only after some class was registered."""
+
+    def __init__(self, ask: Callable[[type, type], bool], kind: type, cls: type) -> None:
+        self.ask, self.kind, self.cls = ask, kind, cls
+        self.answer, self.token = ask(kind, cls), abc.get_cache_token()
+
+    def __call__(self, _: Any) -> bool:
+        token = abc.get_cache_token()
+        if token == self.token:
+            return True
+        if self.ask(self.kind, self.cls) is not self.answer:
+            return False
+        self.token = token
+        return True
+
+    def __hash__(self) -> int:
+        return hash((self.ask, id(self.kind), id(self.cls)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameAnswer) and self.kind is other.kind and self.cls is other.cls
+
+
+def guard_answer(tx: Tracer, ask: Callable[[type, type], bool], kind: type, cls: Any) -> None:
+    """Guard what an abstract base class `cls` says of `kind`; nothing where `cls` is another sort of class."""
+    if not isinstance(cls, type):
+        return
+    note_class(cls)
+    note_class(kind)
+    if not isinstance(cls, abc.ABCMeta):
+        return
+    lookup(cls, "__subclasshook__")
+    lookup(cls, "_abc_impl")  # which C reads
+    for name in getattr(cls, "__abstractmethods__", ()):
+        lookup(kind, name)
+    source = ConstSource.of(cls, cls.__name__)
+    text = f"issubclass({kind.__name__}, {cls.__name__}) is as before"
+    try:
+        same = _SameAnswer(ask, kind, cls)
+    except Exception as error:  # noqa: BLE001  whatever a hook of the program raises
+        tx.graph_break("unsupported-object", f"{type(error).__name__} of issubclass({kind.__name__}, {cls.__name__})")
+    tx.guard(source, "PREDICATE", (same, (), text))

@@ -1,0 +1,81 @@
+"""What annotations are made of besides classes: `list[int]`, `int | None`, `typing.Optional[int]`, type variables."""
+
+from __future__ import annotations
+
+import operator
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.source import Source
+from ...core.tracer import Tracer
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import BINARY, ConstVar, fold, make, maker
+from .functions import BoundMethodVar
+from .lookup import class_function, lookup
+
+_BASES = (
+    types.GenericAlias, types.UnionType, typing.TypeVar, typing.ParamSpec, typing.ForwardRef,
+    typing._SpecialForm, typing._BaseGenericAlias,  # type: ignore[attr-defined]
+)  # fmt: skip
+
+
+def _with_subclasses(kind: type) -> list[type]:
+    below: list[type] = type.__subclasses__(kind)
+    return [kind, *(each for derived in below for each in _with_subclasses(derived))]
+
+
+# Values that never change and compare by what they say.
+TYPE_FORMS = tuple(dict.fromkeys(kind for base in _BASES for kind in _with_subclasses(base)))
+
+
+class TypeFormVar(ConstVar):
+    __slots__ = ()
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if isinstance(found := getattr(self.value, name, None), TYPE_FORMS):
+            return make(found)
+        origin = getattr(self.value, "__origin__", None)
+        own = name.startswith("__") or hasattr(type(self.value), name) or name in getattr(self.value, "__dict__", ())
+        return make(origin).getattr_(tx, name) if isinstance(origin, type) and not own else super().getattr_(tx, name)
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        try:
+            item = key.plain()  # a list of parameters is copied by the form
+        except NotConstant:
+            return self.unsupported(tx, "indexing by an unknown value")
+        return fold(tx, operator.getitem, self.value, item)
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op != "|" or not other.is_constant():
+            return None
+        pair = (other.constant(), self.value) if reflected else (self.value, other.constant())
+        return fold(tx, BINARY["|"], *pair)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """`list[int](items)`: the class is called; what it makes may keep the alias it was made through."""
+        raw = lookup(type(self.value), "__call__")
+        if isinstance(raw, types.FunctionType):
+            return tx.call(BoundMethodVar(class_function(tx, type(self.value), "__call__", raw), self), args, kwargs)
+        if not isinstance(self.value, types.GenericAlias):
+            return super().call(tx, args, kwargs)
+        return tx.inline(_call_alias, [self, *args], kwargs)
+
+
+def _call_alias(alias: Any, /, *args: Any, **kwargs: Any) -> Any:
+    made = alias.__origin__(*args, **kwargs)
+    try:
+        made.__orig_class__ = alias
+    except (AttributeError, TypeError):
+        pass
+    return made
+
+
+def wrap_type_form(tx: Any, value: Any, source: Source | None) -> Var:
+    tx.guard(source, "EQUALS", value)
+    return TypeFormVar(value, source)
+
+
+maker(*TYPE_FORMS)(TypeFormVar)
+__all__ = ["TYPE_FORMS", "wrap_type_form"]

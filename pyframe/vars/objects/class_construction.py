@@ -1,0 +1,512 @@
+"""Classes that the traced program makes: `class` statements, `type(name, bases, namespace)`, `namedtuple` ...
+
+While tracing, a stand-in is made for real, so that everything that asks a class works as ever.  Its members are the
+values themselves where these are known, else stand-ins of them, from which `tx.wrap` finds the Var.  No code of the
+program runs for it: `__set_name__`, `__init_subclass__` and metaclasses are traced.  What leaves the graph is made anew
+at run time, by the same steps, which the Var keeps."""
+
+from __future__ import annotations
+
+import abc
+import collections
+import contextlib
+import dataclasses
+import functools
+import sys
+import types
+import typing
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...core.files import our_file
+from ...core.python_compat import ANNOTATIONLIB, LAZY_ANNOTATIONS
+from ...core.tracer import Tracer
+from ..containers.mapping import DictVar
+from ..containers.sequence import ListVar, TupleVar
+from ..protocol import slots
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import ConstVar, make, maker
+from ..torch_objects.tensor import TensorVar
+from . import classes
+from .classes import ClassVar, SuperVar
+from .deferred_annotations import StandInAnnotate, evaluated, in_format
+from .descriptors import PropertyVar, WrappedFunctionVar
+from .functions import BUILTINS, BuiltinVar, CellVar, FunctionVar
+from .instances import MISSING, InstanceVar
+from .lookup import class_function, lookup
+from .lru_cache import MadeCacheVar
+
+Step = tuple[Callable[..., Any], tuple[Var, ...]]
+# What `type.__new__` looks at, and so cannot be given later.
+_CORE = ("__module__", "__qualname__", "__slots__", "__doc__", "__orig_bases__")
+# Where `type.__annotations__` keeps what it has evaluated, from CPython 3.14 on.
+_ANNOTATIONS, _CACHE = type.__dict__["__annotations__"], "__annotations_cache__"
+_MADE: weakref.WeakValueDictionary[int, MadeClassVar] = weakref.WeakValueDictionary()
+CONFLICT = (
+    "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the metaclasses of all "
+    "its bases"
+)
+_NOT_BY_PROGRAM = ("typing", "abc", "builtins", "enum")
+
+
+class MadeClassVar(ClassVar):
+    """`value` is the stand-in.  `maker(*parts)` makes the class at run time, then each of `steps` is called with it."""
+
+    __slots__ = ("__weakref__", "maker", "parts", "steps")
+
+    def __init__(self, value: type, maker: Callable[..., Any], parts: Sequence[Var]) -> None:
+        super().__init__(value)
+        self.maker, self.parts = maker, list(parts)
+        self.steps: list[Step] = []
+        _MADE[id(value)] = self
+
+    def run(self, tx: Tracer, step: Callable[..., Any], *args: Var) -> None:
+        """Do `step(cls, *args)` to the stand-in, and to the class at run time."""
+        try:
+            step(self.value, *(stand_in(tx, arg) for arg in args))
+        except (AttributeError, TypeError, ValueError) as error:
+            tx.raise_(type(error), *error.args)
+        self.steps.append((step, args))
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name == "__annotations__" and LAZY_ANNOTATIONS and lookup(type(self.value), name) is _ANNOTATIONS:
+            return self._annotations(tx)
+        return super().getattr_(tx, name)
+
+    def _annotations(self, tx: Tracer) -> Var:
+        """As `type.__annotations__` does: evaluated once, then kept in the class."""
+        if any(name in vars(self.value) for name in ("__annotations__", _CACHE)):
+            return super().getattr_(tx, "__annotations__")
+        annotate = self.value.__annotate__  # type: ignore[attr-defined]
+        found: Var = evaluated(tx, tx.wrap(annotate, tx.const_source(annotate, "__annotate__")))
+        self.set_member(tx, _CACHE, found)
+        return found
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        special = "__setattr__" if value is not None else "__delattr__"
+        args = [make(name), *([value] if value is not None else [])]
+        method = lookup(type(self.value), special)
+        if isinstance(method, types.FunctionType):
+            tx.call(class_function(tx, type(self.value), special, method), [self, *args], {})
+        else:
+            self.set_member(tx, name, value)
+
+    def set_member(self, tx: Tracer, name: str, value: Var | None) -> None:
+        """`type.__setattr__(cls, name, value)`; None deletes."""
+        if value is not None and LAZY_ANNOTATIONS and name in ("__annotate__", "__annotate_func__"):
+            _stand_in_annotate(tx, value)
+        if value is None:
+            self.run(tx, type.__delattr__, make(name))
+        else:
+            self.run(tx, type.__setattr__, make(name), value)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.maker)
+        cg.call_top(*(lambda part=part: cg.load(part) for part in self.parts))
+        cg.remember(self)  # before the members, whose cells may lead back here
+        for step, args in self.steps:
+            cg.load_const(step)
+            cg.call_top(lambda: cg.load(self), *(lambda arg=arg: cg.load(arg) for arg in args))
+            cg.emit("POP_TOP")
+
+
+def var_of_class(value: type) -> ClassVar:
+    """The Var of a class, made by the program or not."""
+    return _MADE.get(id(value)) or ClassVar(value)
+
+
+def made_by_trace(value: type) -> MadeClassVar | None:
+    """The Var that a class stands for, if it is a stand-in."""
+    return _MADE.get(id(value))
+
+
+class StandIn:
+    """Stands for a value that is not known while tracing."""
+
+
+def stand_in(tx: Any, var: Var) -> Any:
+    """The value of `var`, or an object that `tx.wrap` takes for `var`."""
+    try:
+        return var.constant()
+    except NotConstant:
+        pass
+    known = next((obj for obj, of in tx.stand_ins.values() if of is var), None)
+    if known is not None:
+        return known
+    made = _stand_in(tx, var)
+    if made is not var:
+        tx.stand_ins[id(made)] = (made, var)
+    return made
+
+
+def _stand_in_annotate(tx: Any, var: Var) -> StandInAnnotate | None:
+    if var.is_constant():
+        return None
+    made = StandInAnnotate(lambda number: stand_in(tx, in_format(tx, var, make(number))))
+    tx.stand_ins[id(made)] = (made, var)
+    return made
+
+
+def _stand_in(tx: Any, var: Var) -> Any:
+    if isinstance(var, PropertyVar):
+        return property(*(None if fn is None else stand_in(tx, fn) for fn in var.accessors))
+    if isinstance(var, WrappedFunctionVar):
+        return var.kind(stand_in(tx, var.fn))
+    if isinstance(var, FunctionVar):
+        return _function(tx, var)
+    if isinstance(var, MadeCacheVar):
+        return functools.lru_cache(_unused)
+    if type(var) is TupleVar:
+        return tuple(stand_in(tx, item) for item in var.items)
+    if type(var) is ListVar and var.source is None:
+        return [stand_in(tx, item) for item in var.items]
+    if type(var) is DictVar and var.cls is dict and var.source is None and not any(map(_odd, var.items)):
+        return {key: stand_in(tx, item) for key, item in var.items.items()}
+    if type(var) is InstanceVar and var.value is MISSING:
+        obj: Any = object.__new__(var.cls)
+        tx.stand_ins[id(obj)] = (obj, var)
+        _fill(tx, obj, var)
+        return obj
+    if isinstance(var, InstanceVar) and var.value is not MISSING:
+        return var.value
+    if var.source is not None and not isinstance(var, TensorVar | DictVar | ListVar):
+        return tx.existing(var)
+    return StandIn()
+
+
+def _unused() -> None: ...
+
+
+def _odd(key: Any) -> bool:
+    return not isinstance(key, str | int)
+
+
+def _fill(tx: Any, obj: Any, var: InstanceVar) -> None:
+    for name, value in var.attrs.items():
+        if value is not None:
+            object.__setattr__(obj, name, stand_in(tx, value))
+
+
+def _function(tx: Any, var: FunctionVar) -> types.FunctionType:
+    closure = tuple(types.CellType() for _ in var.code.co_freevars)
+    made = types.FunctionType(var.code, var.globals, var.name, None, closure)
+    tx.stand_ins[id(made)] = (made, var)
+    if "__qualname__" in var.attrs:
+        made.__qualname__ = var.attrs["__qualname__"].constant()
+    for name, value in var.attrs.items():
+        setattr(made, name, stand_in(tx, value))
+    if isinstance(var.annotations, DictVar):
+        made.__annotations__ = stand_in(tx, var.annotations)
+    elif var.annotate is not None:
+        made.__annotate__ = _stand_in_annotate(tx, var.annotate)  # type: ignore[attr-defined]
+    return made
+
+
+# ---- making ----
+class _Quiet:
+    """The first base of a class that is made without `__init_subclass__`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None: ...
+
+
+class _QuietSlotted:
+    """The same, for bases without `__dict__`."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None: ...
+
+
+def bare_class(meta: type, name: str, bases: tuple[type, ...], core: dict[str, Any]) -> type:
+    """A class of these bases, as `type.__new__` makes it, but no code of the program runs."""
+    if not any(_has_hook(base) for base in bases):
+        return type.__new__(meta, name, bases, dict(core))
+    cls: Any
+    try:
+        cls = type.__new__(meta, name, (_Quiet, *bases), dict(core))
+        cls.__bases__ = bases
+    except TypeError:
+        cls = type.__new__(meta, name, (_QuietSlotted, *bases), dict(core))
+        cls.__bases__ = bases
+    return cls
+
+
+def _hook(base: type) -> types.FunctionType | None:
+    """The `__init_subclass__` that runs for a subclass of `base`, if it is written in Python."""
+    function = getattr(lookup(base, "__init_subclass__"), "__func__", None)
+    return function if isinstance(function, types.FunctionType) else None
+
+
+def _has_hook(base: type) -> bool:
+    """Whether the hook is of the program; those of the standard library run when the class is made."""
+    function = _hook(base)
+    return function is not None and function.__module__ not in _NOT_BY_PROGRAM
+
+
+def make_class(tx: Any, meta: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`type.__new__(meta, name, bases, namespace, **kwargs)`."""
+    if len(args) != 3:
+        tx.raise_(TypeError, f"type.__new__() takes exactly 3 arguments ({len(args)} given)")
+    name, bases_var, namespace = args
+    if not slots.has_type(name, str):
+        tx.raise_(TypeError, f"type.__new__() argument 1 must be str, not {slots.type_name(name)}")
+    items = getattr(getattr(namespace, "base", namespace), "items", None)
+    if not isinstance(items, Mapping) or not all(isinstance(key, str) for key in items):
+        return tx.graph_break("unsupported-object", f"class {name.constant()} with such a namespace")
+    bases = tuple(bases_var.constant())
+    meta = _most_derived(tx, meta, bases)
+    if isinstance(lookup(meta, "mro"), types.FunctionType):
+        return tx.graph_break("unsupported-object", f"class {name.constant()}, whose metaclass has a method mro()")
+    core = {key: items[key] for key in _CORE if key in items}
+    if "__module__" not in core:
+        core["__module__"] = make(tx.frames[-1].globals.get("__name__"))
+    parts = [make(meta), name, TupleVar(list(map(make, bases))), DictVar(core)]
+    try:
+        values = {key: value.plain() if key == "__slots__" else stand_in(tx, value) for key, value in core.items()}
+        cls = bare_class(meta, name.constant(), bases, values)
+    except NotConstant as unknown:
+        return tx.graph_break("unsupported-object", f"class {name.constant()} with {unknown} known only at run time")
+    except TypeError as error:
+        if any(_has_hook(base) for base in bases) and "layout" in str(error):
+            return tx.graph_break("unsupported-object", f"class {name.constant()}: {error}")
+        return tx.raise_(TypeError, *error.args)
+    var = MadeClassVar(cls, bare_class, parts)
+    tx.stand_ins[id(cls)] = (cls, var)
+    for key, content in (("__classcell__", var), ("__classdictcell__", namespace)):
+        cell = items.get(key)
+        if isinstance(cell, CellVar):
+            cell.store(tx, content)
+    given = {key: value for key, value in items.items() if key not in (*_CORE, "__classcell__", "__classdictcell__")}
+    members = {key: _wrapped(key, value) for key, value in given.items()}
+    if "__eq__" in members:
+        members.setdefault("__hash__", ConstVar(None))
+    for key, value in members.items():
+        var.set_member(tx, key, value)
+    _name_members(tx, var, members)
+    _init_subclass(tx, var, kwargs)
+    return var
+
+
+def _most_derived(tx: Any, meta: type, bases: tuple[Any, ...]) -> type:
+    for base in bases:
+        if not isinstance(base, type):
+            tx.raise_(TypeError, "type() doesn't support MRO entry resolution; use types.new_class()")
+    for base in bases:
+        if slots.derives(type(base), meta):
+            meta = type(base)
+        elif not slots.derives(meta, type(base)):
+            tx.raise_(TypeError, CONFLICT)
+    return meta
+
+
+def _wrapped(name: str, value: Var) -> Var:
+    """A member as `type.__new__` keeps it: some functions are made static or class methods."""
+    if isinstance(value, FunctionVar) and name in ("__new__", "__init_subclass__", "__class_getitem__"):
+        return WrappedFunctionVar(staticmethod if name == "__new__" else classmethod, value)
+    return value
+
+
+def _name_members(tx: Any, var: MadeClassVar, members: Mapping[str, Var]) -> None:
+    """Tell the members their names, through `__set_name__`."""
+    for name, member in members.items():
+        if not isinstance(member, InstanceVar):
+            continue
+        if isinstance(lookup(member.cls, "__set_name__"), types.FunctionType):
+            member._invoke(tx, "__set_name__", var, make(name))
+            if member.value is MISSING:
+                _fill(tx, stand_in(tx, member), member)
+
+
+def _init_subclass(tx: Any, var: MadeClassVar, kwargs: Mapping[str, Var]) -> None:
+    hook = next((base.__dict__["__init_subclass__"] for base in var.value.__mro__[1:] if _defines_hook(base)), None)
+    function = getattr(hook, "__func__", None)
+    if isinstance(function, types.FunctionType):
+        ran = function.__module__ in _NOT_BY_PROGRAM
+    else:  # a hook written in C other than object's has run where the stand-in was made, as it does at run time
+        ran = isinstance(hook, types.ClassMethodDescriptorType) and hook is not object.__dict__["__init_subclass__"]
+    if not ran:
+        tx.call(SuperVar(var.value, var).getattr_(tx, "__init_subclass__"), [], kwargs)
+    elif kwargs:
+        var.unsupported(tx, "keyword arguments of the class statement")
+
+
+def _defines_hook(base: type) -> bool:
+    return "__init_subclass__" in base.__dict__
+
+
+def _plain_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`object.__init_subclass__`."""
+    name = args[0].constant().__qualname__
+    if kwargs:
+        tx.raise_(TypeError, f"{name}.__init_subclass__() takes no keyword arguments")
+    if len(args) > 1:
+        tx.raise_(TypeError, f"{name}.__init_subclass__() takes no arguments ({len(args) - 1} given)")
+    return ConstVar(None)
+
+
+def _generic_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`Generic.__init_subclass__` where it is written in C (CPython 3.12): it calls this function of `typing`."""
+    called: Var = tx.call(make(typing._generic_init_subclass), args, kwargs)  # type: ignore[attr-defined]
+    return called
+
+
+def type_of_three(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`type(obj)`, and `type(name, bases, namespace, **kwargs)`."""
+    if len(args) == 1 and not kwargs:
+        return classes.type_var(tx, args[0])
+    if len(args) != 3:
+        tx.raise_(TypeError, "type() takes 1 or 3 arguments")
+    return make_class(tx, type, args, kwargs)
+
+
+def _type_new(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return make_class(tx, args[0].constant(), args[1:], kwargs)
+
+
+def _abc_init(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    (cls,) = args
+    if not isinstance(cls, MadeClassVar):
+        return cls.unsupported(tx, "_abc_init()")
+    cls.run(tx, abc._abc_init)  # type: ignore[attr-defined]
+    return ConstVar(None)
+
+
+def _type_setattr(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    cls, name, *value = args
+    if isinstance(cls, MadeClassVar):
+        cls.set_member(tx, name.constant(), value[0] if value else None)
+    else:
+        cls.setattr_(tx, name.constant(), value[0] if value else None)
+    return ConstVar(None)
+
+
+# ---- classes made by functions of the standard library ----
+def from_factory(tx: Any, factory: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`factory(*args, **kwargs)` of a function that makes a class of its arguments and runs no code of the program."""
+    values, named = [stand_in(tx, arg) for arg in args], {key: stand_in(tx, arg) for key, arg in kwargs.items()}
+    try:
+        cls = factory(*values, **named)
+    except (TypeError, ValueError) as error:
+        return tx.raise_(type(error), *error.args)  # type: ignore[no-any-return]
+    var = MadeClassVar(cls, _call_factory, [BuiltinVar(factory), TupleVar(list(args)), DictVar(kwargs)])
+    tx.stand_ins[id(cls)] = (cls, var)
+    return var
+
+
+def _call_factory(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return factory(*args, **kwargs)
+
+
+def _namedtuple(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    module = tx.frames[-1].globals.get("__name__", "__main__")
+    return from_factory(tx, collections.namedtuple, args, {"module": make(module), **kwargs})
+
+
+def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """What `@dataclass` does to a class."""
+    cls, *flags = args
+    if not isinstance(cls, MadeClassVar):
+        return cls.unsupported(tx, "dataclass()")
+    process = dataclasses._process_class  # type: ignore[attr-defined]
+    try:
+        with _annotations_known(tx, cls):
+            made_new = process(cls.value, *(flag.constant() for flag in flags))
+    except (TypeError, ValueError) as error:
+        return tx.raise_(type(error), *error.args)
+    for name, field in made_new.__dataclass_fields__.items():
+        of_field = tx.stand_ins.get(id(field), (None, None))[1]
+        if isinstance(of_field, InstanceVar):  # made by `field()`: it is told what it is of
+            told = {"name": name, "kw_only": field.kw_only, "type": field.type, "_field_type": field._field_type}
+            of_field.attrs.update({key: tx.wrap(value, None) for key, value in told.items()})
+    if made_new is cls.value:
+        cls.steps.append((process, tuple(flags)))
+        return cls
+    var = MadeClassVar(made_new, process, [cls, *flags])  # with slots
+    tx.stand_ins[id(made_new)] = (made_new, var)
+    return var
+
+
+@contextlib.contextmanager
+def _annotations_known(tx: Any, cls: MadeClassVar) -> Iterator[None]:
+    """Within, annotations of the stand-in are the traced ones, as `annotationlib` evaluates them for `dataclass`."""
+    held = cls.value.__dict__
+    if not LAZY_ANNOTATIONS or "__annotations__" in held:
+        yield
+        return
+    form = tx.wrap(ANNOTATIONLIB.Format.FORWARDREF, tx.const_source(ANNOTATIONLIB.Format.FORWARDREF, "FORWARDREF"))
+    found = tx.call(FunctionVar(ANNOTATIONLIB.get_annotations), [cls], {"format": form})
+    if _CACHE in held:
+        yield
+        return
+    type.__setattr__(cls.value, _CACHE, stand_in(tx, found))
+    try:
+        yield
+    finally:
+        type.__delattr__(cls.value, _CACHE)
+
+
+def _call_annotate_function(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    annotate, number = args
+    return in_format(tx, annotate, number)
+
+
+def _annotations_of_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return args[0].getattr_(tx, "__annotations__")  # type: ignore[no-any-return]
+
+
+def _total_ordering(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    (cls,) = args
+    if not isinstance(cls, MadeClassVar):
+        return cls.unsupported(tx, "total_ordering()")
+    cls.run(tx, functools.total_ordering)
+    return cls
+
+
+def _named_tuple_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """What a class derived from `typing.NamedTuple` is made by."""
+    fields = ListVar(args[1].unpack(tx))
+    return from_factory(tx, typing._make_nmtuple, [args[0], fields, *args[2:]], kwargs)  # type: ignore[attr-defined]
+
+
+def _module_of_frame(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`sys._getframemodulename(depth)`: the `__module__` of the function that runs in that frame."""
+    depth = kwargs["depth"] if "depth" in kwargs else args[0] if args else make(0)
+    # frames of this project's own functions stand for functions written in C, which have no frame
+    frames = [frame for frame in tx.frames if not our_file(frame.file)]
+    number = max(depth.constant(), 0)
+    if number >= len(frames):
+        return depth.unsupported(tx, "sys._getframemodulename() of a frame outside of the compiled function")
+    frame = frames[-1 - number]
+    if frame.function is not None:
+        found: Var = frame.function.getattr_(tx, "__module__")
+        return found
+    if tx.func.__module__ != frame.globals.get("__name__"):
+        return depth.unsupported(tx, "sys._getframemodulename() of a function whose __module__ was set")
+    return make(tx.func.__module__)
+
+
+maker(type)(var_of_class)
+BUILTINS.update({
+    type.__init__: lambda tx, args, kwargs: ConstVar(None),
+    object.__dict__["__init_subclass__"]: _plain_init_subclass,
+    functools.total_ordering: _total_ordering,
+    typing._make_nmtuple: _named_tuple_class,  # type: ignore[attr-defined]
+    type: type_of_three,
+    type.__new__: _type_new,
+    type.__setattr__: _type_setattr,
+    type.__delattr__: _type_setattr,
+    type.__prepare__: lambda tx, args, kwargs: DictVar({}),
+    abc._abc_init: _abc_init,  # type: ignore[attr-defined]
+    collections.namedtuple: _namedtuple,
+    dataclasses._process_class: _process_class,  # type: ignore[attr-defined]
+})  # fmt: skip
+if LAZY_ANNOTATIONS:
+    BUILTINS[ANNOTATIONLIB.call_annotate_function] = _call_annotate_function
+    BUILTINS[_ANNOTATIONS.__get__] = _annotations_of_class
+_GENERIC_HOOK = typing.Generic.__dict__["__init_subclass__"]
+if isinstance(_GENERIC_HOOK, types.ClassMethodDescriptorType):
+    BUILTINS[_GENERIC_HOOK] = _generic_init_subclass
+if hasattr(sys, "_getframemodulename"):  # from CPython 3.12 on
+    BUILTINS[sys._getframemodulename] = _module_of_frame
+__all__ = ["MadeClassVar", "made_by_trace", "make_class", "var_of_class"]

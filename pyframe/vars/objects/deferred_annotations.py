@@ -1,0 +1,55 @@
+"""Annotations that are evaluated when they are read (PEP 649, from CPython 3.14 on): `__annotate__` is traced.
+
+`annotationlib` reads them in formats of which the compiler's functions know one, VALUE. Where the names in annotations
+are all defined, FORWARDREF is the same; where they are not, and for STRING, the graph breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...core.tracer import Tracer
+from ..protocol import slots
+from ..protocol.base import Raised, Var
+from ..protocol.const import make
+
+VALUE, VALUE_WITH_FAKE_GLOBALS, FORWARDREF = 1, 2, 3  # annotationlib.Format
+
+
+def evaluated(tx: Tracer, annotate: Var | None) -> Any:
+    """The dict that `annotate(VALUE)` returns; an empty one if there is no such function."""
+    if annotate is None or slots.constant_or(annotate, annotate) is None:
+        return make({})
+    found = tx.call(annotate, [make(VALUE)], {})
+    if not slots.has_type(found, dict):
+        tx.raise_(TypeError, f"__annotate__ returned non-dict of type {slots.type_name(found)!r}")
+    return found
+
+
+def in_format(tx: Tracer, annotate: Var, number: Var) -> Var:
+    """`annotationlib.call_annotate_function(annotate, number)`."""
+    if number.constant() == VALUE_WITH_FAKE_GLOBALS:
+        tx.raise_(ValueError, "The VALUE_WITH_FAKE_GLOBALS format is for internal use only")
+    try:
+        return tx.call(annotate, [number], {})
+    except Raised as raised:
+        if not slots.has_type(raised.exc, NotImplementedError):
+            raise
+    if number.constant() != FORWARDREF:
+        return annotate.unsupported(tx, "annotations as strings")  # type: ignore[no-any-return]
+    try:
+        return tx.call(annotate, [make(VALUE)], {})
+    except Raised:
+        return annotate.unsupported(tx, "annotations that cannot be evaluated")  # type: ignore[no-any-return]
+
+
+class StandInAnnotate:
+    """Stands for an `__annotate__` of the program in a class that the trace has made: what asks such a class for its
+    annotations while tracing gets what `evaluate` makes of the traced ones."""
+
+    def __init__(self, evaluate: Callable[[int], Any]) -> None:
+        self.evaluate = evaluate
+
+    def __call__(self, number: int) -> Any:
+        return self.evaluate(number)

@@ -1,0 +1,122 @@
+"""Members of enumerations: constants whose attributes and methods are read by CPython's rules, each read guarded."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ...core.source import AttrSource, ConstSource, DictItemSource
+from ...core.tracer import Tracer
+from ..protocol import slots
+from ..protocol.base import Var
+from ..protocol.const import ConstVar, maker
+from .builtin_instances import BuiltinInstanceVar, kind_of
+from .functions import BUILTINS
+from .instances import InstanceVar
+from .lookup import MISSING, lookup
+from .registry import Args, Kwargs
+
+SIMPLE = (str, int, float, complex, bytes)  # what a member may be besides, and still be a constant
+
+
+class _Member(InstanceVar):
+    """What all members have in common: they are constants, and operators on them are traced by their class."""
+
+    __slots__ = ()
+
+    def constant(self) -> Any:
+        return self.value
+
+    def plain(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        return repr_of_member(self.value)
+
+    def store(self, tx: Tracer, name: str, value: Var | None) -> None:
+        self.unsupported(tx, f"setting attribute {name!r}")
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        make_flags(op, self, other)
+        return super().binary(tx, op, other, reflected)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+class EnumVar(_Member):
+    """A member of an enumeration that is nothing else."""
+
+    __slots__ = ()
+
+    def __init__(self, value: enum.Enum) -> None:
+        super().__init__(value, ConstSource.of(value, repr_of_member(value)))
+
+
+class NumberEnumVar(_Member, BuiltinInstanceVar):
+    """A member that is a number or text as well, such as those of `IntEnum`."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, kind: type, held: Any) -> None:
+        super().__init__(value, ConstSource.of(value, repr_of_member(value)), type(value), kind, ConstVar(held))
+
+
+def repr_of_member(value: enum.Enum) -> str:
+    """The name of a member, whatever its class makes of `repr`."""
+    fields = object.__getattribute__(value, "__dict__")
+    return f"{type(value).__qualname__}.{fields.get('_name_')}"
+
+
+_FLAG_OPERATORS = {"|": "__or__", "&": "__and__", "^": "__xor__"}
+
+
+def make_flags(op: str, left: InstanceVar, right: Var) -> None:
+    """Ask `enum` for a combination of flags once, so that it exists when the operator is traced: `enum` makes and keeps
+    it at the first use."""
+    if isinstance(left.value, enum.Flag) and op in _FLAG_OPERATORS and slots.has_type(right, type(left.value)):
+        combine = getattr(enum.Flag, _FLAG_OPERATORS[op])
+        if right.is_constant():
+            combine(left.value, right.constant())
+
+
+_CONTENTS: dict[type, Any] = {str: str.__str__, int: int.__int__, float: float.__float__, complex: complex.__complex__,
+             bytes: bytes.__bytes__}  # fmt: skip
+
+
+@maker(enum.Enum)
+def member(value: Any) -> Var:
+    """The Var of a member; one of a container type is a constant of which only the class is known."""
+    kind = kind_of(type(value))
+    if kind is None:
+        return EnumVar(value)
+    return NumberEnumVar(value, kind, _CONTENTS[kind](value)) if kind in SIMPLE else ConstVar(value)
+
+
+# ---- what the metaclass does, in one step ----
+
+
+def _in_table(tx: Tracer, args: Args, table: str) -> Var | None:
+    """The member that a table of the class has under a known key."""
+    cls, key = slots.constant_or(args[0], None), slots.constant_or(args[1], MISSING)
+    if not isinstance(cls, enum.EnumMeta) or type(key) not in (*SIMPLE, bool, type(None)):
+        return None
+    held = lookup(cls, table)
+    if type(held) is not dict or key not in held or cls in tx.class_writes:
+        return None
+    place = AttrSource(ConstSource.of(cls, cls.__name__), table)
+    return tx.wrap(held[key], DictItemSource(place, key))
+
+
+def _from_table(tx: Tracer, args: Args, kwargs: Kwargs, table: str, function: Any) -> Var:
+    """`function`, which gives what the table has: without its frame where the key is known, else traced."""
+    found = _in_table(tx, args, table) if len(args) == 2 and not kwargs else None
+    return tx.inline(function, args, kwargs) if found is None else found
+
+
+_GETITEM, _NEW = enum.EnumMeta.__getitem__, enum.Enum.__new__
+_GETATTR = vars(enum.EnumMeta).get("__getattr__")  # of CPython 3.11
+BUILTINS[_GETITEM] = lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_member_map_", _GETITEM)
+BUILTINS[_NEW] = lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_value2member_map_", _NEW)
+if _GETATTR is not None:
+    BUILTINS[_GETATTR] = lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_member_map_", _GETATTR)

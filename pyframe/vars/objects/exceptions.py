@@ -1,0 +1,298 @@
+"""Exceptions of the traced program."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.source import AttrSource, Source
+from ...core.tracer import Tracer
+from ..containers.iterator import NotRebuilt
+from ..containers.mapping import DictVar, pairs_of
+from ..containers.sequence import ListVar, TupleVar
+from ..protocol import slots
+from ..protocol.base import NotConstant, Raised, Var
+from ..protocol.const import ConstVar, fold, make
+from ..protocol.text import Late, repr_of, str_of
+from .instances import MISSING, InstanceVar, lookup
+
+_LINKS = ("__cause__", "__context__")
+
+
+class ExceptionVar(InstanceVar):
+    """An exception: class, arguments, attributes; what else is kept in C is in `links`.  `step`: the root step at which
+    it was raised first, 0 if it was not."""
+
+    __slots__ = ("args", "links", "origin", "step")
+
+    def __init__(
+        self,
+        cls: type[BaseException],
+        args: Sequence[Var] = (),
+        source: Source | None = None,
+        value: Any = MISSING,
+    ) -> None:
+        super().__init__(value, source, cls)
+        self.args = list(args)
+        self.step = 0
+        self.links: dict[str, Var] = {}
+        self.origin: tuple[type, list[Var], dict[str, Var]] | None = None  # the call that made it, see `keep`
+
+    def keep(self, made: BaseException, origin: tuple[type, list[Var], dict[str, Var]]) -> None:
+        """Take over what C keeps of `made`, an exception like this one, which `origin` makes again."""
+        self.origin = origin
+        for base in self.cls.__mro__:
+            for name, member in base.__dict__.items():
+                if isinstance(member, types.MemberDescriptorType) and not name.startswith("__") and hasattr(made, name):
+                    self.links.setdefault(name, make(getattr(made, name)))
+
+    def describe(self) -> str:
+        return f"{self.cls.__name__}({', '.join(arg.describe() for arg in self.args)})"
+
+    def constant(self) -> Any:
+        raise NotConstant(self.cls.__name__)
+
+    # ---- attributes kept in C ----
+    def getattr_c(self, tx: Tracer, name: str) -> Var | None:
+        """What a C descriptor of the class gives; None for other names."""
+        if name == "args":
+            return TupleVar(self.args)
+        real = self.value is not MISSING and name not in self.links
+        if real and name in (*_LINKS, "__suppress_context__", "value", "code"):
+            if hasattr(self.value, name):
+                return tx.wrap(getattr(self.value, name), AttrSource(self.source, name) if self.source else None)
+        if name == "__suppress_context__":
+            return self.links.get(name, ConstVar(False))
+        if name == "__traceback__":
+            return self._traceback(tx)
+        if name in _LINKS:
+            if name == "__context__" and name not in self.links:
+                tx.none_outside()  # when it was raised, a caller may have been handling another one
+            return self.links.get(name, ConstVar(None))
+        kept = {"value": StopIteration, "code": SystemExit}.get(name)
+        if kept is not None and issubclass(self.cls, kept):
+            return self.links.get(name) or (self.args[0] if self.args else ConstVar(None))
+        if issubclass(self.cls, BaseExceptionGroup) and name in ("message", "exceptions"):
+            return self.args[0] if name == "message" else TupleVar(self.args[1].unpack(tx))
+        if isinstance(lookup(self.cls, name), types.MemberDescriptorType | types.GetSetDescriptorType):
+            if name != "__dict__":
+                return self.links.get(name) or self.unsupported(tx, f"attribute {name!r}")
+        return None
+
+    def _traceback(self, tx: Tracer) -> Var:
+        if "__traceback__" in self.links or self.step:
+            return self.links.get("__traceback__") or TracebackVar(self)
+        if self.value is MISSING or self.value.__traceback__ is None:
+            return tx.wrap(None, AttrSource(self.source, "__traceback__") if self.source is not None else None)
+        return TracebackVar(self, self.source and AttrSource(self.source, "__traceback__"))
+
+    def _found(self, tx: Tracer, name: str) -> Var:
+        in_c = isinstance(lookup(self.cls, name), types.MemberDescriptorType | types.GetSetDescriptorType)
+        return in_c and self.getattr_c(tx, name) or super()._found(tx, name)
+
+    def store(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if self.value is not MISSING and hasattr(BaseException, name):
+            self.unsupported(tx, f"setting attribute {name!r}")
+        if name == "args" and value is not None:
+            self.args = value.unpack(tx)
+        elif name in ("__cause__", "__context__", "__suppress_context__", "__traceback__") and value is not None:
+            self.links[name] = value
+            if name == "__cause__":
+                self.links["__suppress_context__"] = ConstVar(True)
+        elif isinstance(lookup(self.cls, name), types.MemberDescriptorType | types.GetSetDescriptorType):
+            self.unsupported(tx, f"setting attribute {name!r}")
+        else:
+            super().store(tx, name, value)
+
+    def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        match name:
+            case "__init__":
+                if self.origin is None:  # else C has looked at them
+                    self.args = list(args)
+                if self.source is not None:
+                    initialize = lookup(_base(self.cls), "__init__")
+                    tx.effects.add("CALL", None, (initialize, [self, *args], {}), tx.user_line())
+            case "with_traceback":
+                self.store(tx, "__traceback__", args[0])
+                return self
+            case "add_note":
+                notes = self.attrs.get("__notes__")
+                if notes is None:
+                    notes = ListVar([])
+                    self.store(tx, "__notes__", notes)
+                return notes.call_method(tx, "append", args, {})
+            case "__str__":
+                return self._own_str(tx)
+            case "__repr__":
+                return self._own_repr(tx)
+            case "__reduce__" | "__reduce_ex__":
+                return self._reduced(tx)
+            case "__setstate__":
+                for key, value in pairs_of(tx, args[0]) if slots.constant_or(args[0], 0) is not None else ():
+                    self.setattr_(tx, key, value)
+            case _:
+                return super().c_method(tx, name, args, kwargs)
+        return ConstVar(None)
+
+    def _reduced(self, tx: Tracer) -> Var:
+        if isinstance(lookup(self.cls, "__reduce__"), types.FunctionType):
+            return self.call_method(tx, "__reduce__", [], {})
+        if lookup(self.cls, "__reduce__") is not BaseException.__reduce__:
+            return self.unsupported(tx, "a copy")
+        fields = self.fields(tx)
+        return TupleVar([make(self.cls), TupleVar(self.args), *([DictVar(fields)] if fields else [])])
+
+    # ---- text ----
+    def _own_str(self, tx: Tracer) -> Var:
+        kind = lookup(self.cls, "__str__")
+        if kind is not BaseException.__str__ and kind is not KeyError.__str__:
+            if issubclass(self.cls, BaseExceptionGroup):
+                plural = "s" if self.args[1].length(tx).constant() > 1 else ""
+                count = self.args[1].length(tx).constant()
+                return ConstVar(f"{str_of(tx, self.args[0]).constant()} ({count} sub-exception{plural})")
+            cls, args, kwargs = self.origin or (_base(self.cls), self.args, {})
+            try:
+                named = {name: arg.constant() for name, arg in kwargs.items()}
+                return fold(tx, str, cls(*(arg.constant() for arg in args), **named))
+            except NotConstant:
+                return self.unsupported(tx, "str()")
+        if not self.args:
+            return ConstVar("")
+        if len(self.args) > 1:
+            return repr_of(tx, TupleVar(self.args))
+        return (repr_of if kind is KeyError.__str__ else str_of)(tx, self.args[0])
+
+    def _own_repr(self, tx: Tracer) -> Var:
+        if lookup(self.cls, "__repr__") is not BaseException.__repr__:
+            return self.unsupported(tx, "repr()")
+        lates = [Late(tx, arg) for arg in self.args]
+        text = f"({lates[0]!r})" if len(lates) == 1 else repr(tuple(lates))
+        return ConstVar(self.cls.__name__ + text)
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        method = self.special(tx, "__repr__")
+        return self._own_repr(tx) if method is None else tx.call(method, [], {})
+
+    def str_(self, tx: Tracer) -> Var | None:
+        method = self.special(tx, "__str__")
+        return self._own_str(tx) if method is None else tx.call(method, [], {})
+
+    # ---- being raised ----
+    def raised_at(self, step: int) -> None:
+        self.step = self.step or step
+        self.links.pop("__traceback__", None)
+
+    def put_context(self, tx: Tracer, handled: Var | None) -> None:
+        """Raised while `handled` is being handled."""
+        if handled is None or handled is self:
+            return
+        if self.value is not MISSING:
+            tx.effects.add("CALL", None, (raised_while, [self, handled], {}), tx.user_line())
+        link: Var | None = handled
+        seen: set[int] = set()  # a program may have made a ring of them
+        while isinstance(link, ExceptionVar) and id(link) not in seen:
+            seen.add(id(link))
+            after = link.links.get("__context__")
+            if after is self:
+                del link.links["__context__"]
+                break
+            link = after
+        self.links["__context__"] = handled
+
+    def _rebuild(self, cg: Any) -> None:
+        """Push an exception of the class with these arguments."""
+        if self.origin is not None:
+            cls, args, kwargs = self.origin
+            cg.load_const(cls)
+            cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in (*args, *kwargs.values())), names=tuple(kwargs))
+            cg.remember(self)
+            return
+        plain = self.cls.__new__ is BaseException.__new__ or not isinstance(self.cls.__new__, types.FunctionType)
+        cg.load_const(self.cls.__new__ if plain else BaseException.__new__)
+        cg.call_top(lambda: cg.load_const(self.cls), *(lambda arg=arg: cg.load(arg) for arg in self.args))
+        cg.remember(self)
+        if not isinstance(lookup(self.cls, "__init__"), types.FunctionType):
+            temp = cg.temps[id(self)]
+            cg.load_const(lookup(self.cls, "__init__"))
+            loads = [lambda arg=arg: cg.load(arg) for arg in self.args]
+            cg.call_top(lambda: cg.asm.load_fast(temp), *loads)
+            cg.emit("POP_TOP")
+
+    def needs_traceback(self) -> None:
+        """NotRebuilt where it was raised while tracing: the real one gets a traceback."""
+        if self.step and "__traceback__" not in self.links:
+            raise NotRebuilt("an exception that was raised, and is kept", self.step, "exception-in-traced-code")
+
+    def reconstruct(self, cg: Any) -> None:
+        self.needs_traceback()
+        self._rebuild(cg)
+        for name in (*_LINKS, "__suppress_context__", "__traceback__"):
+            if name in self.links:
+                cg.set_attr_of_top(name, self.links[name])
+        for name, value in self.attrs.items():
+            if value is not None:
+                cg.set_attr_of_top(name, value, plain=False)
+
+
+class TracebackVar(Var):
+    """The traceback of `owner`: it is there, and nothing is known of it."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Var, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.owner = owner
+
+    def python_type(self) -> type:
+        return types.TracebackType
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def reconstruct(self, cg: Any) -> None:
+        if isinstance(self.owner, ExceptionVar) and self.owner.step:
+            raise NotRebuilt("the traceback of an exception", self.owner.step, "exception-in-traced-code")
+        cg.load(self.owner)
+        cg.emit("LOAD_ATTR", "__traceback__")
+
+
+def raised_while(error: BaseException, handled: BaseException) -> None:
+    """What C does to an exception that is raised while another one is handled."""
+    link, seen = handled, {id(handled)}
+    while (after := link.__context__) is not None and id(after) not in seen:
+        if after is error:
+            link.__context__ = None
+            break
+        seen.add(id(after))
+        link = after
+    if error is not handled:
+        error.__context__ = handled
+
+
+def _base(cls: type) -> type:
+    """The class of the standard library that keeps what `cls` has in C."""
+    return next(base for base in cls.__mro__ if base.__module__ == "builtins")
+
+
+def as_exception(tx: Tracer, kind: Any, *args: Any) -> Var:
+    """The exception that `raise kind` raises: `kind` a class, or the Var of a class or of an instance."""
+    if isinstance(kind, type):
+        return ExceptionVar(kind, [make(arg) for arg in args])
+    value = slots.constant_or(kind, None)
+    if isinstance(value, type) and issubclass(value, BaseException):
+        if args and slots.has_type(args[0], value):
+            return args[0]
+        exc = tx.call(kind, [make(arg) for arg in args], {})
+        if not slots.has_type(exc, BaseException):
+            tx.raise_(
+                TypeError,
+                f"calling {value} should have returned an instance of BaseException, not {exc.python_type()}",
+            )
+        return exc
+    if not slots.has_type(kind, BaseException):
+        tx.raise_(TypeError, "exceptions must derive from BaseException")
+    return kind
+
+
+__all__ = ["ExceptionVar", "Raised", "as_exception"]

@@ -1,0 +1,533 @@
+"""Functions: Python's, bound methods, partials and builtins."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+import reprlib
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...core.python_compat import LAZY_ANNOTATIONS
+from ...core.source import AttrSource, CellSource, ConstSource, FuncPartSource, SeqItemSource, Source
+from ...core.tracer import Tracer
+from ..containers.sequence import TupleVar
+from ..protocol import arity, dunder, result_size_bounds
+from ..protocol.base import HeldVar, NotConstant, Var
+from ..protocol.const import ConstVar, attribute_of_type, fold, make
+from .deferred_annotations import evaluated
+from .instance_dict import FieldsVar
+
+if TYPE_CHECKING:
+    from ..containers.mapping import DictVar
+
+
+class CellVar(Var):
+    """A closure cell.  `content` None is an empty cell; `name` is set for cells of the root frame itself."""
+
+    __slots__ = ("content", "name")
+
+    def __init__(self, content: Var | None, source: Source | None = None, name: str | None = None) -> None:
+        super().__init__(source)
+        self.content = content
+        self.name = name
+
+    def python_type(self) -> type:
+        return types.CellType
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        return self.unsupported(tx, f"the comparison {op}")  # type: ignore[no-any-return]
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name == "cell_contents":
+            return self.content or tx.raise_(ValueError, "Cell is empty")
+        return super().getattr_(tx, name)
+
+    def value(self) -> Var:
+        """What is in a cell that is known not to be empty."""
+        assert self.content is not None
+        return self.content
+
+    def store(self, tx: Tracer, value: Var | None) -> None:
+        self.content = value
+        tx.effects.change("CELL", self, None, tx.user_line)
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.name is not None and cg.has_cell(self.name):
+            cg.asm.load_closure(self.name)
+            return
+        cg.load_const(types.CellType)
+        cg.call_top()
+        cg.remember(self)
+        if self.content is not None:
+            cg.set_attr_of_top("cell_contents", self.content)
+
+
+# Once torch.compile has run, every nn.Module that is made is noted by wrappers round the methods that make it.
+_TAGGING = ("patched_init", "patched_setstate")
+_DISPATCH = functools.singledispatch(repr).dispatch.__code__
+# Wrappers round `__repr__` that only keep it from calling itself for ever.
+_GUARDS_RECURSION = {reprlib.recursive_repr()(repr).__code__}
+if hasattr(dataclasses, "_recursive_repr"):
+    _GUARDS_RECURSION.add(dataclasses._recursive_repr(repr).__code__)
+
+
+# Models of functions that other functions make, by their code: (tx, their cells by name, arguments).
+CLOSURES: dict[types.CodeType, Callable[[Tracer, dict[str, Var], list[Var], dict[str, Var]], Var]] = {}
+
+
+class FunctionVar(Var):
+    """A function written in Python: one that exists (`fn`), or one the program made (`fn` None)."""
+
+    __slots__ = (
+        "annotate", "annotations", "attrs", "closure", "code", "defaults", "fn", "globals", "globals_source", "hidden",
+        "kwdefaults", "name",
+    )  # fmt: skip
+
+    def __init__(self, fn: types.FunctionType | None, source: Source | None = None) -> None:
+        # a function that exists has parts that may change, wherever it came from
+        super().__init__(ConstSource.of(fn, fn.__qualname__) if source is None and fn is not None else source)
+        self.fn = fn
+        self.attrs: dict[str, Var] = {}
+        self.hidden: dict[str, Var] = {}  # what `__dict__` has under names that are descriptors of the class
+        self.closure: list[CellVar] | None = None
+        # of a function that the program made: annotations, or what evaluates them (`python_compat.LAZY_ANNOTATIONS`)
+        self.annotations: DictVar | None = None
+        self.annotate: Var | None = None
+        self.defaults: Var | None = None
+        self.kwdefaults: DictVar | None = None
+        self.globals_source: Source | None = None
+        if fn is not None:
+            self.code = fn.__code__
+            self.globals = fn.__globals__
+            self.name = fn.__name__
+
+    @classmethod
+    def made(cls, code: types.CodeType, globals_: dict[str, Any], globals_source: Source | None) -> FunctionVar:
+        """A function that the traced program makes; the caller fills in defaults and closure."""
+        self = cls(None)
+        self.code, self.globals, self.name = code, globals_, code.co_name
+        self.globals_source = globals_source
+        self.closure = []
+        return self
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    @property
+    def qualname(self) -> str:
+        return self.code.co_qualname if self.fn is None else self.fn.__qualname__
+
+    def constant(self) -> Any:
+        if self.fn is None:
+            raise NotConstant(self.name)
+        return self.fn
+
+    def describe(self) -> str:
+        return f"function {self.name}"
+
+    def cells(self, tx: Tracer) -> list[CellVar]:
+        """The cells of the closure, the same Vars each time."""
+        if self.closure is None:
+            self.closure = []
+            for index, cell in enumerate((self.fn and self.fn.__closure__) or ()):
+                source = SeqItemSource(FuncPartSource(self.source, "__closure__"), index) if self.source else None
+                self.closure.append(tx.cell(cell, source))
+        return self.closure
+
+    def default_values(self, tx: Tracer) -> tuple[list[Var], dict[str, Var]]:
+        """Positional and keyword-only defaults."""
+        if self.fn is None:
+            positional = self.defaults.unpack(tx) if self.defaults is not None else []
+            keyword = dict(self.kwdefaults.items) if self.kwdefaults is not None else {}
+            return positional, keyword
+        part = functools.partial(FuncPartSource, self.source) if self.source else None
+        positional = [
+            tx.wrap(value, SeqItemSource(part("__defaults__"), index) if part else None)
+            for index, value in enumerate(self.fn.__defaults__ or ())
+        ]
+        keyword = {
+            name: tx.wrap(value, tx.item_source(part("__kwdefaults__"), name) if part else None)
+            for name, value in (self.fn.__kwdefaults__ or {}).items()
+        }
+        return positional, keyword
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name in self.attrs:
+            return self.attrs[name]
+        if name in ("__name__", "__qualname__") and (self.source is None or self.fn is None):
+            return ConstVar(self.name if name == "__name__" else self.qualname)
+        if name == "__code__":
+            return ConstVar(self.code)
+        if self.fn is None and name in _PARTS:
+            return self._part(tx, name)
+        if name == "__dict__" and self.fn is None:
+            return FieldsVar.of(self, tx)
+        if name == "__call__":
+            return self
+        if name == "__get__":
+            return BindVar(self)
+        if self.fn is None:
+            return tx.raise_(AttributeError, f"'function' object has no attribute {name!r}")  # type: ignore[no-any-return]
+        try:
+            value = getattr(self.fn, name)
+        except (AttributeError, NameError) as error:  # NameError: annotations, which are evaluated now
+            if isinstance(error, AttributeError) and self.source is not None:
+                tx.guard(self.source, "NO_ATTR", name)
+            return tx.raise_(type(error), *error.args)  # type: ignore[no-any-return]
+        return tx.wrap(value, AttrSource(self.source, name) if self.source else None)
+
+    def _part(self, tx: Tracer, name: str) -> Var:
+        """An attribute of a function that the program made."""
+        none: Var = ConstVar(None)
+        match name:
+            case "__module__":
+                return ConstVar(self.globals.get("__name__"))
+            case "__doc__":
+                consts = self.code.co_consts
+                return ConstVar(consts[0] if consts and isinstance(consts[0], str) else None)
+            case "__defaults__":
+                return self.defaults or none
+            case "__kwdefaults__":
+                return self.kwdefaults or none
+            case "__closure__":
+                return TupleVar(self.closure) if self.closure else none
+            case "__annotate__":
+                return self.annotate or none
+            case _:
+                if self.annotations is None:
+                    self.annotations = evaluated(tx, self.annotate)
+                return self.annotations
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if self.fn is not None or value is None or name in ("__code__", "__closure__", "__globals__"):
+            self.unsupported(tx, f"setting attribute {name!r}")
+        elif name in ("__defaults__", "__kwdefaults__"):
+            cleared = value.is_constant() and value.constant() is None
+            setattr(self, name.strip("_"), None if cleared else value)
+        elif name == "__name__":
+            self.name = value.constant()
+        elif name == "__annotate__" and LAZY_ANNOTATIONS:
+            self._set_annotate(tx, value)
+        else:
+            if name == "__annotations__":
+                self.annotate = None
+            self.attrs[name] = value
+
+    def _set_annotate(self, tx: Tracer, value: Var) -> None:
+        """`__annotate__ = value`: a function takes the annotations with it, None leaves them."""
+        if value.is_constant() and value.constant() is None:
+            self.annotate = None
+            return
+        self.annotate, self.annotations = value, None
+        self.attrs.pop("__annotations__", None)
+
+    def fields(self, tx: Tracer) -> dict[str, Var]:
+        """What `__dict__` of a function that the program made holds now."""
+        return {name: value for name, value in self.attrs.items() if name not in _NOT_FIELDS} | self.hidden
+
+    def set_field(self, tx: Tracer, name: str, value: Var | None) -> None:
+        """`__dict__[name] = value` (None deletes)."""
+        if name in _NOT_FIELDS and value is not None:
+            self.hidden[name] = value
+        elif name in _NOT_FIELDS or hasattr(types.FunctionType, name):
+            self.unsupported(tx, f"writing {name!r}, a descriptor of the class, into __dict__")
+        elif value is None:
+            del self.attrs[name]
+        else:
+            self.attrs[name] = value
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if self.code is _DISPATCH and self.fn is not None and len(args) == 1 and not kwargs:
+            return self._dispatched(tx, args[0])
+        if self.code in _GUARDS_RECURSION:
+            cells = dict(zip(self.code.co_freevars, self.cells(tx)))
+            if cells["repr_running"].value().python_type() is not set:
+                return tx.inline(self, args, kwargs)
+            return tx.call(cells["user_function"].value(), args, kwargs)
+        if self.code.co_name in _TAGGING and self.globals.get("__name__") == "torch._dynamo.mutation_guard":
+            return tx.call(self.cells(tx)[0].value(), args, kwargs)
+        if (closure := CLOSURES.get(self.code)) is not None:
+            held: dict[str, Var] = dict(zip(self.code.co_freevars, self.cells(tx)))
+            return closure(tx, held, list(args), dict(kwargs))
+        return tx.inline(self, args, kwargs)
+
+    def _dispatched(self, tx: Tracer, cls: Var) -> Var:
+        """The implementation that `functools.singledispatch` has for a class, guarded to stay that."""
+        kind = cls.constant()
+        assert self.fn is not None
+        kept = [cell.content for cell in self.cells(tx)]
+        if any(effect.target is each for effect in tx.effects for each in kept):
+            self.unsupported(tx, "a call after the program registered an implementation")
+        found = self.fn(kind)
+        tx.guard(self.source, "PREDICATE", (_Dispatches(kind, found), (), f"the same for {kind.__name__}"))
+        return tx.wrap(found, tx.const_source(found, f"dispatch({kind.__name__})"))
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.fn is not None:
+            cg.load_const(self.fn)
+            return
+        cg.load_const(types.FunctionType)
+        cg.call_top(
+            lambda: cg.load_const(self.code),
+            lambda: cg.load_globals(self.globals),
+            lambda: cg.load_const(self.name),
+            lambda: cg.load(self.defaults or ConstVar(None)),
+            lambda: cg.load(TupleVar(self.closure or []) if self.code.co_freevars else ConstVar(None)),
+        )
+        if self.kwdefaults is not None:
+            cg.set_attr_of_top("__kwdefaults__", self.kwdefaults)
+        if self.annotate is not None:
+            cg.emit("COPY", 1)
+            made = cg.asm.store_fast()
+            cg.load_const(_set_annotate)
+            parts: tuple[Var, ...] = (self.annotate, self.annotations or ConstVar(None))
+            cg.call_top(lambda: cg.asm.load_fast(made), *(lambda part=part: cg.load(part) for part in parts))
+            cg.emit("POP_TOP")
+        elif self.annotations is not None and self.annotations.items:
+            cg.set_attr_of_top("__annotations__", self.annotations)
+        qualname = self.code.co_qualname
+        attrs = self.attrs if qualname == self.name else {"__qualname__": ConstVar(qualname), **self.attrs}
+        for name, value in attrs.items():
+            cg.set_attr_of_top(name, value)
+        if self.hidden:
+            held: dict[Any, Var] = {name: value for name, value in self.attrs.items() if name not in _NOT_FIELDS}
+            cg.set_attr_of_top("__dict__", DictVar(held | self.hidden))
+
+
+class _Dispatches:
+    """Whether a dispatch function still answers the same for a class; equal for the same question."""
+
+    def __init__(self, cls: type, found: Any) -> None:
+        self.asked = (cls, found)
+
+    def __call__(self, dispatch: Callable[[type], Any]) -> bool:
+        return dispatch(self.asked[0]) is self.asked[1]
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.asked)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Dispatches) and all(map(operator.is_, self.asked, other.asked))
+
+
+def _set_annotate(fn: Any, annotate: Any, annotations: dict[str, Any] | None) -> None:
+    """At run time: `annotations` are what the traced program has evaluated, and maybe changed; None: not evaluated."""
+    fn.__annotate__ = annotate
+    if annotations is not None:
+        kept = fn.__annotations__
+        kept.clear()
+        kept.update(annotations)
+
+
+_PARTS: tuple[str, ...]
+_PARTS = ("__module__", "__doc__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__")
+if LAZY_ANNOTATIONS:
+    _PARTS += ("__annotate__",)
+_NOT_FIELDS = (*_PARTS, "__name__", "__qualname__", "__type_params__")
+
+
+class BindVar(Var):
+    """`function.__get__`."""
+
+    __slots__ = ("fn",)
+
+    def __init__(self, fn: Var) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        obj = args[0]
+        return self.fn if obj.is_constant() and obj.constant() is None else BoundMethodVar(self.fn, obj)
+
+
+class BoundMethodVar(Var):
+    __slots__ = ("fn", "obj")
+
+    def __init__(self, fn: Var, obj: Var, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.fn, self.obj = fn, obj
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def describe(self) -> str:
+        return f"method {self.fn.describe()}"
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name in ("__self__", "__func__"):
+            return self.obj if name == "__self__" else self.fn
+        if name == "__class__":
+            return make(types.MethodType)
+        return self.fn.getattr_(tx, name)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not isinstance(other, BoundMethodVar) or op not in ("==", "!="):
+            return None
+        same = self.obj is other.obj and (self.fn is other.fn or self.fn.is_constant() and other.fn.is_constant())
+        if same and self.fn is not other.fn:
+            same = self.fn.constant() is other.fn.constant()
+        return ConstVar(same == (op == "=="))
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.call(self.fn, [self.obj, *args], kwargs)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(types.MethodType)
+        cg.call_top(lambda: cg.load(self.fn), lambda: cg.load(self.obj))
+
+
+class PartialVar(Var):
+    """`functools.partial`."""
+
+    __slots__ = ("args", "attrs", "fn", "kwargs")
+
+    def __init__(
+        self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var], source: Source | None = None
+    ) -> None:
+        super().__init__(source)
+        self.fn, self.args, self.kwargs = fn, list(args), dict(kwargs)
+        self.attrs: dict[str, Var] = {}
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        parts = {"func": self.fn, "args": TupleVar(self.args), "keywords": make(dict(self.kwargs))}
+        found = self.attrs.get(name) or parts.get(name)
+        if found is None and self.source is None and not hasattr(functools.partial, name):
+            tx.raise_(AttributeError, f"'functools.partial' object has no attribute {name!r}")
+        if found is None and name.startswith("__") and hasattr(functools.partial, name):
+            return attribute_of_type(tx, self, name)
+        return super().getattr_(tx, name) if found is None else found
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "__setstate__" and self.source is None:
+            self.fn, positional, named, attrs = args[0].unpack(tx)
+            self.args, self.kwargs = positional.unpack(tx), dict(named.items)  # type: ignore[attr-defined]
+            self.attrs = dict(getattr(attrs, "items", {}))
+            return ConstVar(None)
+        if name in ("func", "args", "keywords") or name in self.attrs:
+            return tx.call(self.getattr_(tx, name), args, kwargs)
+        found = dunder.call(tx, self, name, args) if not kwargs else None
+        return super().call_method(tx, name, args, kwargs) if found is None else found
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if self.source is not None or value is None or hasattr(functools.partial, name):
+            self.unsupported(tx, f"setting attribute {name!r}")
+        else:
+            self.attrs[name] = value
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.call(self.fn, [*self.args, *args], {**self.kwargs, **kwargs})
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(functools.partial)
+        loads = [lambda arg=arg: cg.load(arg) for arg in (self.fn, *self.args, *self.kwargs.values())]
+        cg.call_top(*loads, names=tuple(self.kwargs))
+        for name, value in self.attrs.items():
+            cg.set_attr_of_top(name, value)
+
+
+Handler = Callable[[Tracer, list[Var], dict[str, Var]], Var]
+BUILTINS: dict[Any, Handler] = {}
+# Modules whose C functions are pure: folded when all arguments are known.
+PURE_MODULES = {"math", "cmath", "operator", "_operator", "builtins", "_struct", "unicodedata", "_bisect"}
+_KEEP_NOTHING = {"math", "cmath", "builtins", "_struct", "unicodedata"}  # nor change their arguments
+IMPURE = {"print", "input", "open", "exec", "eval", "compile", "breakpoint", "globals", "locals", "vars", "dir"}
+# Types whose class methods (`int.from_bytes`, `str.maketrans`) are pure.
+_PURE_CLASSES = {int, float, str, bytes}
+_PURE = {str.maketrans, bytes.maketrans}
+
+
+# Functions of torch with a model, of which no `__torch_function__` is told.
+NOT_OVERRIDDEN: set[Any] = set()
+
+
+def _of_torch(function: Any) -> bool:
+    return (getattr(function, "__module__", None) or "").startswith("torch") and function not in NOT_OVERRIDDEN
+
+
+def _modelled_class_method(value: Any) -> types.ClassMethodDescriptorType | None:
+    """The class method written in C that `value` is bound to a class of, if it has a model."""
+    owner = getattr(value, "__self__", None)
+    if not isinstance(value, types.BuiltinMethodType) or not isinstance(owner, type):
+        return None
+    found = next((base.__dict__[value.__name__] for base in owner.__mro__ if value.__name__ in base.__dict__), None)
+    return found if isinstance(found, types.ClassMethodDescriptorType) and found in BUILTINS else None
+
+
+class BuiltinVar(HeldVar):
+    """A function written in C: a model from BUILTINS, else folded when pure, else a break."""
+
+    __slots__ = ()
+
+    def constant(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        return getattr(self.value, "__qualname__", repr(self.value))
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            try:
+                return ConstVar(getattr(self.value, name))
+            except AttributeError as error:  # as of method descriptors, which have no __module__
+                tx.raise_(AttributeError, *error.args)
+        return super().getattr_(tx, name)
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        try:
+            handler = BUILTINS.get(self.value)
+        except TypeError:  # a method of an unhashable object
+            handler = None
+        arity.check(tx, self.value, args, kwargs)
+        if handler is None and (descriptor := _modelled_class_method(self.value)) is not None:
+            return BUILTINS[descriptor](tx, [make(self.value.__self__), *args], dict(kwargs))
+        if handler is not None and _of_torch(self.value) and tx.overrides.concern(args, kwargs):
+            return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
+        if handler is not None:
+            return handler(tx, list(args), dict(kwargs))
+        name = getattr(self.value, "__name__", "?")
+        if name in IMPURE and getattr(self.value, "__module__", "") in ("builtins", "_io"):
+            return tx.graph_break("builtin-side-effect", f"{name}() was called")
+        if isinstance(self.value, types.MethodDescriptorType | types.WrapperDescriptorType) and args:
+            past_overrides = getattr(args[0], "c_method", None)
+            if past_overrides is not None:
+                return past_overrides(tx, name, args[1:], kwargs)
+            if type(args[0]).call_method is not Var.call_method:
+                return args[0].call_method(tx, name, args[1:], kwargs)
+            return tx.graph_break("unknown-c-function", f"{self.describe()} of {args[0].describe()}")
+        owner = getattr(self.value, "__self__", None)
+        pure = self.value in _PURE if owner is None else isinstance(owner, type) and owner in _PURE_CLASSES
+        module = "builtins" if pure else getattr(self.value, "__module__", "")
+        if module in PURE_MODULES:
+            copies = module in _KEEP_NOTHING or name.startswith("bisect")
+            value_of = operator.methodcaller("plain" if copies else "constant")
+            try:
+                values, named = [value_of(arg) for arg in args], {key: value_of(arg) for key, arg in kwargs.items()}
+            except NotConstant:
+                return tx.graph_break("unknown-c-function", f"{self.describe()} of values known only at run time")
+            tx.limit_size(result_size_bounds.of_function(self.value, values), f"the result of {name}()")
+            return fold(tx, self.value, *values, **named)
+        return tx.graph_break("unknown-c-function", self.describe())
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+__all__ = ["BUILTINS", "BoundMethodVar", "BuiltinVar", "CellSource", "CellVar", "FunctionVar", "PartialVar"]

@@ -1,0 +1,613 @@
+"""Instances of user classes: attributes by CPython's rules, changes kept in an overlay."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...core.source import AttrSource, CallSource, ConstSource, DictItemSource, InstanceDictSource, Source
+from ...core.tracer import Tracer
+from ..containers.iterator import IteratorVar
+from ..protocol import slots
+from ..protocol.base import Raised, Var
+from ..protocol.const import ConstVar, make
+from ..protocol.text import str_of
+from .copying import reduced
+from .functions import BoundMethodVar, BuiltinVar, FunctionVar
+from .instance_dict import FieldsVar, dict_source, empty_slot_message, fields_of, has_dict, no_slot_message
+from .lookup import (
+    FUNCTIONS,
+    MISSING,
+    class_function,
+    class_source,
+    constant_function,
+    guarded_lookup,
+    lookup,
+    reads_attributes_itself,
+    reads_before_fields,
+    wins_over_fields,
+    written_in_class,
+)
+
+_METHOD_OF = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
+    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
+_COMPARE_OF = {"<": "__lt__", "<=": "__le__", "==": "__eq__", "!=": "__ne__", ">": "__gt__", ">=": "__ge__"}
+# What a missing special method is called in the TypeError.
+_LACKING = {
+    "__len__": "object of type {!r} has no len()",
+    "__getitem__": "{!r} object is not subscriptable",
+    "__setitem__": "{!r} object does not support item assignment",
+    "__delitem__": "{!r} object doesn't support item deletion",
+    "__neg__": "bad operand type for unary -: {!r}",
+    "__pos__": "bad operand type for unary +: {!r}",
+    "__invert__": "bad operand type for unary ~: {!r}",
+    "__next__": "{!r} object is not an iterator",
+    "__reversed__": "{!r} object is not reversible",
+    "__enter__": "{!r} object does not support the context manager protocol",
+    "__exit__": "{!r} object does not support the context manager protocol (missed __exit__ method)",
+}
+# A frame of one of these that is running already cannot be traced.
+_SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_READS_AS_EVER = ("__getattribute__", "__reduce_ex__")
+_OF_CONTEXT = ("method '__enter__'", "method '__exit__'")
+_UNARY_OF = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
+
+
+_METHODS_IN_C = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    functools._lru_cache_wrapper,
+)  # fmt: skip
+
+
+def _is_property(raw: Any, method: str) -> bool:
+    """Whether an attribute of a class is a property, as far as `method` is concerned."""
+    return isinstance(raw, property) and lookup(type(raw), method) is property.__dict__[method]
+
+
+def _is_empty(slot: types.MemberDescriptorType, obj: Any) -> bool:
+    """Whether a slot of an object holds nothing."""
+    try:
+        slot.__get__(obj)
+    except AttributeError:
+        return True
+    return False
+
+
+class InstanceVar(Var):
+    """An object of a class written in Python.  `value` is the object when it existed before the frame; `attrs`
+    holds what was read or written (None: deleted)."""
+
+    __slots__ = ("attrs", "cls", "dropped", "value")
+
+    def __init__(self, value: Any, source: Source | None = None, cls: type | None = None) -> None:
+        super().__init__(source)
+        self.cls = type(value) if cls is None else cls
+        self.value = value
+        self.attrs: dict[str, Var | None] = {}
+        self.dropped: set[str] = set()  # names that were deleted at some time
+
+    @classmethod
+    def fresh(cls, type_: type) -> InstanceVar:
+        """A new instance that the traced program makes."""
+        return cls(MISSING, None, type_)
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return str(self.source) if self.source else f"a {self.cls.__qualname__}"
+
+    # ---- attributes ----
+    def _function(self, tx: Tracer, fn: Callable[..., Any], name: str) -> Var:
+        return tx.wrap(fn, class_source(self.cls, name))
+
+    def _instance_attr(self, tx: Tracer, name: str) -> Var | None:
+        if name in self.attrs:
+            return self.attrs[name]
+        if self.value is MISSING:
+            return None
+        fields = fields_of(self.value)
+        if fields is None:
+            return None
+        place = dict_source(self.source, self.cls)
+        if name not in fields:
+            tx.guard(place, "DICT_LACKS", name)
+            return None
+        var = tx.wrap(fields[name], DictItemSource(place, name) if place else None)
+        self.attrs[name] = var
+        return var
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if not reads_attributes_itself(self.cls):
+            return self.generic_getattr(tx, name)
+        custom = lookup(self.cls, "__getattribute__")
+        try:
+            return tx.call(self._bound(tx, "__getattribute__", custom), [ConstVar(name)], {})
+        except Raised as raised:
+            fallback = lookup(self.cls, "__getattr__")
+            if not issubclass(raised.exc.python_type(), AttributeError) or fallback is MISSING:
+                raise
+            return tx.call(self._bound(tx, "__getattr__", fallback), [ConstVar(name)], {})
+
+    def generic_getattr(self, tx: Tracer, name: str, fallback: bool = True) -> Var:
+        """`object.__getattribute__`, then `__getattr__` where the class has no `__getattribute__` of its own."""
+        if name == "__class__" and lookup(self.cls, name) is object.__dict__[name]:
+            return make(self.cls)
+        if name == "__dict__" and has_dict(self.cls):
+            raw = lookup(self.cls, name)
+            if raw is MISSING or isinstance(raw, types.GetSetDescriptorType | types.MemberDescriptorType):
+                return FieldsVar.of(self, tx)
+        try:
+            return self._found(tx, name)
+        except Raised as raised:
+            method = lookup(self.cls, "__getattr__") if fallback else MISSING
+            if method is MISSING or not slots.has_type(raised.exc, AttributeError):
+                raise
+            if reads_attributes_itself(self.cls):
+                raise
+        return tx.call(self._bound(tx, "__getattr__", method), [ConstVar(name)], {})
+
+    def _found(self, tx: Tracer, name: str) -> Var:
+        raw = lookup(self.cls, name)
+        if raw is MISSING or not reads_before_fields(type(raw)):
+            own = self._instance_attr(tx, name)
+            if own is not None:
+                return own
+        written = written_in_class(tx, self.cls, name)
+        if written is not MISSING and written is not None:
+            return BoundMethodVar(written, self) if isinstance(written, FunctionVar) else written  # type: ignore[no-any-return]
+        raw = guarded_lookup(tx, self.cls, name) if written is MISSING else MISSING
+        if raw is MISSING:
+            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        return self._bound(tx, name, raw)
+
+    def _bound(self, tx: Tracer, name: str, raw: Any) -> Var:
+        """What the attribute `raw` of the class is, read through this object."""
+        if _is_property(raw, "__get__"):
+            if raw.fget is None:
+                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no getter")
+            return tx.call(constant_function(tx, raw.fget), [self], {})
+        if isinstance(raw, types.MemberDescriptorType):
+            return self._slot(tx, name, raw)
+        if isinstance(raw, types.GetSetDescriptorType):
+            return self._computed(tx, name, raw)
+        if isinstance(raw, FUNCTIONS):
+            return BoundMethodVar(self._function(tx, raw, name), self)
+        if isinstance(raw, classmethod):
+            return BoundMethodVar(class_function(tx, self.cls, name, raw), make(self.cls))
+        if isinstance(raw, staticmethod):
+            return class_function(tx, self.cls, name, raw)
+        if type(raw) is functools.cached_property and raw.attrname == name:
+            held = InstanceDictSource(ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
+            tx.guard(DictItemSource(held, "func"), "ID", raw.func)
+            tx.guard(DictItemSource(held, "attrname"), "EQUALS", name)
+            lookup(functools.cached_property, "__get__")
+            value = tx.call(constant_function(tx, raw.func), [self], {})
+            self.set_field(tx, name, value)
+            return value
+        get = lookup(type(raw), "__get__")
+        if isinstance(get, types.FunctionType):
+            descriptor = tx.wrap(raw, ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
+            return tx.call(constant_function(tx, get), [descriptor, self, make(self.cls)], {})
+        if get is not MISSING and not isinstance(raw, type):
+            if not isinstance(raw, _METHODS_IN_C):
+                return self.unsupported(tx, f"attribute {name!r}, a descriptor written in C,")
+            cached = isinstance(raw, functools._lru_cache_wrapper)
+            owner = make(self.cls) if isinstance(raw, types.ClassMethodDescriptorType) else self
+            return BoundMethodVar(tx.wrap(raw, class_source(self.cls, name)) if cached else BuiltinVar(raw), owner)
+        return tx.wrap(raw, class_source(self.cls, name))
+
+    def _computed(self, tx: Tracer, name: str, raw: Any) -> Var:
+        """An attribute computed in C."""
+        if self.value is MISSING:
+            return self.unsupported(tx, f"attribute {name!r}, computed in C,")
+        try:
+            found = raw.__get__(self.value)
+        except (AttributeError, TypeError, ValueError) as error:
+            tx.raise_(type(error), *error.args)
+        return tx.wrap(found, self._read_by(name, raw))
+
+    def _read_by(self, name: str, raw: Any) -> Source | None:
+        """The source of what a descriptor in C gives: guards do not ask the class, where its own code would answer."""
+        if self.source is None or not self._answers_itself():
+            return self.source and AttrSource(self.source, name)
+        return CallSource(self.source, raw.__get__, name)
+
+    def _answers_itself(self) -> bool:
+        """Whether the class has code of its own that is asked for attributes."""
+        plain = lookup(self.cls, "__getattribute__") is object.__getattribute__
+        return not plain or lookup(self.cls, "__getattr__") is not MISSING
+
+    def _slot(self, tx: Tracer, name: str, raw: Any) -> Var:
+        self._check_slot(tx, raw)
+        if name not in self.attrs and self.value is not MISSING:
+            try:
+                found = raw.__get__(self.value, self.cls)
+            except AttributeError:
+                if self._answers_itself():
+                    tx.guard(self.source, "PREDICATE", (functools.partial(_is_empty, raw), (), f"has no {name!r}"))
+                else:
+                    tx.guard(self.source, "NO_ATTR", name)
+            else:
+                self.attrs[name] = tx.wrap(found, self._read_by(name, raw))
+        var = self.attrs.get(name)
+        if var is None:
+            tx.raise_(AttributeError, empty_slot_message(self.cls, name))
+        return var
+
+    def _check_slot(self, tx: Tracer, raw: types.MemberDescriptorType) -> None:
+        """A slot serves the instances of its class alone, wherever it has been put."""
+        owner = raw.__objclass__
+        if not slots.derives(self.cls, owner):
+            what = f"descriptor {raw.__name__!r} for {owner.__name__!r} objects"
+            tx.raise_(TypeError, f"{what} doesn't apply to a {self.cls.__name__!r} object")
+
+    def fields(self, tx: Tracer) -> dict[str, Var]:
+        """What `__dict__` holds now."""
+        names = dict.fromkeys(fields_of(self.value) or {})
+        if self.value is not MISSING and self.source is not None:
+            tx.guard(dict_source(self.source, self.cls), "DICT_KEYS", tuple(names))
+        for name in self.dropped:
+            names.pop(name, None)
+        slotted = types.MemberDescriptorType
+        names.update(dict.fromkeys(name for name in self.attrs if not isinstance(lookup(self.cls, name), slotted)))
+        found = {name: self._instance_attr(tx, name) for name in names}
+        return {name: var for name, var in found.items() if var is not None}
+
+    def set_field(self, tx: Tracer, name: str, value: Var | None) -> None:
+        """`__dict__[name] = value` (None deletes)."""
+        if hasattr(type(lookup(self.cls, name)), "__set__"):
+            self.unsupported(tx, f"writing {name!r}, a descriptor of the class, into __dict__")
+        InstanceVar.store(self, tx, name, value)
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        method = "__setattr__" if value is not None else "__delattr__"
+        special = lookup(self.cls, method)
+        if isinstance(special, types.FunctionType):
+            args = [self, ConstVar(name)] + ([value] if value is not None else [])
+            tx.call(self._function(tx, special, method), args, {})
+            return
+        if getattr(special, "__name__", None) != method:  # `__setattr__ = dict.__setitem__`, for one
+            args = [ConstVar(name)] + ([value] if value is not None else [])
+            tx.call(self._bound(tx, method, special), args, {})
+            return
+        self.store(tx, name, value)
+
+    def store(self, tx: Tracer, name: str, value: Var | None) -> None:
+        """`object.__setattr__` (or `__delattr__` for None)."""
+        raw = lookup(self.cls, name)
+        if name in ("__class__", "__dict__"):
+            self.unsupported(tx, f"setting {name}")
+        if wins_over_fields(type(raw)) and not isinstance(raw, types.MemberDescriptorType):
+            self._set_through(tx, name, value)
+            return
+        if isinstance(raw, types.MemberDescriptorType):
+            self._check_slot(tx, raw)
+        else:
+            self._check_dict(tx, name, raw)
+        if value is None:
+            self._delete(tx, name, raw)
+        else:
+            if self.attrs.get(name, self) is None:
+                del self.attrs[name]  # a name that comes back is the last one
+            self.attrs[name] = value
+        tx.effects.change("ATTR", self, name, tx.user_line)
+
+    def _check_dict(self, tx: Tracer, name: str, raw: Any) -> None:
+        """Objects of classes with `__slots__` have no other attributes."""
+        if has_dict(self.cls):
+            return
+        if raw is MISSING:
+            tx.raise_(AttributeError, no_slot_message(self.cls, name))
+        else:
+            tx.raise_(AttributeError, f"{self.cls.__name__!r} object attribute {name!r} is read-only")
+
+    def _set_through(self, tx: Tracer, name: str, value: Var | None) -> None:
+        """Set or delete through a data descriptor of the class."""
+        raw = guarded_lookup(tx, self.cls, name)
+        args = [self] + ([value] if value is not None else [])
+        if _is_property(raw, "__set__"):
+            fn = raw.fset if value is not None else raw.fdel
+            if fn is None:
+                what = "setter" if value is not None else "deleter"
+                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no {what}")
+            tx.call(constant_function(tx, fn), args, {})
+            return
+        method = lookup(type(raw), "__set__" if value is not None else "__delete__")
+        if not isinstance(method, types.FunctionType):
+            self.unsupported(tx, f"a data descriptor's set of {name!r}")
+        descriptor = tx.wrap(raw, ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
+        tx.call(constant_function(tx, method), [descriptor, *args], {})
+
+    def _delete(self, tx: Tracer, name: str, raw: Any) -> None:
+        slotted = isinstance(raw, types.MemberDescriptorType)
+        if slotted:
+            try:
+                self._slot(tx, name, raw)
+            except Raised:
+                tx.raise_(AttributeError, name)
+        elif self._instance_attr(tx, name) is None:
+            tx.raise_(AttributeError, self._no_attribute(name))
+        self.attrs.pop(name, None)
+        if self.value is not MISSING:
+            self.attrs[name] = None
+            self.dropped.add(name)
+
+    def _no_attribute(self, name: str) -> str:
+        return f"{self.cls.__name__!r} object has no attribute {name!r}"
+
+    def written(self, name: str) -> Var | None:
+        """What the assignments to an attribute have left; None: deleted."""
+        return self.attrs.get(name)
+
+    def setter(self, special: str) -> Any:
+        """What replays an assignment (`special` is `__setattr__` or `__delattr__`): None for the plain statement, the
+        method of object where the class has its own, which was traced."""
+        return getattr(object, special) if isinstance(lookup(self.cls, special), types.FunctionType) else None
+
+    # ---- methods named by slots ----
+    def special(self, tx: Tracer, name: str) -> Var | None:
+        """The method that a slot runs, bound: None where the class has none written in Python."""
+        raw = guarded_lookup(tx, self.cls, name)
+        get = lookup(type(raw), "__get__")
+        known = isinstance(raw, (*FUNCTIONS, staticmethod, classmethod, property, functools.partialmethod))
+        if raw is MISSING or not (known or get is MISSING or isinstance(get, types.FunctionType)):
+            return None
+        return self._bound(tx, name, raw)
+
+    def _invoke(self, tx: Tracer, name: str, *args: Var) -> Var:
+        method = self.special(tx, name)
+        if method is not None:
+            return tx.call(method, args, {})
+        self.needs(tx, name)
+        return self.c_method(tx, name, args, {})
+
+    def needs(self, tx: Tracer, name: str) -> None:
+        """Raise the TypeError of a class without the special method `name`."""
+        raw = lookup(self.cls, name)
+        if raw is MISSING or raw is None:
+            tx.raise_(TypeError, _LACKING.get(name, "{!r} object has no " + name).format(self.cls.__name__))
+
+    def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """The method `name` that the class inherits from object, past its overrides."""
+        none: Var = ConstVar(None)
+        if name in _COMPARE_OF.values() and not self._compares_as_object(name):
+            return self.unsupported(tx, f"method {name!r}")
+        owner = getattr(lookup(self.cls, name), "__objclass__", object)
+        if owner is not object and name not in _READS_AS_EVER:  # of a class in C between this one and object
+            return self.unsupported(tx, f"method {name!r}")
+        match name:
+            case "__init__":
+                if args or kwargs:
+                    self.refuse_arguments(tx)
+                return none
+            case "__init_subclass__":
+                return none
+            case "__setattr__":
+                self.store(tx, args[0].constant(), args[1])
+                return none
+            case "__delattr__":
+                self.store(tx, args[0].constant(), None)
+                return none
+            case "__getattribute__":
+                return self.generic_getattr(tx, args[0].constant(), fallback=False)
+            case "__eq__":
+                return ConstVar(True) if slots.identical(tx, self, args[0]) else make(NotImplemented)
+            case "__ne__":
+                result = self.compare(tx, "==", args[0])
+                return make(NotImplemented) if result is None else ConstVar(not result.truth(tx))
+            case "__lt__" | "__le__" | "__gt__" | "__ge__":
+                return make(NotImplemented)
+            case "__str__":
+                return self.repr_(tx) or self.unsupported(tx, "str()")
+            case "__format__":
+                if slots.constant_or(args[0], "x") != "":
+                    tx.raise_(TypeError, f"unsupported format string passed to {self.cls.__name__}.__format__")
+                return str_of(tx, self)
+            case "__reduce_ex__":
+                return reduced(tx, self)
+            case _:
+                return self.unsupported(tx, f"method {name!r}")
+
+    def _compares_as_object(self, name: str) -> bool:
+        """Whether no type written in C between the class and object has a comparison of its own."""
+        own = (base.__dict__.get(name) for base in self.cls.__mro__)
+        in_c = (each for each in own if isinstance(each, types.WrapperDescriptorType))
+        return next(in_c) is object.__dict__[name]
+
+    def refuse_arguments(self, tx: Tracer) -> None:
+        """`object.__init__` with arguments: right only where `__new__` alone is overridden."""
+        wants = "takes exactly one argument (the instance to initialize)"
+        if lookup(self.cls, "__init__") is not object.__init__:
+            tx.raise_(TypeError, f"object.__init__() {wants}")
+        if lookup(self.cls, "__new__") is object.__new__:
+            tx.raise_(TypeError, f"{self.cls.__name__}.__init__() {wants}")
+
+    def contents(self, tx: Tracer) -> tuple[Var | None, Var | None]:
+        """Iterators over the items of a list, and over those of a dict, for `__reduce_ex__`."""
+        return None, None
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.call(self.getattr_(tx, name), args, kwargs)
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        if lookup(self.cls, "__hash__") is None:
+            tx.raise_(TypeError, f"unhashable type: {self.cls.__name__!r}")
+        return self._invoke(tx, "__hash__")
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        return self._invoke(tx, "__repr__")
+
+    def str_(self, tx: Tracer) -> Var | None:
+        return self._invoke(tx, "__str__")
+
+    def format_(self, tx: Tracer, spec: Var) -> Var | None:
+        return self._invoke(tx, "__format__", spec)
+
+    def unsupported(self, tx: Tracer, what: str) -> Any:
+        kind = "generator-frame" if issubclass(self.cls, _SUSPENDED) else "unsupported-object"
+        if what in _OF_CONTEXT:
+            kind = "unsupported-context-manager"
+        return tx.graph_break(kind, f"{what} on {self.describe()} of type {self.cls.__qualname__}")
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        method = self.special(tx, "__call__")
+        if method is None and lookup(self.cls, "__call__") is MISSING:
+            tx.raise_(TypeError, f"{self.cls.__name__!r} object is not callable")
+        return self.unsupported(tx, "a call") if method is None else tx.call(method, args, kwargs)
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        return self._invoke(tx, "__getitem__", key)
+
+    def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
+        if value is None:
+            self._invoke(tx, "__delitem__", key)
+        else:
+            self._invoke(tx, "__setitem__", key, value)
+
+    def _result(self, tx: Tracer, method: Var | None, *args: Var) -> Var | None:
+        if method is None:
+            return None
+        result = tx.call(method, args, {})
+        return None if slots.constant_or(result, None) is NotImplemented else result
+
+    def unary(self, tx: Tracer, op: str) -> Var:
+        return self._invoke(tx, _UNARY_OF[op])
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        base = _METHOD_OF[op.removesuffix("=")]
+        prefix = "i" if op.endswith("=") else "r" if reflected else ""
+        name = f"__{prefix}{base}__"
+        if isinstance(lookup(self.cls, name), types.WrapperDescriptorType) and not hasattr(self, "base"):
+            return self.unsupported(tx, op)
+        return self._result(tx, self.special(tx, name), other)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        name = _COMPARE_OF[op]
+        try:
+            method = self.special(tx, name)
+        except Raised:  # as in CPython: a method that cannot be read is none
+            return None
+        if method is not None:
+            return self._result(tx, method, other)
+        if op == "!=" and self.special(tx, "__eq__") is not None:
+            same = self._result(tx, self.special(tx, "__eq__"), other)
+            return None if same is None else ConstVar(not same.truth(tx))
+        result = self.c_method(tx, name, [other], {})
+        return None if slots.constant_or(result, None) is NotImplemented else result
+
+    def truth(self, tx: Tracer) -> bool:
+        for name in ("__bool__", "__len__"):
+            if guarded_lookup(tx, self.cls, name) is not MISSING:
+                if name == "__len__":
+                    return self.length(tx).truth(tx)
+                result = self._invoke(tx, name)
+                if not slots.has_type(result, bool):
+                    tx.raise_(TypeError, f"__bool__ should return bool, returned {slots.type_name(result)}")
+                return result.truth(tx)
+        return True
+
+    def length(self, tx: Tracer) -> Var:
+        result = ConstVar(slots.index(tx, self._invoke(tx, "__len__")))
+        if result.value < 0:
+            tx.raise_(ValueError, "__len__() should return >= 0")
+        return result
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        raw = guarded_lookup(tx, self.cls, "__contains__")
+        if raw is None:
+            tx.raise_(TypeError, f"{self.cls.__name__!r} object is not a container")
+        if raw is not MISSING:
+            return self._invoke(tx, "__contains__", item).truth(tx)
+        iterator = self.iterate(tx)
+        while (each := iterator.next_(tx)) is not None:
+            if slots.equal(tx, each, item):
+                return True
+        return False
+
+    def iterate(self, tx: Tracer) -> Var:
+        raw = guarded_lookup(tx, self.cls, "__iter__")
+        if raw is not MISSING and raw is not None:
+            return slots.checked_iterator(tx, self._invoke(tx, "__iter__"))
+        if raw is None or guarded_lookup(tx, self.cls, "__getitem__") is MISSING:
+            tx.raise_(TypeError, f"{self.cls.__name__!r} object is not iterable")
+        return ByIndexVar(self)
+
+    def next_(self, tx: Tracer) -> Var | None:
+        if guarded_lookup(tx, self.cls, "__next__") is MISSING:
+            tx.raise_(TypeError, f"{self.cls.__name__!r} object is not an iterator")
+        method = self.special(tx, "__next__")
+        return self.unsupported(tx, "next()") if method is None else tx.until_stop(method)
+
+    def enter(self, tx: Tracer) -> Var:
+        return self._invoke(tx, "__enter__")
+
+    def exit(self, tx: Tracer, *args: Var) -> Var:
+        return self._invoke(tx, "__exit__", *(args or (ConstVar(None),) * 3))
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.value is not MISSING and self.source is None:
+            cg.load_const(self.value)
+            return
+        self.rebuild_empty(cg)
+        cg.remember(self)  # before the contents, which may lead back here
+        self.refill(cg)
+        for name, value in self.attrs.items():
+            if value is not None:
+                plain = lookup(self.cls, "__setattr__") is object.__setattr__
+                raw = lookup(self.cls, name)
+                hidden = wins_over_fields(type(raw)) and not isinstance(raw, types.MemberDescriptorType)
+                cg.set_attr_of_top(name, value, plain=plain and not hidden)
+
+    def rebuild_empty(self, cg: Any) -> None:
+        """Push a new object of the class, without attributes."""
+        cg.load_const(object.__new__)
+        cg.call_top(lambda: cg.load_const(self.cls))
+
+    def refill(self, cg: Any) -> None:
+        """Give the object on top of the stack what it holds other than attributes."""
+
+
+class ByIndexVar(IteratorVar):
+    """`iter()` of an object that has only `__getitem__`."""
+
+    __slots__ = ("owner", "position")
+
+    def __init__(self, owner: Var) -> None:
+        super().__init__(type(iter(_Sequence())))
+        self.owner, self.position = owner, 0
+
+    def advance(self, tx: Tracer) -> Var | None:
+        try:
+            item = self.owner.getitem(tx, ConstVar(self.position))
+        except Raised as raised:
+            if slots.has_type(raised.exc, IndexError, StopIteration):
+                return None
+            raise
+        self.position += 1
+        return item
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(_iterator_at)
+        cg.call_top(lambda: cg.load(self.owner), lambda: cg.load_const(None if self.done else self.position))
+
+
+class _Sequence:
+    def __getitem__(self, at: int) -> Any:
+        raise IndexError(at)
+
+
+def _iterator_at(owner: Any, position: int | None) -> Any:
+    iterator: Any = iter(_Sequence()) if position is None else iter(owner)
+    if position is None:
+        next(iterator, None)
+    else:
+        iterator.__setstate__(position)
+    return iterator
+
+
+__all__ = ["MISSING", "InstanceVar", "lookup"]

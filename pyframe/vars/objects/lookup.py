@@ -1,0 +1,97 @@
+"""Attributes of classes as CPython finds them: raw, along the MRO, with a guard that they stay what they are."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from ... import _C
+from ...core.source import AttrSource, ConstSource, Source
+from ...core.tracer import Tracer
+from ..protocol.base import Var
+from ..protocol.class_reads import (
+    MISSING,
+    class_reads,
+    is_immutable,
+    lookup,
+    note_class,
+    reads_attributes_itself,
+    reads_of_classes,
+)
+from .functions import FunctionVar
+
+# What binds to an instance as a function does: Python's own, and those that were compiled or disabled.
+FUNCTIONS = (types.FunctionType, _C.CompiledFunction, _C.DisabledFunction)
+# What C keeps for a class: no program replaces these.
+_FIXED = (
+    types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    types.ClassMethodDescriptorType, types.BuiltinFunctionType,
+)  # fmt: skip
+
+
+def written_in_class(tx: Tracer, cls: type, name: str) -> Any:
+    """What the program has made of the attribute `name` of a class that existed: a Var, None where there is none any
+    more, or MISSING where it is what it was."""
+    if not tx.class_writes:
+        return MISSING
+    deleted = False
+    for base in cls.__mro__:
+        written = tx.class_writes.get(base)
+        if written is not None and name in written.attrs:
+            if written.attrs[name] is not None:
+                return written.attrs[name]
+            deleted = True
+        elif name in base.__dict__:
+            if deleted:
+                tx.graph_break("unsupported-object", f"{cls.__qualname__}.{name}, of which one was deleted")
+            return MISSING
+    return None if deleted else MISSING
+
+
+def class_source(cls: type, name: str) -> Source:
+    return AttrSource(ConstSource.of(cls, cls.__name__), name)
+
+
+def guarded_lookup(tx: Tracer, cls: type, name: str) -> Any:
+    """`lookup`, of a name that the program itself has not assigned in the class."""
+    raw = lookup(cls, name)
+    if written_in_class(tx, cls, name) is not MISSING:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__}.{name}, which the program has changed")
+    return raw
+
+
+def wins_over_fields(kind: type) -> bool:
+    """Whether an attribute of this type in a class is a data descriptor."""
+    return lookup(kind, "__set__") is not MISSING or lookup(kind, "__delete__") is not MISSING
+
+
+def reads_before_fields(kind: type) -> bool:
+    """Whether an attribute of this type in a class is read in place of a field of the object by the same name: data
+    descriptors are, unless they have no `__get__`."""
+    return wins_over_fields(kind) and lookup(kind, "__get__") is not MISSING
+
+
+def class_function(tx: Tracer, cls: type, name: str, raw: Any) -> Var:
+    """The function behind a method, staticmethod or classmethod that `lookup` found, guarded through the class."""
+    source = class_source(cls, name)
+    if isinstance(raw, classmethod):
+        bound = isinstance(raw.__func__, types.FunctionType)
+        own = lookup(type(raw.__func__), "__get__")
+        if isinstance(own, types.FunctionType | staticmethod | classmethod) or isinstance(raw.__func__, property):
+            return tx.graph_break("unsupported-object", f"{cls.__qualname__}.{name}, a classmethod of a descriptor,")
+        return tx.wrap(raw.__func__, AttrSource(source, "__func__") if bound else None)
+    return tx.wrap(raw.__func__ if isinstance(raw, staticmethod) else raw, source)
+
+
+def constant_function(tx: Tracer, fn: Any) -> Var:
+    """A function reached only through something that is guarded already."""
+    if isinstance(fn, types.FunctionType) and id(fn) not in tx.stand_ins:
+        return FunctionVar(fn, ConstSource.of(fn, fn.__qualname__))
+    return tx.wrap(fn, ConstSource.of(fn, getattr(fn, "__name__", "function")))
+
+
+__all__ = [
+    "FUNCTIONS", "MISSING", "class_function", "class_reads", "class_source", "constant_function", "guarded_lookup",
+    "is_immutable", "lookup", "note_class", "reads_attributes_itself", "reads_before_fields", "reads_of_classes",
+    "wins_over_fields", "written_in_class",
+]  # fmt: skip

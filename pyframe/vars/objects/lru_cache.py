@@ -1,0 +1,123 @@
+"""Functions under `functools.lru_cache`."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.source import AttrSource, CallSource, ConstSource, Source
+from ...core.tracer import Tracer
+from ..containers.iterator import NotRebuilt
+from ..polyfills.builtins import lru_cache_wrapper
+from ..protocol.base import HeldVar, NotConstant, Var
+from ..protocol.const import make
+from .functions import BUILTINS
+from .instances import MISSING, InstanceVar
+
+
+def _name(cached: Any) -> str:
+    """A wrapped function written in C has given it no name."""
+    return str(getattr(cached, "__qualname__", cached))
+
+
+class CachedFunctionVar(HeldVar):
+    """A call with known arguments is made for real while tracing, and again by a guard, as eager makes it at each call
+    of the program: the cache may have been cleared, or have dropped the result, in between.  Objects that existed
+    before the frame are known by identity, while the frame has not changed them.  A call with others breaks the graph.
+    """
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        return f"{_name(self.value)}, which keeps its results,"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name.startswith("cache_"):
+            return self.unsupported(tx, f"attribute {name!r}")
+        return tx.wrap(getattr(self.value, name), AttrSource(self.source, name) if self.source else None)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if self.value.cache_parameters()["maxsize"] == 0:
+            return self.unsupported(tx, "as it keeps none, a call")
+        try:
+            values, named = [_known(tx, arg) for arg in args], {key: _known(tx, arg) for key, arg in kwargs.items()}
+        except NotConstant:
+            return self.unsupported(tx, "a call with arguments known only at run time")
+        try:
+            result = self.value(*values, **named)
+        except Exception as error:  # noqa: BLE001  whatever it raises, the program sees
+            tx.raise_(type(error), *error.args)
+        source = _call_of(self.value, tuple(named), *values, *named.values())
+        tx.guard(source, "EQUALS" if type(result) in _EQUAL_TYPES else "ID", result)
+        return tx.wrap(result, ConstSource.of(result, f"{_name(self.value)}(...)"))
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+class MadeCacheVar(Var):
+    """A function that the program puts under a cache: `fn` does the same, in Python.  Where it leaves the graph, the
+    root step `made_at` runs for real."""
+
+    __slots__ = ("fn", "made_at")
+
+    def __init__(self, fn: Var, made_at: int) -> None:
+        super().__init__()
+        self.fn, self.made_at = fn, made_at
+
+    def python_type(self) -> type:
+        return CACHED
+
+    def describe(self) -> str:
+        return "a function that keeps its results"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return make(CACHED) if name == "__class__" else self.fn.getattr_(tx, name)
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        self.fn.setattr_(tx, name, value)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.call(self.fn, args, kwargs)
+
+    def reconstruct(self, cg: Any) -> None:
+        raise NotRebuilt(f"{self.describe()} and is needed after the graph", self.made_at, "unsupported-object")
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _call_of(cached: Any, keywords: tuple[str, ...], *values: Any) -> Source:
+    """The result of a call, made anew each time: one source for calls that are alike.  The last of the values are those
+    of the keywords."""
+    label = f"{_name(cached)}(...)"
+    if len(values) == 1 and not keywords:
+        return CallSource(ConstSource.of(values[0], "its argument"), cached, _name(cached))
+    positional = values[: len(values) - len(keywords)]
+    call = functools.partial(cached, *positional, **dict(zip(keywords, values[len(positional) :], strict=True)))
+    return CallSource(ConstSource.of(call, label), operator.call, "call")
+
+
+def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return MadeCacheVar(tx.inline(lru_cache_wrapper, args, kwargs), tx.steps)
+
+
+def _known(tx: Tracer, var: Var) -> Any:
+    """The object that a Var stands for."""
+    if var.is_constant() or not isinstance(var, InstanceVar):
+        return var.constant()
+    if var.source is None or var.value is MISSING or any(effect.target is var for effect in tx.effects):
+        raise NotConstant(var.describe())
+    tx.guard(var.source, "ID", var.value)
+    return var.value
+
+
+_EQUAL_TYPES = (int, float, complex, str, bytes, bool)
+CACHED = type(functools.lru_cache(len))
+BUILTINS[CACHED] = _made

@@ -1,0 +1,69 @@
+"""Python modules: attribute reads, and writes through descriptors of a class of modules."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from ...core.source import AttrSource, ConstSource, InstanceDictSource
+from ...core.tracer import Tracer
+from ..protocol.base import HeldVar, Var
+from .lookup import MISSING, constant_function, guarded_lookup, lookup
+
+
+class PyModuleVar(HeldVar):
+    __slots__ = ()
+
+    value: types.ModuleType
+
+    def constant(self) -> Any:
+        return self.value
+
+    def name(self) -> str:
+        return str(vars(self.value).get("__name__", "without a name"))
+
+    def describe(self) -> str:
+        return f"module {self.name()}"
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if (through := self._descriptor(tx, name, "__get__")) is not None:
+            kind = type(self.value)
+            return tx.call(through[0], [through[1], self, tx.wrap(kind, ConstSource.of(kind, kind.__name__))], {})
+        try:
+            found = getattr(self.value, name)
+        except AttributeError as error:
+            place = InstanceDictSource(ConstSource.of(self.value, self.name()))
+            if "__getattr__" in vars(self.value):
+                tx.guard(ConstSource.of(self.value, self.name()), "NO_ATTR", name)
+            else:
+                tx.guard(place, "DICT_LACKS", "__getattr__")
+                tx.guard(place, "DICT_LACKS", name)
+            tx.raise_(AttributeError, *error.args)
+        # read through the module object itself: it is that object whichever way the program reached it
+        return tx.wrap(found, AttrSource(ConstSource.of(self.value, self.name()), name))
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        through = None if value is None else self._descriptor(tx, name, "__set__")
+        if value is None or through is None:
+            super().setattr_(tx, name, value)
+            return
+        tx.call(through[0], [through[1], self, value], {})
+
+    def _descriptor(self, tx: Tracer, name: str, method: str) -> tuple[Var, Var] | None:
+        """That method, and the descriptor, of an attribute that the class of the module computes in Python:
+        `torch.backends.cudnn.enabled`."""
+        kind = type(self.value)
+        raw = MISSING if kind is types.ModuleType else lookup(kind, name)
+        if raw is MISSING or lookup(type(raw), "__set__") is MISSING:
+            return None
+        fn = lookup(type(raw), method)
+        if not isinstance(fn, types.FunctionType):
+            return None
+        guarded_lookup(tx, kind, name)
+        return constant_function(tx, fn), tx.wrap(raw, ConstSource.of(raw, f"{self.name()}.{name}"))
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)

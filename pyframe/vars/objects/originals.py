@@ -1,0 +1,165 @@
+"""Whether functions, methods and classes are torch's own, or something that the process has put in their place."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx.graph import _get_qualified_name, _is_from_torch
+
+from ...core.source import ConstSource, DictItemSource, FuncPartSource
+from ...core.tracer import Tracer
+from ..protocol.class_reads import MISSING, PLAIN, is_immutable, lookup
+
+_TORCH = str(Path(torch.__file__).parent)
+_IN_C = vars(torch._C.TensorBase)
+
+
+def in_torch(code: types.CodeType) -> bool:
+    """Whether a function with this code is written in torch's package."""
+    return code.co_filename.startswith(_TORCH)
+
+
+def torchs_own(found: Any, name: str) -> bool:
+    """Whether `found`, which `torch.Tensor` has under `name`, is what torch has there.  A name that torch lacks is the
+    program's own, whatever it is, but for data descriptors and plain values."""
+    if found is MISSING or found is _IN_C.get(name, MISSING) or found is vars(object).get(name, MISSING):
+        return True
+    function = getattr(found, "__func__", getattr(found, "fget", found))
+    if isinstance(function, types.FunctionType):
+        return name not in _IN_C and name not in _PYTHON or in_torch(function.__code__)
+    return found is _PYTHON.get(name, MISSING)
+
+
+_PYTHON = dict(vars(torch.Tensor))
+
+
+# What has a model here, or becomes one node, instead of being traced: functions and classes of libraries. What each was
+# made of, and what its code read of its globals, when a capture first met it.
+_first_seen: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_table, _mro = type.__dict__["__dict__"].__get__, type.__dict__["__mro__"].__get__  # whatever a metaclass says
+
+
+def _made_of(fn: types.FunctionType) -> dict[Any, Any]:
+    parts: dict[Any, Any] = {}
+    functions = (fn, *_helpers(fn))
+    state = _written_globals(functions)
+    for place, each in enumerate(functions):
+        parts |= {(place, 0): each.__code__, (place, 1): each.__defaults__}
+        parts |= {(place, 2, name): value for name, value in _keyword_defaults(each).items()}
+        read = set(each.__code__.co_names) - state
+        parts |= {(place, 3, name): each.__globals__.get(name, MISSING) for name in read}
+    return parts
+
+
+def _written_globals(functions: Iterable[types.FunctionType]) -> set[str]:
+    """The globals that functions assign themselves: state, such as whether something was done already."""
+    return set().union(*(_written_by(fn.__code__) for fn in functions))
+
+
+@functools.cache
+def _written_by(code: types.CodeType) -> frozenset[str]:
+    if _STORE_GLOBAL not in code.co_code[::2]:
+        return frozenset()
+    return frozenset(step.argval for step in dis.get_instructions(code) if step.opcode == _STORE_GLOBAL)
+
+
+_STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
+
+
+def _class_made_of(cls: type) -> dict[Any, Any]:
+    """Counters and registries of a class may change."""
+    parts: dict[Any, Any] = {"metaclass": type(cls), "bases": _mro(cls)}
+    for base in _own_bases(cls):
+        for name, raw in _table(base).items():
+            parts[base, name] = type(raw) if type(raw) in PLAIN else raw
+    for place, fn in enumerate(_functions_of(cls)):
+        parts |= {(place, *key): part for key, part in _made_of(fn).items()}
+    return parts
+
+
+def _own_bases(cls: type) -> list[type]:
+    """The classes along the MRO that may change, but for `torch.Tensor`, which is guarded as a whole."""
+    return [base for base in _mro(cls) if base is not torch.Tensor and not is_immutable(base)]
+
+
+def _keyword_defaults(fn: types.FunctionType) -> dict[str, Any]:
+    return fn.__kwdefaults__ or {}
+
+
+def _functions_of(cls: type) -> list[types.FunctionType]:
+    """The Python functions that instances of a class find as methods, but for those of all tensors."""
+    found: dict[str, Any] = {}
+    for base in reversed(_own_bases(cls)):
+        found.update(_table(base))
+    functions = (getattr(raw, "fget", getattr(raw, "__func__", raw)) for raw in found.values())
+    return [fn for fn in functions if type(fn) is types.FunctionType]
+
+
+def _helpers(fn: types.FunctionType) -> list[types.FunctionType]:
+    """The functions of the same module that the code of `fn` names."""
+    named = (fn.__globals__.get(name) for name in fn.__code__.co_names)
+    return [each for each in named if type(each) is types.FunctionType and each.__globals__ is fn.__globals__]
+
+
+def as_first_seen(library_object: Any) -> bool:
+    """Whether a function or class of a library still is what its node in a graph, or its model here, stands for."""
+    made_of = _class_made_of if isinstance(library_object, type) else _made_of
+    now = made_of(library_object)
+    before = _first_seen.setdefault(library_object, now)
+    return all(now.get(key, MISSING) is part for key, part in before.items())
+
+
+def guard_parts(tx: Tracer, fn: types.FunctionType) -> None:
+    """Guards that a function whose body is not traced, and those of its module that it calls, are made of the same
+    parts and read the same globals."""
+    held = fn.__globals__
+    place = ConstSource.of(held, f"the globals of {fn.__module__}")
+    functions = (fn, *_helpers(fn))
+    state = _written_globals(functions)
+    for each in functions:
+        source = ConstSource.of(each, each.__qualname__)
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):
+            tx.guard(FuncPartSource(source, part), "ID", getattr(each, part))
+        for name, value in _keyword_defaults(each).items():
+            tx.guard(DictItemSource(FuncPartSource(source, "__kwdefaults__"), name), "ID", value)
+        for name in each.__code__.co_names:
+            if name in held and name not in state:
+                tx.guard(DictItemSource(place, name), "ID", held[name])
+
+
+def guard_class(tx: Tracer, cls: type) -> None:
+    """Guards that a class of a library, whose instances have a model here, finds the same attributes, and that its
+    methods are made of the same parts."""
+    for base in _own_bases(cls):
+        for name in _table(base):
+            lookup(cls, name)
+    for fn in _functions_of(cls):
+        guard_parts(tx, fn)
+
+
+def by_name(target: Callable[..., Any]) -> Callable[..., Any]:
+    """What stands for `target` in a graph, whose code calls functions of torch by their names: `target`, or a function
+    that calls it where another one has that name now."""
+    if not isinstance(target, types.FunctionType | types.BuiltinFunctionType) or not _is_from_torch(target):
+        return target
+    path = _get_qualified_name(target)
+    found: Any = sys.modules["torch"]
+    for part in path.split(".")[1:]:
+        found = getattr(found, part, None)
+    if found is None or found is target:
+        return target
+
+    @functools.wraps(target)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    call.__module__ = __name__
+    return call

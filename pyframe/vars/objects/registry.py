@@ -1,0 +1,33 @@
+"""What the files of models share: `model` puts a handler into `function.BUILTINS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...core.tracer import Tracer
+from ..protocol.base import Var
+from ..protocol.const import ConstVar
+from .classes import type_var
+from .functions import BUILTINS, Handler
+from .lookup import MISSING, lookup
+
+Args = list[Var]
+Kwargs = dict[str, Var]
+
+
+def model(*targets: Any) -> Callable[[Handler], Handler]:
+    def register(fn: Handler) -> Handler:
+        for target in targets:
+            BUILTINS[target] = fn
+        return fn
+
+    return register
+
+
+def known(value: bool) -> Var:
+    return ConstVar(bool(value))
+
+
+def is_callable(tx: Tracer, value: Var) -> bool:
+    return lookup(type_var(tx, value).constant(), "__call__") is not MISSING

@@ -1,0 +1,63 @@
+"""`types.SimpleNamespace`."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.tracer import Tracer
+from ..containers.mapping import DictVar
+from ..protocol.base import Var
+from ..protocol.const import ConstVar, fold
+from ..protocol.text import Late
+from .instances import InstanceVar
+
+
+class NamespaceVar(InstanceVar):
+    """An instance whose constructor, comparison and text are those of SimpleNamespace."""
+
+    __slots__ = ()
+
+    def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "__init__":
+            if args:
+                self._take_positional(tx, args)
+            for key, value in kwargs.items():
+                self.store(tx, key, value)
+            return ConstVar(None)
+        if name in ("__eq__", "__ne__") and isinstance(args[0], NamespaceVar):
+            mine, other = DictVar(self.fields(tx)), DictVar(args[0].fields(tx))
+            return mine.compare(tx, "==" if name == "__eq__" else "!=", other) or ConstVar(NotImplemented)
+        if name == "__repr__":
+            lates = {key: Late(tx, value) for key, value in self.fields(tx).items()}
+            made: Any = types.SimpleNamespace.__new__(self.cls)
+            vars(made).update(lates)
+            return fold(tx, repr, made)
+        return super().c_method(tx, name, args, kwargs)
+
+    def _take_positional(self, tx: Tracer, args: Sequence[Var]) -> None:
+        """From CPython 3.13 on one argument, a mapping or pairs, is allowed."""
+        if (refused := _refusal(len(args))) is not None:
+            tx.raise_(TypeError, refused)
+        given = args[0]
+        if not isinstance(given, DictVar) or not all(isinstance(key, str) for key in given.items):
+            self.unsupported(tx, f"an argument of SimpleNamespace(): {given.describe()}")
+            return
+        for key, value in given.items.items():
+            self.store(tx, key, value)
+
+    def rebuild_empty(self, cg: Any) -> None:
+        cg.load_const(self.cls)
+        cg.call_top()
+
+
+@functools.cache
+def _refusal(count: int) -> str | None:
+    """What this CPython says of so many positional arguments; None where it takes them."""
+    try:
+        types.SimpleNamespace(*[{}] * count)  # type: ignore[call-arg, unused-ignore]
+    except TypeError as error:
+        return str(error)
+    return None

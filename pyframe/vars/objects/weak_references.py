@@ -1,0 +1,144 @@
+"""Weak references: calling one gives the object it leads to, guarded through the reference."""
+
+from __future__ import annotations
+
+import gc
+import types
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.source import CallSource, GlobalSource
+from ...core.tracer import Tracer
+from ..protocol import slots
+from ..protocol.base import HeldVar, Var
+from ..protocol.const import ConstVar, attribute_of_type, make
+from ..protocol.text import hash_of
+from .functions import BUILTINS
+
+_MOST_HELD = 1000
+
+
+class WeakVar(Var):
+    """A weak reference.  Two are equal where what they lead to is."""
+
+    __slots__ = ()
+
+    def referent(self, tx: Tracer) -> Var:
+        """What it leads to, alive; breaks the graph where that cannot be told."""
+        raise NotImplementedError
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return self.referent(tx)
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if not hasattr(weakref.ref, name):
+            tx.raise_(AttributeError, f"'weakref.ReferenceType' object has no attribute {name!r}")
+        if name == "__callback__":
+            return super().getattr_(tx, name)
+        return make(self.python_type()) if name == "__class__" else attribute_of_type(tx, self, name)
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        return hash_of(tx, self.referent(tx))
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if op not in ("==", "!=") or not isinstance(other, WeakVar):
+            return None
+        return ConstVar(slots.equal(tx, self.referent(tx), other.referent(tx)) == (op == "=="))
+
+
+class WeakRefVar(HeldVar, WeakVar):
+    """A reference that existed."""
+
+    __slots__ = ()
+
+    value: weakref.ReferenceType[Any]
+
+    def referent(self, tx: Tracer) -> Var:
+        value = self.value()
+        if value is not None and any(_may_hold(tx.existing(var), value) for var in tx.let_go):
+            tx.graph_break("unsupported-object", "a weak reference, after a local was deleted,")
+        if value is not None and len(tx.effects):  # what was changed may have held it
+            held = tx.traced(value)
+            if held is None or not _is_local(tx, held):
+                tx.graph_break("unsupported-object", "a weak reference to an object that no local has, after changes,")
+        return tx.wrap(value, CallSource(self.source, follow, "deref") if self.source else None)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+class MadeWeakVar(WeakVar):
+    """A reference that the program makes."""
+
+    __slots__ = ("callback", "target")
+
+    def __init__(self, target: Var, callback: Var | None) -> None:
+        super().__init__()
+        self.target, self.callback = target, callback
+
+    def python_type(self) -> type:
+        return weakref.ref
+
+    def describe(self) -> str:
+        return f"a weak reference to {self.target.describe()}"
+
+    def referent(self, tx: Tracer) -> Var:
+        if not (_outlives(tx, self.target) or _is_local(tx, self.target)):
+            tx.graph_break("unsupported-object", f"{self.describe()}, which may be gone,")
+        return self.target
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(weakref.ref)
+        cg.call_top(*(lambda part=part: cg.load(part) for part in (self.target, self.callback) if part is not None))
+
+
+def _outlives(tx: Tracer, target: Var) -> bool:
+    """Whether something outside of the program holds `target`, and the program has changed nothing that may."""
+    if target.source is None:
+        return target.is_constant()
+    kinds = {effect.kind for effect in tx.effects}
+    if isinstance(target.source, GlobalSource):
+        return "GLOBAL" not in kinds
+    return not kinds and target not in tx.let_go
+
+
+def _may_hold(holder: Any, value: Any) -> bool:
+    """Whether `holder` is `value` or holds it, perhaps through others; True where that takes long to find out."""
+    seen = {id(holder)}
+    found = [holder]
+    for each in found:
+        if each is value or len(found) > _MOST_HELD:
+            return True
+        if not isinstance(each, types.ModuleType | type | types.FunctionType):
+            new = [held for held in gc.get_referents(each) if id(held) not in seen]
+            seen.update(map(id, new))
+            found += new
+    return False
+
+
+def _is_local(tx: Any, target: Var) -> bool:
+    return any(var is target for frame in tx.frames for var in (*frame.locals.values(), *frame.stack))
+
+
+def follow(reference: weakref.ReferenceType[Any]) -> Any:
+    """The object, or None once it is gone."""
+    return reference()
+
+
+def _ref(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    target, *rest = args
+    callback = None if not rest or slots.constant_or(rest[0], 0) is None else rest[0]
+    if target.python_type().__weakrefoffset__ == 0:
+        tx.raise_(TypeError, f"cannot create weak reference to {slots.type_name(target)!r} object")
+    if callback is not None and not _outlives(tx, target):
+        tx.graph_break("unsupported-object", "a weak reference with a callback")
+    if target.source is not None:
+        tx.referred.append(weakref.ref(tx.existing(target)))
+    return MadeWeakVar(target, callback)
+
+
+BUILTINS[weakref.ref] = _ref

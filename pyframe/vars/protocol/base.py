@@ -1,0 +1,172 @@
+"""Var: a Python value as the tracer knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...core.source import Source
+from ...errors import TraceSignal
+
+if TYPE_CHECKING:
+    from ...core.tracer import Tracer
+
+
+# Types whose instances have no attributes of their own.
+_WITHOUT_FIELDS: tuple[Callable[[], Any], ...] = (
+    bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset,
+)  # fmt: skip
+
+
+class NotConstant(Exception):
+    """The Var's value is not known while tracing."""
+
+
+class Raised(TraceSignal):
+    """An exception unwinding the traced program.  `fresh` until the frame that raised it has given it a context."""
+
+    def __init__(self, exc: Var, fresh: bool = True) -> None:
+        super().__init__(exc.describe())
+        self.exc, self.fresh = exc, fresh
+
+
+class Var:
+    """Base class.  Methods named after CPython's slots are called by the algorithms in ``slots``, never by an
+    opcode handler directly.  The defaults break the graph with ``unsupported-object``.
+
+    A Var with a ``source`` stands for an object that existed before the frame; without one, the traced program made
+    it.  Vars of mutable objects are changed in place, and the change is logged in ``tx.effects``.
+    """
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    # ---- what is known ----
+    def python_type(self) -> type:
+        """The exact type of the value (raises NotConstant when unknown)."""
+        raise NotConstant(type(self).__name__)
+
+    def constant(self) -> Any:
+        """The value itself, when it is known while tracing (containers of constants included); else NotConstant."""
+        raise NotConstant(type(self).__name__)
+
+    def is_constant(self) -> bool:
+        try:
+            self.constant()
+        except NotConstant:
+            return False
+        return True
+
+    def plain(self) -> Any:
+        """Like `constant`, with copies of mutable containers: for functions that neither keep nor change them."""
+        return self.constant()
+
+    def describe(self) -> str:
+        """A short phrase for messages."""
+        return f"{type(self).__name__}({self.source})" if self.source else type(self).__name__
+
+    def unsupported(self, tx: Tracer, what: str) -> Any:
+        return tx.graph_break("unsupported-object", f"{what} on {self.describe()}")
+
+    # ---- slots ----
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return self.unsupported(tx, f"attribute {name!r}")
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        """``value`` None deletes."""
+        try:
+            kind = self.python_type()
+        except NotConstant:
+            kind = object
+        if kind in _WITHOUT_FIELDS and not hasattr(kind, name):
+            try:
+                setattr(kind(), name, None) if value is not None else delattr(kind(), name)
+            except AttributeError as error:
+                tx.raise_(AttributeError, *error.args)
+        self.unsupported(tx, f"setting attribute {name!r}")
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return self.unsupported(tx, "a call")
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.call(self.getattr_(tx, name), args, kwargs)
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        return self.unsupported(tx, "indexing")
+
+    def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
+        """``value`` None deletes."""
+        self.unsupported(tx, "item assignment")
+
+    def unary(self, tx: Tracer, op: str) -> Var:
+        """``op``: one of ``- + ~``."""
+        return self.unsupported(tx, f"unary {op}")
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        """``op`` as in BINARY_OP (``+``, ``+=`` ...); None means NotImplemented."""
+        return None
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        """``op``: one of ``< <= == != > >=``; None means NotImplemented."""
+        return None
+
+    def truth(self, tx: Tracer) -> bool:
+        """The truth value, known while tracing; breaks with data-dependent-branch when it is not."""
+        return bool(self.unsupported(tx, "truth value"))
+
+    def length(self, tx: Tracer) -> Var:
+        return self.unsupported(tx, "len()")
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        return bool(self.unsupported(tx, "`in`"))
+
+    def iterate(self, tx: Tracer) -> Var:
+        """``iter(self)``: an IteratorVar."""
+        return self.unsupported(tx, "iter()")
+
+    def next_(self, tx: Tracer) -> Var | None:
+        """``next(self)``; None at exhaustion."""
+        return self.unsupported(tx, "next()")
+
+    def unpack(self, tx: Tracer) -> list[Var]:
+        """All items, for unpacking and star-arguments."""
+        items: list[Var] = []
+        it = self.iterate(tx)
+        while (item := it.next_(tx)) is not None:
+            items.append(item)
+        tx.limit_size(len(items), "a list")
+        return items
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        """`hash(self)`; None: that of the constant (so for the next three, see ``text``)."""
+        return None
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        return None
+
+    def str_(self, tx: Tracer) -> Var | None:
+        return None
+
+    def format_(self, tx: Tracer, spec: Var) -> Var | None:
+        return None
+
+    # ---- leaving the graph ----
+    def reconstruct(self, cg: Any) -> None:
+        """Emit instructions that leave this value on the stack.  ``cg`` is ``emit.reconstruct.Codegen``; it has
+        already tried ``source`` and its cache of values built before."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be rebuilt")
+
+
+class HeldVar(Var):
+    """A value that exists and is known while tracing; what can be done with it is up to the subclass."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)

@@ -1,0 +1,226 @@
+"""Values known while tracing, and `make`: the Var of a value that the traced program computed."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ...core.tracer import Tracer
+from . import arity, result_size_bounds
+from .base import HeldVar, NotConstant, Var
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "&": operator.and_,
+    "//": operator.floordiv,
+    "<<": operator.lshift,
+    "@": operator.matmul,
+    "*": operator.mul,
+    "%": operator.mod,
+    "|": operator.or_,
+    "**": operator.pow,
+    ">>": operator.rshift,
+    "-": operator.sub,
+    "/": operator.truediv,
+    "^": operator.xor,
+}
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
+
+# Types whose values are folded: no user code runs, nothing is shared.
+FOLDED = (int, float, complex, str, bytes, type(None), type(NotImplemented), type(Ellipsis))
+
+_MAKERS: dict[type, Callable[[Any], Var]] = {}
+# Methods of str and bytes that look into values known only at run time, or are lazy (filled in by `text`, `iterator`).
+STRING_METHODS: dict[tuple[type, str], Callable[[Tracer, Var, list[Var], dict[str, Var]], Var]] = {}
+
+
+def maker(*types: type) -> Callable[[Callable[[Any], Var]], Callable[[Any], Var]]:
+    """Register how `make` builds Vars of values of these exact types."""
+
+    def register(fn: Callable[[Any], Var]) -> Callable[[Any], Var]:
+        _MAKERS.update(dict.fromkeys(types, fn))
+        return fn
+
+    return register
+
+
+def make(value: Any) -> Var:
+    """The Var of a fresh value without a source; containers become container Vars."""
+    if isinstance(value, Var):
+        return value
+    build = _MAKERS.get(type(value))
+    if build is None and isinstance(value, type):
+        build = _MAKERS[type]
+    if build is None and isinstance(value, enum.Enum):
+        build = _MAKERS[enum.Enum]
+    return build(value) if build is not None else ConstVar(value)
+
+
+def constants(args: Iterable[Var]) -> list[Any]:
+    """The values of all `args`; NotConstant if one is unknown."""
+    return [arg.constant() for arg in args]
+
+
+def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
+    """Run a pure function now; what it raises is raised in the traced program."""
+    try:
+        result = fn(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001  whatever the function raises, the program sees
+        tx.raise_(type(error), *error.args)
+    tx.limit_size(result_size_bounds.size_of(result), "a result")
+    return make(result)
+
+
+class ConstVar(HeldVar):
+    """A value known while tracing: a number, a string, None, a dtype, an enum member ..."""
+
+    __slots__ = ()
+
+    def constant(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        return repr(self.value)
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        try:
+            found = getattr(self.value, name)
+        except AttributeError as error:
+            tx.raise_(AttributeError, *error.args)
+        if callable(found) and not isinstance(found, type):
+            return MethodVar(self, name)
+        if isinstance(found, (*FOLDED, tuple, type, enum.Enum)):
+            return make(found)
+        return tx.wrap(found, None)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if not callable(self.value):
+            tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not callable")
+        if isinstance(self.value, enum.Enum):
+            return tx.inline(type(self.value).__call__, [self, *args], kwargs)
+        return self.unsupported(tx, "a call")
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if not hasattr(self.value, name):
+            tx.raise_(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+        if not isinstance(self.value, FOLDED):
+            found = getattr(self.value, name)
+            if hasattr(found, "__func__"):
+                return tx.inline(found.__func__, [self, *args], kwargs)
+            if not isinstance(self.value, enum.Enum) and type(self.value).__module__ != "torch":
+                return self.unsupported(tx, f"method {name!r}")
+        handler = STRING_METHODS.get((type(self.value), name))
+        if handler is not None:
+            return handler(tx, self, list(args), dict(kwargs))
+        try:
+            values = [arg.plain() for arg in args]
+            named = {key: arg.plain() for key, arg in kwargs.items()}
+        except NotConstant:
+            if isinstance(self.value, str):
+                return tx.graph_break("tensor-to-python", f"str.{name} of a value known only at run time")
+            return self.unsupported(tx, f"method {name!r}")
+        tx.limit_size(result_size_bounds.of_method(self.value, name, values), f"the result of {name}()")
+        return fold(tx, getattr(self.value, name), *values, **named)
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        if not key.is_constant():
+            return self.unsupported(tx, "indexing by an unknown value")
+        return fold(tx, operator.getitem, self.value, key.constant())
+
+    def unary(self, tx: Tracer, op: str) -> Var:
+        return fold(tx, UNARY[op], self.value)
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if not isinstance(self.value, FOLDED) and not isinstance(self.value, enum.Enum):
+            return None
+        if op.endswith("=") or not other.is_constant():
+            if op == "%" and isinstance(self.value, str | bytes) and not reflected:
+                return STRING_METHODS[type(self.value), "__mod__"](tx, self, [other], {})
+            return None
+        left, right = (other.constant(), self.value) if reflected else (self.value, other.constant())
+        if op in result_size_bounds.BINARY:
+            tx.limit_size(result_size_bounds.BINARY[op](left, right), f"the result of {op}")
+        return fold(tx, BINARY[op], left, right)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if not other.is_constant():
+            return None
+        return fold(tx, COMPARE[op], self.value, other.constant())
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self.value)
+
+    def length(self, tx: Tracer) -> Var:
+        return fold(tx, len, self.value)
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        if not item.is_constant():
+            return super().contains(tx, item)
+        return bool(fold(tx, operator.contains, self.value, item.constant()).constant())
+
+    def iterate(self, tx: Tracer) -> Var:
+        if not hasattr(type(self.value), "__iter__"):
+            tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not iterable")
+        method = STRING_METHODS.get((type(self.value), "__iter__"))
+        if method is not None:
+            return method(tx, self, [], {})
+        return make(list(self.value)).iterate(tx) if isinstance(self.value, enum.Flag) else super().iterate(tx)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+class MethodVar(Var):
+    """`obj.name` where calling it is `obj.call_method(name)`: methods of values that are not Python classes."""
+
+    __slots__ = ("obj", "name")
+
+    def __init__(self, obj: Var, name: str) -> None:
+        super().__init__()
+        self.obj = obj
+        self.name = name
+
+    def describe(self) -> str:
+        return f"{self.obj.describe()}.{self.name}"
+
+    def python_type(self) -> type:
+        return type(getattr(self.obj.python_type(), self.name))
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name == "__self__":
+            return self.obj
+        if name == "__name__":
+            return ConstVar(self.name)
+        return super().getattr_(tx, name)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        arity.check_method(tx, self.obj, self.name, args, kwargs)
+        return self.obj.call_method(tx, self.name, args, kwargs)
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load(self.obj)
+        cg.emit("LOAD_ATTR", self.name)
+
+
+
+def attribute_of_type(tx: Tracer, obj: Var, name: str) -> Var:
+    """The attribute `name` that `obj` has from its type, which is written in C."""
+    found = getattr(obj.python_type(), name)
+    if callable(found):
+        return MethodVar(obj, name)
+    if found is None or isinstance(found, str):  # `__hash__` of a list, `__doc__`
+        return ConstVar(found)
+    return obj.unsupported(tx, f"attribute {name!r}")  # type: ignore[no-any-return]

@@ -1,0 +1,35 @@
+"""Objects that are neither tensors nor numbers, and that nodes of the graph give or take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.source import Source
+from ...core.tracer import Tracer
+from .base import Var
+
+
+class GraphObjectVar(Var):
+    """An object known by its type only.  `node` gives it in the graph (None: an input that no node has used yet), and
+    `example` stands for it there while tracing."""
+
+    __slots__ = ("example", "node", "type_")
+
+    def __init__(self, type_: type, node: Any, example: Any = None, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.type_, self.node, self.example = type_, node, example
+
+    def python_type(self) -> type:
+        return self.type_
+
+    def describe(self) -> str:
+        return f"{self.source or 'an object of the graph'} of type {self.type_.__name__}"
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        return self.unsupported(tx, op)
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        return self.unsupported(tx, op)
+
+    def hash_(self, tx: Tracer) -> Var | None:
+        return self.unsupported(tx, "hash()")

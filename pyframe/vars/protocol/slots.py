@@ -1,0 +1,196 @@
+"""CPython's slot protocols over Vars: what the opcode handlers and the builtins call."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from ...core.tracer import Tracer
+from .base import NotConstant, Var
+from .class_reads import MISSING, lookup
+from .const import BINARY, ConstVar
+
+_NUMBERS = (int, float, complex)
+_is_subclass = type.__dict__["__subclasscheck__"]
+_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # whatever a metaclass says
+_SWAPPED = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
+
+
+def derives(kind: type, base: type) -> bool:
+    """Whether `base` is among the bases of `kind`, whatever its metaclass says."""
+    return bool(_is_subclass(base, kind))
+
+
+def type_name(value: Var) -> str:
+    try:
+        return value.python_type().__name__
+    except NotConstant:
+        return value.describe()
+
+
+def binary(tx: Tracer, op: str, left: Var, right: Var) -> Var:
+    """`left op right`; `op` may be an in-place one, which falls back to the plain one."""
+    ops = (op, op[:-1]) if op.endswith("=") else (op,)
+    for attempt in ops:
+        result = None
+        reflects = not attempt.endswith("=") and (not _same_type(left, right))
+        first = reflects and _overrides(left, right) and _has_own(left, right, attempt)
+        if first:
+            result = right.binary(tx, attempt, left, True)
+        if result is None:
+            result = left.binary(tx, attempt, right, False)
+        if result is None and reflects and not first:
+            result = right.binary(tx, attempt, left, True)
+        if result is not None:
+            return result
+    bases = [getattr(side, "base", side) for side in (left, right)]
+    if bases != [left, right] and all(has_type(base, *_NUMBERS) or base in (left, right) for base in bases):
+        return binary(tx, op, *bases)
+    repeated = _repeated(tx, op, left, right) if op in ("*", "*=") else None
+    if repeated is not None:
+        return repeated
+    _sequence_error(tx, op, left, right)
+    shown = "** or pow()" if op == "**" else op
+    return tx.raise_(
+        TypeError, f"unsupported operand type(s) for {shown}: {type_name(left)!r} and {type_name(right)!r}"
+    )
+
+
+_SEQUENCES = (str, bytes, list, tuple)
+
+
+def _repeated(tx: Tracer, op: str, left: Var, right: Var) -> Var | None:
+    """A sequence times an object that has `__index__`; None for other operands."""
+    for sequence, times in ((left, right), (right, left)):
+        if has_type(sequence, *_SEQUENCES):
+            if not has_type(times, object) or not hasattr(times.python_type(), "__index__"):
+                return None
+            count = ConstVar(index(tx, times))
+            found = sequence.binary(tx, op, count, False) if sequence is left else None
+            return found if found is not None else sequence.binary(tx, "*", count, False)
+    return None
+
+
+def _sequence_error(tx: Tracer, op: str, left: Var, right: Var) -> None:
+    """The words of CPython where a sequence takes no such operand."""
+    name = op.removesuffix("=")
+    if name == "*":
+        for side, other in ((left, right), (right, left)):
+            if has_type(side, *_SEQUENCES):
+                tx.raise_(TypeError, f"can't multiply sequence by non-int of type {type_name(other)!r}")
+    if name == "+" and has_type(left, *_SEQUENCES):
+        kind = type_name(left)
+        if kind == "bytes":
+            tx.raise_(TypeError, f"can't concat {type_name(right)} to bytes")
+        tx.raise_(TypeError, f'can only concatenate {kind} (not "{type_name(right)}") to {kind}')
+
+
+def _same_type(left: Var, right: Var) -> bool:
+    """Whether both are instances of one class of the program: its reflected method is not asked then."""
+    return hasattr(left, "attrs") and hasattr(right, "attrs") and left.python_type() is right.python_type()
+
+
+def _overrides(left: Var, right: Var) -> bool:
+    """Whether the right operand goes first: its class is derived from the left one's."""
+    if not hasattr(right, "attrs") or not has_type(left, object):
+        return False
+    kind, base = right.python_type(), left.python_type()
+    return kind is not base and derives(kind, base)
+
+
+def _has_own(left: Var, right: Var, op: str) -> bool:
+    """Whether the class of the right operand does not have the reflected method from that of the left one."""
+    name = f"__r{BINARY[op].__name__.rstrip('_')}__"
+    raw = [next((held[name] for held in map(_table, _mro(side.python_type())) if name in held), None)
+           for side in (left, right)]  # fmt: skip
+    return raw[0] is not raw[1]
+
+
+def identical(tx: Tracer, left: Var, right: Var) -> bool:
+    """`left is right`."""
+    if left is right:
+        return True
+    if left.is_constant() and right.is_constant():
+        a, b = left.constant(), right.constant()
+        if isinstance(a, (int, float, str, bytes, complex)) and type(a) is type(b):
+            return bool(a == b)
+        return a is b
+    if left.is_constant() != right.is_constant():
+        known, other = (left, right) if left.is_constant() else (right, left)
+        if type(known.constant()) in (bool, int) and other.python_type() is known.python_type():
+            return compare(tx, "==", other, known).truth(tx)  # of a bool or small int, known at run time only
+        return False
+    if left.source is not None and right.source is not None:
+        if left.source == right.source:
+            return True
+        tx.guard(None, "DISTINCT", (left.source, right.source))
+    return False
+
+
+def _contents(left: Var, right: Var) -> Var:
+    """`right` as the methods of the built-in type of `left` see it: of an instance of a subclass, what it keeps."""
+    base = getattr(right, "base", None)
+    return base if type(base) is type(left) else right
+
+
+def compare(tx: Tracer, op: str, left: Var, right: Var) -> Var:
+    """`left op right` of a comparison."""
+    first = _overrides(left, right)
+    result = right.compare(tx, _SWAPPED[op], left) if first else left.compare(tx, op, _contents(left, right))
+    if result is None:
+        result = left.compare(tx, op, _contents(left, right)) if first else right.compare(tx, _SWAPPED[op], left)
+    if result is not None:
+        return result
+    if op in ("==", "!="):
+        return ConstVar(identical(tx, left, right) == (op == "=="))
+    return tx.raise_(
+        TypeError,
+        f"{op!r} not supported between instances of {type_name(left)!r} and {type_name(right)!r}",
+    )
+
+
+def equal(tx: Tracer, left: Var, right: Var) -> bool:
+    """The truth of `left is right or left == right`, as containers compare items."""
+    return identical(tx, left, right) or compare(tx, "==", left, right).truth(tx)
+
+
+def checked_iterator(tx: Tracer, found: Var) -> Var:
+    """What an `__iter__` gave, which has to be an iterator."""
+    if not has_type(found, object):
+        return found.unsupported(tx, "as the result of iter()")  # type: ignore[no-any-return]
+    if lookup(found.python_type(), "__next__") is MISSING:
+        tx.raise_(TypeError, f"iter() returned non-iterator of type {type_name(found)!r}")
+    return found
+
+
+def index(tx: Tracer, value: Var) -> int:
+    """`operator.index` of a known integer."""
+    try:
+        return operator.index(value.constant())
+    except TypeError as error:
+        return tx.raise_(TypeError, *error.args)
+    except NotConstant:
+        pass
+    if not has_type(value, object):
+        return int(value.unsupported(tx, "use as an index"))
+    if not hasattr(value.python_type(), "__index__"):
+        tx.raise_(TypeError, f"{type_name(value)!r} object cannot be interpreted as an integer")
+    result = value.base if hasattr(value, "base") else value.call_method(tx, "__index__", [], {})
+    if not result.is_constant():
+        return int(result.unsupported(tx, "use as an index"))
+    if not isinstance(result.constant(), int):
+        tx.raise_(TypeError, f"__index__ returned non-int (type {type_name(result)})")
+    return operator.index(result.constant())
+
+
+def has_type(value: Var, *types: type) -> bool:
+    """Whether the exact type is known and derived from one of `types`, whatever their metaclasses say."""
+    try:
+        kind = value.python_type()
+    except NotConstant:
+        return False
+    return any(derives(kind, each) for each in types)
+
+
+def constant_or(value: Var, default: Any) -> Any:
+    return value.constant() if value.is_constant() else default

@@ -1,0 +1,149 @@
+"""Values as text: `repr`, `str`, `format` and what formats with them, by CPython's rules over Vars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.tracer import Tracer
+from . import result_size_bounds
+from .base import NotConstant, Var
+from .const import STRING_METHODS, ConstVar, fold
+
+
+def repr_of(tx: Tracer, var: Var) -> Var:
+    """`repr(var)`."""
+    found = var.repr_(tx)
+    return fold(tx, repr, _constant(tx, var, "repr()")) if found is None else _checked(tx, "__repr__", found)
+
+
+def str_of(tx: Tracer, var: Var) -> Var:
+    """`str(var)`."""
+    found = var.str_(tx)
+    if found is None:
+        return fold(tx, str, var.constant()) if var.is_constant() else repr_of(tx, var)
+    return _checked(tx, "__str__", found)
+
+
+def format_of(tx: Tracer, var: Var, spec: Var) -> Var:
+    """`format(var, spec)`."""
+    found = var.format_(tx, spec)
+    if found is not None:
+        return found
+    if var.is_constant():
+        words = _constant(tx, spec, "a format spec")
+        tx.limit_size(result_size_bounds.widths(words), "a text")
+        return fold(tx, format, var.constant(), words)
+    if _constant(tx, spec, "a format spec") == "":
+        return str_of(tx, var)
+    if var.python_type().__format__ is object.__format__:
+        tx.raise_(TypeError, f"unsupported format string passed to {var.python_type().__name__}.__format__")
+    return var.unsupported(tx, "format()")
+
+
+def hash_of(tx: Tracer, var: Var) -> Var:
+    """`hash(var)`."""
+    found = var.hash_(tx)
+    return fold(tx, hash, _constant(tx, var, "hash()")) if found is None else found
+
+
+def _constant(tx: Tracer, var: Var, what: str) -> Any:
+    try:
+        return var.constant()
+    except NotConstant:
+        return var.unsupported(tx, what)
+
+
+def _checked(tx: Tracer, method: str, result: Var) -> Var:
+    kind = result.python_type()
+    if not issubclass(kind, str):
+        tx.raise_(TypeError, f"{method} returned non-string (type {kind.__name__})")
+    return result
+
+
+class Late:
+    """Stands for a Var in a call of C code that formats it; templates that read attributes find none here."""
+
+    __slots__ = ("__tx", "__var")
+
+    def __init__(self, tx: Tracer, var: Var) -> None:
+        self.__tx, self.__var = tx, var
+
+    def __repr__(self) -> str:
+        return self.__text(repr_of(self.__tx, self.__var))
+
+    def __str__(self) -> str:
+        return self.__text(str_of(self.__tx, self.__var))
+
+    def __format__(self, spec: str) -> str:
+        return self.__text(format_of(self.__tx, self.__var, ConstVar(spec)))
+
+    def __text(self, result: Var) -> str:
+        try:
+            return str(result.constant())
+        except NotConstant:
+            return str(self.__var.unsupported(self.__tx, "text"))
+
+
+def late(tx: Tracer, var: Var) -> Any:
+    """The value of `var` for C code that formats it: known, or standing for it."""
+    try:
+        return var.plain()
+    except NotConstant:
+        return Late(tx, var)
+
+
+def _formatted(tx: Tracer, template: Var, method: Any, values: list[Any], named: dict[str, Any]) -> Var:
+    """`method(template, *values, **named)`.  What C does with the objects that stand for Vars beyond their text (an
+    attribute, an item, a number) breaks the graph."""
+    if not any(isinstance(value, Late) for value in (*values, *named.values())):
+        return fold(tx, method, template.constant(), *values, **named)
+    try:
+        return ConstVar(method(template.constant(), *values, **named))
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        return template.unsupported(tx, f"formatting that raises {type(error).__name__}")  # type: ignore[no-any-return]
+
+
+def _str_format(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    values, named = [late(tx, arg) for arg in args], {key: late(tx, arg) for key, arg in kwargs.items()}
+    tx.limit_size(result_size_bounds.formatted(template.constant(), [*values, *named.values()]), "a text")
+    return _formatted(tx, template, str.format, values, named)
+
+
+def _str_format_map(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    values = [late(tx, arg) for arg in args]
+    tx.limit_size(result_size_bounds.formatted(template.constant(), *values[:1]), "a text")
+    return fold(tx, str.format_map, template.constant(), *values)
+
+
+def _percent(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    (arg,) = args
+    single = arg.python_type() is not tuple
+    values = [late(tx, item) for item in ([arg] if single else arg.unpack(tx))]
+    tx.limit_size(result_size_bounds.BINARY["%"](template.constant(), values[0] if single else tuple(values)), "a text")
+    return _formatted(tx, template, _modulo_one if single else _modulo, values, {})
+
+
+def _modulo_one(template: Any, value: Any) -> Any:
+    return template % value
+
+
+def _modulo(template: Any, *values: Any) -> Any:
+    return template % values
+
+
+def _join(tx: Tracer, separator: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    items = args[0].unpack(tx)
+    try:
+        parts = [item.constant() for item in items]
+        text = separator.constant()
+        tx.limit_size(sum(map(result_size_bounds.size_of, parts)) + len(text) * len(parts), "a text")
+        return fold(tx, text.join, parts)
+    except NotConstant:
+        return tx.graph_break("tensor-to-python", "str.join of a value known only at run time")
+
+
+for _kind in (str, bytes):
+    STRING_METHODS[_kind, "join"] = _join
+    STRING_METHODS[_kind, "__mod__"] = _percent
+STRING_METHODS[str, "format"] = _str_format
+STRING_METHODS[str, "format_map"] = _str_format_map

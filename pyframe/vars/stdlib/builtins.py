@@ -1,0 +1,433 @@
+"""Models of builtins, by the builtin itself (filled into `function.BUILTINS`)."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import inspect
+import sys
+import types
+import typing
+from typing import Any
+
+from ...core.tracer import Tracer
+from ..containers.iterator import GeneratorVar
+from ..containers.mapping import DictVar
+from ..containers.sequence import ListVar, TupleVar, sorted_items
+from ..objects.abstract_classes import guard_answer
+from ..objects.class_construction import stand_in
+from ..objects.classes import ClassVar, SuperVar
+from ..objects.exceptions import Raised, TracebackVar
+from ..objects.functions import BoundMethodVar, BuiltinVar, FunctionVar, Handler, PartialVar
+from ..objects.instances import MISSING, InstanceVar, lookup
+from ..objects.namedtuple import NamedTupleVar
+from ..objects.registry import Args, Kwargs, is_callable, known, model
+from ..polyfills import builtins as polyfills
+from ..protocol import slots
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import ConstVar, fold, make
+from ..protocol.identity import IdVar
+from ..protocol.text import format_of, hash_of, repr_of, str_of
+from ..torch_objects.tensor import TensorVar
+from ..torch_objects.tensor_types import is_instance, is_tensor_type
+from . import builtins_containers, builtins_iterate, builtins_operator, locks, warnings
+
+
+@model(len)
+def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return args[0].length(tx)
+
+
+@model(bool)
+def _to_bool(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return known(bool(args) and args[0].truth(tx))
+
+
+@model(isinstance)
+def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    try:
+        kind = args[0].python_type()
+    except NotConstant:
+        return args[0].unsupported(tx, "isinstance()")
+    if isinstance(args[1], TupleVar):
+        return known(any(_isinstance(tx, [args[0], each], {}).truth(tx) for each in args[1].items))
+    if isinstance(args[1], ClassVar):
+        if is_tensor_type(args[1].value):
+            return known(isinstance(args[0], TensorVar) and is_instance(args[0].fake, args[1].value))
+        if kind is args[1].value and not isinstance(args[0], TensorVar):
+            return known(True)  # CPython asks no metaclass where the type is that class itself
+        check = lookup(type(args[1].value), "__instancecheck__")
+        if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
+            if not _of_torch(check):
+                return known(args[1].getattr_(tx, "__instancecheck__").call(tx, [args[0]], {}).truth(tx))
+    classes = args[1].constant()
+    lookup(kind, "__class__")
+    guard_answer(tx, issubclass, kind, classes)
+    value = slots.constant_or(args[0], None)
+    if isinstance(args[0], InstanceVar) and isinstance(args[0].value, kind):
+        value = args[0].value
+    try:
+        return known(issubclass(kind, classes) or (value is not None and isinstance(value, classes)))
+    except TypeError:
+        return fold(tx, isinstance, None, classes)  # raises
+
+
+def _of_torch(function: Any) -> bool:
+    return (getattr(function, "__module__", None) or "").startswith(("torch", "typing", "enum"))
+
+
+@model(issubclass)
+def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if isinstance(args[1], ClassVar):
+        check = lookup(type(args[1].value), "__subclasscheck__")
+        if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
+            return known(args[1].getattr_(tx, "__subclasscheck__").call(tx, [args[0]], {}).truth(tx))
+    if isinstance(args[1], TupleVar):
+        return known(any(_issubclass(tx, [args[0], each], {}).truth(tx) for each in args[1].items))
+    if isinstance(args[0], ClassVar):
+        guard_answer(tx, issubclass, args[0].value, args[1].constant())
+    return fold(tx, issubclass, args[0].constant(), args[1].constant())
+
+
+def _attribute(tx: Tracer, obj: Var, name: str) -> Var | None:
+    try:
+        return obj.getattr_(tx, name)
+    except Raised as raised:
+        if not issubclass(raised.exc.python_type(), AttributeError):
+            raise
+        return None
+
+
+def _name(tx: Tracer, name: Var) -> str:
+    """The name of an attribute."""
+    if not slots.has_type(name, str):
+        tx.raise_(TypeError, f"attribute name must be string, not {slots.type_name(name)!r}")
+    return str(name.constant())
+
+
+@model(getattr)
+def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    name = _name(tx, args[1])
+    if len(args) == 2:
+        return args[0].getattr_(tx, name)
+    return _attribute(tx, args[0], name) or args[2]
+
+
+@model(hasattr)
+def _hasattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return known(_attribute(tx, args[0], _name(tx, args[1])) is not None)
+
+
+@model(setattr)
+def _setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    args[0].setattr_(tx, _name(tx, args[1]), args[2])
+    return ConstVar(None)
+
+
+@model(delattr)
+def _delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    args[0].setattr_(tx, _name(tx, args[1]), None)
+    return ConstVar(None)
+
+
+@model(object.__setattr__)
+def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if isinstance(args[0], InstanceVar):
+        args[0].store(tx, args[1].constant(), args[2])
+    else:
+        args[0].setattr_(tx, args[1].constant(), args[2])
+    return ConstVar(None)
+
+
+@model(object.__delattr__)
+def _object_delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if isinstance(args[0], InstanceVar):
+        args[0].store(tx, args[1].constant(), None)
+    else:
+        args[0].setattr_(tx, args[1].constant(), None)
+    return ConstVar(None)
+
+
+@model(object.__init__)
+def _object_init(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if isinstance(args[0], InstanceVar) and (len(args) > 1 or kwargs):
+        args[0].refuse_arguments(tx)
+    return ConstVar(None)
+
+
+@model(object)
+def _object(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return InstanceVar.fresh(object)
+
+
+def _via(function: Any, method: str) -> Handler:
+    """A builtin that folds on constants, runs `__method__` of instances, and else asks call_method."""
+
+    def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+        if all(arg.is_constant() for arg in args) and not kwargs:
+            return fold(tx, function, *(arg.constant() for arg in args))
+        if kwargs and all(arg.is_constant() for arg in (*args, *kwargs.values())):
+            named = {name: arg.constant() for name, arg in kwargs.items()}
+            return fold(tx, function, *(arg.constant() for arg in args), **named)
+        if isinstance(args[0], InstanceVar):
+            return _numeric(tx, function, method, args, kwargs)
+        return args[0].call_method(tx, method, args[1:], kwargs)
+
+    return run
+
+
+for _function, _method in (
+    (abs, "__abs__"),
+    (int, "__int__"),
+    (float, "__float__"),
+    (complex, "__complex__"),
+    (round, "__round__"),
+    (divmod, "__divmod__"),
+):
+    model(_function)(_via(_function, _method))
+
+
+_INSTEAD = {int: ("__index__", "__trunc__"), float: ("__index__",), complex: ("__float__", "__index__")}
+
+
+def _numeric(tx: Tracer, function: Any, method: str, args: Args, kwargs: Kwargs) -> Var:
+    """`function` of an instance: its method, or one that stands in for that."""
+    for name in (method, *_INSTEAD.get(function, ())):
+        if lookup(args[0].python_type(), name) is not MISSING:
+            result = args[0]._invoke(tx, name, *args[1:], *kwargs.values())  # type: ignore[attr-defined]
+            if name != method:
+                return tx.call(ClassVar(function), [result], {})
+            if isinstance(function, type) and result.is_constant() and type(result.constant()) is not function:
+                tx.graph_break("unsupported-object", f"a {method}() that gives a {slots.type_name(result)}")
+            return result
+    if hasattr(args[0], "base"):
+        return tx.call(tx.wrap(function, None), [args[0].base, *args[1:]], kwargs)
+    name = function.__name__
+    texts: dict[Any, str] = {
+        int: "int() argument must be a string, a bytes-like object or a real number, not {!r}",
+        float: "float() argument must be a string or a real number, not {!r}",
+        complex: "complex() first argument must be a string or a number, not {!r}",
+        abs: "bad operand type for abs(): {!r}",
+        round: "type {} doesn't define __round__ method",
+    }
+    return tx.raise_(TypeError, texts.get(function, name + " of {!r}").format(slots.type_name(args[0])))
+
+
+def _of_index(function: Any) -> Handler:
+    return lambda tx, args, kwargs: fold(tx, function, slots.index(tx, args[0]))
+
+
+for _of_number in (bin, hex, oct, chr):
+    model(_of_number)(_of_index(_of_number))
+
+
+@model(sys.exc_info)
+def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    handled = tx.handled()
+    if handled is None:
+        tx.none_outside()
+        return TupleVar([ConstVar(None)] * 3)
+    return TupleVar([make(handled.python_type()), handled, TracebackVar(handled)])
+
+
+@model(sys.exception)
+def _exception(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    handled: Var | None = tx.handled()
+    if handled is None:
+        tx.none_outside()
+    return handled or ConstVar(None)
+
+
+@model(hash)
+def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return hash_of(tx, args[0])
+
+
+@model(repr)
+def _repr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return repr_of(tx, args[0])
+
+
+@model(ascii)
+def _ascii(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    text = repr_of(tx, args[0])
+    return ConstVar(text.constant().encode("ascii", "backslashreplace").decode())
+
+
+@model(format)
+def _format(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return format_of(tx, args[0], args[1] if len(args) > 1 else ConstVar(""))
+
+
+@model(str)
+def _str(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if len(args) == 1 and not kwargs:
+        return str_of(tx, args[0])
+    return fold(tx, str, *(arg.constant() for arg in args), **{key: arg.constant() for key, arg in kwargs.items()})
+
+
+@model(pow)
+def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    args = [*args, *(kwargs[name] for name in ("base", "exp", "mod")[len(args) :] if name in kwargs)]
+    if len(args) < 3 or slots.constant_or(args[2], 0) is None:
+        return slots.binary(tx, "**", args[0], args[1])
+    if isinstance(args[0], InstanceVar):
+        return args[0]._invoke(tx, "__pow__", *args[1:])
+    return fold(tx, pow, *(arg.constant() for arg in args))
+
+
+@model(dir)
+def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if not args:
+        return tx.graph_break("builtin-side-effect", "dir() of the frame")
+    obj = args[0]
+    if isinstance(obj, InstanceVar):
+        if lookup(obj.cls, "__dir__") is not object.__dir__:
+            return ListVar(sorted_items(tx, obj._invoke(tx, "__dir__").unpack(tx), None, None))
+        fields = obj.fields(tx) if obj.cls.__dictoffset__ else {}
+        return make(sorted({*dir(obj.cls), *fields}))
+    if isinstance(obj, ClassVar):
+        return obj.unsupported(tx, "dir()")
+    kind = obj.python_type()
+    if isinstance(obj, TensorVar) and not obj.own_attributes(tx):
+        return make(dir(kind))
+    if kind.__dictoffset__ or kind is types.MethodType:  # it may have attributes of its own
+        return obj.unsupported(tx, "dir()")
+    return make(dir(kind))
+
+
+@model(callable)
+def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return known(is_callable(tx, args[0]))
+
+
+@model(vars)
+def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if not args:
+        return tx.graph_break("builtin-side-effect", "vars() of the frame")
+    found = _attribute(tx, args[0], "__dict__")
+    return tx.raise_(TypeError, "vars() argument must have __dict__ attribute") if found is None else found
+
+
+@model(id)
+def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return IdVar(args[0])
+
+
+@model(super)
+def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if len(args) != 2:
+        frame = tx.frames[-1]  # type: ignore[attr-defined]
+        if not frame.code.co_argcount:
+            return tx.raise_(RuntimeError, "super(): no arguments")
+        if "__class__" not in frame.cells:
+            return tx.raise_(RuntimeError, "super(): __class__ cell not found")
+        name = frame.code.co_varnames[0]
+        obj = frame.locals.get(name) or frame.cells[name].content
+        args = [frame.cells["__class__"].content, obj]
+    return SuperVar(args[0].constant(), args[1])
+
+
+@model(functools.partial)
+def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    inner = args[0]
+    if not is_callable(tx, inner):
+        tx.raise_(TypeError, "the first argument must be callable")
+    if type(inner) is PartialVar and not inner.attrs:
+        return PartialVar(inner.fn, [*inner.args, *args[1:]], {**inner.kwargs, **kwargs})
+    return PartialVar(inner, args[1:], kwargs)
+
+
+def _polyfill(target: Any, function: types.FunctionType) -> Handler:
+    def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+        result = tx.inline(function, args, kwargs)
+        if isinstance(result, GeneratorVar):  # what a lazy class of C gives: that class makes it, if it is passed on
+            result.origin = (BuiltinVar(target), args, kwargs)
+            if isinstance(target, type):
+                result.type = target
+        return result
+
+    return run
+
+
+for _target, _replacement in polyfills.TABLE.items():
+    model(_target)(_polyfill(_target, _replacement))
+
+
+
+
+@model(object.__getattribute__)
+def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    obj, name = args
+    if isinstance(obj, InstanceVar):
+        return obj.generic_getattr(tx, name.constant())
+    return obj.getattr_(tx, name.constant())
+
+
+@model(dataclasses.fields)
+def _dataclass_fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    cls = args[0].constant() if isinstance(args[0], ClassVar) else args[0].python_type()
+    try:
+        found = dataclasses.fields(cls)
+    except TypeError as error:
+        tx.raise_(TypeError, *error.args)
+    return TupleVar([tx.wrap(f, tx.const_source(f, f"fields({cls.__name__})")) for f in found])
+
+
+@model(inspect.signature)
+def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    """Of a function: its code is guarded, so is what the signature says."""
+    function = args[0].fn if isinstance(args[0], BoundMethodVar) else args[0]
+    target = _known_function(tx, function)
+    if not isinstance(target, types.FunctionType | types.BuiltinFunctionType | type):
+        return args[0].unsupported(tx, "signature()")
+    found = inspect.signature(target, **{key: value.constant() for key, value in kwargs.items()})
+    if isinstance(args[0], BoundMethodVar):
+        found = found.replace(parameters=list(found.parameters.values())[1:])
+    tx.keep_alive.append(found)
+    return tx.wrap(found, tx.const_source(found, "signature"))
+
+
+def _known_function(tx: Tracer, function: Var) -> Any:
+    """A function that existed, or a stand-in of one that the program made, with its defaults."""
+    if not isinstance(function, FunctionVar) or function.fn is not None:
+        return function.constant()
+    target = stand_in(tx, function)
+    target.__annotations__ = stand_in(tx, function.getattr_(tx, "__annotations__"))
+    positional, named = function.default_values(tx)
+    try:
+        target.__defaults__ = tuple(value.constant() for value in positional) or None
+        target.__kwdefaults__ = {name: value.constant() for name, value in named.items()} or None
+    except NotConstant:
+        return function.unsupported(tx, "signature() with defaults known only at run time")
+    return target
+
+
+@model(inspect.getfullargspec)
+def _getfullargspec(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    function = args[0].fn if isinstance(args[0], BoundMethodVar) else args[0]
+    target = _known_function(tx, function)
+    if not isinstance(target, types.FunctionType):
+        return args[0].unsupported(tx, "getfullargspec()")
+    found = inspect.getfullargspec(types.MethodType(target, 0) if isinstance(args[0], BoundMethodVar) else target)
+    tx.keep_alive.append(found)
+    fresh = (list, dict)
+    parts = [make(each) if type(each) in fresh else tx.wrap(each, tx.const_source(each, "spec")) for each in found]
+    return NamedTupleVar(type(found), parts)
+
+
+@model(typing.get_type_hints)
+def _get_type_hints(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    target = args[0].fn.constant() if isinstance(args[0], BoundMethodVar) else args[0].constant()
+    if not isinstance(target, types.FunctionType | type):
+        return args[0].unsupported(tx, "get_type_hints()")
+    try:
+        found = typing.get_type_hints(target, **{key: value.constant() for key, value in kwargs.items()})
+    except NameError as error:
+        tx.raise_(NameError, *error.args)
+    return DictVar({name: tx.wrap(hint, tx.const_source(hint, f"the type of {name}")) for name, hint in found.items()})
+
+
+# The files that fill the table by being imported.
+MODELS = (builtins_containers, builtins_iterate, builtins_operator, locks, warnings)

@@ -1,0 +1,96 @@
+"""Models of the types of containers: what calling them makes."""
+
+from __future__ import annotations
+
+import collections
+
+from ...core.python_compat import UNHASHABLE_ELEMENT
+from ...core.tracer import Tracer
+from ..containers.deque import DequeVar
+from ..containers.mapping import DictVar, key_of, pairs_of
+from ..containers.sequence import ListVar, SliceVar, TupleVar
+from ..containers.sets import SetVar
+from ..objects.functions import Handler
+from ..objects.registry import Args, Kwargs, is_callable, model
+from ..protocol import slots
+from ..protocol.base import Var
+from ..protocol.const import ConstVar, fold
+
+
+def _items(tx: Tracer, args: Args) -> list[Var]:
+    return args[0].unpack(tx) if args else []
+
+
+@model(list)
+def _list(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return ListVar(_items(tx, args))
+
+
+@model(tuple)
+def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if args and type(args[0]) is TupleVar:
+        return args[0]
+    return TupleVar(_items(tx, args))
+
+
+@model(set)
+def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return SetVar([key_of(tx, item, UNHASHABLE_ELEMENT) for item in _items(tx, args)])
+
+
+@model(frozenset)
+def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if args and isinstance(args[0], SetVar) and args[0].cls is frozenset:
+        return args[0]
+    return SetVar([key_of(tx, item, UNHASHABLE_ELEMENT) for item in _items(tx, args)], None, frozenset)
+
+
+def _mapping(cls: type) -> Handler:
+    def build(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+        if len(args) > 1:
+            tx.raise_(TypeError, f"{cls.__name__} expected at most 1 argument, got {len(args)}")
+        items = dict(pairs_of(tx, args[0])) if args else {}
+        items.update(kwargs)
+        return DictVar(items, None, cls)
+
+    return build
+
+
+model(dict)(_mapping(dict))
+model(collections.OrderedDict)(_mapping(collections.OrderedDict))
+
+
+@model(dict.fromkeys, collections.OrderedDict.fromkeys)
+def _fromkeys(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return DictVar({})._fromkeys(tx, *args)
+
+
+@model(collections.defaultdict)
+def _defaultdict(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    factory = args[0] if args and slots.constant_or(args[0], 0) is not None else None
+    if factory is not None and not is_callable(tx, factory):
+        tx.raise_(TypeError, "first argument must be callable or None")
+    items = dict(pairs_of(tx, args[1])) if len(args) > 1 else {}
+    return DictVar({**items, **kwargs}, None, collections.defaultdict, factory)
+
+
+@model(collections.deque)
+def _deque(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    limit = args[1] if len(args) > 1 else kwargs.get("maxlen", ConstVar(None))
+    items = _items(tx, args)
+    if not slots.has_type(limit, int, type(None)):
+        tx.raise_(TypeError, "an integer is required")
+    size = limit.constant()
+    return DequeVar(items[len(items) - size :] if size is not None and len(items) > size else items, size)
+
+
+@model(range)
+def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return fold(tx, range, *(slots.index(tx, arg) for arg in args))
+
+
+@model(slice)
+def _slice(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    none: Var = ConstVar(None)
+    start, stop, step = [none, args[0], none] if len(args) == 1 else [*args, none][:3]
+    return SliceVar(start, stop, step)

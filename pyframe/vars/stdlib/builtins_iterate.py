@@ -1,0 +1,215 @@
+"""Models of the builtins that iterate: lazy ones, and those that use up what they are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.python_compat import EMPTY_EXTREME
+from ...core.tracer import Tracer
+from ..containers.iterator import ItemsIteratorVar, IteratorVar, LazyVar, ReversedVar
+from ..containers.ranges import RangeVar
+from ..containers.sequence import ListVar, SequenceVar, TupleVar, sorted_items
+from ..containers.sets import SetVar
+from ..objects.functions import Handler
+from ..objects.instances import InstanceVar
+from ..objects.lookup import MISSING, lookup
+from ..objects.registry import Args, Kwargs, is_callable, known, model
+from ..protocol import slots
+from ..protocol.base import Var
+from ..protocol.const import ConstVar
+
+
+@model(iter)
+def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if len(args) == 1:
+        iterator = args[0].iterate(tx)
+        if slots.has_type(iterator, object) and not hasattr(iterator.python_type(), "__next__"):
+            tx.raise_(TypeError, f"iter() returned non-iterator of type {slots.type_name(iterator)!r}")
+        return iterator
+    function, sentinel = args
+    if not is_callable(tx, function):
+        tx.raise_(TypeError, "iter(v, w): v must be callable")
+
+    def step(tx: Tracer) -> Var | None:
+        item = tx.call(function, [], {})
+        return None if slots.compare(tx, "==", item, sentinel).truth(tx) else item
+
+    return LazyVar(_CALL_ITERATOR, step, args, rebuild=iter)
+
+
+_CALL_ITERATOR: type = type(iter(int, 1))
+
+
+@model(next)
+def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if isinstance(args[0], InstanceVar) and len(args) == 1:
+        return args[0]._invoke(tx, "__next__")
+    item = args[0].next_(tx)
+    if item is not None:
+        return item
+    if len(args) > 1:
+        return args[1]
+    return args[0].stop(tx) if isinstance(args[0], IteratorVar) else tx.raise_(StopIteration)
+
+
+def _row(tx: Tracer, iterators: list[Var]) -> list[Var] | None:
+    """The next item of each iterator; None once one has ended."""
+    row = []
+    for iterator in iterators:
+        item = iterator.next_(tx)
+        if item is None:
+            return None
+        row.append(item)
+    return row
+
+
+def _strict_row(tx: Tracer, iterators: list[Var]) -> list[Var] | None:
+    row: list[Var] = []
+    for place, iterator in enumerate(iterators):
+        item = iterator.next_(tx)
+        if item is not None:
+            row.append(item)
+            continue
+        if place:
+            others = "argument 1" if place == 1 else f"arguments 1-{place}"
+            tx.raise_(ValueError, f"zip() argument {place + 1} is shorter than {others}")
+        for later in range(1, len(iterators)):
+            if iterators[later].next_(tx) is not None:
+                others = "argument 1" if later == 1 else f"arguments 1-{later}"
+                tx.raise_(ValueError, f"zip() argument {later + 1} is longer than {others}")
+        return None
+    return row
+
+
+@model(zip)
+def _zip(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    strict = "strict" in kwargs and kwargs["strict"].truth(tx)
+    parts = [arg.iterate(tx) for arg in args]
+
+    def step(tx: Tracer) -> Var | None:
+        row = (_strict_row if strict else _row)(tx, parts)
+        return TupleVar(row) if row else None
+
+    return LazyVar(zip, step, parts, kwargs)
+
+
+@model(map)
+def _map(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if len(args) < 2:
+        tx.raise_(TypeError, "map() must have at least two arguments.")
+    parts = [arg.iterate(tx) for arg in args[1:]]
+
+    def step(tx: Tracer) -> Var | None:
+        row = _row(tx, parts)
+        return None if row is None else tx.call(args[0], row, {})
+
+    return LazyVar(map, step, [args[0], *parts])
+
+
+@model(filter)
+def _filter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    test = None if slots.constant_or(args[0], 0) is None else args[0]
+    source = args[1].iterate(tx)
+
+    def step(tx: Tracer) -> Var | None:
+        while (item := source.next_(tx)) is not None:
+            if (item if test is None else tx.call(test, [item], {})).truth(tx):
+                return item
+        return None
+
+    return LazyVar(filter, step, [args[0], source])
+
+
+@model(enumerate)
+def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    start = args[1] if len(args) > 1 else kwargs.get("start", ConstVar(0))
+    first = ConstVar(slots.index(tx, start))
+    source = args[0].iterate(tx)
+    parts: list[Var] = [source, first]
+
+    def step(tx: Tracer) -> Var | None:
+        item, number = source.next_(tx), parts[1]
+        if item is None:
+            return None
+        parts[1] = ConstVar(number.constant() + 1)
+        return TupleVar([number, item])
+
+    return LazyVar(enumerate, step, parts)
+
+
+@model(reversed)
+def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    if isinstance(args[0], InstanceVar) and lookup(args[0].cls, "__reversed__") is not MISSING:
+        return args[0]._invoke(tx, "__reversed__")
+    if isinstance(args[0], InstanceVar):
+        if MISSING in (lookup(args[0].cls, "__len__"), lookup(args[0].cls, "__getitem__")):
+            tx.raise_(TypeError, f"{slots.type_name(args[0])!r} object is not reversible")
+        return tx.inline(_backwards, args, {})
+    if isinstance(args[0], SetVar | IteratorVar):
+        tx.raise_(TypeError, f"{slots.type_name(args[0])!r} object is not reversible")
+    if isinstance(args[0], SequenceVar) and args[0].family in (list, tuple):
+        return ReversedVar(args[0].items, args[0])
+    if isinstance(args[0], RangeVar):
+        return RangeVar(args[0].value[::-1]).iterate(tx)
+    return ItemsIteratorVar(args[0].unpack(tx)[::-1])
+
+
+def _backwards(sequence: Any) -> Any:
+    for at in range(len(sequence) - 1, -1, -1):
+        yield sequence[at]
+
+
+@model(sorted)
+def _sorted(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return ListVar(sorted_items(tx, args[0].unpack(tx), kwargs.get("key"), kwargs.get("reverse")))
+
+
+@model(any)
+def _any(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    iterator = args[0].iterate(tx)
+    while (item := iterator.next_(tx)) is not None:
+        if item.truth(tx):
+            return known(True)
+    return known(False)
+
+
+@model(all)
+def _all(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    iterator = args[0].iterate(tx)
+    while (item := iterator.next_(tx)) is not None:
+        if not item.truth(tx):
+            return known(False)
+    return known(True)
+
+
+@model(sum)
+def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    total = args[1] if len(args) > 1 else kwargs.get("start", ConstVar(0))
+    if slots.has_type(total, str, bytes):
+        kind = "strings" if slots.has_type(total, str) else "bytes"
+        tx.raise_(TypeError, f"sum() can't sum {kind} [use {'' if kind == 'strings' else 'b'}''.join(seq) instead]")
+    iterator = args[0].iterate(tx)
+    while (item := iterator.next_(tx)) is not None:
+        total = slots.binary(tx, "+", total, item)
+    return total
+
+
+def _extreme(symbol: str, name: str) -> Handler:
+    def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+        items = args if len(args) > 1 else args[0].unpack(tx)
+        if not items:
+            return kwargs.get("default") or tx.raise_(ValueError, f"{name}() {EMPTY_EXTREME}")
+        key = kwargs.get("key")
+        key = None if key is not None and slots.constant_or(key, 0) is None else key
+        keys = items if key is None else [tx.call(key, [item], {}) for item in items]
+        best = 0
+        for at in range(1, len(items)):
+            if slots.compare(tx, symbol, keys[at], keys[best]).truth(tx):
+                best = at
+        return items[best]
+
+    return run
+
+
+model(min)(_extreme("<", "min"))
+model(max)(_extreme(">", "max"))

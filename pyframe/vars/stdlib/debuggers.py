@@ -1,0 +1,60 @@
+"""What starts or stops a debugger, a profiler or a trace function: it sees the program's own frames, so a frame that
+does so runs as it is."""
+
+from __future__ import annotations
+
+import _lsprof
+import functools
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...core.tracer import Tracer
+from ..objects.functions import FunctionVar
+from ..protocol.base import Var
+
+_MODULES = ("bdb", "cProfile", "pdb", "profile", "trace")
+_NAMES = ("settrace", "setprofile", "_settraceallthreads", "_setprofileallthreads", "breakpointhook")
+_MONITORING = ("free_tool_id", "register_callback", "set_events", "set_local_events", "use_tool_id")
+# Names that speak of them, in code that no trace has come to.
+_MENTIONS = frozenset((*_NAMES, *_MONITORING, *_MODULES, "breakpoint", "f_trace", "set_trace"))
+
+
+def mentions_watchers(code: types.CodeType) -> bool:
+    """Whether code may start or stop a debugger, profiler or trace function: where its frame breaks it runs as it is,
+    since what is resumed would be seen."""
+    return not _MENTIONS.isdisjoint(code.co_names)
+
+
+def wrap_watcher(value: types.FunctionType) -> Var | None:
+    """The Var of a Python function of a debugger or profiler, None for any other."""
+    return WatcherVar(value) if value.__module__ in _MODULES else None
+
+
+class WatcherVar(FunctionVar):
+    """A Python function of a debugger or profiler."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.run_as_it_is(_why(self.name))
+
+
+def _why(name: str) -> str:
+    return f"{name} starts or stops a debugger, profiler or trace function: call it outside the compiled function"
+
+
+def _models() -> dict[Any, Callable[..., Var]]:
+    functions: list[Callable[..., Any]] = [getattr(sys, name) for name in _NAMES if hasattr(sys, name)]
+    if hasattr(sys, "monitoring"):
+        functions += [getattr(sys.monitoring, name) for name in _MONITORING]
+    functions += [breakpoint, _lsprof.Profiler.enable, _lsprof.Profiler.disable]
+    return {fn: functools.partial(_watch, fn.__name__) for fn in functions}
+
+
+def _watch(name: str, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    return tx.run_as_it_is(_why(f"{name}()"))
+
+
+MODELS = _models()

@@ -1,0 +1,63 @@
+"""Calls that the settings name: of logging functions, put off to the end of the graph, or left out; and whether a
+logger is enabled."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.tracer import Tracer
+from ..objects.functions import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar
+from ..objects.instances import MISSING, InstanceVar
+from ..protocol.base import Var
+from ..protocol.const import ConstVar, make
+from ..torch_objects.tensor import TensorVar
+
+
+def put_off(tx: Tracer, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
+    """The result of a call that a setting names; None if it is none, or its arguments may change meanwhile."""
+    if _named(tx, fn, tx.options.ignore_logging_functions):
+        return ConstVar(None)
+    if not _named(tx, fn, tx.options.reorderable_logging_functions):
+        return None
+    if not all(isinstance(arg, TensorVar) or arg.is_constant() for arg in (*args, *kwargs.values())):
+        return None
+    function, owner = (fn.fn, [fn.obj]) if isinstance(fn, BoundMethodVar) else (fn, [])
+    tx.effects.add("CALL", None, (function.constant(), [*owner, *args], dict(kwargs)), tx.user_line())
+    return ConstVar(None)
+
+
+def _named(tx: Any, fn: Var, functions: set[Any]) -> bool:
+    """Whether `fn` is one of `functions`, themselves or bound to an object."""
+    if not functions:
+        return False
+    if isinstance(fn, FunctionVar | BuiltinVar):
+        return fn.is_constant() and any(fn.constant() is each for each in functions)
+    if not isinstance(fn, BoundMethodVar) or not fn.fn.is_constant():
+        return False
+    function = fn.fn.constant()
+    if any(function is each for each in functions):
+        return True
+    owner = getattr(fn.obj, "value", None)
+    bound = [each for each in functions if getattr(each, "__func__", None) is function]
+    return any(each.__self__ is owner for each in bound)
+
+
+def _is_enabled_for(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`Logger.isEnabledFor`: a guard of the answer, in place of the locks and caches that it is found with."""
+    logger, level = [*args, *kwargs.values()]
+    if not isinstance(logger, InstanceVar) or logger.value is MISSING or not level.is_constant():
+        return logger.unsupported(tx, "isEnabledFor()")
+    enabled, number = logger.value.isEnabledFor(level.constant()), level.constant()
+    check = functools.partial(_answers, number, enabled)
+    tx.guard(logger.source, "PREDICATE", (check, (), f"isEnabledFor({number}) is {enabled}"))
+    return make(enabled)
+
+
+def _answers(level: int, enabled: bool, logger: logging.Logger) -> bool:
+    return logger.isEnabledFor(level) == enabled
+
+
+BUILTINS[logging.Logger.isEnabledFor] = _is_enabled_for

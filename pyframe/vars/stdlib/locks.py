@@ -1,0 +1,134 @@
+"""Locks.  Nobody else has those that the traced program makes, so taking one does nothing while tracing.  One that
+existed is left alone where the program only looks at things while it has it: what it sees is guarded, with nobody
+else having the lock, and the guards hold all at once."""
+
+from __future__ import annotations
+
+import _thread
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.source import Source
+from ...core.tracer import Tracer
+from ...errors import Restart
+from ..objects.functions import BUILTINS, Handler
+from ..protocol.base import HeldVar, Var
+from ..protocol.const import ConstVar, MethodVar
+
+
+class LockVar(Var):
+    """`make()` of `threading.Lock` or `threading.RLock`, not held when the graph is left."""
+
+    __slots__ = ("attrs", "held", "make")
+
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make, self.held = make, 0
+        self.attrs: dict[str, Var] = {}
+
+    def python_type(self) -> type:
+        return type(self.make())
+
+    def describe(self) -> str:
+        return "a lock"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if not hasattr(self.python_type(), name):
+            tx.raise_(AttributeError, f"{self.python_type().__name__!r} object has no attribute {name!r}")
+        return MethodVar(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "locked" and not args:
+            return ConstVar(self.held > 0)
+        if name in ("acquire", "__enter__") and not args and not kwargs:
+            return self.enter(tx)
+        if name in ("release", "__exit__"):
+            return self.exit(tx)
+        return self.unsupported(tx, f"method {name!r}")
+
+    def enter(self, tx: Tracer) -> Var:
+        if self.held and self.make is _thread.allocate_lock:
+            self.unsupported(tx, "a second acquire()")
+        self.held += 1
+        return ConstVar(True)
+
+    def exit(self, tx: Tracer, *args: Var) -> Var:
+        if not self.held:
+            tx.raise_(RuntimeError, "release unlocked lock" if self.make is not _thread.RLock else _UNOWNED)
+        self.held -= 1
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.held:
+            raise NotImplementedError("a lock that is held cannot be rebuilt")
+        cg.load_const(self.make)
+        cg.call_top()
+
+
+class SharedLockVar(HeldVar):
+    """A lock that existed, in a `with` statement.  Where the program changes something while it has the lock, or
+    computes with tensors, which others may be writing, or breaks, the lock is taken for real."""
+
+    __slots__ = ("begun", "tx")
+
+    def __init__(self, value: Any, source: Source | None) -> None:
+        super().__init__(value, source)
+        self.begun: list[tuple[int, int]] = []
+        self.tx: Any = None
+
+    def describe(self) -> str:
+        return f"{self.source or 'a lock'} of type {type(self.value).__qualname__}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def enter(self, tx: Tracer) -> Var:
+        again = self.begun and type(self.value) is _thread.LockType
+        if again or not _is_free(self.value) or self.source is None:
+            tx.graph_break("unsupported-context-manager", f"method '__enter__' on {self.describe()}")
+        tx.guard(self.source, "PREDICATE", (_is_free, (), "nobody else has the lock"))
+        self.tx = tx
+        self.begun.append(_done(tx))
+        return ConstVar(True)
+
+    def exit(self, tx: Tracer) -> Var:
+        if self.begun.pop() != _done(tx):
+            self.for_real()
+        return ConstVar(None)
+
+    def for_real(self) -> None:
+        """Trace again, with nothing known of the lock."""
+        self.tx.opaque[id(self.value)] = self.value
+        raise Restart()
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+def _done(tx: Tracer) -> tuple[int, int]:
+    return tx.effects.changes, tx.graph.size()
+
+
+def _is_free(lock: Any) -> bool:
+    """Whether this thread could take the lock at once."""
+    if type(lock) is _thread.LockType:
+        return not lock.locked()
+    free: bool = lock.acquire(blocking=False)
+    if free:
+        lock.release()
+    return free
+
+
+LOCKS = (_thread.LockType, _thread.RLock)
+_UNOWNED = "cannot release un-acquired lock"
+
+
+def _maker(make: Any) -> Handler:
+    return lambda tx, args, kwargs: LockVar(make)
+
+
+BUILTINS[_thread.RLock] = _maker(_thread.RLock)
+BUILTINS[_thread.allocate_lock] = _maker(_thread.allocate_lock)

@@ -1,0 +1,168 @@
+"""Objects and functions of the standard library whose results depend on their arguments alone: patterns of `re`, times
+of `datetime`, `json` of plain values, `struct`, and numbers of `decimal` in the context of the capture.  What they give
+for known values is known while tracing."""
+
+from __future__ import annotations
+
+import _string  # type: ignore[import-not-found]
+import binascii
+import dataclasses
+import datetime
+import decimal
+import functools
+import json
+import re
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...core.source import ConstSource, Source
+from ...core.tracer import Tracer
+from ..containers.iterator import ItemsIteratorVar
+from ..objects.functions import BUILTINS, FunctionVar, Handler
+from ..polyfills import builtins as polyfills
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import BINARY, COMPARE, FOLDED, ConstVar, MethodVar, fold, make, maker
+
+PATTERNS = (re.Pattern, re.Match)
+_TIMES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
+_OF_THE_SYSTEM = ("astimezone", "timestamp", "strftime", "ctime")  # its time zone, its language
+_KNOWN = (*FOLDED, bool, *PATTERNS, *_TIMES, decimal.Decimal)
+
+
+def _context() -> str:
+    """What results of `decimal` depend on; the flags that operations set are left out."""
+    now = decimal.getcontext().copy()
+    now.clear_flags()
+    return repr(now)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SameContext:
+    expected: str
+
+    def __call__(self, _: Any) -> bool:
+        return _context() == self.expected
+
+
+def _guard_context(tx: Tracer) -> None:
+    same = _SameContext(_context())
+    tx.guard(ConstSource.of(decimal, "decimal"), "PREDICATE", (same, (), "the decimal context is the same"))
+
+
+def _value(arg: Var) -> Any:
+    """The value of an argument; NotConstant unless it is made of plain values."""
+    value = arg.plain()
+    if not _is_plain(value):
+        raise NotConstant(arg.describe())
+    return value
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is dict:
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    return all(map(_is_plain, value)) if type(value) in (list, tuple) else type(value) in _KNOWN
+
+
+def _call(tx: Tracer, what: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    try:
+        values, named = [_value(arg) for arg in args], {key: _value(arg) for key, arg in kwargs.items()}
+    except NotConstant:
+        return tx.graph_break("unknown-c-function", f"{what} of values known only at run time")
+    return fold(tx, fn, *values, **named)
+
+
+class PureVar(ConstVar):
+    """An immutable object whose methods are pure."""
+
+    __slots__ = ()
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        try:
+            found = getattr(self.value, name)
+        except AttributeError as error:
+            tx.raise_(AttributeError, *error.args)
+        return MethodVar(self, name) if callable(found) else make(found)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        what = f"{type(self.value).__name__}.{name}"
+        if name in _OF_THE_SYSTEM:
+            return tx.graph_break("unknown-c-function", what)
+        if name == "sub" and any(isinstance(arg, FunctionVar) for arg in (*args, *kwargs.values())):
+            return tx.inline(polyfills.pattern_sub, [self, *args], kwargs)
+        found = _call(tx, what, getattr(self.value, name), args, kwargs)
+        return ItemsIteratorVar([make(item) for item in found.constant()]) if name == "finditer" else found
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op not in BINARY or not isinstance(other, ConstVar) or not _is_plain(other.value):
+            return None
+        return fold(tx, BINARY[op], *((other.value, self.value) if reflected else (self.value, other.value)))
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        known = isinstance(other, ConstVar) and _is_plain(other.value)
+        return fold(tx, COMPARE[op], self.value, other.constant()) if known else None
+
+
+maker(*PATTERNS, *_TIMES, decimal.Decimal)(PureVar)
+
+
+def wrap_pattern(tx: Any, value: Any, source: Source | None) -> Var:
+    tx.guard(source, "ID", value)
+    return PureVar(value, source)
+
+
+def wrap_decimal(tx: Any, value: Any, source: Source | None) -> Var:
+    _guard_context(tx)
+    same = functools.partial(_same_decimal, value.as_tuple())
+    tx.guard(source, "PREDICATE", (same, (), f"== {value!r}"))
+    return PureVar(value, source)
+
+
+def _same_decimal(parts: Any, value: Any) -> bool:
+    return type(value) is decimal.Decimal and value.as_tuple() == parts
+
+
+def _decimal(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    _guard_context(tx)
+    return _call(tx, "Decimal", decimal.Decimal, args, kwargs)
+
+
+def _of(fn: Callable[..., Any]) -> Handler:
+    return lambda tx, args, kwargs: _call(tx, f"{fn.__module__}.{fn.__qualname__}", fn, args, kwargs)
+
+
+def _sub(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`re.sub`, whose replacement may be a function of the program."""
+    if not any(isinstance(arg, FunctionVar) for arg in (*args, *kwargs.values())):
+        return _call(tx, "re.sub", re.sub, args, kwargs)
+    return tx.inline(polyfills.re_sub, args, kwargs)  # type: ignore[no-any-return]
+
+
+def _listed(fn: Callable[..., Any]) -> Handler:
+    """A function that gives an iterator."""
+
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        found = _call(tx, fn.__name__, lambda *values, **named: list(fn(*values, **named)), args, kwargs)
+        return found.iterate(tx)
+
+    return run
+
+
+def _field_name(name: str) -> tuple[Any, list[Any]]:
+    first, rest = _string.formatter_field_name_split(name)
+    return first, list(rest)
+
+
+_FUNCTIONS = (re.match, re.search, re.fullmatch, re.split, re.findall, re.subn, re.compile, re.escape)
+_BYTES = (
+    struct.pack, struct.unpack, struct.calcsize, zlib.crc32, zlib.adler32, binascii.hexlify, binascii.unhexlify,
+    binascii.a2b_base64, binascii.b2a_base64,
+)  # fmt: skip
+for _fn in (*_FUNCTIONS, json.dumps, json.loads, *_TIMES, *_BYTES):
+    BUILTINS[_fn] = _of(_fn)
+BUILTINS[decimal.Decimal] = _decimal
+BUILTINS[re.sub] = _sub
+BUILTINS[re.finditer] = _listed(re.finditer)
+BUILTINS[_string.formatter_parser] = _listed(_string.formatter_parser)
+BUILTINS[_string.formatter_field_name_split] = _of(_field_name)

@@ -1,0 +1,385 @@
+"""Random number generators of Python and numpy: what they draw is an input of the graph.
+
+A draw changes the state of its generator, so it cannot be made while tracing: the replaced frame makes all of its
+draws first, in their order, and then calls the graph.  Nothing in a graph looks at these generators; what runs for real
+breaks the graph, and comes after the draws before it.  The type of a result is that of the same draw of another
+generator.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+import torch
+
+from ... import _C
+from ...core.expr import sources
+from ...core.source import CallSource, DrawnSource, MadeSource, SeqItemSource, Source
+from ...core.tracer import Tracer
+from ..containers.sequence import ListVar, SequenceVar
+from ..numbers.numpy_scalars import NUMPY_NUMBERS
+from ..numbers.symint import NumberVar
+from ..objects.functions import BUILTINS
+from ..objects.lookup import MISSING, class_source, guarded_lookup, lookup
+from ..protocol.base import HeldVar, NotConstant, Var
+from ..protocol.const import ConstVar, MethodVar
+from ..torch_objects.numpy_arrays import NdArrayVar, tensor_of
+
+_INT64 = 1 << 63
+MOST_VALUES = 4  # of an int that the program needs to know: each is a capture of its own
+_OF_ITEMS = ("choice", "choices", "sample")
+_ITEMS = (int, float, bool, str, type(None))
+_ARGUMENTS = (*_ITEMS, bytes, range, list, tuple, type)  # a type: that of the elements
+_NUMBERS = (
+    "random uniform randint randrange getrandbits gauss normalvariate lognormvariate expovariate betavariate "
+    "gammavariate paretovariate vonmisesvariate weibullvariate binomialvariate choice choices sample"
+).split()
+_OF_NUMPY = (
+    "rand randn random random_sample randint integers uniform normal standard_normal beta gamma binomial poisson "
+    "exponential laplace lognormal standard_exponential standard_gamma standard_t geometric gumbel logistic weibull "
+    "triangular pareto power rayleigh vonmises wald chisquare f dirichlet multinomial multivariate_normal permutation "
+    "choice"
+).split()
+
+
+@dataclass(slots=True)
+class Draw:
+    """A call that the replaced frame makes before the graph: `fn(*args, **kwargs)`.  `bounds`: the least and the
+    greatest int that it gives; `repeats`: whether it gives the same again from the same state of its generator."""
+
+    fn: Callable[..., Any]
+    args: list[Var]
+    kwargs: dict[str, Var] = field(default_factory=dict)
+    bounds: tuple[int, int] | None = None
+    repeats: bool = False
+
+    def load(self, cg: Any) -> None:
+        """Push the result."""
+        cg.load_const(_C.run_disabled(self.fn))
+        loads = [lambda arg=arg: _load(cg, arg) for arg in (*self.args, *self.kwargs.values())]
+        cg.call_top(*loads, names=tuple(self.kwargs))
+
+
+def _load(cg: Any, arg: Var) -> None:
+    if isinstance(arg, RngVar | NumberVar | StateVar):
+        cg.load(arg)
+    else:
+        cg.load_const(known(arg))
+
+
+def draw(tx: Any, label: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> DrawnSource:
+    """Note a draw; gives the source of its result."""
+    if tx.graph.is_nested:
+        tx.graph_break("unsupported-object", f"{label} in a function that an operator takes")
+    for arg in (*args, *kwargs.values()):
+        made = isinstance(arg, NumberVar) and any(isinstance(each, MadeSource) for each in sources(arg.tree))
+        if made or not (isinstance(arg, RngVar | NumberVar | StateVar) or _is_known(arg)):
+            tx.graph_break("unsupported-object", f"{label} with {arg.describe()}")
+    tx.draws.append(Draw(fn, list(map(_as_now, args)), {name: _as_now(arg) for name, arg in kwargs.items()}))
+    return DrawnSource(len(tx.draws) - 1, label)
+
+
+def _as_now(arg: Var) -> Var:
+    """An argument that the program may change later, as it is now."""
+    return arg if isinstance(arg, RngVar | NumberVar | StateVar) else ConstVar(known(arg))
+
+
+class StateVar(Var):
+    """The state of a generator, as it was read: to be set again, nothing else is known of it."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        return tuple
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        return self.unsupported(tx, op)
+
+
+class RngVar(HeldVar):
+    """A generator; `value` is one to try draws with where the traced program makes it."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        return f"{self.source or 'a generator'} of type {type(self.value).__name__}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if lookup(type(self.value), name) is MISSING:
+            return self.unsupported(tx, f"attribute {name!r}")
+        return MethodVar(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        kind = type(self.value)
+        raw: Any = guarded_lookup(tx, kind, name)
+        label = f"{'random' if kind is random.Random else 'numpy.random'}.{name}()"
+        if kind is random.Random and name == "shuffle" and raw is random.Random.__dict__["shuffle"]:
+            return self._shuffle(tx, label, args, kwargs)
+        modelled = _METHODS.get((kind, name))
+        if modelled is None or raw is not modelled:
+            return self.unsupported(tx, f"method {name!r}")
+        if isinstance(raw, types.FunctionType):
+            tx.wrap(raw, class_source(kind, name))
+        if name == "seed":
+            draw(tx, label, raw, [self, *args], kwargs)
+            return ConstVar(None)
+        if name in ("getstate", "get_state"):
+            return StateVar(draw(tx, label, raw, [self, *args], kwargs))
+        if name in ("setstate", "set_state"):
+            if not all(isinstance(arg, StateVar) for arg in args):
+                return self.unsupported(tx, "setting a state of elsewhere")
+            draw(tx, label, raw, [self, *args], kwargs)
+            return ConstVar(None)
+        if kind is random.Random and name == "choice" and len(args) == 1 and _of_objects(args[0]):
+            return self._chosen(tx, raw, args[0])
+        example = self._example(tx, label, raw, args, kwargs)
+        bounds = _bounds(kind, name, example, args, kwargs)
+        if not _modelled(tx, example) or (kind is random.Random and name in _OF_ITEMS and not _alike(args, kwargs)):
+            return tx.graph_break("unknown-c-function", f"{label} gives a {type(example).__name__}")
+        source = draw(tx, label, raw, [self, *args], kwargs)
+        tx.draws[-1].bounds, tx.draws[-1].repeats = bounds, True
+        return _result(tx, example, source, bounds)
+
+    def _chosen(self, tx: Any, raw: Any, given: SequenceVar) -> Var:
+        """`choice` of objects: an index is drawn, which has to be known."""
+        before = len(tx.draws)
+        last = len(given.items) - 1
+        source = draw(tx, "random.choice()", raw, [self, ConstVar(range(last + 1))], {})
+        tx.draws[-1].bounds, tx.draws[-1].repeats = (0, last), True
+        index = tx.foretell(source, int)
+        if index is None:
+            del tx.draws[before:]
+            return tx.graph_break("data-dependent-branch", f"the program needs to know which of {last + 1} is drawn")
+        return given.items[index]
+
+    def _shuffle(self, tx: Any, label: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """`shuffle` of numbers of one type: what is drawn is the list in its new order."""
+        given = args[0] if len(args) == 1 and not kwargs else None
+        if not isinstance(given, ListVar) or given.python_type() is not list:
+            return tx.graph_break("unsupported-object", f"{label} of anything but a list")
+        items = [item.value for item in given.items if isinstance(item, ConstVar)]
+        if len(items) != len(given.items) or not _modelled(tx, items) or len({type(item) for item in items}) != 1:
+            return tx.graph_break("unsupported-object", f"{label} of anything but known numbers of one type")
+        tx.wrap(random.Random.__dict__["shuffle"], class_source(random.Random, "shuffle"))
+        source = draw(tx, label, _shuffled, [self, given], {})
+        bounds = (min(items), max(items)) if type(items[0]) is int else None
+        given.items = [_result(tx, item, SeqItemSource(source, at), bounds) for at, item in enumerate(items)]
+        given.changed(tx)
+        return ConstVar(None)
+
+    def _example(self, tx: Tracer, label: str, raw: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Any:
+        """What the draw may give."""
+        try:
+            values = [_value(arg) for arg in args]
+            named = {key: _value(arg) for key, arg in kwargs.items()}
+        except NotConstant:
+            return tx.graph_break("unsupported-object", f"{label} with arguments known only at run time")
+        try:
+            return raw(_FRESH[type(self.value)](), *values, **named)
+        except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+            return tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+def _shuffled(rng: random.Random, items: Sequence[Any]) -> list[Any]:
+    """A copy of `items`, shuffled."""
+    shuffled = list(items)
+    rng.shuffle(shuffled)
+    return shuffled
+
+
+def known(arg: Var) -> Any:
+    """The value of an argument, as a copy."""
+    value = arg.plain()
+    items = value if type(value) in (list, tuple) else ()
+    if not isinstance(value, _ARGUMENTS) or not all(map(_plain, items)):
+        raise NotConstant(arg.describe())
+    return value
+
+
+def _plain(value: Any) -> bool:
+    return type(value) in _ITEMS
+
+
+def _is_known(arg: Var) -> bool:
+    try:
+        known(arg)
+    except NotConstant:
+        return False
+    return True
+
+
+def _value(arg: Var) -> Any:
+    if not isinstance(arg, NumberVar):
+        return known(arg)
+    if arg.is_constant():
+        return arg.constant()
+    if arg.sym is not None and not arg.sym.node.has_hint():
+        raise NotConstant(arg.describe())
+    return arg.example
+
+
+def _alike(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
+    """Whether what is chosen from is all of one type."""
+    items = known(args[0]) if args else known(next(iter(kwargs.values())))
+    return len({type(item) for item in items}) == 1
+
+
+def _of_objects(given: Var) -> TypeGuard[SequenceVar]:
+    """Whether what is chosen from is a list of other things than numbers of one type."""
+    if not isinstance(given, SequenceVar) or not given.items:
+        return False
+    types_ = {type(item.value) if isinstance(item, ConstVar) else None for item in given.items}
+    return len(types_) > 1 or not types_ <= {int, float}
+
+
+def _bounds(
+    kind: type, name: str, example: Any, args: Sequence[Var], kwargs: Mapping[str, Var]
+) -> tuple[int, int] | None:
+    """The least and the greatest int that a draw may give, where it is known."""
+    if type(example) is not int or kwargs or not all(map(_is_known, args)):
+        return None
+    values = [known(arg) for arg in args]
+    if kind is not random.Random:
+        return (0, *values) if name == "randint" and len(values) == 1 else tuple(values) if name == "randint" else None
+    match name, values:
+        case "randint", [least, most]:
+            return least, most
+        case "randrange", _:
+            found = range(*values)
+            return min(found), max(found)
+        case "getrandbits", [bits]:
+            return 0, (1 << bits) - 1
+        case "choice", [items]:
+            return min(items), max(items)
+    return None
+
+
+def _modelled(tx: Any, example: Any) -> bool:
+    """Whether a result like `example` can be an input of the graph."""
+    if type(example) is list:
+        return bool(example) and all(type(item) in (int, float) and _modelled(tx, item) for item in example)
+    if type(example) is int:
+        return bool(tx.graph.makes_numbers) and abs(example) < _INT64
+    if type(example) is float:
+        return bool(tx.options.float_inputs)
+    return _array(example) is not None
+
+
+def _array(example: Any) -> torch.Tensor | None:
+    """The tensor of an array or number of numpy."""
+    if isinstance(example, NUMPY_NUMBERS):
+        return _of_number(example)
+    return tensor_of(example) if type(example).__module__ == "numpy" else None
+
+
+def _result(tx: Any, example: Any, source: Source, bounds: tuple[int, int] | None) -> Var:
+    """The Var of what was drawn, from `source`."""
+    if type(example) is list:
+        return ListVar([_result(tx, item, SeqItemSource(source, at), None) for at, item in enumerate(example)])
+    if type(example) is float:
+        tx.graph.numbers[source] = example
+        return NumberVar(tx, source, None, example, source)
+    if type(example) is int:
+        return _integer(tx, source, bounds)
+    tensor = _array(example)
+    assert tensor is not None
+    if not isinstance(example, NUMPY_NUMBERS):
+        return NdArrayVar(tx.graph.input(CallSource(source, tensor_of, "torch.from_numpy"), tensor), source)
+    return NdArrayVar(tx.graph.input(CallSource(source, _of_number, "torch.as_tensor"), tensor), source, scalar=True)
+
+
+def _of_number(number: Any) -> torch.Tensor:
+    return torch.from_numpy(number.reshape(1)).reshape(())
+
+
+def _integer(tx: Any, source: Source, bounds: tuple[int, int] | None) -> Var:
+    shapes = tx.graph.shapes
+    sym = shapes.create_unbacked_symint()
+    symbol = sym.node.expr
+    shapes.source_of[symbol] = source
+    shapes.pending_fresh_unbacked_symbols.clear()
+    tx.graph.numbers[source] = sym
+    if bounds is not None and max(map(abs, bounds)) < _INT64:
+        shapes.constrain_symbol_range(symbol, *bounds)
+    return NumberVar(tx, source, sym, source=source)
+
+
+# ---- the generators ----
+_FRESH: dict[type, Callable[[], Any]] = {}
+_METHODS: dict[tuple[type, str], Any] = {}
+_STATES = ("seed", "getstate", "setstate", "get_state", "set_state")
+
+
+def _register(kind: type, fresh: Callable[[], Any], names: Sequence[str]) -> None:
+    _FRESH[kind] = fresh
+    for name in (*names, *_STATES):
+        if (raw := lookup(kind, name)) is not MISSING:
+            _METHODS[kind, name] = raw
+
+
+def is_rng(value: Any) -> bool:
+    """Whether an object is a generator that is modelled, or the function of numpy that makes one, or seeds one."""
+    kind = type(value)
+    if kind not in _FRESH and "numpy.random" in sys.modules:
+        _register_numpy()
+    return kind in _FRESH
+
+
+@functools.cache
+def _register_numpy() -> None:
+    """Once numpy.random is loaded, which takes a while, and which torch does without."""
+    module = sys.modules["numpy.random"]
+    legacy, modern = module.RandomState, module.Generator
+    _register(legacy, functools.partial(legacy, 0), _OF_NUMPY)
+    _register(modern, functools.partial(module.default_rng, 0), _OF_NUMPY)
+    BUILTINS[legacy] = _made(legacy, _FRESH[legacy])
+    BUILTINS[module.default_rng] = _made(module.default_rng, _FRESH[modern])
+    BUILTINS[module.seed] = _seeds(module.seed)
+
+
+def wrap_rng(tx: Any, value: Any, source: Source | None) -> Var:
+    """The Var of a generator that exists."""
+    tx.guard(source, "TYPE", type(value))
+    return RngVar(value, source)
+
+
+def _made(cls: Any, fresh: Callable[[], Any]) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
+    """A generator that the traced program makes."""
+
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        label = f"{cls.__name__}()"
+        try:
+            cls(*(known(arg) for arg in args), **{key: known(arg) for key, arg in kwargs.items()})
+        except NotConstant:
+            return tx.graph_break("unsupported-object", f"{label} with a seed known only at run time")
+        except (TypeError, ValueError) as error:
+            return tx.raise_(type(error), *error.args)
+        return RngVar(fresh(), draw(tx, label, cls, args, kwargs))
+
+    return run
+
+
+def _seeds(function: Any) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        draw(tx, f"numpy.random.{function.__name__}()", function, args, kwargs)
+        return ConstVar(None)
+
+    return run
+
+
+_register(random.Random, functools.partial(random.Random, 0), _NUMBERS)
+BUILTINS[random.Random] = _made(random.Random, _FRESH[random.Random])
+
+__all__ = ["RngVar", "is_rng", "wrap_rng"]

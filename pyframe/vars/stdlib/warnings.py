@@ -1,0 +1,99 @@
+"""`warnings.warn`: made when the graph has run, where it only prints, as filters and handlers of the time of the call
+decide.  A filter that makes it an error, and whoever records or handles warnings, get the call itself, which breaks the
+graph."""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ...core.files import our_file
+from ...core.guard import UserLine
+from ...core.source import ConstSource
+from ...core.tracer import Tracer
+from ..objects.functions import BUILTINS
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import ConstVar
+
+_PARAMETERS = ("message", "category", "stacklevel", "source")
+
+
+def _only_prints() -> bool:
+    """Whether what is not filtered is printed, in the way of the module itself."""
+    show, shown = warnings.showwarning, getattr(warnings, "_showwarnmsg_impl", None)
+    stock = show is getattr(warnings, "_showwarning_orig", None) and isinstance(shown, types.FunctionType)
+    context = getattr(warnings, "_get_context", None)
+    return stock and (context is None or context() is context.__globals__["_global_context"])  # as from CPython 3.14 on
+
+
+class _Prints:
+    """Whether a warning is printed or ignored, and does nothing else; equal for the same warning."""
+
+    def __init__(self, text: str, category: type, module: str, lineno: int) -> None:
+        self.asked = (text, category, module, lineno)
+
+    def __call__(self, _: Any) -> bool:
+        text, category, module, lineno = self.asked
+        if not _only_prints():
+            return False
+        for action, message, kind, where, line in warnings.filters:
+            known = (message is None or _matches(message, text)) and (where is None or _matches(where, module))
+            if known and issubclass(category, kind) and line in (0, lineno):
+                return action != "error"
+        return bool(getattr(warnings, "defaultaction", "default") != "error")
+
+    def __hash__(self) -> int:
+        return hash(self.asked)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Prints) and self.asked == other.asked
+
+
+def _matches(pattern: Any, text: str) -> bool:
+    return pattern == text if isinstance(pattern, str) else pattern.match(text) is not None
+
+
+def _warn(globals_: dict[str, Any], text: str, category: type, filename: str, lineno: int, module: str) -> None:
+    registry = globals_.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, category, filename, lineno, module, registry)
+
+
+def _model(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    given = dict(zip(_PARAMETERS, args), **kwargs)
+    unknown = not set(given) <= set(_PARAMETERS) or len(args) > len(_PARAMETERS)
+    try:
+        known = {name: var.constant() for name, var in given.items()}
+    except NotConstant:
+        unknown = True
+    if unknown:
+        return _for_real(tx, "with values known only at run time")
+    text, level = known.get("message"), known.get("stacklevel", 1)
+    category = UserWarning if known.get("category") is None else known["category"]
+    kinds = type(level) is int and isinstance(category, type) and issubclass(category, Warning)
+    if not isinstance(text, str) or not kinds or known.get("source") is not None:
+        return _for_real(tx, "with such arguments")
+    frames = tx.frames[::-1][: max(level, 1)]
+    if len(frames) < level or any(our_file(frame.file) for frame in frames):
+        return _for_real(tx, "of a caller of what is compiled")
+    where: UserLine = frames[-1].user_line()
+    globals_ = frames[-1].globals
+    module = globals_.get("__name__", "<string>")
+    prints = _Prints(text, category, module, where.lineno)
+    if not prints(warnings):
+        return _for_real(tx, "that does not only print")
+    tx.guard(ConstSource.of(warnings, "warnings"), "PREDICATE", (prints, (), f"only prints {text!r}"))
+    warn: Callable[..., None] = functools.partial(
+        _warn, globals_, text, category, where.filename, where.lineno, module
+    )
+    tx.effects.add("CALL", None, (warn, [], {}), where)
+    return ConstVar(None)
+
+
+def _for_real(tx: Tracer, what: str) -> Var:
+    return tx.graph_break("builtin-side-effect", f"warnings.warn() {what}")
+
+
+BUILTINS[warnings.warn] = _model

@@ -1,0 +1,485 @@
+"""Context managers of torch that change how operators run: gradient mode and autocast.
+
+Each mode is switched for real while tracing, so that the fake tensors see it, and by a node of the graph.  The graph
+leaves every mode as it found it; a mode that the program leaves switched is an effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import operator
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from inductor.modes import ENTER_AUTOCAST, ENTER_INFERENCE, EXIT_AUTOCAST, EXIT_INFERENCE, SET_GRAD, recorded
+
+from ...core.effects import Effect
+from ...core.source import AttrSource, Source
+from ...core.tracer import Tracer
+from ..objects.functions import BuiltinVar, FunctionVar, Handler
+from ..protocol import slots
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import ConstVar, MethodVar, make, maker
+
+
+class ContextVar(Var):
+    """A context manager the tracer models: `enter` and `exit` act on the trace."""
+
+    __slots__ = ("by_name", "cls")
+
+    def __init__(self, cls: type) -> None:
+        super().__init__()
+        self.cls = cls
+        self.by_name: list[Effect] = []  # of each `__enter__()` that the program called itself, if not left since
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return f"torch.{self.cls.__name__}"
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return MethodVar(self, name) if name in _BY_NAME else super().getattr_(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "clone":
+            return self.clone()
+        if name == "__enter__":
+            entered = self.enter(tx)  # the real object, where the frame is left or broken before `__exit__()`
+            self.by_name.append(tx.effects.add("CALL", None, (enter_unseen, [self], {}), tx.user_line()))
+            return entered
+        if name == "__exit__" and self.by_name:
+            tx.effects.cancel(self.by_name.pop())
+            return self.exit(tx)
+        if name == "__exit__":
+            return self.unsupported(tx, "that this frame has not entered, its __exit__()")
+        return super().call_method(tx, name, args, kwargs)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """The function `args[0]`, decorated."""
+        fn = args[0] if len(args) == 1 and not kwargs else None
+        if not isinstance(fn, FunctionVar) or fn.code.co_flags & _GENERATORS:
+            return self.unsupported(tx, "as the decorator of something that is no plain function, a call")
+        return tx.inline(_decorated, [MethodVar(self, "clone"), fn], {})
+
+    def clone(self) -> ContextVar:
+        """What each call of a decorated function enters."""
+        raise NotImplementedError
+
+    def enter(self, tx: Tracer) -> Var:
+        raise NotImplementedError
+
+    def exit(self, tx: Tracer) -> Var:
+        raise NotImplementedError
+
+
+_BY_NAME = ("__enter__", "__exit__", "clone")
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+_OVERRIDES_OFF: Any = (torch._C.DisableTorchFunction, torch._C.DisableTorchFunctionSubclass)
+
+
+def enter_unseen(context: Any) -> Any:
+    """Enter for real what was traced: modes of `__torch_function__` have been told of it.  Gives the context."""
+    if isinstance(context, _OVERRIDES_OFF):
+        context.__enter__()
+        return context
+    with torch._C.DisableTorchFunction():
+        context.__enter__()
+    return context
+
+
+_ENTER = operator.methodcaller("__enter__")
+
+
+class Entered:
+    """The modes that the code in place of a frame has entered for real, in order, until the block is reached in which
+    they are: an exception before that has to leave them."""
+
+    __slots__ = ("contexts", "done")
+
+    def __init__(self) -> None:
+        self.contexts: list[Any] = []
+        self.done: list[Any] = []  # an item for each of `contexts` that is entered
+
+    def enter(self, context: Any) -> Any:
+        """`enter_unseen`, noted."""
+        self.contexts.append(context)
+        if isinstance(context, _OVERRIDES_OFF):
+            self.done.extend(map(_ENTER, (context,)))  # one call in C: no signal is handled between its two effects
+            return context
+        with torch._C.DisableTorchFunction():
+            self.done.extend(map(_ENTER, (context,)))
+        return context
+
+    def leave(self) -> None:
+        """Leave those that are entered."""
+        for context in reversed(self.contexts[: len(self.done)]):
+            context.__exit__(None, None, None)
+
+
+def _decorated(clone: Callable[[], Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def decorate_context(*args: Any, **kwargs: Any) -> Any:
+        with clone():
+            return fn(*args, **kwargs)
+
+    return decorate_context
+
+
+class GradModeVar(ContextVar):
+    """`no_grad()`, `enable_grad()`, and `set_grad_enabled(mode)`, which switches as soon as it is made."""
+
+    __slots__ = ("enabled", "previous", "switched_before", "takes_mode", "unentered")
+
+    def __init__(self, enabled: bool, cls: type, takes_mode: bool = False) -> None:
+        super().__init__(cls)
+        self.enabled, self.takes_mode = enabled, takes_mode
+        self.previous: bool | None = None
+        self.unentered: Effect | None = None
+        self.switched_before = False  # whether it is entered after switches that are effects
+
+    def made(self, tx: Tracer) -> GradModeVar:
+        """Switch now; unless entered as a context, the switch outlives the frame."""
+        self.previous = torch.is_grad_enabled()
+        if tx.overrides.moded:
+            tx.graph_break("unsupported-context-manager", f"{self.describe()} inside a mode of __torch_function__")
+        if self.previous != self.enabled:
+            _switch(tx, self.enabled)
+            self.unentered = tx.effects.add("CALL", None, (SET_GRAD, [ConstVar(self.enabled)], {}), tx.user_line())
+        return self
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if self.unentered is not None:  # `@set_grad_enabled(mode)`, which has switched already
+            tx.effects.cancel(self.unentered)
+            self.unentered = None
+            assert self.previous is not None
+            _switch(tx, self.previous)
+        return super().call(tx, args, kwargs)
+
+    def clone(self) -> ContextVar:
+        return GradModeVar(self.enabled, self.cls, self.takes_mode)
+
+    def enter(self, tx: Tracer) -> Var:
+        if self.previous is None:
+            self.previous = torch.is_grad_enabled()
+        elif tx.overrides.moded:
+            tx.graph_break("unsupported-context-manager", f"{self.describe()}, entered after it was made in a mode")
+        if self.unentered is not None:
+            tx.effects.cancel(self.unentered)
+            self.unentered = None
+        _switch(tx, self.enabled)
+        self.switched_before = _is_switched(tx)
+        if self.switched_before:
+            tx.effects.add("CALL", None, (SET_GRAD, [ConstVar(self.enabled)], {}), tx.user_line())
+        return ConstVar(None)
+
+    def exit(self, tx: Tracer) -> Var:
+        assert self.previous is not None
+        _switch(tx, self.previous)
+        if _is_switched(tx):
+            tx.effects.add("CALL", None, (SET_GRAD, [ConstVar(self.previous)], {}), tx.user_line())
+        self.previous = None
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.switched_before:  # the effects come after the values: what this finds, and restores, is set apart
+            cg.load_const(SET_GRAD)
+            cg.call_top(lambda: cg.load_const(self.previous))
+            cg.emit("POP_TOP")
+        cg.load_const(self.cls)
+        if self.takes_mode:
+            cg.call_top(lambda: cg.load_const(self.enabled))
+        else:
+            cg.call_top()
+
+
+class GradSwitchVar(BuiltinVar):
+    """`torch._C._set_grad_enabled`, as modes of `__torch_function__` are told of it by the contexts that call it."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if len(args) != 1 or kwargs or not isinstance(slots.constant_or(args[0], None), bool):
+            return self.unsupported(tx, "a call with these arguments")
+        _switch(tx, args[0].constant())
+        return ConstVar(None)
+
+
+def _is_switched(tx: Tracer) -> bool:
+    """Whether the program has switched for good: an effect."""
+    return any(effect.kind == "CALL" and effect.detail[0] is SET_GRAD for effect in tx.effects)
+
+
+def _switch(tx: Tracer, enabled: bool) -> None:
+    if tx.overrides.moded:
+        tx.overrides.ask(GradSwitchVar(SET_GRAD), [], [ConstVar(enabled)], {})
+        return
+    if torch.is_grad_enabled() != enabled:
+        SET_GRAD(enabled)
+        tx.graph.effect(SET_GRAD, enabled)
+
+
+class GraphModeVar(ContextVar):
+    """A mode that one node of the graph enters and another leaves; `values` are the arguments of `switches[0]`, which
+    enters it."""
+
+    __slots__ = ("mode", "values")
+
+    switches: ClassVar[tuple[Callable[..., Any], Callable[[Any], None]]]
+
+    def __init__(self, cls: type, values: tuple[Any, ...]) -> None:
+        super().__init__(cls)
+        self.values = values
+        self.mode: Any = None
+
+    def clone(self) -> ContextVar:
+        return type(self)(self.cls, self.values)
+
+    def enter(self, tx: Tracer) -> Var:
+        self.mode = tx.graph.enter_mode(*self.switches, self.values)
+        return ConstVar(None)
+
+    def exit(self, tx: Tracer) -> Var:
+        if self.mode is not None:
+            tx.graph.exit_mode(self.mode)
+            self.mode = None
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.cls)
+        cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
+
+
+class AutocastVar(GraphModeVar):
+    """`torch.autocast(device_type, dtype, enabled, cache_enabled)`; `values` are these four."""
+
+    __slots__ = ()
+
+    switches = (ENTER_AUTOCAST, EXIT_AUTOCAST)
+
+    def enter(self, tx: Tracer) -> Var:
+        device_type, _, enabled, _ = self.values
+        if enabled or torch.is_autocast_enabled(device_type):
+            super().enter(tx)
+        return self
+
+
+class RecordFunctionVar(ContextVar):
+    """`torch.profiler.record_function(name)`: the ranges of a profile do not cut a graph, and show nothing of it."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        super().__init__(torch.profiler.record_function)
+        self.values = values
+
+    def clone(self) -> ContextVar:
+        return RecordFunctionVar(self.values)
+
+    def enter(self, tx: Tracer) -> Var:
+        return self
+
+    def exit(self, tx: Tracer) -> Var:
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.cls)
+        cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
+
+
+class InferenceModeVar(GraphModeVar):
+    """`torch.inference_mode(mode)`.  A tensor is an inference tensor by the mode in which it is made,
+    so a backend has to compile what is inside apart from what is outside."""
+
+    __slots__ = ()
+
+    switches = (ENTER_INFERENCE, EXIT_INFERENCE)
+
+
+def _enter_attention(backends: Sequence[int], set_priority: bool) -> Any:
+    chosen = sdpa_kernel([SDPBackend(number) for number in backends], set_priority)
+    chosen.__enter__()
+    return chosen
+
+
+def _exit_attention(chosen: Any) -> None:
+    chosen.__exit__(None, None, None)
+
+
+ENTER_ATTENTION, EXIT_ATTENTION = recorded(_enter_attention, _exit_attention)
+
+
+class AttentionVar(GraphModeVar):
+    """`sdpa_kernel(backends, set_priority)`; `values` are these two, backends as ints."""
+
+    __slots__ = ()
+
+    switches = ENTER_ATTENTION, EXIT_ATTENTION
+
+    def enter(self, tx: Tracer) -> Var:
+        super().enter(tx)
+        return make({})
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(sdpa_kernel)
+        backends, set_priority = self.values
+        cg.call_top(lambda: cg.load_const([SDPBackend(n) for n in backends]), lambda: cg.load_const(set_priority))
+
+
+@maker(torch.device)
+class DeviceVar(ConstVar):
+    """A `torch.device`.  As a context it is where tensors are made that name no device: their nodes then name it."""
+
+    __slots__ = ()
+
+    def enter(self, tx: Tracer) -> Var:
+        if tx.overrides.modes:
+            tx.graph_break("unsupported-context-manager", f"{self.value!r} inside a mode of __torch_function__")
+        tx.graph.enter_device(self.value)
+        return ConstVar(None)
+
+    def exit(self, tx: Tracer) -> Var:
+        tx.graph.exit_device()
+        return ConstVar(None)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name in ("__enter__", "__exit__"):
+            tx.graph_break("unsupported-context-manager", f"{name} of {self.value!r} called by its name")
+        return super().call_method(tx, name, args, kwargs)
+
+
+def _constants(
+    tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]
+) -> tuple[list[Any], dict[str, Any]]:
+    try:
+        return [arg.constant() for arg in args], {name: value.constant() for name, value in kwargs.items()}
+    except NotConstant as unknown:
+        return tx.graph_break("unsupported-context-manager", f"torch.{cls.__name__} of {unknown}")
+
+
+def _grad_mode(enabled: bool, cls: type) -> Handler:
+    """The model of `no_grad` or `enable_grad`, which also decorate without being called."""
+
+    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        context = GradModeVar(enabled, cls)
+        return context.call(tx, args, kwargs) if args or kwargs else context
+
+    return made
+
+
+def _set_grad_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    values, named = _constants(tx, torch.set_grad_enabled, args, kwargs)
+    mode = (*values, *named.values())
+    if len(mode) != 1 or not isinstance(mode[0], bool):
+        tx.graph_break("unsupported-context-manager", "torch.set_grad_enabled of anything but one bool")
+    return GradModeVar(mode[0], torch.set_grad_enabled, takes_mode=True).made(tx)
+
+
+def _set_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`torch._C._set_grad_enabled(mode)`."""
+    _set_grad_enabled(tx, args, kwargs)
+    return ConstVar(None)
+
+
+def _inference_mode(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    if len(args) == 1 and isinstance(args[0], FunctionVar) and not kwargs:
+        return InferenceModeVar(torch.inference_mode, (True,)).call(tx, args, kwargs)
+    values, named = _constants(tx, torch.inference_mode, args, kwargs)
+    mode = (*values, *named.values()) or (True,)
+    if len(mode) != 1 or not isinstance(mode[0], bool):
+        tx.graph_break("unsupported-context-manager", "torch.inference_mode of anything but one bool")
+    return InferenceModeVar(torch.inference_mode, (mode[0],))
+
+
+def _autocast(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return _autocast_of(tx, torch.autocast, args, kwargs)
+
+
+def _autocast_of(tx: Tracer, cls: type[torch.autocast], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    values, named = _constants(tx, cls, args, kwargs)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = cls(*values, **named)
+    except (RuntimeError, TypeError, ValueError) as error:
+        tx.raise_(type(error), *error.args)
+    return AutocastVar(torch.autocast, (made.device, made.fast_dtype, made._enabled, made._cache_enabled))
+
+
+def _old_autocast(cls: type[torch.autocast]) -> Handler:
+    """The model of `torch.cuda.amp.autocast` and its like, which are deprecated names."""
+
+    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        tx.call(tx.wrap(warnings.warn, None), [make(cls.__dict__["__deprecated__"]), make(FutureWarning)], {})
+        return _autocast_of(tx, cls, args, kwargs)
+
+    return made
+
+
+def _attention(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    named = dict(zip(("backends", "set_priority"), args, strict=False)) | kwargs
+    try:
+        chosen = named["backends"].plain()
+        set_priority = named["set_priority"].plain() if "set_priority" in named else False
+    except NotConstant as unknown:
+        return tx.graph_break("unsupported-context-manager", f"sdpa_kernel of {unknown}")
+    backends = list(dict.fromkeys(chosen)) if isinstance(chosen, list) else [chosen]
+    if not all(isinstance(backend, SDPBackend) for backend in backends):
+        tx.graph_break("exception-in-traced-code", "sdpa_kernel of something that is no SDPBackend")
+    return AttentionVar(contextlib._GeneratorContextManager, (tuple(map(int, backends)), set_priority))
+
+
+def _record_function(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    values, named = _constants(tx, torch.profiler.record_function, args, kwargs)
+    return RecordFunctionVar((*values, *named.values()))
+
+
+def _by_name(cls: type, name: str) -> Handler:
+    """`cls.__enter__(context)`, as `contextlib.ExitStack` calls it."""
+
+    def called(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        if args and isinstance(args[0], ContextVar):
+            return args[0].call_method(tx, name, args[1:], kwargs)
+        return tx.inline(getattr(cls, name), args, kwargs)
+
+    return called
+
+
+def wrap_autocast(tx: Tracer, value: torch.autocast, source: Source | None) -> Var:
+    """A `torch.autocast` that exists: a decorator of a function."""
+    values = (value.device, value.fast_dtype, value._enabled, value._cache_enabled)
+    if source is not None:
+        tx.guard(source, "TYPE", type(value))
+        for name, held in zip(("device", "fast_dtype", "_enabled", "_cache_enabled"), values, strict=True):
+            tx.guard(AttrSource(source, name), "ID" if isinstance(held, torch.dtype) else "EQUALS", held)
+    made = AutocastVar(type(value), values)
+    made.source = source
+    return made
+
+
+MODELS: dict[Any, Handler] = {
+    torch.profiler.record_function: _record_function,
+    torch.no_grad: _grad_mode(False, torch.no_grad),
+    torch.enable_grad: _grad_mode(True, torch.enable_grad),
+    torch.set_grad_enabled: _set_grad_enabled,
+    SET_GRAD: _set_grad,
+    torch.inference_mode: _inference_mode,
+    sdpa_kernel: _attention,
+    torch.autocast: _autocast,
+    torch.amp.autocast: _autocast,
+    torch.cpu.amp.autocast: _old_autocast(torch.cpu.amp.autocast),
+    torch.cuda.amp.autocast: _old_autocast(torch.cuda.amp.autocast),
+}
+for _cls in (
+    torch.no_grad, torch.inference_mode, torch.set_grad_enabled, torch.autocast, torch.profiler.record_function,
+):  # fmt: skip
+    for _name in ("__enter__", "__exit__"):
+        MODELS[getattr(_cls, _name)] = _by_name(_cls, _name)

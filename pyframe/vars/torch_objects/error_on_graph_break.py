@@ -1,0 +1,115 @@
+"""`error_on_graph_break`: whether a graph break is an error, for a part of the program."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ...core.effects import Effect
+from ...core.tracer import Tracer
+from ...errors import UserError
+from ..objects.functions import BUILTINS
+from ..protocol.base import Var
+from ..protocol.const import ConstVar
+from .contexts import ContextVar
+
+_state = threading.local()
+
+
+def is_error() -> bool:
+    """Whether a graph break met now, in this thread, is an error."""
+    return getattr(_state, "on", False)
+
+
+def _switch(on: bool) -> None:
+    _state.on = on
+
+
+class error_on_graph_break:
+    """Context manager and decorator: graph breaks within are errors (`Unsupported`), or with False are not again.
+
+    Works inside and around compiled functions; what was captured before is used as it is.  compile(fullgraph=True)
+    outranks it.
+
+        with pyframe.error_on_graph_break(True):
+            y = must_be_one_graph(x)
+    """
+
+    def __init__(self, on: bool) -> None:
+        if not isinstance(on, bool):
+            raise UserError(f"error_on_graph_break takes True or False, not {on!r}")
+        self.on = on
+        self.previous: list[bool] = []
+
+    def __enter__(self) -> None:
+        self.previous.append(is_error())
+        _switch(self.on)
+
+    def __exit__(self, *exception: object) -> None:
+        _switch(self.previous.pop())
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        on = self.on
+
+        @functools.wraps(fn)
+        def strict(*args: Any, **kwargs: Any) -> Any:
+            with error_on_graph_break(on):
+                return fn(*args, **kwargs)
+
+        return strict
+
+
+def _entered(on: bool, *previous: bool) -> error_on_graph_break:
+    """The object as it is after it was entered over each of `previous`."""
+    made = error_on_graph_break(on)
+    made.previous.extend(previous)
+    return made
+
+
+class StrictnessVar(ContextVar):
+    __slots__ = ("effects", "on", "previous")
+
+    def __init__(self, on: bool) -> None:
+        super().__init__(error_on_graph_break)
+        self.on = on
+        self.previous: list[bool] = []
+        self.effects: list[Effect] = []
+
+    def describe(self) -> str:
+        return f"pyframe.error_on_graph_break({self.on})"
+
+    def enter(self, tx: Any) -> Var:
+        self.previous.append(tx.error_on_break)
+        tx.error_on_break = self.on
+        self.effects.append(tx.effects.add("CALL", None, (_switch, [ConstVar(self.on)], {}), tx.user_line()))
+        return ConstVar(None)
+
+    def exit(self, tx: Any) -> Var:
+        tx.error_on_break = self.previous.pop()
+        tx.effects.cancel(self.effects.pop())
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(_entered)
+        cg.call_top(*(lambda value=value: cg.load_const(value) for value in (self.on, *self.previous)))
+
+
+def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    values = [*args, *kwargs.values()]
+    if len(values) != 1 or not values[0].is_constant() or not isinstance(values[0].constant(), bool):
+        tx.graph_break("unsupported-context-manager", "error_on_graph_break of anything but one known bool")
+    return StrictnessVar(values[0].constant())
+
+
+def _switched(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`_switch` in an object that was entered for real."""
+    on = args[0].constant()
+    tx.error_on_break = on
+    tx.effects.add("CALL", None, (_switch, [ConstVar(on)], {}), tx.user_line())
+    return ConstVar(None)
+
+
+BUILTINS[error_on_graph_break] = _made
+BUILTINS[_switch] = _switched

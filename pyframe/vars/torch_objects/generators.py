@@ -1,0 +1,230 @@
+"""Random number generators of torch, and the functions that seed them.
+
+A generator is an input of the graph, or made by a node of it; what changes or reads its state is a node too, in the
+order of the program.  No generator of the program is touched while tracing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...core.in_order import in_order
+from ...core.source import AttrSource, ConstSource, Source
+from ...core.tracer import Tracer
+from ..numbers.symint import NumberVar
+from ..objects.functions import Handler
+from ..objects.lookup import MISSING, lookup
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import ConstVar, MethodVar, make
+from ..protocol.graph_object import GraphObjectVar
+from .tensor import TensorVar
+
+_INT64 = 1 << 63
+
+
+@in_order
+def make_generator(device: torch.device) -> torch.Generator:
+    return torch.Generator(device)
+
+
+@in_order
+def clone_state(generator: torch.Generator) -> torch.Generator:
+    return generator.clone_state()
+
+
+@in_order
+def manual_seed(generator: torch.Generator, seed: int) -> None:
+    generator.manual_seed(seed)
+
+
+@in_order
+def get_state(generator: torch.Generator) -> tuple[torch.Tensor]:
+    return (generator.get_state(),)
+
+
+@in_order
+def set_state(generator: torch.Generator, state: torch.Tensor) -> None:
+    generator.set_state(state)
+
+
+@in_order
+def seed(generator: torch.Generator) -> tuple[int]:
+    return (generator.seed(),)
+
+
+@in_order
+def initial_seed(generator: torch.Generator) -> tuple[int]:
+    return (generator.initial_seed(),)
+
+
+@in_order
+def seed_all() -> tuple[int]:
+    return (torch.seed(),)
+
+
+class TorchGeneratorVar(GraphObjectVar):
+    """A `torch.Generator`; `example` is one on the same device."""
+
+    __slots__ = ()
+
+    def __init__(self, device: torch.device, node: Any, source: Source | None = None) -> None:
+        super().__init__(torch.Generator, node, torch.Generator(device), source)
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        return None  # by identity
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name == "device":
+            return make(self.example.device)
+        if lookup(torch.Generator, name) is MISSING:
+            return tx.raise_(AttributeError, f"'torch._C.Generator' object has no attribute {name!r}")  # type: ignore[no-any-return]
+        return MethodVar(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        run = _METHODS.get(name)
+        if run is None or kwargs or len(args) != (name in _TAKE_ONE):
+            return self.unsupported(tx, f"method {name!r}")
+        _not_nested(tx, f"Generator.{name}()")
+        return run(tx, self, *args)
+
+
+def wrap_generator(tx: Tracer, value: torch.Generator, source: Source | None) -> Var:
+    """The Var of a generator that exists."""
+    if source is None:
+        source = ConstSource.of(value, "<generator>")
+    tx.guard(source, "TYPE", torch.Generator)
+    tx.guard(AttrSource(source, "device"), "EQUALS", value.device)
+    return TorchGeneratorVar(value.device, None, source)
+
+
+def _not_nested(tx: Tracer, label: str) -> None:
+    if tx.graph.is_nested:
+        tx.graph_break("unsupported-object", f"{label} in a function that an operator takes")
+
+
+def _seed_of(tx: Tracer, given: Var, label: str) -> Var:
+    """An int that may seed a generator."""
+    if isinstance(given, NumberVar) and not given.is_constant() and given.python_type() is int:
+        return given  # which is within 64 bits
+    try:
+        value = given.constant()
+    except NotConstant:
+        value = None
+    if type(value) is not int or not -_INT64 <= value < 2 * _INT64:
+        tx.graph_break("unsupported-object", f"{label} of {given.describe()}")
+    return given
+
+
+def _manual_seed(tx: Tracer, generator: TorchGeneratorVar, given: Var) -> Var:
+    tx.graph.call_for_effect(manual_seed, [generator, _seed_of(tx, given, "Generator.manual_seed()")], {})
+    return generator
+
+
+def _get_state(tx: Tracer, generator: TorchGeneratorVar) -> Var:
+    fake = tx.graph.fake_mode.from_tensor(generator.example.get_state(), static_shapes=True)
+    return tx.graph.record(get_state, [generator], [fake])[0]  # type: ignore[no-any-return]
+
+
+def _set_state(tx: Tracer, generator: TorchGeneratorVar, state: Var) -> Var:
+    expected = generator.example.get_state()
+    fake = state.fake if isinstance(state, TensorVar) else None
+    if fake is None or (fake.dtype, fake.device, fake.shape) != (expected.dtype, expected.device, expected.shape):
+        tx.graph_break("exception-in-traced-code", "Generator.set_state() of something that is no state")
+    tx.graph.call_for_effect(set_state, [generator, state], {})
+    return generator
+
+
+def _clone_state(tx: Tracer, generator: TorchGeneratorVar) -> Var:
+    return _made(tx, clone_state, generator, generator.example.device)
+
+
+def _made(tx: Tracer, make_it: Callable[..., torch.Generator], given: Any, device: torch.device) -> Var:
+    made = TorchGeneratorVar(device, None)
+    made.node = tx.graph.call_for_effect(make_it, [given], {})
+    made.node.meta["val"] = made.example
+    return made
+
+
+def _number(tx: Tracer, read: Callable[..., tuple[int]], args: Sequence[Var]) -> Var:
+    """An int that the graph reads."""
+    if not tx.graph.makes_numbers:
+        tx.graph_break("unsupported-object", f"{read.__name__}() where no number may be read in the graph")
+    return tx.graph.record(read, args, [None])[0]  # type: ignore[no-any-return]
+
+
+def _seed(tx: Tracer, generator: TorchGeneratorVar) -> Var:
+    return _number(tx, seed, [generator])
+
+
+def _initial_seed(tx: Tracer, generator: TorchGeneratorVar) -> Var:
+    return _number(tx, initial_seed, [generator])
+
+
+_TAKE_ONE = ("manual_seed", "set_state")
+_METHODS: dict[str, Callable[..., Var]] = {
+    "manual_seed": _manual_seed,
+    "get_state": _get_state,
+    "set_state": _set_state,
+    "clone_state": _clone_state,
+    "seed": _seed,
+    "initial_seed": _initial_seed,
+}
+
+
+# ---- functions ----
+def _generator(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`torch.Generator(device)`."""
+    _not_nested(tx, "torch.Generator()")
+    try:
+        values, named = [arg.constant() for arg in args], {name: value.constant() for name, value in kwargs.items()}
+        device = torch.Generator(*values, **named).device
+    except (NotConstant, RuntimeError, TypeError) as error:
+        return tx.graph_break("unsupported-object", f"torch.Generator(): {error}")  # type: ignore[no-any-return]
+    return _made(tx, make_generator, device, device)
+
+
+def _seeding(fn: Callable[[int], Any], gives_default: bool = False) -> Handler:
+    """A function that seeds generators of the process."""
+
+    @in_order
+    @functools.wraps(fn)
+    def node(given: int) -> None:
+        fn(given)
+
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        label = f"{fn.__module__}.{fn.__name__}()"
+        _not_nested(tx, label)
+        given = (*args, *kwargs.values())
+        if len(given) != 1 or not set(kwargs) <= {"seed"}:
+            return tx.graph_break("exception-in-traced-code", f"{label} takes one seed")  # type: ignore[no-any-return]
+        tx.graph.call_for_effect(node, [_seed_of(tx, given[0], label)], {})
+        default = torch.default_generator
+        return tx.wrap(default, ConstSource.of(default, "torch.default_generator")) if gives_default else ConstVar(None)
+
+    return run
+
+
+def _torch_seed(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    _not_nested(tx, "torch.seed()")
+    return _number(tx, seed_all, [])
+
+
+MODELS: dict[Any, Handler] = {
+    torch.Generator: _generator,
+    torch.manual_seed: _seeding(torch.manual_seed, gives_default=True),
+    torch.seed: _torch_seed,
+    **{
+        fn: _seeding(fn)
+        for fn in (
+            torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.xpu.manual_seed, torch.xpu.manual_seed_all,
+            torch.mps.manual_seed,
+        )
+    },
+}  # fmt: skip

@@ -1,0 +1,80 @@
+"""What registering a hook gives: a `RemovableHandle`, whose number is not known while tracing."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.utils.hooks import RemovableHandle
+
+from ...core.tracer import Tracer
+from ..containers.sequence import ListVar, TupleVar
+from ..objects.functions import Handler
+from ..objects.instances import InstanceVar
+from ..protocol.base import Var
+from ..protocol.const import ConstVar
+
+
+class HookIdVar(Var):
+    """The number of a handle: the key of its hook, taken when the handle is made for real."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        return "the id of a hook"
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if op not in ("==", "!=") or not isinstance(other, HookIdVar):
+            return self.unsupported(tx, op)
+        return ConstVar((other is self) == (op == "=="))
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(_next_id)
+        cg.call_top()
+
+
+def _next_id() -> int:
+    number = RemovableHandle.next_id
+    RemovableHandle.next_id += 1
+    return number
+
+
+class HooksRefVar(Var):
+    """The weak reference to the hooks: they belong to a module or a tensor, which keeps them."""
+
+    __slots__ = ("hooks",)
+
+    def __init__(self, hooks: Var) -> None:
+        super().__init__()
+        self.hooks = hooks
+
+    def python_type(self) -> type:
+        return weakref.ReferenceType
+
+    def describe(self) -> str:
+        return f"a weak reference to {self.hooks.describe()}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return self.hooks
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(weakref.ref)
+        cg.call_top(lambda: cg.load(self.hooks))
+
+
+def _handle(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    hooks = args[0] if args else kwargs["hooks_dict"]
+    extra = kwargs.get("extra_dict", ConstVar(None))
+    more = extra.items if isinstance(extra, ListVar) else [] if extra.is_constant() else [extra]
+    handle = InstanceVar.fresh(RemovableHandle)
+    handle.setattr_(tx, "hooks_dict_ref", HooksRefVar(hooks))
+    handle.setattr_(tx, "id", HookIdVar())
+    handle.setattr_(tx, "extra_dict_ref", TupleVar([HooksRefVar(each) for each in more]))
+    return handle
+
+
+MODELS: dict[Any, Handler] = {RemovableHandle: _handle}

@@ -1,0 +1,268 @@
+"""Values of which only the type is guarded: numbers that change from one iteration of a loop to the next, and
+containers that grow.  Arithmetic on such numbers is put off to run time, a branch guards its outcome; whatever else
+needs the value breaks the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...core.source import CallSource, Source
+from ...core.tracer import Tracer
+from ..containers.sequence import ListVar, TupleVar
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar
+from .tensor import TensorVar
+
+VALUES = (int, float, str)
+CONTAINERS = (list, dict, set)
+_SCALARS = (int, float)
+# What cannot fail on numbers, whatever their values; the others need a constant right operand.
+_TOTAL = {"+", "-", "*", "&", "|", "^"}
+_BY_CONSTANT = {"/", "//", "%"}
+_METHODS: dict[str, Callable[..., Any]] = {
+    "__repr__": repr, "__str__": str, "__format__": format, "__int__": int, "__float__": float, "__abs__": abs,
+}  # fmt: skip
+_WITH_TENSORS = {"+", "-", "*", "/", "//", "%"}
+_INT64 = 1 << 63
+_CHANGES: dict[type, dict[str, Callable[..., Any]]] = {
+    list: {"append": list.append, "extend": list.extend, "clear": list.clear},
+    dict: {"__setitem__": dict.__setitem__, "clear": dict.clear},
+    set: {"add": set.add, "clear": set.clear},
+}
+_ARITY = {"append": 1, "extend": 1, "clear": 0, "__setitem__": 2, "add": 1}
+
+
+def wrap(tx: Tracer, value: Any, source: Source, types: tuple[type, ...]) -> Var | None:
+    """The Var of a value that is not to be taken as a constant; None if its type is not in `types`."""
+    cls = type(value)
+    if cls not in types or cls not in VALUES + CONTAINERS:
+        return None
+    tx.guard(source, "TYPE", cls)
+    return UnknownVar(value, source) if cls in VALUES else UnknownContainerVar(value, source)
+
+
+class UnknownVar(Var):
+    """An int, float, bool or str known at run time only.  `example` is its value while tracing; without a source it is
+    `fn(*args)`, of constants and other unknown values."""
+
+    __slots__ = ("args", "example", "fn", "scalar")
+
+    def __init__(
+        self,
+        example: Any,
+        source: Source | None = None,
+        fn: Callable[..., Any] | None = None,
+        args: Sequence[Var] = (),
+    ) -> None:
+        super().__init__(source)
+        self.example, self.fn, self.args = example, fn, tuple(args)
+        self.scalar: TensorVar | None = None
+
+    def python_type(self) -> type:
+        return type(self.example)
+
+    def describe(self) -> str:
+        return f"{self.source or 'a number'}, known only at run time"
+
+    def derived(self, tx: Tracer, fn: Callable[..., Any], *args: Var) -> Var:
+        """`fn(*args)`, put off to run time; it must give a plain value."""
+        try:
+            example = fn(*(arg.example if isinstance(arg, UnknownVar) else arg.constant() for arg in args))
+        except (ArithmeticError, TypeError, ValueError, NotConstant):
+            return self.unsupported(tx, getattr(fn, "__name__", "an operation"))
+        if type(example) not in (*VALUES, bool):
+            return self.unsupported(tx, getattr(fn, "__name__", "an operation"))
+        return UnknownVar(example, None, fn, args)
+
+    # ---- slots ----
+    def unary(self, tx: Tracer, op: str) -> Var:
+        return self.derived(tx, UNARY[op], self)
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if not _plain(other):
+            return self.unsupported(tx, f"{op} with {other.describe()}")
+        if op.endswith("="):
+            return None
+        left, right = (other, self) if reflected else (self, other)
+        if op not in _TOTAL and not (op in _BY_CONSTANT and right.is_constant() and right.constant()):
+            return self.unsupported(tx, op)
+        if str in (left.python_type(), right.python_type()) and op != "+":
+            return self.unsupported(tx, op)
+        return self.derived(tx, BINARY[op], left, right)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        return self.derived(tx, COMPARE[op], self, other) if _plain(other) else self.unsupported(tx, op)
+
+    def truth(self, tx: Any) -> bool:
+        leaves = self._leaves()
+        if leaves and tx.may_guess():
+            outcome = bool(self.example)
+            payload = (_Truth(self, leaves, outcome), leaves[1:], f"the branch of line {tx.user_line().lineno}")
+            tx.guard(leaves[0], "PREDICATE", payload)
+            return outcome
+        return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return MethodVar(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        plain = _METHODS.get(name)
+        if plain is None or kwargs or (name == "__repr__" and type(self.example) is str):
+            return self.unsupported(tx, f"method {name!r}")
+        if name in ("__int__", "__float__") and type(self.example) is str:
+            return self.unsupported(tx, f"method {name!r}")
+        return self.derived(tx, plain, self, *args)
+
+    def repr_(self, tx: Tracer) -> Var | None:
+        return self.call_method(tx, "__repr__", [], {})
+
+    def str_(self, tx: Tracer) -> Var | None:
+        return self if type(self.example) is str else self.call_method(tx, "__str__", [], {})
+
+    def format_(self, tx: Tracer, spec: Var) -> Var | None:
+        return self.call_method(tx, "__format__", [spec], {})
+
+    # ---- with tensors ----
+    def tensor(self, tx: Tracer, op: str, other: TensorVar) -> Var:
+        """This number as a 0-d tensor, where `op` with `other` means the same then."""
+        source = self._scalar_source()
+        cls = type(self.example)
+        if cls not in _SCALARS or source is None or not (op.removesuffix("=") in _WITH_TENSORS or op in COMPARE):
+            return self.unsupported(tx, f"{op} with {other.describe()}")
+        example = as_scalar(self.example) if abs(self.example) < _INT64 or cls is float else None
+        if example is None or torch.result_type(other.fake, example) != torch.result_type(other.fake, self.example):
+            return self.unsupported(tx, f"{op} with {other.describe()}")
+        if self.scalar is None:
+            self.scalar = tx.graph.input(source, example)
+        return self.scalar
+
+    def _scalar_source(self) -> Source | None:
+        leaves = self._leaves()
+        if leaves is None or len(leaves) != 1:
+            return None
+        return CallSource(leaves[0], as_scalar if self.source is not None else _Scalar(self, leaves), "scalar")
+
+    def _leaves(self) -> tuple[Source, ...] | None:
+        """The distinct sources that the value depends on; None if one has no source."""
+        if self.source is not None:
+            return (self.source,)
+        found: dict[Source, None] = {}
+        for arg in self.args:
+            leaves = arg._leaves() if isinstance(arg, UnknownVar) else ()
+            if leaves is None:
+                return None
+            found.update(dict.fromkeys(leaves))
+        return tuple(found)
+
+    def value(self, leaves: Mapping[Source, Any]) -> Any:
+        """The value for given values of its sources."""
+        if self.source is not None:
+            return leaves[self.source]
+        assert self.fn is not None
+        return self.fn(*(arg.value(leaves) if isinstance(arg, UnknownVar) else arg.constant() for arg in self.args))
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.fn)
+        cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in self.args))
+
+
+class _Scalar:
+    """Computes an unknown number from its one source, as a 0-d tensor."""
+
+    def __init__(self, var: UnknownVar, leaves: tuple[Source, ...]) -> None:
+        self.var, self.leaves = var, leaves
+
+    def __call__(self, *values: Any) -> Any:
+        return as_scalar(self.var.value(dict(zip(self.leaves, values, strict=True))))
+
+
+class _Truth(_Scalar):
+    """Whether an unknown value is as true as when it was traced."""
+
+    def __init__(self, var: UnknownVar, leaves: tuple[Source, ...], outcome: bool) -> None:
+        super().__init__(var, leaves)
+        self.outcome = outcome
+
+    def __call__(self, *values: Any) -> bool:
+        return bool(self.var.value(dict(zip(self.leaves, values, strict=True)))) == self.outcome
+
+
+def as_scalar(value: Any) -> torch.Tensor:
+    """A number as the 0-d tensor that an operator makes of it."""
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
+
+
+def with_tensor(tx: Tracer, op: str, left: Var, right: Var) -> tuple[Var, Var]:
+    """The operands of `op`, an unknown number next to a tensor as a tensor."""
+    if isinstance(left, UnknownVar) and isinstance(right, TensorVar):
+        return left.tensor(tx, op, right), right
+    if isinstance(right, UnknownVar) and isinstance(left, TensorVar):
+        return left, right.tensor(tx, op, left)
+    return left, right
+
+
+def joined(tx: Tracer, parts: Sequence[Var]) -> Var:
+    """`''.join(parts)` of strings, unknown ones among them."""
+    first = next(part for part in parts if isinstance(part, UnknownVar))
+    return first.derived(tx, _join, *parts)
+
+
+def _join(*parts: str) -> str:
+    return "".join(parts)
+
+
+def _plain(var: Var) -> bool:
+    if isinstance(var, UnknownVar):
+        return True
+    return isinstance(var, ConstVar) and type(var.value) in (*VALUES, bool)
+
+
+class UnknownContainerVar(Var):
+    """A list, dict or set whose items are not looked at: changes are put off, reading breaks the graph."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def describe(self) -> str:
+        return f"{self.source}, whose items are known only at run time"
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return MethodVar(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        change = _CHANGES[type(self.value)].get(name)
+        if change is None or kwargs or len(args) != _ARITY[name]:
+            return self.unsupported(tx, f"method {name!r}")
+        if name in ("add", "__setitem__") and not args[0].is_constant():  # hashing may run the program's code
+            return self.unsupported(tx, f"method {name!r} with a key known only at run time")
+        if name == "extend" and not isinstance(args[0], ListVar | TupleVar):
+            return self.unsupported(tx, f"method {name!r} with {args[0].describe()}")
+        tx.effects.add("CALL", None, (change, [self, *args], {}), tx.user_line())
+        return ConstVar(None)
+
+    def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
+        if value is None or type(self.value) is not dict:
+            self.unsupported(tx, "item assignment")
+        else:
+            self.call_method(tx, "__setitem__", [key, value], {})
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if op != "+=" or reflected or type(self.value) is not list:
+            return self.unsupported(tx, op)
+        self.call_method(tx, "extend", [other], {})
+        return self
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        return self.unsupported(tx, op)
+
+
+__all__ = ["UnknownContainerVar", "UnknownVar", "as_scalar", "joined", "with_tensor", "wrap"]

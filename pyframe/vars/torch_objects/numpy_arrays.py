@@ -1,0 +1,379 @@
+"""Arrays of numpy: tensors that share their memory, computed with by `torch._numpy`.
+
+An array that comes in is an input of the graph through `torch.from_numpy`; one that goes out is made with
+`Tensor.numpy`.  Functions of numpy are nodes that call the function of the same name in `torch._numpy`."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...core.source import CallSource, Source
+from ...core.tracer import Tracer
+from .. import tensor_class
+from ..containers.iterator import ItemsIteratorVar
+from ..containers.sequence import SequenceVar, SliceVar, TupleVar, is_plain
+from ..numbers.dynamic import wrap_tensor
+from ..numbers.numpy_scalars import NUMPY_FUNCTIONS, NUMPY_NUMBERS, NumpyFunctionVar
+from ..objects.originals import as_first_seen, guard_parts
+from ..protocol import slots
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
+from .tensor import INPLACE, METHODS, TensorVar
+
+try:
+    import numpy
+except ImportError:  # torch runs without it
+    numpy = None  # type: ignore[assignment]
+
+# Of these a result without dimensions is an array all the same.
+_MAKE_ARRAYS = frozenset("array asarray ascontiguousarray zeros ones empty full zeros_like ones_like copy".split())
+_ABOUT_TYPES = frozenset("can_cast result_type issubdtype isscalar broadcast_shapes min_scalar_type".split())
+_TO_PYTHON = frozenset("item tolist tobytes tofile dump dumps data ctypes flat view setflags byteswap".split())
+_METADATA = frozenset("ndim size itemsize nbytes".split())
+
+
+_from_numpy = torch.from_numpy  # torch's own, also where the program has put another function in its place
+
+
+def tensor_of(array: Any) -> torch.Tensor | None:
+    """The tensor that shares the memory of an array; None where there is no such tensor."""
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        return None
+    try:
+        return _from_numpy(array)
+    except TypeError:
+        return None
+
+
+def array_of(tensor: torch.Tensor) -> Any:
+    return tensor.numpy()
+
+
+def number_of(tensor: torch.Tensor) -> Any:
+    """What numpy gives in place of an array without dimensions."""
+    return tensor.numpy()[()]
+
+
+class NdArrayVar(Var):
+    """`tensor` shares the memory of the array; `scalar`: it is no array but a number, known at run time."""
+
+    __slots__ = ("attrs", "scalar", "tensor")
+
+    def __init__(self, tensor: TensorVar, source: Source | None = None, scalar: bool = False) -> None:
+        super().__init__(source)
+        self.tensor, self.scalar = tensor, scalar
+        self.attrs: dict[str, Var] = {}
+
+    def python_type(self) -> type:
+        return self._dtype().type if self.scalar else numpy.ndarray  # type: ignore[no-any-return]
+
+    def describe(self) -> str:
+        return str(self.source) if self.source else "an array of numpy"
+
+    def _dtype(self) -> Any:
+        return torch.empty(0, dtype=self.tensor.fake.dtype, device="cpu").numpy().dtype
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name == "shape":
+            return TupleVar([make(size) for size in self.tensor.fake.shape])
+        if name == "dtype":
+            return ConstVar(self._dtype())
+        if name == "__class__":
+            return make(self.python_type())
+        if name in _METADATA:
+            fake = self.tensor.fake
+            return make({"ndim": fake.dim, "size": fake.numel, "itemsize": fake.element_size}.get(name, fake.numel)()
+                        * (fake.element_size() if name == "nbytes" else 1))  # fmt: skip
+        if name in ("T", "real", "imag"):
+            return _result(_node(tx, f"get_{name}", operator.attrgetter(name), [self], {}))
+        if name in _TO_PYTHON and name in ("data", "ctypes", "flat"):
+            return self.unsupported(tx, f"attribute {name!r}")
+        if not hasattr(self.python_type(), name):
+            tx.raise_(AttributeError, f"'{_module_name(self.python_type())}' object has no attribute {name!r}")
+        return MethodVar(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name in _TO_PYTHON:
+            return tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
+        if name.startswith("__"):
+            return self.unsupported(tx, f"method {name!r}")
+        if name == "fill":
+            self.setitem(tx, ConstVar(Ellipsis), args[0])
+            return ConstVar(None)
+        if not hasattr(_numpy().ndarray, name):
+            return self.unsupported(tx, f"method {name!r}")
+        return _result(_node(tx, f"call_{name}", _method(name), [self, *args], kwargs), name)
+
+    # ---- slots ----
+    def unary(self, tx: Tracer, op: str) -> Var:
+        return _result(_node(tx, UNARY[op].__name__, UNARY[op], [self], {}))
+
+    def _as_number(self, tx: Tracer, op: str, other: TensorVar) -> Var:
+        """A number next to a tensor, as which torch takes it."""
+        if not self.scalar:
+            return self.unsupported(tx, f"{op} with {other.describe()}")
+        return tx.graph.call_method("item", [self.tensor], {})  # type: ignore[no-any-return]
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if isinstance(other, TensorVar) and not op.endswith("="):
+            number = self._as_number(tx, op, other)
+            return slots.binary(tx, op, other, number) if reflected else slots.binary(tx, op, number, other)
+        if not _operand(other):
+            return None
+        if op in INPLACE:
+            if reflected or self.scalar:
+                return None
+            _node(tx, INPLACE[op].__name__, INPLACE[op], [self, other], {})
+            return self
+        sides = [other, self] if reflected else [self, other]
+        return _result(_node(tx, BINARY[op].__name__, BINARY[op], sides, {}))
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if isinstance(other, TensorVar):
+            return slots.compare(tx, op, self._as_number(tx, op, other), other)
+        return _result(_node(tx, COMPARE[op].__name__, COMPARE[op], [self, other], {})) if _operand(other) else None
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
+
+    def length(self, tx: Tracer) -> Var:
+        if self.tensor.fake.dim() == 0:
+            tx.raise_(TypeError, "len() of unsized object")
+        return make(self.tensor.fake.shape[0])
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        return _result(_node(tx, "getitem", operator.getitem, [self, key], {}))
+
+    def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
+        if value is None:
+            tx.raise_(ValueError, "cannot delete array elements")
+        _node(tx, "setitem", operator.setitem, [self, key, value], {})
+
+    def unpack(self, tx: Tracer) -> list[Var]:
+        if self.tensor.fake.dim() == 0:
+            tx.raise_(TypeError, "iteration over a 0-d array")
+        return [self.getitem(tx, ConstVar(at)) for at in range(self.tensor.fake.shape[0])]
+
+    def iterate(self, tx: Tracer) -> Var:
+        return ItemsIteratorVar(self.unpack(tx))
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(number_of if self.scalar else array_of)
+        cg.call_top(lambda: cg.load(self.tensor))
+
+
+def _module_name(kind: type) -> str:
+    return f"numpy.{kind.__name__}"
+
+
+def _operand(other: Var) -> bool:
+    return isinstance(other, NdArrayVar) or isinstance(
+        slots.constant_or(other, None), (int, float, complex, *NUMPY_NUMBERS)
+    )
+
+
+def _result(var: Var, name: str = "") -> Var:
+    """What a node gave, its tensors as arrays."""
+    if isinstance(var, TensorVar):
+        return NdArrayVar(var, None, var.fake.dim() == 0 and name not in _MAKE_ARRAYS)
+    if is_plain(var):
+        return type(var)([_result(item, name) for item in var.items])
+    return var
+
+
+# ---- nodes ----
+@functools.cache
+def _numpy() -> Any:
+    import torch._numpy  # loaded by its first use only
+
+    return torch._numpy
+
+
+@functools.cache
+def _method(name: str) -> Callable[..., Any]:
+    return lambda array, *args, **kwargs: getattr(array, name)(*args, **kwargs)
+
+
+@functools.cache
+def _target(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` of arrays as a function of tensors."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return _as_tensors(fn(*map(_as_arrays, args), **{key: _as_arrays(value) for key, value in kwargs.items()}))
+
+    run.__name__ = run.__qualname__ = f"numpy_{name.replace('.', '_')}"
+    return run
+
+
+def _as_arrays(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _numpy().ndarray(value)
+    return type(value)(map(_as_arrays, value)) if type(value) in (list, tuple) else value
+
+
+def _as_tensors(value: Any) -> Any:
+    if isinstance(value, _numpy().ndarray):
+        return value.tensor
+    return type(value)(map(_as_tensors, value)) if type(value) in (list, tuple) else value
+
+
+def _node(
+    tx: Tracer,
+    name: str,
+    fn: Callable[..., Any],
+    args: Sequence[Var],
+    kwargs: Mapping[str, Var],
+    original: Callable[..., Any] | None = None,
+) -> Var:
+    """`fn`, of the arrays of torch, as a node; `original` is that of numpy, where it is another."""
+    if not tensor_class.as_at_import():  # those of torch call methods of tensors
+        tx.graph_break("unsupported-object", f"numpy.{name}, while attributes of torch.Tensor are the program's own,")
+    values, named = [_given(tx, arg) for arg in args], {key: _given(tx, value) for key, value in kwargs.items()}
+    known = set(tx.graph.graph.nodes)
+    result = tx.graph.call(_target(name, fn), values, named)
+    expected = _dtypes_of_numpy(original or fn, args, kwargs)
+    found = [torch.empty(0, dtype=dtype, device="cpu").numpy().dtype for dtype in _dtypes(result)]
+    if expected is not None and expected != found:
+        tx.graph.forget(known)
+        tx.graph_break("unsupported-torch-op", f"numpy.{name} gives {expected}, the version of torch {found}")
+    return result  # type: ignore[no-any-return]
+
+
+def _dtypes(var: Var) -> list[torch.dtype]:
+    if isinstance(var, TensorVar):
+        return [var.fake.dtype]
+    return [each for item in var.items for each in _dtypes(item)] if isinstance(var, SequenceVar) else []
+
+
+def _dtypes_of_numpy(fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> list[Any] | None:
+    """The types of elements that numpy gives, of arrays with one element; None if such arrays do not tell."""
+    try:
+        with numpy.errstate(all="ignore"):
+            result = fn(*map(_example, args), **{key: _example(value) for key, value in kwargs.items()})
+    except (TypeError, ValueError, IndexError, NotConstant, numpy.linalg.LinAlgError):
+        return None
+    results = result if isinstance(result, list | tuple) else [result]
+    return [each.dtype for each in results if isinstance(each, numpy.ndarray | numpy.generic)]
+
+
+def _example(var: Var) -> Any:
+    if isinstance(var, NdArrayVar):
+        ones = numpy.ones((1,) * var.tensor.fake.dim(), var._dtype())
+        return ones[()] if var.scalar else ones
+    if is_plain(var):
+        return [_example(item) for item in var.items]
+    return var.constant()
+
+
+def _given(tx: Tracer, var: Var) -> Var:
+    """An argument as a node takes it: arrays as tensors, types of elements by their names."""
+    if isinstance(var, NdArrayVar):
+        return var.tensor
+    if is_plain(var):
+        return type(var)([_given(tx, item) for item in var.items])
+    if isinstance(var, TensorVar | SliceVar | SequenceVar):
+        return var if not isinstance(var, TensorVar) else var.unsupported(tx, "use in a function of numpy")
+    value = slots.constant_or(var, None)
+    if isinstance(value, numpy.dtype) or isinstance(value, type) and issubclass(value, numpy.generic):
+        return ConstVar(numpy.dtype(value).name)
+    if isinstance(value, NUMPY_NUMBERS):  # of a type of its own, as an array without dimensions has it
+        dtype = torch.from_numpy(numpy.zeros(1, type(value))).dtype
+        number = ConstVar(numpy.asarray(value).item())
+        return tx.graph.call(torch.tensor, [number], {"dtype": ConstVar(dtype)})  # type: ignore[no-any-return]
+    if value in (float, int, bool, complex):
+        return ConstVar(numpy.dtype(value).name)
+    return var
+
+
+# ---- functions ----
+class ArrayFunctionVar(NumpyFunctionVar):
+    """A function of numpy; of numbers alone its result is known."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if not any(map(_has_array, (*args, *kwargs.values()))) and self.gives_number(args):
+            return super().call(tx, args, kwargs)
+        name = _functions().get(self.value)
+        if name is None:
+            return tx.graph_break("unknown-c-function", f"{self.value.__module__}.{self.value.__name__}")
+        fn = operator.attrgetter(name)(_numpy())
+        return _result(_node(tx, name, fn, args, kwargs, self.value), name.rpartition(".")[2])
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+def _has_array(var: Var) -> bool:
+    return isinstance(var, NdArrayVar) or is_plain(var) and any(map(_has_array, var.items))
+
+
+@functools.cache
+def _functions() -> dict[Any, str]:
+    """Functions of numpy that torch has too, and their names."""
+    ours = _numpy()
+    found = {}
+    modules = (("", numpy, ours), ("linalg.", numpy.linalg, ours.linalg), ("fft.", numpy.fft, ours.fft))
+    for prefix, theirs, module in modules:
+        for name in dir(module):
+            fn = getattr(theirs, name, None)
+            kinds = isinstance(fn, type) or name.startswith("_") or name in _ABOUT_TYPES
+            if callable(fn) and not kinds and callable(getattr(module, name)):
+                found[fn] = prefix + name
+    return found
+
+
+def wrap_array(tx: Any, value: Any, source: Source | None) -> Var | None:
+    """The Var of an array; None where a tensor cannot share its memory."""
+    tensor = tensor_of(value) if source is not None and type(value) is numpy.ndarray else None
+    if source is None or tensor is None:
+        return None
+    tx.guard(source, "TYPE", numpy.ndarray)
+    shared = wrap_tensor(tx, tensor, CallSource(source, tensor_of, "torch.from_numpy"))
+    assert isinstance(shared, TensorVar)
+    return NdArrayVar(shared, source)
+
+
+def wrap_numpy(tx: Any, value: Any, source: Source | None) -> Var | None:
+    """The Var of an array or of a function of numpy; None of other objects."""
+    if numpy is None:
+        return None
+    cls: type = type(value)  # of which isinstance() would ask the object
+    if issubclass(cls, numpy.ndarray):
+        return wrap_array(tx, value, source)
+    kinds = (types.FunctionType, types.BuiltinFunctionType, *NUMPY_FUNCTIONS)
+    if not issubclass(cls, kinds) or not (getattr(value, "__module__", None) or "").startswith("numpy"):
+        return None
+    if not issubclass(cls, NUMPY_FUNCTIONS) and value not in _functions():
+        return None
+    tx.guard(source, "ID", value)
+    written = getattr(value, "__wrapped__", value)  # behind the dispatcher of `__array_function__`
+    if isinstance(written, types.FunctionType):
+        if not as_first_seen(written):
+            return None
+        guard_parts(tx, written)
+    return ArrayFunctionVar(value, source)
+
+
+def _tensor_numpy(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`tensor.numpy()`."""
+    fake = tensor.fake
+    if args or kwargs or fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg():
+        return tx.graph_break("tensor-to-python", f".numpy() of {tensor.describe()}")
+    return NdArrayVar(tensor)
+
+
+def from_array(value: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
+    """`value(array)` of a function of torch that takes over the memory of an array; None of other calls."""
+    if value not in (_from_numpy, torch.as_tensor) or len(args) != 1 or kwargs:
+        return None
+    return args[0].tensor if isinstance(args[0], NdArrayVar) else None
+
+
+METHODS["numpy"] = _tensor_numpy

@@ -1,0 +1,179 @@
+"""The functions and contexts of torch about `__torch_function__` itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...core.tracer import Tracer
+from ..containers.mapping import pairs_of
+from ..containers.sequence import ListVar, TupleVar
+from ..objects.classes import ClassVar
+from ..objects.functions import NOT_OVERRIDDEN, Handler
+from ..objects.namedtuple import NamedTupleVar
+from ..protocol import slots
+from ..protocol.base import Var
+from ..protocol.const import ConstVar, make
+from .contexts import ContextVar
+from .overrides import DISABLED, AccessorVar, State, bare
+from .tensor import METHODS, TensorVar
+from .tensor_subclass import as_instance
+from .torch_functions import TorchFunctionVar
+
+_NOT_WRAPPED = ("_base", "grad", "_grad")  # attributes that torch.Tensor's own `__torch_function__` gives as they are
+_STATES = {
+    torch._C.DisableTorchFunctionSubclass: State.SUBCLASSES_DISABLED,
+    torch._C.DisableTorchFunction: State.ALL_DISABLED,
+}
+
+
+class StateVar(ContextVar):
+    """`torch._C.DisableTorchFunctionSubclass()` and its like."""
+
+    __slots__ = ("entered",)
+
+    def __init__(self, cls: type) -> None:
+        super().__init__(cls)
+        self.entered: Any = None
+
+    def clone(self) -> ContextVar:
+        return StateVar(self.cls)
+
+    def enter(self, tx: Tracer) -> Var:
+        self.entered = tx.overrides.disabled(_STATES[self.cls])
+        self.entered.__enter__()
+        return self
+
+    def exit(self, tx: Tracer) -> Var:
+        self.entered.__exit__(None, None, None)
+        return ConstVar(None)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.cls)
+        cg.call_top()
+
+
+def _context(cls: Any) -> Handler:
+    return lambda tx, args, kwargs: StateVar(cls)
+
+
+def _has_override(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return ConstVar(tx.overrides.seen(args))
+
+
+def _has_override_among(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return ConstVar(tx.overrides.seen(args[0].unpack(tx)))
+
+
+def _handle(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`handle_torch_function(public_api, relevant_args, *args, **kwargs)`."""
+    func, relevant, *given = args
+    found = tx.overrides.overloaded(relevant.unpack(tx), tensors=True)
+    return tx.overrides.ask(func, found, given, kwargs, python=True)  # type: ignore[no-any-return]
+
+
+def _told(args: Sequence[Var], kwargs: Mapping[str, Var]) -> dict[str, Var]:
+    """The arguments of a `__torch_function__`, by name."""
+    return dict(zip(("func", "types", "args", "kwargs"), args, strict=False)) | dict(kwargs)
+
+
+def _called(tx: Tracer, told: Mapping[str, Var]) -> Var:
+    """The call that a `__torch_function__` was told of, which no class overrides."""
+    named: dict[str, Var] = {}
+    if "kwargs" in told and slots.constant_or(told["kwargs"], 0) is not None:
+        named = dict(pairs_of(tx, told["kwargs"]))
+    with tx.overrides.disabled(max(tx.overrides.state, State.SUBCLASSES_DISABLED, key=int)):
+        args = told["args"].unpack(tx) if "args" in told else []
+        if isinstance(told["func"], TorchFunctionVar):
+            return told["func"].call_keywords(tx, args, named)
+        return tx.call(told["func"], args, named)
+
+
+def _default(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`torch.Tensor.__torch_function__` of a class: the call itself, and its tensors as instances of the class."""
+    kind, told = args[0].constant(), _told(args[1:], kwargs)
+    if not all(issubclass(kind, each.constant()) for each in told["types"].unpack(tx)):
+        return make(NotImplemented)
+    result, func = _called(tx, told), told["func"]
+    if isinstance(func, AccessorVar) and func.attribute in _NOT_WRAPPED and func.value.__name__ == "__get__":
+        return result
+    return _converted(tx, result, kind)
+
+
+def _converted(tx: Tracer, value: Var, kind: type) -> Var:
+    """Tensors of a result as instances of a class."""
+    if kind is torch.Tensor:
+        return value
+    if isinstance(value, ListVar | TupleVar):
+        items = [_converted(tx, item, kind) for item in value.items]
+        if type(value) is ListVar or type(value) is TupleVar:
+            return type(value)(items)
+        if isinstance(value, NamedTupleVar):
+            return NamedTupleVar(value.python_type(), items)
+        return value
+    if not slots.has_type(value, torch.Tensor) or slots.has_type(value, kind):
+        return value
+    tensor = bare(value)
+    assert isinstance(tensor, TensorVar)
+    return as_instance(tx, tensor, kind)
+
+
+def _disabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`torch._C._disabled_torch_function_impl`."""
+    return _called(tx, _told(args[1:], kwargs))
+
+
+def _as_subclass(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    given = [*args, *kwargs.values()]
+    if len(given) != 1 or not isinstance(given[0], ClassVar):
+        return tensor.unsupported(tx, "as_subclass() with these arguments")
+    return as_instance(tx, tensor, given[0].value)
+
+
+def _make_subclass(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`torch.Tensor._make_subclass(cls, data)`."""
+    if len(args) != 2 or kwargs or not slots.has_type(args[1], torch.Tensor):
+        return tx.graph_break("unsupported-object", "torch.Tensor._make_subclass() with these arguments")
+    detached = tx.graph.call_method("detach", [bare(args[1])], {})
+    assert isinstance(detached, TensorVar)
+    return as_instance(tx, detached, args[0].constant())
+
+
+# ---- modes ----
+def _push(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    tx.overrides.push(args[0])
+    return ConstVar(None)
+
+
+def _pop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return tx.overrides.pop()  # type: ignore[no-any-return]
+
+
+def _mode_at(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return tx.overrides.all_modes()[slots.index(tx, args[0])]  # type: ignore[no-any-return]
+
+
+METHODS["as_subclass"] = _as_subclass
+MODELS: dict[Any, Handler] = {
+    **{cls: _context(cls) for cls in _STATES},
+    torch.overrides.has_torch_function: _has_override_among,
+    torch.overrides.has_torch_function_unary: _has_override,
+    torch.overrides.has_torch_function_variadic: _has_override,
+    torch.overrides.handle_torch_function: _handle,
+    torch.Tensor.__torch_function__.__func__: _default,  # type: ignore[attr-defined]
+    torch.Tensor._make_subclass: _make_subclass,
+    DISABLED: _disabled,
+    torch._C._is_torch_function_enabled: lambda tx, args, kwargs: ConstVar(tx.overrides.state == State.ENABLED),
+    torch._C._is_torch_function_all_disabled: (
+        lambda tx, args, kwargs: ConstVar(tx.overrides.state == State.ALL_DISABLED)
+    ),
+    torch._C._push_on_torch_function_stack: _push,
+    torch._C._pop_torch_function_stack: _pop,
+    torch._C._get_function_stack_at: _mode_at,
+    torch._C._len_torch_function_stack: lambda tx, args, kwargs: ConstVar(len(tx.overrides.all_modes())),
+    torch._C._is_torch_function_mode_enabled: lambda tx, args, kwargs: ConstVar(tx.overrides.moded),
+}
+NOT_OVERRIDDEN.update(MODELS)
+__all__ = ["MODELS", "StateVar"]

@@ -1,0 +1,442 @@
+"""Who sees the calls of torch's functions before they run: modes of `__torch_function__`, and arguments whose classes
+have one; in torch's order.
+
+The thread's own state is left alone while the program is traced: nothing overrides what the tracer itself does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+
+from ...core.effects import Effect
+from ...core.source import CallSource, ConstSource
+from ...core.tracer import Tracer
+from ..containers.mapping import DictVar
+from ..containers.sequence import ListVar, TupleVar, is_plain
+from ..objects.functions import BuiltinVar
+from ..objects.instances import InstanceVar
+from ..objects.lookup import MISSING, lookup, reads_attributes_itself
+from ..protocol import dunder, slots
+from ..protocol.base import Raised, Var
+from ..protocol.const import ConstVar, make
+from .tensor import TO_NUMBERS, TensorVar
+from .tensor_subclass import TensorSubclassVar
+
+State = torch._C._TorchFunctionState  # type: ignore[attr-defined]  # not in torch's stubs
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+DISABLED = torch._C._disabled_torch_function_impl
+# Methods whose C function goes by another name, which is the one that overrides are told.
+_NAMED = {
+    **{f"__{prefix}{name}__": function for prefix in ("", "r") for name, function in (("add", "add"), ("mul", "mul"))},
+    **{f"__{name}__": name for name in ("sub", "div", "matmul", "lt", "le", "gt", "ge", "ne")},
+    "__truediv__": "div", "__mod__": "remainder", "__rand__": "bitwise_and", "__ror__": "bitwise_or",
+    "__rxor__": "bitwise_xor", "__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__idiv__": "div_",
+    "__itruediv__": "div_", "__ifloordiv__": "floor_divide_", "__imod__": "remainder_", "__long__": "__int__",
+    "__nonzero__": "__bool__", "ndimension": "dim", "nelement": "numel",
+}  # fmt: skip
+NEVER_SEEN = {"as_subclass"}  # methods of tensors that no override is asked about
+_PUSH, _POP = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
+_ASKS_SELF_ALONE = {"new", "new_tensor"}
+
+
+class Overrides:
+    """The state of one trace: `modes`, innermost last, and what is disabled."""
+
+    def __init__(self, tx: Tracer) -> None:
+        self.tx = tx
+        self.state = torch._C._get_torch_function_state()  # type: ignore[attr-defined]  # not in torch's stubs
+        self.modes: list[Var] = []
+        self.around = False  # whether there are modes around the frame
+        self.switches: list[tuple[Callable[..., Any], Var, Effect]] = []  # that the frame has made, not undone since
+
+    @property
+    def moded(self) -> bool:
+        """Whether a mode sees what is called now."""
+        return bool(self.modes) and self.state != State.ALL_DISABLED
+
+    @contextlib.contextmanager
+    def disabled(self, state: Any) -> Iterator[None]:
+        before, self.state = self.state, state
+        try:
+            yield
+        finally:
+            self.state = before
+
+    @contextlib.contextmanager
+    def without_mode(self) -> Iterator[Var]:
+        """The innermost mode, which does not see what is called in here."""
+        mode = self.modes.pop()
+        try:
+            yield mode
+        finally:
+            self.modes.append(mode)
+
+    def begin(self, state: Any, modes: Sequence[Any]) -> None:
+        """Start from what there is around the frame."""
+        self.state = state
+        for at, mode in enumerate(modes):
+            source = CallSource(ConstSource.of(_reader(at), f"mode {at}"), operator.call, "call")
+            self.modes.append(self.tx.wrap(mode, source))
+        self.around = bool(modes)
+
+    # ---- modes ----
+    def push(self, mode: Var) -> None:
+        """Enter a mode.  That the frame leaves other modes than it found is an effect."""
+        self._only_modes_of_programs()
+        self.modes.append(mode)
+        if self.switches and self.switches[-1][:2] == (_POP, mode):
+            self.tx.effects.cancel(self.switches.pop()[2])
+            return
+        self._switched(_PUSH, mode, [mode])
+
+    def pop(self) -> Var:
+        """Leave the innermost mode."""
+        self._only_modes_of_programs()
+        if not self.modes:
+            return self.tx.graph_break("exception-in-traced-code", "a mode of __torch_function__ is left, of none")
+        mode = self.modes.pop()
+        if self.switches and self.switches[-1][:2] == (_PUSH, mode):
+            self.tx.effects.cancel(self.switches.pop()[2])
+        else:
+            self._switched(_POP, mode, [])
+        return mode
+
+    def _switched(self, function: Callable[..., Any], mode: Var, args: list[Var]) -> None:
+        effect = self.tx.effects.add("CALL", None, (function, args, {}), self.tx.user_line())
+        self.switches.append((function, mode, effect))
+
+    def all_modes(self) -> list[Var]:
+        """The modes, outermost first."""
+        self._only_modes_of_programs()
+        return self.modes
+
+    def _only_modes_of_programs(self) -> None:
+        if self.tx.graph.has_device:
+            self.tx.graph_break("unsupported-context-manager", "a mode of __torch_function__ beside a default device")
+
+    # ---- who is asked ----
+    def overloaded(self, values: Iterable[Var], tensors: bool = False) -> list[Var]:
+        """Those of the arguments that override what is called, in the order in which they are asked: one of each
+        class, subclasses first.  `tensors`: plain tensors too, as functions of torch written in Python have it."""
+        found: list[Var] = []
+        if self.state != State.ENABLED:
+            return found
+        for value in values:
+            kind = _overriding(value, tensors)
+            if kind is None or any(kind is each.python_type() for each in found):
+                continue
+            bases = (at for at, each in enumerate(found) if issubclass(kind, each.python_type()))
+            found.insert(next(bases, len(found)), value)
+        return found
+
+    def seen(self, values: Iterable[Var]) -> bool:
+        """`has_torch_function` of the arguments."""
+        return self.moded or bool(self.overloaded(values))
+
+    def concern(self, args: Sequence[Var], kwargs: Mapping[str, Var] | None = None) -> bool:
+        """Whether a call is not simply that of a function on tensors."""
+        for value in (*args, *(kwargs or {}).values()):
+            if isinstance(value, InstanceVar) and _answers_any_name(value.cls):
+                what = f"a call of torch with {value.describe()}, which computes any attribute it is asked for,"
+                self.tx.graph_break("unsupported-object", what)
+        return self.moded or _any_foreign(args) or _any_foreign((kwargs or {}).values())
+
+    # ---- calls ----
+    def ask(
+        self, func: Var, found: Sequence[Var], args: Sequence[Var], kwargs: Mapping[str, Var], python: bool = False
+    ) -> Var:
+        """What the mode, or else the overriding arguments `found`, make of `func(*args, **kwargs)`.  `python`: they are
+        told of keywords even where there are none."""
+        tx = self.tx
+        kinds = TupleVar([make(each.python_type()) for each in found])
+        given: list[Var] = [func, kinds, TupleVar(list(args))]
+        if kwargs or python:
+            given.append(DictVar(dict(kwargs)))
+        if self.moded:
+            with self.without_mode() as mode:
+                result = tx.call(mode.getattr_(tx, "__torch_function__"), given, {})
+            if not _declines(result):
+                return result
+        for each in found:
+            told = make(torch.Tensor) if isinstance(each, TensorVar) else each
+            result = tx.call(told.getattr_(tx, "__torch_function__"), given, {})
+            if not _declines(result):
+                return result
+        return self._refused(func, found, python)
+
+    def _refused(self, func: Var, found: Sequence[Var], python: bool) -> Var:
+        """The TypeError where all overrides decline."""
+        value, kinds = func.constant(), [each.python_type() for each in found]
+        name = f"torch.Tensor.{func.attribute}.{value.__name__}" if isinstance(func, AccessorVar) else _name(value)
+        if self.moded or not name and not (python and isinstance(value, types.FunctionType)):
+            return self.tx.graph_break("exception-in-traced-code", f"no override takes {func.describe()}")
+        if python:
+            name = f"{value.__module__}.{value.__name__}"
+            words = f"no implementation found for {name!r} on types that implement __torch_function__: {kinds}"
+            return self.tx.raise_(TypeError, words)
+        listed = "".join(f"\n  - tensor subclass {kind}" for kind in kinds)
+        return self.tx.raise_(
+            TypeError, f"Multiple dispatch failed for {name!r}; all __torch_function__ handlers returned "
+            f"NotImplemented:\n{listed}\n\nFor more information, try re-running with TORCH_LOGS=not_implemented"
+        )  # fmt: skip
+
+    def call(
+        self, func: Var, args: Sequence[Var], kwargs: Mapping[str, Var], run: Callable[..., Var], told: bool
+    ) -> Var:
+        """A call of a function of torch written in C: by those who override it, else `run(args, kwargs)`."""
+        found = self.overloaded(leaves_of((*args, *kwargs.values())))
+        if found or self.moded:
+            return self.ask(func, found, args, kwargs, told or isinstance(func.constant(), OPERATORS))
+        return self.plainly(run, args, kwargs)
+
+    def plainly(self, run: Callable[..., Var], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """`run`, which nobody overrides, on tensors of subclasses as the tensors that they are."""
+        return owned(run([bare(arg) for arg in args], {name: bare(value) for name, value in kwargs.items()}))
+
+    # ---- methods of tensors ----
+    def method(self, name: str, args: Sequence[Var], kwargs: Mapping[str, Var], raw: Any = None) -> Var:
+        """The method `name` of torch.Tensor, called with `args`, self among them."""
+        tx = self.tx
+        raw = lookup(torch.Tensor, name) if raw is None else raw
+        live = self.seen(leaves_of((*args, *kwargs.values())))
+        if live and isinstance(raw, types.FunctionType):
+            return tx.inline(raw, args, kwargs)
+
+        def run(args: list[Var], kwargs: dict[str, Var]) -> Var:
+            tensor, *others = args
+            if not isinstance(tensor, TensorVar):
+                return tx.graph_break("unsupported-object", f"torch.Tensor.{name} of {tensor.describe()}")
+            found = dunder.call(tx, tensor, name, others) if not kwargs and name not in TO_NUMBERS else None
+            return tensor.method(tx, name, others, kwargs) if found is None else found
+
+        if not live or name in NEVER_SEEN or raw is MISSING or raw is lookup(object, name):
+            return self.plainly(run, args, kwargs)
+        leaves = [args[0]] if _asks_self_alone(raw) else leaves_of((*args, *kwargs.values()))
+        found = self.overloaded(leaves, tensors=_asks_self_alone(raw))
+        func = BuiltinVar(getattr(torch.Tensor, _NAMED.get(raw.__name__, raw.__name__)))
+        return self.ask(func, found, args, kwargs)
+
+    def operator(self, name: str, args: Sequence[Var]) -> Var | None:
+        """The special method that an operator calls; None for NotImplemented."""
+        try:
+            result = self.method(name, args, {})
+        except Raised as raised:
+            if isinstance(lookup(torch.Tensor, name), types.FunctionType) or not slots.has_type(raised.exc, TypeError):
+                raise
+            return None
+        return None if _declines(result) else result
+
+    def get_attribute(self, tensor: Var, name: str) -> Var:
+        """An attribute of tensors that C computes."""
+        func = AccessorVar(lookup(torch.Tensor, name).__get__)
+        if self.seen([tensor]):
+            return self.ask(func, self.overloaded([tensor], tensors=True), [tensor], {})
+        return owned(bare(tensor).getattr_(self.tx, name))
+
+    def set_attribute(self, tensor: Var, name: str, value: Var | None) -> None:
+        """The same, set; deleted for None."""
+        if value is None:
+            tensor.unsupported(self.tx, f"deleting attribute {name!r}")
+            return
+        func = AccessorVar(lookup(torch.Tensor, name).__set__)
+        if self.seen([tensor]):
+            self.ask(func, self.overloaded([tensor], tensors=True), [tensor, value], {})
+        else:
+            bare(tensor).setattr_(self.tx, name, bare(value))
+
+
+class AccessorVar(Var):
+    """`torch.Tensor.name.__get__` (or `__set__`): how overrides are told of attributes."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: types.MethodWrapperType) -> None:
+        super().__init__()
+        self.value = value
+
+    @property
+    def attribute(self) -> str:
+        return self.value.__self__.__name__  # type: ignore[no-any-return, attr-defined]
+
+    def python_type(self) -> type:
+        return types.MethodWrapperType
+
+    def constant(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        return f"torch.Tensor.{self.attribute}.{self.value.__name__}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name == "__self__":
+            return tx.wrap(self.value.__self__, None)
+        try:
+            return make(getattr(self.value, name))
+        except AttributeError as error:
+            return tx.raise_(AttributeError, *error.args)
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if op not in ("==", "!=") or not other.is_constant():
+            return None
+        return ConstVar((self.value == other.constant()) == (op == "=="))
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        sets = self.value.__name__ == "__set__"
+        if kwargs or not args or not slots.has_type(args[0], torch.Tensor) or sets and len(args) != 2:
+            return self.unsupported(tx, "a call with these arguments")
+        if sets:
+            tx.overrides.set_attribute(args[0], self.attribute, args[1])
+            return ConstVar(None)
+        return tx.overrides.get_attribute(args[0], self.attribute)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+class DescriptorVar(Var):
+    """`torch.Tensor.name` of an attribute that C computes."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: types.GetSetDescriptorType, source: Any = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return types.GetSetDescriptorType
+
+    def constant(self) -> Any:
+        return self.value
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if name in ("__get__", "__set__"):
+            return AccessorVar(getattr(self.value, name))
+        try:
+            return make(getattr(self.value, name))
+        except AttributeError as error:
+            return tx.raise_(AttributeError, *error.args)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+@functools.cache
+def _reader(at: int) -> Callable[[], Any]:
+    return functools.partial(_mode_around, at)
+
+
+def _mode_around(at: int) -> Any:
+    """The mode at a place of the thread's stack, outermost first; None where there are fewer."""
+    return torch._C._get_function_stack_at(at) if at < torch._C._len_torch_function_stack() else None
+
+
+def modes_around() -> list[Any]:
+    """The thread's modes, default devices left out."""
+    return [mode for mode in _get_current_function_mode_stack() if type(mode) is not DeviceContext]
+
+
+def are_traced() -> bool:
+    """Whether the thread's modes are default devices alone, or all of them are the program's own."""
+    modes = modes_around()
+    if modes and len(modes) != torch._C._len_torch_function_stack():
+        return False
+    return all(
+        isinstance(lookup(type(mode), "__torch_function__"), types.FunctionType)
+        and not type(mode).__module__.startswith("torch.")
+        for mode in modes
+    )
+
+
+def bare(value: Var) -> Var:
+    """Tensors of subclasses, in sequences too, as the tensors that they are."""
+    if isinstance(value, TensorSubclassVar):
+        return value.base
+    if is_plain(value) and any(isinstance(leaf, TensorSubclassVar) for leaf in leaves_of([value])):
+        return type(value)([bare(item) for item in value.items])
+    return value
+
+
+def owned(result: Var) -> Var:
+    """The result of an operator, with the objects whose tensors it gives back."""
+    if isinstance(result, TensorVar):
+        return result if result.owner is None else result.owner
+    if isinstance(result, ListVar | TupleVar):
+        result.items = [owned(item) for item in result.items]
+    return result
+
+
+def leaves_of(values: Iterable[Var]) -> list[Var]:
+    """Arguments, with the items of lists and tuples among them."""
+    found: list[Var] = []
+    for value in values:
+        found += leaves_of(value.items) if isinstance(value, ListVar | TupleVar) else [value]
+    return found
+
+
+def _any_foreign(values: Iterable[Var]) -> bool:
+    for value in values:
+        if isinstance(value, ListVar | TupleVar):
+            if _any_foreign(value.items):
+                return True
+        elif isinstance(value, InstanceVar):
+            if isinstance(value, TensorSubclassVar) or _overriding(value) is not None:
+                return True
+    return False
+
+
+def _answers_any_name(cls: type) -> bool:
+    """Whether torch, which asks every argument for `__torch_function__`, comes to code of the class."""
+    if issubclass(cls, torch.nn.Module) or lookup(cls, "__torch_function__") is not MISSING:
+        return False
+    return lookup(cls, "__getattr__") is not MISSING or reads_attributes_itself(cls)
+
+
+def _overriding(value: Var, tensors: bool = False) -> type | None:
+    """The class of an argument that has a `__torch_function__`."""
+    if isinstance(value, TensorVar):
+        return torch.Tensor if tensors and value.cls is torch.Tensor else None
+    if not isinstance(value, InstanceVar):
+        return None
+    own = lookup(value.cls, "__torch_function__")
+    return None if own is MISSING or own is DISABLED else value.cls
+
+
+def _declines(result: Var) -> bool:
+    return slots.constant_or(result, None) is NotImplemented
+
+
+def _name(function: Any) -> str:
+    """What torch calls a function in messages; "" where that is not known."""
+    if getattr(function, "__objclass__", None) is torch._C.TensorBase:
+        return f"torch.Tensor.{function.__name__}"
+    of_torch = getattr(torch._C._VariableFunctions, getattr(function, "__name__", ""), None) is function
+    return f"torch.{function.__name__}" if of_torch else ""
+
+
+@functools.lru_cache(maxsize=1024)
+def _asks_self_alone(raw: Any) -> bool:
+    """Whether a method is among those of one argument or none, of which torch asks the tensor alone."""
+    if not isinstance(raw, types.MethodDescriptorType):
+        return False
+    if raw.__name__ in _ASKS_SELF_ALONE:
+        return True
+    try:
+        raw(torch.empty(0), **{"": None})
+    except TypeError as error:
+        return "takes no keyword arguments" in str(error)
+    return False
+
+
+__all__ = ["AccessorVar", "DescriptorVar", "Overrides", "bare", "are_traced", "leaves_of", "modes_around", "owned"]

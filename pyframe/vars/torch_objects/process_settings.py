@@ -1,0 +1,184 @@
+"""Settings of the whole process that a program writes: the default dtype, deterministic algorithms, flags of backends.
+
+A write is a node of the graph, in the order of the program.  Settings on which fake tensors may depend are in force
+while tracing too, from the write to the end of the trace.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...core.in_order import in_order
+from ...core.tracer import Tracer
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import ConstVar, make
+from ..protocol.graph_object import GraphObjectVar
+
+_NATIVE: Any = torch._C
+_PRECISION = "the precision of float32"  # settings that write each other
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`node` and `node_of_read` are what the graph calls to write and to read the setting.  `apply(state())` puts it
+    back to what it was, None where it is not switched while tracing; then `accepts` are the values that no write
+    refuses, and with `exact` a read gives what was written last.  `group`: the settings on whose writes a read
+    depends."""
+
+    node: Callable[..., Any]
+    read: Callable[..., Any]
+    group: str
+    node_of_read: Callable[..., Any]
+    apply: Callable[..., Any] | None = None
+    state: Callable[[], Any] | None = None
+    accepts: tuple[Any, ...] = ()
+    exact: bool = False
+
+
+WRITES: dict[Any, Setting] = {}
+_READS: dict[Any, Setting] = {}
+
+
+def _add(write: Callable[..., Any], read: Callable[..., Any], group: str = "", **more: Any) -> None:
+    WRITES[write] = _READS[read] = Setting(
+        _node(write), read, group or write.__name__, node_of_read=_node(read), **more
+    )
+
+
+def _node(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` as graphs call it."""
+
+    @in_order
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return run
+
+
+def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """A call of a function that writes a setting."""
+    setting, label = WRITES[fn], f"torch.{fn.__name__}()"
+    graph = tx.graph
+    if graph.is_nested:
+        tx.graph_break("unsupported-context-manager", f"{label} in a function that an operator takes")
+    if setting.apply is None and args and isinstance(args[-1], ReadVar) and args[-1].setting is setting:
+        graph.written[setting.group] = (setting, ())
+        graph.switched.setdefault((setting, tuple(arg.constant() for arg in args[:-1])), None)
+        graph.call_for_effect(setting.node, args, kwargs)
+        return ConstVar(None)
+    try:
+        values, named = [arg.constant() for arg in args], {name: arg.constant() for name, arg in kwargs.items()}
+    except NotConstant as unknown:
+        return tx.graph_break("unsupported-context-manager", f"{label} of {unknown}")  # type: ignore[no-any-return]
+    if setting.apply is None:
+        given = (*values, *named.values())
+        if not given or not any(type(given[-1]) is type(each) and given[-1] == each for each in setting.accepts):
+            tx.graph_break("unsupported-context-manager", f"{label} of something that it may refuse")
+        graph.switched.setdefault((setting, tuple(values[:-1])), None)
+    else:
+        state = (setting.state or setting.read)()
+        try:
+            _APPLIED.get(fn, fn)(*values, **named)
+        except (RuntimeError, TypeError, ValueError) as error:
+            tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
+        graph.restores.append(functools.partial(setting.apply, state))
+        graph.switched.setdefault((setting, ()), state)
+    graph.written[setting.group] = (setting, values)
+    graph.call_for_effect(setting.node, args, kwargs)
+    return ConstVar(None)
+
+
+def as_found(graph: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """Of the settings that the program wrote, those that it has put back: how each is read and written."""
+    found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = []
+    for (setting, of), state in graph.switched.items():
+        current = functools.partial(setting.state or setting.read, *of)
+        write = functools.partial(setting.apply or setting.node, *of)
+        last = graph.written[setting.group][1]
+        if last == () if setting.apply is None else current() == state:
+            found.append((current, write))
+    return found
+
+
+def read(tx: Tracer, fn: Any, args: Sequence[Var]) -> Var | None:
+    """A call of a function that reads a setting which the program wrote; None for any other."""
+    setting = _READS.get(fn)
+    if setting is None or setting.group not in tx.graph.written:
+        return None
+    try:
+        now = fn(*(arg.constant() for arg in args))
+    except (NotConstant, RuntimeError, TypeError, ValueError) as error:
+        return tx.graph_break("exception-in-traced-code", f"torch.{fn.__name__}(): {error}")  # type: ignore[no-any-return]
+    last, values = tx.graph.written[setting.group]
+    if setting.exact and last is setting and values:
+        return make(values[-1])
+    if setting.apply is None and now is not None:  # None: there is no such thing here
+        return ReadVar(tx, setting, fn, args)
+    return make(now)
+
+
+class ReadVar(GraphObjectVar):
+    """What a setting is that is not switched while tracing, read by the graph: it can be written again."""
+
+    __slots__ = ("setting",)
+
+    def __init__(self, tx: Tracer, setting: Setting, fn: Any, args: Sequence[Var]) -> None:
+        super().__init__(type(setting.accepts[0]), tx.graph.call_for_effect(setting.node_of_read, args, {}))
+        self.setting = setting
+
+
+def _set_deterministic(state: tuple[bool, bool]) -> None:
+    _NATIVE._set_deterministic_algorithms(state[0], warn_only=state[1])
+
+
+def _is_deterministic() -> tuple[bool, bool]:
+    return _NATIVE._get_deterministic_algorithms(), _NATIVE._get_deterministic_algorithms_warn_only()
+
+
+# What is called while tracing in place of a function that does more than write the setting.
+_APPLIED: dict[Any, Callable[..., Any]] = {
+    torch.use_deterministic_algorithms: _NATIVE._set_deterministic_algorithms,
+}
+
+_add(torch.set_default_dtype, torch.get_default_dtype, apply=torch.set_default_dtype)
+_add(torch.set_num_threads, torch.get_num_threads, apply=torch.set_num_threads)
+_add(
+    torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled,
+    apply=_set_deterministic, state=_is_deterministic,
+)  # fmt: skip
+for _write, _read in (
+    ("_set_cudnn_enabled", "_get_cudnn_enabled"),
+    ("_set_cudnn_benchmark", "_get_cudnn_benchmark"),
+    ("_cuda_set_cudnn_benchmark_limit", "_cuda_get_cudnn_benchmark_limit"),
+    ("_set_cudnn_deterministic", "_get_cudnn_deterministic"),
+    ("_set_cudnn_depthwise_kernel", "_get_cudnn_depthwise_kernel"),
+    ("_set_mkldnn_enabled", "_get_mkldnn_enabled"),
+    ("_set_mkldnn_deterministic", "_get_mkldnn_deterministic"),
+    ("_set_nnpack_enabled", "_get_nnpack_enabled"),
+    ("_set_sdp_use_flash", "_get_flash_sdp_enabled"),
+    ("_set_sdp_use_mem_efficient", "_get_mem_efficient_sdp_enabled"),
+    ("_set_sdp_use_math", "_get_math_sdp_enabled"),
+    ("_set_sdp_use_cudnn", "_get_cudnn_sdp_enabled"),
+):
+    if hasattr(_NATIVE, _write) and hasattr(_NATIVE, _read):
+        _add(getattr(_NATIVE, _write), getattr(_NATIVE, _read), apply=getattr(_NATIVE, _write))
+_add(
+    torch.set_float32_matmul_precision, torch.get_float32_matmul_precision, _PRECISION,
+    accepts=("highest", "high", "medium"), exact=True,
+)  # fmt: skip
+for _write, _read in (
+    ("_set_cudnn_allow_tf32", "_get_cudnn_allow_tf32"),
+    ("_set_cublas_allow_tf32", "_get_cublas_allow_tf32"),
+    ("_set_onednn_allow_tf32", "_get_onednn_allow_tf32"),
+):
+    _add(getattr(_NATIVE, _write), getattr(_NATIVE, _read), _PRECISION, accepts=(True, False))
+if hasattr(_NATIVE, "_set_fp32_precision_setter"):
+    _add(
+        _NATIVE._set_fp32_precision_setter, _NATIVE._get_fp32_precision_getter, _PRECISION, accepts=("none", "ieee"),
+    )  # fmt: skip

@@ -1,0 +1,410 @@
+"""Tensors: an FX node and the fake tensor that says what is known of it."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from ...core.source import AttrSource, CallSource, Source
+from ...core.tracer import Tracer
+from ..containers.iterator import ItemsIteratorVar, NotRebuilt
+from ..containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
+from ..numbers.numpy_scalars import NUMPY_NUMBERS
+from ..numbers.symint import is_number, is_unbacked
+from ..objects.lookup import lookup
+from ..objects.originals import torchs_own
+from ..protocol import dunder
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
+
+INPLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul, "/=": operator.itruediv,
+    "//=": operator.ifloordiv, "%=": operator.imod, "**=": operator.ipow, "@=": operator.imatmul,
+    "&=": operator.iand, "|=": operator.ior, "^=": operator.ixor, "<<=": operator.ilshift, ">>=": operator.irshift,
+}  # fmt: skip
+# Takes numbers as they are, and gives results whose sizes and dtypes do not depend on the value of a float.
+_WITH_FLOATS = (
+    "add sub mul div true_divide multiply subtract divide rsub pow clamp clamp_min clamp_max lerp addcmul addcdiv "
+    "where eq ne lt le gt ge masked_fill fill"
+).split()
+TAKES_FLOATS: set[Any] = {
+    *BINARY.values(), *COMPARE.values(), *INPLACE.values(), operator.setitem,
+    *_WITH_FLOATS, *(f"{name}_" for name in _WITH_FLOATS), *(f"__{name}__" for name in _WITH_FLOATS),
+    *(getattr(torch, name) for name in _WITH_FLOATS if hasattr(torch, name)),
+}  # fmt: skip
+# Attributes known from the fake tensor.
+METADATA = {
+    "dtype", "device", "ndim", "is_cuda", "is_sparse", "is_quantized", "is_mps", "is_meta", "is_mkldnn", "is_nested",
+    "is_xpu", "is_cpu", "layout", "itemsize", "nbytes", "requires_grad", "is_leaf", "is_inference",
+}  # fmt: skip
+METADATA_METHODS = {
+    "dim", "ndimension", "numel", "nelement", "is_contiguous", "is_floating_point", "is_complex", "is_signed",
+    "element_size", "storage_offset", "get_device", "is_conj", "is_neg", "is_inference",
+}  # fmt: skip
+TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag"}
+TO_PYTHON = {
+    "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__", "data_ptr",
+    "__repr__", "__str__", "__format__", "__hash__", "__array__", "__dlpack__", "__reduce__", "__reduce_ex__",
+    "is_shared", "is_pinned", "__contains__", "const_data_ptr", "mutable_data_ptr", "_use_count",
+}  # fmt: skip
+# Those that give numbers: answered for a tensor whose value is known, else made by the graph, where it can.
+TO_NUMBERS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
+MADE_NUMBERS = {"item", "tolist", "__int__", "__float__", "__index__"}
+MOST_ITEMS = 64  # of a tensor that .tolist() reads one by one
+# Methods that change what kind of tensor the object is; left to the real interpreter.
+METADATA_MUTATION = {
+    "resize_", "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
+    "set_", "backward", "register_hook", "retain_grad",
+    "share_memory_", "pin_memory", "apply_", "map_", "register_post_accumulate_grad_hook", "untyped_storage", "storage",
+}  # fmt: skip
+# Those that make a view of the tensor the tensor itself; of one that the graph made nobody else sees the change.
+VIEWS_IN_PLACE = {
+    name: name.removesuffix("_")
+    for name in ("t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_")
+}
+
+_UNARY_METHODS = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
+
+_SCALARS = (int, float, complex, *NUMPY_NUMBERS)
+
+# Methods that have a model of their own: `model(tx, tensor, args, kwargs)`.
+METHODS: dict[str, Callable[[Tracer, Any, Sequence[Var], Mapping[str, Var]], Var]] = {}
+# Attributes that can be set: `model(tx, tensor, value)`.
+SETTERS: dict[str, Callable[[Tracer, Any, Var], None]] = {}
+
+
+def _is(key: Var, *values: Any) -> bool:
+    return isinstance(key, ConstVar) and any(key.value is value for value in values)
+
+
+def _moves_view(key: Var) -> bool:
+    """Whether a key of a tensor gives a view: an int, a slice, None or an Ellipsis."""
+    number = is_number(key) and key.python_type() is int
+    return number or isinstance(key, SliceVar) or _is(key, None, Ellipsis)
+
+
+class TensorVar(Var):
+    """`fake` carries dtype, device, sizes and strides; `cls` is the Python class (Tensor or Parameter).  `owner`: the
+    Var of an object of another class, which this is the tensor of.  What others may see or override
+    (`tx.overrides.concern`) goes through them first."""
+
+    __slots__ = ("cls", "dropped", "fake", "function", "grad", "hooks", "node", "own", "owner")
+
+    def __init__(
+        self, node: fx.Node, fake: torch.Tensor, source: Source | None = None, cls: type | None = None
+    ) -> None:
+        super().__init__(source)
+        self.node, self.fake = node, fake
+        self.grad: Var | None = None  # where the program has set it
+        self.owner: Var | None = None
+        self.own: dict[str, Var] = {}  # attributes that it gave the object
+        self.dropped: frozenset[str] = frozenset()
+        self.hooks: list[Var] = []  # the handles of those that it registered
+        self.function: GradFnVar | None = None
+        self.cls: type = torch.Tensor if cls is None or not issubclass(cls, torch.nn.Parameter) else cls
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return str(self.source) if self.source else f"a tensor ({self.node.name})"
+
+    # ---- attributes and methods ----
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        if tx.overrides.moded and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
+            if name not in ("__class__", "__dict__"):
+                return tx.overrides.get_attribute(self, name)  # type: ignore[no-any-return]
+        if not torchs_own(lookup(torch.Tensor, name), name):
+            return tx.graph_break("unsupported-object", f"torch.Tensor.{name}, which is not torch's own,")
+        if name == "shape":
+            return SizeVar([make(size) for size in self.fake.shape])
+        if name == "_grad":  # another name of it
+            return self.getattr_(tx, "grad")
+        if name in ("is_leaf", "grad_fn") and self.source is not None and self.fake.requires_grad:
+            tx.guard(AttrSource(self.source, "is_leaf"), "EQUALS", self.fake.is_leaf)
+        if name in METADATA:
+            return make(getattr(self.fake, name))
+        if name in TENSOR_PROPERTIES:
+            return tx.graph.call(getattr, [self, name], {})
+        if name == "retains_grad" and self.source is None:
+            return ConstVar(self.fake.retains_grad)
+        if name == "data":  # unlike detach(), with a count of its own of the writes that autograd checks
+            return tx.graph.call(getattr, [self, name], {})
+        if name == "__class__":
+            return make(self.cls)
+        if name in self.own:
+            return self.own[name]
+        original = tx.graph.originals.get(self.source)
+        if name == "grad_fn" and not self.fake.is_leaf and not tx.graph.is_nested:
+            return self._grad_fn(tx)
+        if name == "grad" and self.grad is not None:
+            return self.grad
+        if name in ("grad", "grad_fn", "_version"):
+            if name == "grad" and original is not None and self.fake.is_leaf:
+                return tx.wrap(original.grad, AttrSource(self.origin(), name))
+            if name == "grad_fn" and self.fake.is_leaf or name == "grad" and not self.fake.requires_grad:
+                return ConstVar(None)
+            if name == "grad" and self.source is None and (self.fake.is_leaf or self.fake.retains_grad):
+                return ConstVar(None)  # made here, and nothing ran backward
+            self.unsupported(tx, f"attribute {name!r}")
+        if original is not None and name in original.__dict__:
+            return tx.wrap(original.__dict__[name], AttrSource(self.origin(), name))
+        found = getattr(self.cls, name, None)
+        if found is None:
+            if original is not None:
+                tx.guard(self.source, "NO_ATTR", name)
+            tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        if callable(found):
+            return MethodVar(self, name)
+        return self.unsupported(tx, f"attribute {name!r}")
+
+    def origin(self) -> Source:
+        """Where a tensor that exists before the frame comes from."""
+        assert self.source is not None
+        return self.source
+
+    def own_attributes(self, tx: Tracer) -> dict[str, Any]:
+        """What the program has set on the tensor object; guarded if it was nothing before the frame."""
+        original = tx.graph.originals.get(self.source)
+        if original is None:
+            return self.own
+        if not original.__dict__:
+            tx.guard(AttrSource(self.origin(), "__dict__"), "LEN", 0)
+        return {**original.__dict__, **self.own}
+
+    def _grad_fn(self, tx: Tracer) -> GradFnVar:
+        """The function of the backward pass; another one after an operation in place."""
+        if self.function is None or self.function.made_by is not self.node:
+            self.function = GradFnVar(self, tx.steps)
+        return self.function
+
+    def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if tx.overrides.moded and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
+            tx.overrides.set_attribute(self, name, value)
+            return
+        name = "grad" if name == "_grad" else name
+        if name in SETTERS and value is not None:
+            SETTERS[name](tx, self, value)
+        elif value is None or hasattr(torch.Tensor, name) or tx.graph.is_nested:
+            self.unsupported(tx, f"setting attribute {name!r}")
+        else:
+            self.own[name] = value
+            tx.effects.add("ATTR", self, name, tx.user_line())
+
+    def written(self, name: str) -> Var:
+        return self.own[name]
+
+    def setter(self, special: str) -> None:
+        """The attributes of tensors are set as usual."""
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if tx.overrides.concern([self, *args], kwargs):
+            return tx.overrides.method(name, [self, *args], kwargs)  # type: ignore[no-any-return]
+        return self.method(tx, name, args, kwargs)
+
+    def _is_replaceable(self) -> bool:
+        """Whether a view may take the place of the tensor: nobody else has the object, and it has no hooks and retains
+        no gradient, which would be those of what it was before."""
+        if self.source is not None or self.owner is not None:
+            return False
+        return not (self.fake.requires_grad and (self.fake.is_leaf or self.fake.retains_grad or self.hooks))
+
+    def method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """`self.name(*args, **kwargs)`, which nobody overrides."""
+        if name in TO_NUMBERS and (value := tx.graph.value_of(self)) is not None:
+            return fold(tx, getattr(value, name), *(arg.constant() for arg in args))
+        if name in MADE_NUMBERS and not args and tx.graph.makes_numbers:
+            return self._numbers(tx, name)
+        if name in METHODS:
+            return METHODS[name](tx, self, args, kwargs)
+        if name in TO_PYTHON:
+            tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
+        if name in VIEWS_IN_PLACE and self._is_replaceable() and not tx.graph.is_nested:
+            view = tx.graph.call_method(VIEWS_IN_PLACE[name], [self, *args], kwargs)
+            assert isinstance(view, TensorVar)
+            if self.fake.requires_grad:  # autograd may have saved it, and refuses to use what was written since
+                tx.graph.call(torch.autograd.graph.increment_version, [self], {})
+            self.node, self.fake = view.node, view.fake
+            return self
+        if name in METADATA_MUTATION:
+            tx.graph_break("unsupported-object", f".{name}() changes what kind of tensor {self.describe()} is")
+        if name == "size" or name == "stride":
+            sizes = self.fake.size() if name == "size" else self.fake.stride()
+            if args or kwargs:
+                return make(sizes[(args[0] if args else kwargs["dim"]).constant()])
+            return SizeVar([make(size) for size in sizes]) if name == "size" else make(tuple(sizes))
+        if name == "storage_offset":
+            tx.graph.guard_offset(self)
+        if name == "_is_view" and (original := tx.graph.originals.get(self.source)) is not None:
+            tx.guard(CallSource(self.origin(), torch.Tensor._is_view, name), "EQUALS", original._is_view())
+            return ConstVar(original._is_view())
+        if name in METADATA_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
+            values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
+            return make(getattr(self.fake, name)(*values, **named))
+        if name == "__len__":
+            return self.length(tx)
+        if not hasattr(torch.Tensor, name):
+            tx.raise_(AttributeError, f"'Tensor' object has no attribute {name!r}")
+        if name == "__setitem__":
+            self.setitem(tx, args[0], args[1])
+            return ConstVar(None)
+        if name == "new" and len(args) == 1 and not kwargs and isinstance(args[0], SizeVar):
+            name = "new_empty"  # a graph holds sizes as tuples, which `new` takes for the items of the result
+        return tx.graph.call_method(name, [self, *args], kwargs)
+
+    def _numbers(self, tx: Tracer, name: str) -> Var:
+        """What the tensor holds as numbers that the graph makes."""
+        if name == "tolist" and self.fake.dim():
+            if any(isinstance(n, torch.SymInt) for n in self.fake.shape) or self.fake.numel() > MOST_ITEMS:
+                return tx.graph_break("tensor-to-python", f".tolist() of {self.describe()}, whose items are too many")
+            if not self.fake.numel():
+                return make(torch.empty(self.fake.shape).tolist())
+            return ListVar([part.call_method(tx, name, [], {}) for part in self.unpack(tx)])
+        if name == "__index__" and (self.fake.is_floating_point() or self.fake.is_complex()):
+            tx.raise_(TypeError, "only integer tensors of a single element can be converted to an index")
+        whole = name in ("__int__", "__index__") and self.fake.dtype is torch.bool
+        read = tx.graph.call_method("to", [self, torch.int64], {}) if whole else self
+        found = tx.graph.call_method("item", [read], {})
+        if name in ("__int__", "__float__"):
+            return tx.call(tx.wrap(int if name == "__int__" else float, None), [found], {})
+        return found
+
+    # ---- slots ----
+    def unary(self, tx: Tracer, op: str) -> Var:
+        if tx.overrides.moded:
+            return tx.overrides.method(_UNARY_METHODS[op], [self], {})  # type: ignore[no-any-return]
+        return tx.graph.call(UNARY[op], [self], {})
+
+    def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
+        if tx.overrides.concern([self, other]):
+            return tx.overrides.operator(dunder.name_of(op, reflected), [self, other])  # type: ignore[no-any-return]
+        other = getattr(other, "base", other)  # of an instance of a subclass of a number, the number
+        if not _operand(other):
+            return None
+        if op in INPLACE:
+            return None if reflected else tx.graph.call(INPLACE[op], [self, other], {})
+        return tx.graph.call(BINARY[op], [other, self] if reflected else [self, other], {})
+
+    def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
+        if tx.overrides.concern([self, other]):
+            return tx.overrides.operator(dunder.comparison(op), [self, other])  # type: ignore[no-any-return]
+        other = getattr(other, "base", other)
+        return tx.graph.call(COMPARE[op], [self, other], {}) if _operand(other) else None
+
+    def truth(self, tx: Tracer) -> bool:
+        if tx.overrides.moded:
+            return bool(tx.overrides.method("__bool__", [self], {}).truth(tx))
+        if isinstance(count := self.fake.numel(), int) and count != 1:
+            tx.graph_break("exception-in-traced-code", "the truth of a tensor that does not have exactly one element")
+        value = tx.graph.value_of(self, reads=True)
+        if value is not None:
+            return bool(value)
+        return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))
+
+    def length(self, tx: Tracer) -> Var:
+        if tx.overrides.moded:
+            return tx.overrides.method("__len__", [self], {})  # type: ignore[no-any-return]
+        if self.fake.dim() == 0:
+            tx.raise_(TypeError, "len() of a 0-d tensor")
+        return make(self.fake.shape[0])
+
+    def getitem(self, tx: Tracer, key: Var) -> Var:
+        if tx.overrides.concern([self, key]):
+            return tx.overrides.method("__getitem__", [self, key], {})  # type: ignore[no-any-return]
+        keys = key.items if isinstance(key, TupleVar) else [key]
+        if any(map(is_unbacked, keys)) and all(map(_moves_view, keys)):
+            return self._viewed(tx, keys)
+        return tx.graph.call(operator.getitem, [self, key], {})
+
+    def _viewed(self, tx: Tracer, keys: Sequence[Var]) -> Var:
+        """`self[keys]` one dimension after the other: torch takes no int known at run time only among its keys."""
+        view: Any = self
+        dim, left = 0, self.fake.dim() - sum(not _is(each, None, Ellipsis) for each in keys)
+        for each in keys:
+            if _is(each, None):
+                view = tx.graph.call(torch.unsqueeze, [view, dim], {})
+            elif is_number(each):
+                if is_unbacked(each) and not tx.fails_alike:
+                    tx.graph_break("tensor-to-python", "an index read from a tensor may be out of range")
+                view = tx.graph.call(torch.select, [view, dim, each], {})
+                continue
+            elif isinstance(each, SliceVar):
+                before = [ConstVar(slice(None))] * dim
+                view = tx.graph.call(operator.getitem, [view, TupleVar([*before, each])], {})
+            dim += left if _is(each, Ellipsis) else 1
+        return view  # type: ignore[no-any-return]
+
+    def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
+        if value is None:
+            tx.raise_(TypeError, "cannot delete tensor elements")
+        if tx.overrides.concern([self, key, value]):
+            tx.overrides.method("__setitem__", [self, key, value], {})
+            return
+        tx.graph.call(operator.setitem, [self, key, value], {})
+
+    def contains(self, tx: Tracer, item: Var) -> bool:
+        if tx.overrides.concern([self, item]):
+            return bool(tx.overrides.method("__contains__", [self, item], {}).truth(tx))
+        return bool(tx.graph_break("data-dependent-branch", f"`in` on {self.describe()}"))
+
+    def unpack(self, tx: Tracer) -> list[Var]:
+        if tx.overrides.moded:
+            return tx.overrides.method("__iter__", [self], {}).unpack(tx)  # type: ignore[no-any-return]
+        if self.fake.dim() == 0:
+            tx.raise_(TypeError, "iteration over a 0-d tensor")
+        parts = tx.graph.call_method("unbind", [self], {})
+        assert isinstance(parts, ListVar | TupleVar)
+        return list(parts.items)
+
+    def iterate(self, tx: Tracer) -> Var:
+        return ItemsIteratorVar(self.unpack(tx))
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_graph_output(self)
+
+
+class GradFnVar(Var):
+    """`tensor.grad_fn` of a tensor that records gradients: it exists once the graph has run."""
+
+    __slots__ = ("made_by", "step", "tensor")
+
+    def __init__(self, tensor: TensorVar, step: int) -> None:
+        super().__init__()
+        self.tensor, self.made_by, self.step = tensor, tensor.node, step
+
+    def describe(self) -> str:
+        return f"{self.tensor.describe()}.grad_fn"
+
+    def python_type(self) -> type:
+        if self.tensor.source is not None:
+            raise NotConstant("grad_fn")
+        return type(self.tensor.fake.grad_fn)
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        if name == "name" and not args and self.tensor.source is None and self.tensor.node is self.made_by:
+            assert self.tensor.fake.grad_fn is not None
+            return ConstVar(self.tensor.fake.grad_fn.name())
+        return self.unsupported(tx, f"method {name!r}")
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        return MethodVar(self, name) if name == "name" else super().getattr_(tx, name)
+
+    def reconstruct(self, cg: Any) -> None:
+        if self.made_by is not self.tensor.node:
+            raise NotRebuilt("the grad_fn of a tensor before a write", self.step, "unsupported-object")
+        cg.load(self.tensor)
+        cg.emit("LOAD_ATTR", "grad_fn")
+
+
+def _operand(other: Var) -> bool:
+    if isinstance(other, TensorVar):
+        return True
+    return is_number(other) or (isinstance(other, ConstVar) and isinstance(other.value, _SCALARS))

@@ -1,0 +1,109 @@
+"""What a program changes of a tensor object itself: whether it requires a gradient, `.grad`, `.data`; and parameters
+made of tensors.
+
+Each is a node of the graph that does the same to the real tensor, after what comes before it in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...core.in_order import in_order
+from ...core.source import AttrSource
+from ...core.tracer import Tracer
+from ..higher_order.tensor_hooks import HOOKS
+from ..objects.functions import Handler
+from ..protocol.base import Var
+from ..protocol.const import ConstVar
+from .scaled_operators import SCALED
+from .tensor import METHODS, SETTERS, TensorVar
+
+
+@in_order
+def requires_grad(tensor: torch.Tensor, mode: bool) -> torch.Tensor:
+    return tensor.requires_grad_(mode)
+
+
+@in_order
+def detach(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach_()
+
+
+@in_order
+def set_grad(tensor: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
+    tensor.grad = grad
+    return tensor
+
+
+@in_order
+def set_data(tensor: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    tensor.data = data
+    return tensor
+
+
+@in_order
+def parameter(data: torch.Tensor, mode: bool) -> torch.Tensor:
+    return nn.Parameter(data, mode)
+
+
+def _mode(tx: Tracer, mode: Var, what: str) -> bool:
+    if not mode.is_constant() or type(mode.constant()) is not bool:
+        tx.graph_break("unsupported-object", f"{what} of anything but one known bool")
+    return mode.constant()  # type: ignore[no-any-return]
+
+
+def _requires_grad_(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    given = (*args, *kwargs.values())
+    mode = _mode(tx, given[0], ".requires_grad_()") if given else True
+    if mode == tensor.fake.requires_grad:
+        return tensor
+    return tx.graph.call(requires_grad, [tensor, ConstVar(mode)], {})
+
+
+def _detach_(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    return tx.graph.call(detach, [tensor], {})
+
+
+def _set_requires_grad(tx: Tracer, tensor: TensorVar, value: Var) -> None:
+    _requires_grad_(tx, tensor, [value], {})
+
+
+def _set_grad(tx: Tracer, tensor: TensorVar, value: Var) -> None:
+    if not isinstance(value, TensorVar) and not (value.is_constant() and value.constant() is None):
+        tx.raise_(TypeError, f"assigned grad expected to be a Tensor or None but got grad of type {value.describe()}")
+    if tensor.source is not None:
+        tx.rewritten[AttrSource(tensor.origin(), "grad")] = None
+    tx.graph.call(set_grad, [tensor, value], {})
+    tensor.grad = value
+
+
+def _set_data(tx: Tracer, tensor: TensorVar, value: Var) -> None:
+    if not isinstance(value, TensorVar):
+        tx.graph_break("exception-in-traced-code", ".data set to something that is not a tensor")
+    if value is not tensor:  # as `module.to(dtype)` does where nothing is to be done
+        tx.graph.call(set_data, [tensor, value], {})
+
+
+def _parameter(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    named = dict(zip(("data", "requires_grad"), args, strict=False)) | kwargs
+    data, mode = named.get("data"), named.get("requires_grad")
+    if data is None or data.is_constant() and data.constant() is None:
+        data = tx.graph.call(torch.empty, [ConstVar(0)], {})
+    if not isinstance(data, TensorVar):
+        tx.graph_break("exception-in-traced-code", "a parameter of something that is not a tensor")
+    made = tx.graph.call(parameter, [data, ConstVar(True if mode is None else _mode(tx, mode, "a parameter"))], {})
+    assert isinstance(made, TensorVar)
+    made.cls = nn.Parameter
+    return made
+
+
+METHODS.update(SCALED)
+METHODS.update(HOOKS)
+METHODS["requires_grad_"] = _requires_grad_
+METHODS["detach_"] = _detach_
+SETTERS.update(requires_grad=_set_requires_grad, grad=_set_grad, data=_set_data)
+MODELS: dict[Any, Handler] = {nn.Parameter: _parameter}

@@ -1,0 +1,78 @@
+"""torch's classes that name a dtype and a device, such as torch.FloatTensor: no tensor is an instance of them as Python
+classes go; what `isinstance` says depends on the tensor's metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...core.tracer import Tracer
+from ..containers.sequence import SequenceVar, TupleVar
+from ..objects.classes import ClassVar
+from ..objects.functions import BUILTINS, Handler
+from ..protocol.base import Var
+from ..protocol.const import ConstVar
+from .tensor import METHODS
+
+_TENSOR_TYPE = type(torch.FloatTensor)
+_ON_CPU = (
+    torch.FloatTensor, torch.DoubleTensor, torch.HalfTensor, torch.BFloat16Tensor, torch.ByteTensor, torch.CharTensor,
+    torch.ShortTensor, torch.IntTensor, torch.LongTensor, torch.BoolTensor,
+)  # fmt: skip
+
+
+def is_tensor_type(cls: Any) -> bool:
+    """Whether `cls` is one of those classes."""
+    return isinstance(cls, _TENSOR_TYPE)
+
+
+def is_instance(tensor: torch.Tensor, cls: Any) -> bool:
+    """isinstance(tensor, cls) for the tensor of which `tensor` is the fake."""
+    if tensor.is_conj() or tensor.is_neg() or torch._is_zerotensor(tensor):
+        return False  # another dispatch key comes first
+    device = "cuda" if cls.is_cuda else "xpu" if getattr(cls, "is_xpu", False) else "cpu"
+    return bool((tensor.dtype, tensor.layout, tensor.device.type) == (cls.dtype, cls.layout, device))
+
+
+def _type(tx: Tracer, tensor: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`tensor.type(...)`, with the class as its name, which the graph's code can say."""
+
+    def named(var: Var) -> Var:
+        cls = var.value if isinstance(var, ClassVar) else None
+        return ConstVar(f"{cls.__module__}.{cls.__name__}") if cls is not None and is_tensor_type(cls) else var
+
+    return tx.graph.call_method(
+        "type", [tensor, *map(named, args)], {name: named(value) for name, value in kwargs.items()}
+    )
+
+
+def _is_data(value: Var) -> bool:
+    """Whether `value` is a known number, or a list or tuple of such data."""
+    if isinstance(value, SequenceVar):
+        return all(map(_is_data, value.items))
+    return value.python_type() in (bool, int, float, complex) and value.is_constant()
+
+
+def _constructor(cls: Any) -> Handler:
+    """The model of a call of `torch.Tensor` or of one of those classes: with sizes, or with numbers in lists."""
+
+    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        typed = cls is not torch.Tensor
+        if kwargs or tx.overrides.moded or torch._C._get_default_device() != "cpu":
+            return tx.graph_break("unsupported-object", f"{cls.__name__}() with keywords or on another device")
+        settings = {"dtype": ConstVar(cls.dtype if typed else torch.get_default_dtype()), "device": ConstVar("cpu")}
+        if all(arg.python_type() is int for arg in args):
+            return tx.graph.call(torch.empty, [TupleVar(args or [ConstVar(0)])], settings)
+        if len(args) == 1 and args[0].python_type() is torch.Size:
+            return tx.graph.call(torch.empty, args, settings)
+        if len(args) == 1 and args[0].python_type() in (list, tuple) and _is_data(args[0]):
+            return tx.graph.call(torch.tensor, args, settings)
+        return tx.graph_break("unsupported-object", f"{cls.__name__}() of what is neither sizes nor known numbers")
+
+    return made
+
+
+METHODS["type"] = _type
+BUILTINS.update({cls: _constructor(cls) for cls in (torch.Tensor, *_ON_CPU)})

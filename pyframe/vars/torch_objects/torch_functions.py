@@ -1,0 +1,287 @@
+"""Functions of torch: graph nodes, constants, or models of their own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import types
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from inductor import torch_compat
+
+from ...core.source import CallSource, ConstSource
+from ...core.tracer import Tracer
+from ..containers.sequence import SequenceVar, SizeVar
+from ..numbers.unbacked import check
+from ..objects.functions import BUILTINS, NOT_OVERRIDDEN
+from ..objects.originals import as_first_seen, in_torch
+from ..polyfills.foreach import WITH_TENSOR_SCALARS
+from ..protocol.base import HeldVar, NotConstant, Var
+from ..protocol.const import ConstVar, fold, make
+from . import process_settings
+from .contexts import EXIT_ATTENTION
+from .numpy_arrays import from_array
+from .overrides import OPERATORS, leaves_of
+from .tensor import TensorVar
+from .torch_queries import ABOUT_ATTENTION, QUESTIONS
+
+GRAPH_MODULES = (
+    "torch", "torch._C", "torch._C._nn", "torch._C._VariableFunctions", "torch.nn.functional", "torch._C._linalg",
+    "torch._C._fft", "torch._C._special", "torch.functional", "torch._VF", "torch.special", "torch.linalg", "torch.fft",
+    "torch.nn._reduction",
+)  # fmt: skip
+FOLD = {
+    torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype, torch.finfo, torch.iinfo,
+    torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.promote_types, torch.can_cast,
+    torch.broadcast_shapes, torch.device, torch.cuda.is_available, torch.cuda.device_count, torch.get_default_device,
+    torch.get_autocast_dtype,
+    torch.are_deterministic_algorithms_enabled, torch._C._get_tracing_state, torch._C._is_tracing,
+    torch.jit.is_scripting, torch.jit.is_tracing,
+    torch.get_num_threads, torch.is_deterministic_algorithms_warn_only_enabled, torch.compiler.is_exporting,
+}  # fmt: skip
+# Classes whose instances are constants.
+CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device, torch.nn.attention.SDPBackend)
+CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_type, torch._check_is_size}
+COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling}
+# Answers about the dispatch modes of the thread: no frame is captured under one, those of the trace are not its own.
+DISPATCH_MODES: dict[Any, Any] = {torch._C._len_torch_dispatch_stack: 0, torch._C._get_dispatch_mode: None}
+# Those with models in `control_flow` and `context`.
+MODELLED = {torch.cond, torch.while_loop, torch._C._set_grad_enabled}
+_OVERRIDABLE = tuple(getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special"))
+IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()  # allow_in_graph
+ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
+MAKES_SIZES = (torch.nonzero, torch.unique, torch.masked_select)
+# On fake tensors they give something else.
+MAKES_QUANTIZED = (torch.quantize_per_tensor, torch.quantize_per_channel, torch.quantize_per_tensor_dynamic)
+BREAKS: dict[Callable[..., Any], str] = {
+    **dict.fromkeys((*torch_compat.GRAPH_BREAKS, torch.compiler.reset), "explicit-break"),
+    **dict.fromkeys(MAKES_SIZES, "data-dependent-shape"),
+    **dict.fromkeys(MAKES_QUANTIZED, "unsupported-torch-op"),
+    **dict.fromkeys(torch_compat.SKIP_ONE_HOP, "unsupported-object"),
+    torch.save: "builtin-side-effect",
+    torch.load: "builtin-side-effect",
+}
+
+
+# On a GPU cuDNN runs them, under autocast in float16; on fake tensors ATen takes them apart into other operators.
+RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+# Functions of torch that change process-wide state, never run while tracing: by the start of their names, so that
+# those that a later release adds, which would else become nodes, are among them.
+_MODE_SETTERS = (
+    "set_", "_set_", "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "use_deterministic",
+)  # fmt: skip
+
+# Functions of torch._C that, beside those that only answer, change nothing that a program can see; any other one breaks
+# the graph: called while tracing, and again by a guard, it could change the process.
+_WITHOUT_EFFECT = {
+    torch._C._log_api_usage_once, torch._C._infer_size, torch._C._select_conv_backend, torch._C._demangle,
+    torch._C._parse_dispatch_key, torch._C._functionalization_reapply_views_tls, torch._C._autocast_supported_devices,
+    torch._C._meta_in_tls_dispatch_include, torch._C._current_autograd_node, torch._C._show_config,
+    torch._C._parallel_info,
+}  # fmt: skip
+
+
+def is_torch_function(value: Any) -> bool:
+    """Whether a callable becomes a graph node (or has a model here) rather than being traced through."""
+    cls: type = type(value)  # of which isinstance() would ask the object
+    if issubclass(cls, OPERATORS):
+        return True
+    known = issubclass(cls, types.FunctionType | types.BuiltinFunctionType | type)  # others may hash by user code
+    if known and (
+        value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS or value in IN_GRAPH
+    ):
+        return value not in ON_FAKE or not issubclass(cls, types.FunctionType) or as_first_seen(value)
+    if known and value in MODELLED:
+        return False
+    if issubclass(cls, type) or not (known or issubclass(cls, types.MethodType)):
+        return False
+    owner = getattr(value, "__self__", None)
+    if isinstance(owner, type) and owner.__module__.startswith("torch._C"):
+        return True
+    module = getattr(value, "__module__", None) or ""
+    if module not in GRAPH_MODULES:
+        return False
+    if issubclass(cls, types.FunctionType):
+        own = inspect.unwrap(value)  # that of `typing_extensions.deprecated`, say, wraps one of torch
+        return isinstance(own, types.FunctionType) and in_torch(own.__code__) and as_first_seen(value)
+    return issubclass(cls, types.BuiltinFunctionType | types.BuiltinMethodType)
+
+
+def _is_overridable(value: Any) -> bool:
+    """Whether overrides are asked before a function of torch written in C runs."""
+    if isinstance(value, OPERATORS):
+        return True
+    name = getattr(value, "__name__", "")
+    return getattr(value, "__self__", None) in _OVERRIDABLE or getattr(torch._C._VariableFunctions, name, None) is value
+
+
+def _any_requires_grad(args: Sequence[Var]) -> bool:
+    leaves = (leaf for a in args for leaf in (a.items if isinstance(a, SequenceVar) else (a,)))
+    return any(isinstance(leaf, TensorVar) and leaf.fake.requires_grad for leaf in leaves)
+
+
+@functools.cache
+def _bindings() -> frozenset[Any]:
+    """The functions of torch._C itself, which do not go through the dispatcher: some read a tensor's memory, launch
+    kernels on it, or pass it to other libraries, and a fake tensor has none."""
+    of_metadata = (torch._C._group_tensors_by_device_and_dtype, torch._C._conv_determine_backend_memory_format)
+    functions = (value for value in vars(torch._C).values() if isinstance(value, types.BuiltinFunctionType))
+    return frozenset(functions).difference(of_metadata)
+
+
+class TorchFunctionVar(HeldVar):
+    __slots__ = ()
+
+    def constant(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        return f"{getattr(self.value, '__module__', 'torch')}.{getattr(self.value, '__name__', self.value)}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def getattr_(self, tx: Tracer, name: str) -> Var:
+        try:
+            return tx.wrap(getattr(self.value, name), None)
+        except AttributeError as error:
+            return tx.raise_(AttributeError, *error.args)
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return self.call_keywords(tx, args, kwargs, bool(kwargs))
+
+    def call_keywords(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], told: bool = True) -> Var:
+        """`self(*args, **kwargs)`: a function in C is given the keywords even where there are none, and so are those
+        that override it (`told`)."""
+        if (model := BUILTINS.get(self.value)) is not None:
+            if self.value not in NOT_OVERRIDDEN and tx.overrides.concern(args, kwargs):
+                return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
+            return model(tx, list(args), dict(kwargs))
+        if not tx.overrides.concern(args, kwargs):
+            return self._run(tx, args, kwargs)
+
+        def run(args: list[Var], kwargs: dict[str, Var]) -> Var:
+            return self._run(tx, args, kwargs)
+
+        value = self.value
+        if value in FOLD or value in COMPILING or value in CHECKS or value in BREAKS and value not in MAKES_SIZES:
+            seen = _is_overridable(value)
+        elif isinstance(value, types.FunctionType):
+            if value in IN_GRAPH:
+                tx.graph_break("unsupported-object", f"{self.describe()}, allowed in the graph, might be overridden")
+            if value not in ON_FAKE and tx.overrides.seen(leaves_of((*args, *kwargs.values()))):
+                return tx.inline(value, args, kwargs)
+            seen = False
+        else:
+            seen = _is_overridable(value)
+        return tx.overrides.call(self, args, kwargs, run, told) if seen else tx.overrides.plainly(run, args, kwargs)
+
+    def _run(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """A call that nobody overrides."""
+        value = self.value
+        shared = from_array(value, args, kwargs)
+        if shared is not None:
+            return shared
+        if value in COMPILING:
+            return ConstVar(True)
+        if value in DISPATCH_MODES:
+            return ConstVar(DISPATCH_MODES[value])
+        if value in CHECKS and args and not isinstance(args[0], TensorVar):
+            return check(tx, value, args, kwargs)
+        if value in BREAKS and not (value in MAKES_SIZES and tx.graph.makes_sizes):
+            tx.graph_break(BREAKS[value], f"{self.describe()} was called")
+        if value is torch.lstm and torch.is_grad_enabled() and _any_requires_grad(args):
+            tx.graph_break("unknown-c-function", "an LSTM that records gradients keeps what no graph can describe")
+        if value in RECURRENT and isinstance(args[0], TensorVar) and args[0].fake.device.type == "cuda":
+            tx.graph_break("unsupported-torch-op", f"{self.describe()} runs with cuDNN, which fake tensors lack")
+        if value in process_settings.WRITES:
+            return process_settings.write(tx, value, args, kwargs)
+        if (written := process_settings.read(tx, value, args)) is not None:
+            return written
+        if getattr(value, "__name__", "").startswith(_MODE_SETTERS):
+            tx.graph_break("unsupported-context-manager", f"{self.describe()} switches a mode of the whole process")
+        if value in ON_FAKE and args:
+            if value is torch.is_tensor or not isinstance(args[0], TensorVar):
+                return ConstVar(isinstance(args[0], TensorVar))
+            if value is not torch.is_nonzero:
+                return make(value(args[0].fake))
+        if value in FOLD:
+            if any(isinstance(a, TensorVar) for a in args):
+                return ConstVar(False)
+            try:
+                return make(value(*[a.constant() for a in args], **{k: v.constant() for k, v in kwargs.items()}))
+            except NotConstant:
+                return self.unsupported(tx, "a call with values known only at run time")
+        if value in _bindings():
+            if any(isinstance(leaf, TensorVar) for leaf in leaves_of((*args, *kwargs.values()))):
+                why = "is no operator: it needs the tensor's memory"
+                tx.graph_break("unsupported-torch-op", f"{self.describe()} {why}")
+            if value not in QUESTIONS and value not in _WITHOUT_EFFECT:
+                tx.graph_break("unknown-c-function", f"{self.describe()} may change the state of the process")
+        if value in WITH_TENSOR_SCALARS and isinstance(kwargs.get("scalars") or args[-1], TensorVar):
+            return tx.inline(WITH_TENSOR_SCALARS[value], args, kwargs)
+        result = tx.graph.call(value, args, kwargs)
+        if isinstance(result, ConstVar) and result.value is not None:
+            self._guard_setting(tx, args, kwargs, result.value)
+        return result
+
+    def _guard_setting(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], found: Any) -> None:
+        """What a function gives that is told no tensor may change between calls: `torch._C._get_flash_sdp_enabled`."""
+        if self.value in ABOUT_ATTENTION and tx.graph.entered(EXIT_ATTENTION):  # not that of the start
+            return
+        try:
+            read = functools.partial(
+                self.value, *(a.constant() for a in args), **{k: v.constant() for k, v in kwargs.items()}
+            )
+        except NotConstant:
+            return
+        source = CallSource(ConstSource.of(read, self.describe()), operator.call, "call")
+        tx.guard(source, "EQUALS" if isinstance(found, (int, float, str, *CONSTANT_CLASSES)) else "ID", found)
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+def make_size(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """`torch.Size(iterable)`."""
+    if len(args) > 1 or kwargs:
+        tx.raise_(TypeError, "torch.Size() takes one iterable")
+    return SizeVar(args[0].unpack(tx) if args else [])
+
+
+def make_constant(cls: type) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
+    """A model of a class in CONSTANT_CLASSES: called while tracing."""
+
+    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        try:
+            values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
+        except NotConstant as unknown:
+            return tx.graph_break("unsupported-object", f"torch.{cls.__name__} of {unknown}")
+        if cls is torch.device and tx.overrides.moded:
+            return tx.overrides.ask(make(cls), [], args, kwargs)  # type: ignore[no-any-return]
+        return fold(tx, cls, *values, **named)
+
+    return made
+
+
+class DisabledVar(HeldVar):
+    """A function marked pyframe.disable."""
+
+    __slots__ = ()
+
+    def constant(self) -> Any:
+        return self.value
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        return tx.graph_break("disabled-function", f"{getattr(self.value, '__name__', self.value)} is marked disabled")
+
+    def reconstruct(self, cg: Any) -> None:
+        cg.load_const(self.value)
+
+
+__all__ = ["DisabledVar", "TorchFunctionVar", "is_torch_function"]

@@ -1,0 +1,125 @@
+"""Functions that the user marked: kept whole in the graph, kept out of it, run once while tracing, replaced.
+
+`api` fills the tables, `wrap` asks `wrap_marked` about every function."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ... import _C
+from ...core import guard_explain
+from ...core.guard_reference import CallContext
+from ...core.source import ConstSource, Source
+from ...core.tracer import Tracer
+from ...errors import UserError
+from ..objects.functions import BUILTINS, FunctionVar
+from ..protocol.base import NotConstant, Var
+from ..protocol.const import fold
+from . import torch_functions
+from .tensor import TensorVar
+
+SKIPPED: weakref.WeakSet[Any] = weakref.WeakSet()  # disable(recursive=False)
+CONSTANT_RESULTS: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def wrap_marked(value: types.FunctionType, source: Source | None) -> Var | None:
+    """The Var of a Python function that carries a mark, of ours or of torch.compiler; None if it has none."""
+    if value in CONSTANT_RESULTS or getattr(value, "_dynamo_marked_constant", False):
+        return ConstantResultVar(value, source)
+    if getattr(value, "_torchdynamo_disable", False):
+        # torch.compiler.disable: its wrapper switches off torch's own hook only.
+        _C.skip_code(value.__code__, recursive=hasattr(value, "_torchdynamo_orig_callable"))
+        return torch_functions.DisabledVar(value, source)
+    if value in SKIPPED:
+        return torch_functions.DisabledVar(value, source)
+    return None
+
+
+def disabled_for_dynamo(value: types.FunctionType) -> types.FunctionType | None:
+    """The function of torch.optim behind a mark that the first torch.compile of the process put there.
+
+    The mark says that torch's own tracer cannot follow the function; it is not the user's, and we can."""
+    original = getattr(value, "_torchdynamo_orig_callable", None)
+    if isinstance(original, types.FunctionType) and original.__name__ == "_init_group":
+        return original if original.__module__.startswith("torch.optim.") else None
+    return None
+
+
+_MARKED = torch._disable_dynamo(lambda: None).__code__
+
+
+def behind_mark(value: types.FunctionType) -> types.FunctionType:
+    """What torch itself has marked as not to be traced: `torch.manual_seed`, once `torch._dynamo` is imported."""
+    return value.__wrapped__ if value.__code__ is _MARKED else value  # type: ignore[attr-defined, no-any-return]
+
+
+class ConstantResultVar(FunctionVar):
+    """A function marked assume_constant_result: called while tracing, its result a constant of the capture."""
+
+    __slots__ = ()
+
+    def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        try:
+            values = [_existing(tx, arg) for arg in args]
+            named = {name: _existing(tx, arg) for name, arg in kwargs.items()}
+        except NotConstant as unknown:
+            tx.graph_break("unsupported-object", f"{self.name}, marked assume_constant_result, called with {unknown}")
+        try:
+            assert self.fn is not None
+            result = self.fn(*values, **named)
+        except Exception as error:  # noqa: BLE001  whatever the function raises, the program sees
+            tx.raise_(type(error), *error.args)
+        return tx.wrap(result, ConstSource.of(result, f"{self.name}()"))
+
+
+def _existing(tx: Any, var: Var) -> Any:
+    """The object that a Var stands for: a constant, or one that was there before the frame and is as it was."""
+    if var.is_constant():
+        return var.constant()
+    if var.source is None or isinstance(var, TensorVar) or len(tx.effects):
+        raise NotConstant(var.describe())
+    return guard_explain.read(var.source, CallContext(tx.func, tx.entry_locals))
+
+
+def substitute(original: Any, replacement: types.FunctionType, may_fold: bool, check_signature: bool) -> None:
+    """Trace `replacement` where the program calls `original`; `may_fold`: call `original` where all arguments are
+    known."""
+    if original in BUILTINS:
+        raise UserError(f"{original!r} already has a model; calls of it are traced as they are")
+    if check_signature:
+        _check_signatures(original, replacement)
+
+    def handler(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        if may_fold and all(arg.is_constant() for arg in (*args, *kwargs.values())):
+            named = {name: arg.constant() for name, arg in kwargs.items()}
+            return fold(tx, original, *[arg.constant() for arg in args], **named)
+        return tx.inline(replacement, args, kwargs)
+
+    BUILTINS[original] = handler
+
+
+def _check_signatures(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:
+    try:
+        expected = inspect.signature(original)
+    except ValueError:
+        return  # functions written in C need not have one
+    found = inspect.signature(replacement)
+    if _calls(expected) != _calls(found):
+        raise UserError(
+            f"the replacement takes {found}, {original!r} takes {expected}; make the parameters agree in name, kind "
+            "and default, or pass skip_signature_check=True"
+        )
+
+
+def _calls(signature: inspect.Signature) -> list[tuple[Any, ...]]:
+    """What a caller can see of each parameter."""
+    positional = inspect.Parameter.POSITIONAL_ONLY
+    return [
+        (p.kind, None if p.kind is positional else p.name, p.default is p.empty) for p in signature.parameters.values()
+    ]

@@ -1,0 +1,229 @@
+"""Traceable wrapper subclasses, whose instances are tensors of the graph as they are: what `__torch_dispatch__` does
+with the inner tensors is the compiler's to trace."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from inductor.subclasses.wrapper_tensors import NoForm, is_wrapper, is_wrapper_class, methods_of, parts_of, same_context
+
+from ...core.source import AttrSource, ConstSource, FuncPartSource, Source
+from ...core.tracer import Tracer
+from ..numbers.dynamic import guard_metadata
+from ..objects.instances import MISSING
+from ..objects.lookup import guarded_lookup, note_class
+from ..objects.originals import guard_parts, in_torch
+from ..protocol.base import Var
+from ..protocol.const import ConstVar, make
+from .tensor import TensorVar
+from .tensor_subclass import TensorSubclassVar, is_traced
+
+_METHODS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__", "__new__", "__init__")
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size)
+
+
+class WrapperTensorVar(TensorSubclassVar):
+    """An instance of such a class.  `base` is the tensor itself: its fake tensor is an instance around fake tensors.
+    The inner tensors are read off it by nodes of the graph."""
+
+    __slots__ = ("inner", "names")
+
+    def __init__(self, base: TensorVar, value: Any = MISSING, source: Source | None = None) -> None:
+        super().__init__(base, type(base.fake), value, source)
+        self.inner: dict[str, Var] = {}  # those that were read
+        self.names = parts_of(base.fake)[0]
+
+    def _instance_attr(self, tx: Tracer, name: str) -> Var | None:
+        if name in self.attrs:
+            return self.attrs[name]
+        if name in self.names:
+            return self.inner_tensor(tx, name)
+        if self.value is not MISSING:
+            return super()._instance_attr(tx, name)
+        held = getattr(self.base.fake, "__dict__", {})
+        if name not in held:
+            return None
+        return _constant(self, tx, name, held[name])
+
+    def inner_tensor(self, tx: Tracer, name: str) -> Var:
+        """The inner tensor of a name as it is now."""
+        fake = getattr(self.base.fake, name)
+        if self.value is not MISSING and name not in self.inner:
+            traced = tx.traced(getattr(self.value, name))
+            if traced is not None:
+                self.inner[name] = traced
+                return traced
+        known = self.inner.get(name)
+        stale = known is not None and known.source is None and _base_of(known).fake is not fake
+        if known is None or stale or _base_of(known).node._erased:
+            read = tx.graph.call(getattr, [self.base, name], {})
+            assert isinstance(read, TensorVar)
+            known = self.inner[name] = read if read.owner is None else read.owner
+        return known
+
+    def store(self, tx: Tracer, name: str, value: Var | None) -> None:
+        if name in self.names or self.value is MISSING:
+            self.unsupported(tx, f"setting attribute {name!r}")
+        super().store(tx, name, value)
+
+    def fields(self, tx: Tracer) -> dict[str, Var]:
+        return self.unsupported(tx, "__dict__")
+
+    def rebuild_empty(self, cg: Any) -> None:
+        cg.load(self.base)
+
+
+def _base_of(var: Var) -> TensorVar:
+    return var.base if isinstance(var, TensorSubclassVar) else var  # type: ignore[return-value]
+
+
+def _constant(var: WrapperTensorVar, tx: Tracer, name: str, value: Any) -> Var:
+    """An attribute of an instance that the graph makes: the same in each call where the class computes it of the
+    context and of sizes that are known."""
+    values: Sequence[Any] = value if type(value) in (tuple, torch.Size) else (value,)
+    if not all(type(each) in _PLAIN for each in values):
+        return var.unsupported(tx, f"attribute {name!r} of an instance that the graph makes")
+    return ConstVar(value) if isinstance(value, torch.dtype | torch.device) else make(value)
+
+
+def of_result(tensor: TensorVar) -> TensorVar:
+    """Gives a tensor that an operator made its owner, where it is of such a class."""
+    if is_wrapper(tensor.fake):
+        tensor.owner = WrapperTensorVar(tensor)
+    return tensor
+
+
+def of_input(tx: Tracer, tensor: TensorVar, value: torch.Tensor, source: Source) -> Var:
+    """The Var of a tensor of such a class that existed before the frame; `tensor` is the graph's input."""
+    made = tensor.owner = WrapperTensorVar(tensor, value, source)
+    _guard(tx, value, source, tensor.fake, lambda: made)
+    return made
+
+
+def makes_instances(cls: type) -> bool:
+    """Whether a call of a class is one node of the graph."""
+    constructs = isinstance(cls.__dict__.get("__new__", None), staticmethod)
+    return constructs and is_wrapper_class(cls) and is_traced(cls) and not any(map(_writes_globals, methods_of(cls)))
+
+
+def make_instance(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    """`cls(*args, **kwargs)` around tensors of the graph."""
+    _guard_class(tx, cls)
+    tensors = [arg.base if isinstance(arg, TensorSubclassVar) else arg for arg in args]
+    named = {name: arg.base if isinstance(arg, TensorSubclassVar) else arg for name, arg in kwargs.items()}
+    made = tx.graph.call(_maker(cls), tensors, named)
+    if not isinstance(made, TensorVar) or not isinstance(made.owner, WrapperTensorVar):
+        return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
+    given = {id(each.fake): each for each in (*tensors, *named.values()) if isinstance(each, TensorVar)}
+    for name in made.owner.names:
+        if (same := given.get(id(getattr(made.fake, name)))) is not None:
+            made.owner.inner[name] = same if same.owner is None else same.owner
+    return made.owner
+
+
+@functools.cache
+def _maker(cls: type) -> Callable[..., Any]:
+    """What the node of a graph calls."""
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        return cls(*args, **kwargs)
+
+    make.__name__ = f"make_{cls.__name__}"
+    make.__qualname__ = f"{cls.__module__}.{cls.__qualname__}"
+    make.__module__ = __name__
+    return make
+
+
+def is_captured(value: torch.Tensor) -> bool:
+    """Whether a tensor of such a class, and those in it, can be inputs of a graph."""
+    try:
+        names, context = parts_of(value)
+    except NoForm:
+        return False
+    if not names or not same_context(context, context) or any(map(_writes_globals, methods_of(type(value)))):
+        return False
+    parts = [getattr(value, name) for name in names]
+    if any(part.requires_grad and not value.requires_grad for part in parts):
+        return False
+    return all(is_captured(part) if is_wrapper(part) else _is_plain(part) for part in parts)
+
+
+def _is_plain(part: torch.Tensor) -> bool:
+    return type(part) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and not (
+        part.layout != torch.strided or part.is_quantized or part.is_nested or torch._is_zerotensor(part)
+    )
+
+
+def _writes_globals(fn: types.FunctionType) -> bool:
+    return not in_torch(fn.__code__) and _stores_globals(fn.__code__)
+
+
+@functools.lru_cache(maxsize=1024)
+def _stores_globals(code: types.CodeType) -> bool:
+    """Whether a function changes variables of its module, which it would do at each call."""
+    return any(step.opname == "STORE_GLOBAL" for step in dis.get_instructions(code))
+
+
+def _guard_class(tx: Tracer, cls: type) -> None:
+    """Guards that the methods which the compiler runs are what they were, with the globals that they read."""
+    note_class(cls)
+    for name in _METHODS:
+        guarded_lookup(tx, cls, name)
+    for fn in methods_of(cls):
+        if in_torch(fn.__code__):
+            tx.guard(FuncPartSource(ConstSource.of(fn, fn.__qualname__), "__code__"), "ID", fn.__code__)
+        else:
+            guard_parts(tx, fn)
+
+
+class _SameParts:
+    """Whether a tensor has inner tensors of these names, and this context; equal for the same question."""
+
+    def __init__(self, names: tuple[str, ...], context: Any) -> None:
+        self.names, self.context = names, context
+
+    def __call__(self, value: Any) -> bool:
+        names, context = value.__tensor_flatten__()
+        return tuple(names) == self.names and same_context(context, self.context)
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameParts) and self.names == other.names and same_context(self.context, other.context)
+
+
+def _guard(
+    tx: Tracer, value: torch.Tensor, source: Source, fake: torch.Tensor, read: Callable[[], Any]
+) -> None:
+    """Guards the class, the context, and the metadata of the inner tensors, as `fake` says it.  `read` gives the Var of
+    `value`."""
+    _guard_class(tx, type(value))
+    names, context = parts_of(value)
+    tx.guard(source, "PREDICATE", (_SameParts(names, context), (), f"is taken apart into {names}, {context!r:.200}"))
+    for name in names:
+        part, there = getattr(value, name), AttrSource(source, name)
+        known, elsewhere = tx.traced(part), tx.inner_tensors.get(id(part))
+        if known is not None and known.source is not None:
+            tx.guard(there, "SAME", known.source)
+        elif elsewhere is not None:
+            tx.guard(there, "SAME", elsewhere[0])
+        else:
+            guard_metadata(tx, part, there, getattr(fake, name))
+            reads = functools.partial(_read, tx, read, name)
+            tx.inner_tensors[id(part)] = there, reads
+            if is_wrapper(part):
+                _guard(tx, part, there, getattr(fake, name), reads)
+
+
+def _read(tx: Tracer, read: Callable[[], Any], name: str) -> Var:
+    return read().inner_tensor(tx, name)  # type: ignore[no-any-return]
+
+
+__all__ = ["WrapperTensorVar", "is_captured", "make_instance", "makes_instances", "of_input", "of_result"]
