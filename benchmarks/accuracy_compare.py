@@ -20,7 +20,7 @@ from .accuracy_measure import bias, difference, outlier, size
 
 # Root mean square of the error over that of the tensor: about what a sum over a few hundred numbers loses.
 TOLERANCES = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3, "autocast": 1.6e-2}
-MOST_WORSE = 3.0  # times eager's own error
+MAX_WORSE = 3.0  # times eager's own error
 # A tensor is measured by no less than this part of the largest of its kind: gradients that are zero but for rounding.
 SMALLEST_PART = 1e-3
 PEAK = 8.0  # a single element may be this many times as far off as the root mean square allows
@@ -539,7 +539,7 @@ def _ratio(
         if error > most:
             this = error / own if own else float("inf")
             ratio = max(ratio, this)
-            if this > MOST_WORSE:
+            if this > MAX_WORSE:
                 text = text or f"{kind}: " + form.format(f"{error / scale:.2g}", f"{own / scale:.2g}")
     return ratio, text
 

@@ -36,11 +36,11 @@ from .programs import make_bert, make_gpt, tensors
 
 SYSTEMS = ("eager", "torch.compile", "pyframe")
 STEPS = 4  # after the first, of which the memory is measured
-MOST_KERNELS = 45  # that a profile lists
+MAX_KERNELS = 45  # that a profile lists
 
 
 Gradients = dict[str, torch.Tensor | None]
-MOST_WORSE = 3.0  # times eager's error
+MAX_WORSE = 3.0  # times eager's error
 SMALLEST_PART = 1e-3  # of the largest gradient, by which one is measured at least
 GRADIENT_TOLERANCE = {False: 1e-5, True: 1.6e-2}  # in float32, and under autocast to bfloat16
 
@@ -141,7 +141,7 @@ def check_gradients(name: str, systems: tuple[str, ...], setting: Setting) -> di
         twin = copy.deepcopy(model)
         got = gradients(twin, args, setting, wrapped(system, twin))
         found[system] = max(_over_eager(got[key], eager[key], want, largest, setting) for key, want in exact.items())
-        if system == "pyframe" and not found[system] <= MOST_WORSE:
+        if system == "pyframe" and not found[system] <= MAX_WORSE:
             raise SystemExit(f"{name}: a gradient is wrong: its error is {found[system]:.3g} times eager's")
     return found
 
@@ -202,7 +202,7 @@ def profile(name: str, system: str, setting: Setting) -> None:
     kernels = sorted(result.key_averages(), key=lambda k: -k.device_time_total)
     total = sum(k.device_time_total for k in kernels)
     print(f"== {_title(name, setting)} {system}: {total / STEPS / 1e3:.2f} ms of the GPU a step")
-    for kernel in kernels[:MOST_KERNELS]:
+    for kernel in kernels[:MAX_KERNELS]:
         print(f"{kernel.device_time_total / STEPS:9.1f} us {kernel.count / STEPS:6.1f}x  {kernel.key[:110]}")
 
 

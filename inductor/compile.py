@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from .aot.autograd import Captured, wrap
 from .aot.decompositions import decompositions
 from .aot.functionalize import attributes_of, to_aten
-from .aot.input_fallback import RunOtherwise
+from .aot.input_fallback import AlignedRetry
 from .aot.joint import refuse_shared_writes, to_joint
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
@@ -30,14 +30,14 @@ from .cache import graph_store
 from .cache.file_store import shared_cache
 from .cache.graph_key import graph_key, half_key, training_key
 from .codegen import Source, codegen
-from .dynamic.dispatch import SPECIAL, Specialized, is_symbolic, symbolic_examples, without_numbers
+from .dynamic.dispatch import SPECIAL, DynamicShapeDispatcher, is_symbolic, symbolic_examples, without_numbers
 from .dynamic.template import Template, spec_at, training_spec_at
 from .eager.operator_errors import run_with_aten
 from .errors import PASSED
 from .fallback import check_expected, fall_back
 from .fx_utils.arguments import results_of
 from .fx_utils.places import label_of, reason_of
-from .graph_split import cut, cut_after, cut_at_writes, must_be_cut
+from .graph_split import cut_after, cut_at_writes, needs_split, split_graph
 from .ir.printer import print_graph
 from .ir.size import Program
 from .log.stages import count, show
@@ -45,7 +45,7 @@ from .lower import lower_graph, separate_results
 from .options import CompileOptions
 from .passes import biases_apart, run_joint_passes, run_passes, without_known_masks
 from .process.compile_lock import compile_lock, without_lock
-from .process.import_stubs import light_torch
+from .process.import_stubs import stub_torch_compiler
 from .process.thread_state import restored_on_error
 from .process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
 from .runtime.cpp_build import Vanished, build_all, kernel_addresses
@@ -156,8 +156,8 @@ def _compile_any(
     report = gm.meta["compile_report"] = CompileReport()
     compile_piece = functools.partial(_compile_piece, report=report, options=options)
     try:
-        if must_be_cut(gm):
-            return cut(gm, compile_piece)
+        if needs_split(gm):
+            return split_graph(gm, compile_piece)
         if holds_wrappers(gm, example_inputs):
             return _compile_wrappers(gm, symbolic_examples(gm, example_inputs), chosen, options)
         if not one_size and is_symbolic(symbolic_examples(gm, example_inputs)):
@@ -207,7 +207,7 @@ def _cut_wrappers(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileRepo
     """The graph without the views at its end, and these, where results share memory."""
     forms = forms_of(inputs)
     fakes, mode = static_fakes(flattening(forms)(inputs))
-    with light_torch, report.phase("joint"):
+    with stub_torch_compiler, report.phase("joint"):
         return split(gm, forms, fakes, mode, [State.of(x).requires_grad for x in inputs])
 
 
@@ -219,12 +219,12 @@ def _train_wrappers(
     forms = forms_of(inputs)
     flat = flattening(forms)(inputs)
     fakes, mode = static_fakes(flat)
-    with light_torch, report.phase("joint"):
+    with stub_torch_compiler, report.phase("joint"):
         inner = to_inner_joint(gm, forms, fakes, mode, list(map(State.of, inputs)), training_decompositions())
         refuse_shared_writes(flat, set(inner.joint.writes))
-    with light_torch, report.phase("passes"):
+    with stub_torch_compiler, report.phase("passes"):
         seeded(inner.joint.graph)
-    with light_torch, report.phase("partition"):
+    with stub_torch_compiler, report.phase("partition"):
         halves = partition(inner.joint)
     forward = _compile_half(halves.forward, options, report)
     backward = _compile_half(halves.backward, options, report, release=True)
@@ -258,13 +258,13 @@ def _compile_one_size(
 def _specialized(
     gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None,
     compile_piece: Callable[..., Any],
-) -> Specialized:
+) -> DynamicShapeDispatcher:
     """Compiles at the first call of each size."""
     options = {**(options or {}), "verify": OFF}  # the whole is checked
     again = functools.partial(_compile_one_size, options=options)
     many = functools.partial(_compile_sizes, options=chosen, compile_piece=compile_piece)
     in_pieces = functools.partial(cut_at_writes, gm, compile_piece)
-    return Specialized(gm, again, symbolic_examples(gm, example_inputs), many, check_expected, in_pieces)
+    return DynamicShapeDispatcher(gm, again, symbolic_examples(gm, example_inputs), many, check_expected, in_pieces)
 
 
 def _checked(gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, report: CompileReport) -> Any:
@@ -274,7 +274,7 @@ def _checked(gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, r
     return Checked(gm, compiled, policy, _Parts(), report).call
 
 
-def _checked_sizes(gm: fx.GraphModule, specialized: Specialized, policy: Policy) -> Any:
+def _checked_sizes(gm: fx.GraphModule, specialized: DynamicShapeDispatcher, policy: Policy) -> Any:
     """The same for a graph of many sizes, of which each new one is a first call."""
     from .verify.check import Checked
 
@@ -324,7 +324,7 @@ class _Parts:
 def _compile_piece(
     gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, options: Mapping[str, Any] | None
 ) -> Callable[..., Any]:
-    """A piece of a graph that was cut, counted in the report of the whole."""
+    """A piece of a graph that was split_graph, counted in the report of the whole."""
     call = compile_fx(gm, inputs, options=options)
     report.add(gm.meta["compile_report"])
     return call
@@ -469,7 +469,7 @@ def _compile_sizes(
         key = graph_key(gm, sized.known, attributes_of(gm), hints) if options.cache else None
         artifact = _load(key, Artifact, report)
     if artifact is None:
-        with light_torch:
+        with stub_torch_compiler:
             with report.phase("aot"):
                 aten = to_aten(gm, sized.fakes, decompositions())
             with report.phase("passes"):
@@ -544,12 +544,12 @@ def _training_artifact(
 def _generate_training(
     gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, sized: Sized | None
 ) -> TrainingArtifact:
-    with light_torch, report.phase("joint"):
+    with stub_torch_compiler, report.phase("joint"):
         joint = to_joint(gm, inputs, training_decompositions(), sized.fakes if sized else None)
-    with light_torch, report.phase("passes"):
+    with stub_torch_compiler, report.phase("passes"):
         seeded(joint.graph)
         run_joint_passes(joint.graph)
-    with light_torch, report.phase("partition"):
+    with stub_torch_compiler, report.phase("partition"):
         halves = partition(joint)
         spec = describe(joint, halves)
     forward = _generate_half(halves.forward, report, sized, uncounted=joint.uncounted)
@@ -573,7 +573,7 @@ def _generate_half(
     half: fx.GraphModule, report: CompileReport, sized: Sized | None, release: bool = False,
     uncounted: tuple[int, ...] = (),
 ) -> Artifact:
-    with light_torch, report.phase("passes"):
+    with stub_torch_compiler, report.phase("passes"):
         biases_apart(half)
         shared = separate_results(half)
         if sized is not None:
@@ -583,7 +583,7 @@ def _generate_half(
 
 
 def _half_plan(spec: PlanSpec, addresses: list[Any], label: str | None = None) -> Callable[..., Any]:
-    otherwise = RunOtherwise(spec)
+    otherwise = AlignedRetry(spec)
     otherwise.plan = make_plan(spec, addresses, form="list", fallback=otherwise, label=label)
     return otherwise.plan
 

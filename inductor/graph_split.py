@@ -36,7 +36,7 @@ _READS = {"item", "tolist"}
 _SIZES = {"size", "numel", "stride", "dim", "storage_offset"}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NUMBERS = (*_SYMBOLIC, int, float)
-_MOST_WRITES = 16  # that autograd records, in a graph that is cut at them
+_MAX_WRITES = 16  # that autograd records, in a graph that is cut at them
 # Functions and methods of which an argument makes the gradient sparse: its place and its name.
 _aten = torch.ops.aten
 _EMBEDDING, _EMBEDDING_BAG, _GATHER = (4, "sparse"), (5, "sparse"), (3, "sparse_grad")
@@ -48,7 +48,7 @@ _SPARSE: dict[Any, tuple[int, str]] = {
 }  # fmt: skip
 
 
-def must_be_cut(gm: fx.GraphModule) -> bool:
+def needs_split(gm: fx.GraphModule) -> bool:
     """Whether the graph has an operator that is a piece of its own, or records gradients in a part of it only."""
     return any(_cuts(node) for node in gm.graph.nodes) or _enables_grad(gm)
 
@@ -160,7 +160,7 @@ def value_of(node: fx.Node) -> Any:
     return node.meta.get("val", node.meta.get("example_value"))
 
 
-class Piece(torch.nn.Module):
+class Subgraph(torch.nn.Module):
     """A graph compiled when it is first called, and again for inputs that differ in what no symbol describes."""
 
     gm: fx.GraphModule
@@ -294,7 +294,7 @@ class _Cutter:
         graph.output(tuple(env[node] for node in results))
         name = f"piece_{self.pieces}"
         self.pieces += 1
-        setattr(self.root, name, Piece(fx.GraphModule(self.gm, graph), self.compile_graph))
+        setattr(self.root, name, Subgraph(fx.GraphModule(self.gm, graph), self.compile_graph))
         call = self.graph.call_module(name, tuple(self.outside[node] for node in given))
         for index, node in enumerate(results):
             self.outside[node] = self.graph.call_function(operator.getitem, (call, index))
@@ -315,14 +315,14 @@ class _Cutter:
         for part in name.split("."):
             value = getattr(value, part)
         if isinstance(value, fx.GraphModule):
-            value = Piece(value, self.compile_graph)
+            value = Subgraph(value, self.compile_graph)
         flat = name.replace(".", "_")
         if not hasattr(self.root, flat):
             setattr(self.root, flat, value)
         return self.graph.get_attr(flat)
 
 
-def cut(gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str] = frozenset()) -> Callable[..., Any]:
+def split_graph(gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str] = frozenset()) -> Callable[..., Any]:
     """A callable that does what `gm` does; `compile_graph(piece, example_inputs)` compiles a piece. `apart`: the names
     of further nodes that are no part of a piece."""
     return _Cutter(gm, compile_graph, apart).run().forward
@@ -331,9 +331,9 @@ def cut(gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str] = froz
 def cut_at_writes(gm: fx.GraphModule, compile_graph: Compile, found: RecordedWrites) -> Callable[..., Any]:
     """The same for a graph that writes to its inputs in a way that autograd records: what is computed after a write is
     computed from the written input, for autograd too. Unsupported where such pieces would be too many."""
-    if len(found.nodes) > _MOST_WRITES:
-        raise Unsupported(f"more than {_MOST_WRITES} writes to inputs that autograd records")
-    return cut(gm, compile_graph, found.nodes)
+    if len(found.nodes) > _MAX_WRITES:
+        raise Unsupported(f"more than {_MAX_WRITES} writes to inputs that autograd records")
+    return split_graph(gm, compile_graph, found.nodes)
 
 
 def cut_after(

@@ -12,9 +12,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from inductor.aot.fake import make_fx
-from inductor.dynamic.dispatch import Specialized, is_symbolic
+from inductor.dynamic.dispatch import DynamicShapeDispatcher, is_symbolic
 from inductor.eager.higher_order import runnable
-from inductor.graph_split import must_be_cut
+from inductor.graph_split import needs_split
 
 from .errors import UserError
 from .metrics import counters
@@ -109,12 +109,12 @@ def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[.
 def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The graph lowered to ATen operators, run one by one: tells a fault of the capture from one of code generation.
     Where gradients are recorded or results depend on data, runs the captured graph as it is."""
-    if must_be_cut(gm):
+    if needs_split(gm):
         return runnable(gm).forward
     if torch.is_grad_enabled() and any(x.requires_grad for x in example_inputs if isinstance(x, torch.Tensor)):
         return gm.forward
     if is_symbolic(example_inputs):
-        return Specialized(gm, lambda fixed, tensors: make_fx(fixed)(*tensors).forward)
+        return DynamicShapeDispatcher(gm, lambda fixed, tensors: make_fx(fixed)(*tensors).forward)
     mode = next((x.fake_mode for x in example_inputs if isinstance(x, FakeTensor)), None)
     with mode if mode is not None else contextlib.nullcontext():
         return make_fx(gm)(*example_inputs).forward

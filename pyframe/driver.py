@@ -49,7 +49,7 @@ from .metrics import counters
 from .options import Options
 from .report.logs import disassembly, log
 from .vars import tensor_class
-from .vars.numbers.dynamic import Seen
+from .vars.numbers.dynamic import CaptureHistory
 from .vars.objects.lookup import class_reads, reads_of_classes
 from .vars.torch_objects import loop_varying
 from .vars.torch_objects.overrides import are_traced, modes_around
@@ -107,7 +107,7 @@ class FrameCompiler:
         self.keeps_empty = False  # whether frames without a graph and without effects are replaced too
         self.warns = True
         self.limited: dict[int, weakref.ref[types.CodeType]] = {}  # codes that reached the recompile limit
-        self.seen: weakref.WeakKeyDictionary[types.CodeType, Seen] = weakref.WeakKeyDictionary()
+        self.history: weakref.WeakKeyDictionary[types.CodeType, CaptureHistory] = weakref.WeakKeyDictionary()
         self.long = LongParts()
         self.skipped: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()  # vain captures
         self.announced: set[tuple[str, str, int] | None] = set()
@@ -122,25 +122,25 @@ class FrameCompiler:
             return None
         return make_once(
             (id(self), id(func.__code__)),
-            lambda: self._fitting(func, locals_, state),
-            lambda: self._answer(func, locals_, state),
+            lambda: self._find_entry(func, locals_, state),
+            lambda: self._handle_miss(func, locals_, state),
         )
 
-    def _fitting(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
+    def _find_entry(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
         """An entry for this call that another thread made since the guards were evaluated."""
         mine = [e for e in state.entries if e.owner is self.owner]
         if len(mine) >= self.options.recompile_limit:  # each call of such a function comes here
             return None
         return next((e for e in mine if e.guards.check(func, locals_)[0] < 0), None)
 
-    def _answer(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
+    def _handle_miss(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         """What the hook is to do with a call that no entry fits."""
         code = func.__code__
         if id(code) not in self.asked:
             self.asked[id(code)] = weakref.ref(code, functools.partial(_forget, self.asked, id(code)))
         entries = [e for e in state.entries if e.owner is self.owner]
         if not entries:
-            self.seen.pop(code, None)
+            self.history.pop(code, None)
         if not self._allowed(func, locals_, entries):
             return None
         if entries and not self._may_recompile(func, locals_, entries):
@@ -286,7 +286,7 @@ class FrameCompiler:
             try:
                 entry = self._finish(func, result, trace, state, captures)
             finally:
-                trace.dismantle()
+                trace.release()
         if self.captures is not None:
             total = time.perf_counter() - start
             backend = self.backend_seconds.spent
@@ -301,7 +301,7 @@ class FrameCompiler:
     ) -> Any:
         """The entry of a finished trace, of a frame that has so many captures."""
         for brk in result.breaks:
-            if self._is_news(brk):
+            if self._is_first_report(brk):
                 counters["graph_breaks"][brk.kind] += 1
             where = brk.stack[-1] if brk.stack else func.__qualname__
             log("breaks", f"{brk.kind} at {where}: {brk.detail}")
@@ -312,7 +312,7 @@ class FrameCompiler:
             raise SkipFrame("nothing to compile", nothing=True)
         return self._entry(result, trace, state)
 
-    def _is_news(self, brk: GraphBreak) -> bool:
+    def _is_first_report(self, brk: GraphBreak) -> bool:
         """Whether a break is met for the first time: a frame that stops before a call or a loop because of a break in
         there meets it, and so does the capture of that call or loop body."""
         where = (brk.kind, brk.stack[-1].filename, brk.stack[-1].lineno) if brk.stack else None
@@ -328,15 +328,15 @@ class FrameCompiler:
     def _trace(
         self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int, overrides: tuple[Any, list[Any]]
     ) -> tuple[TraceResult, Trace]:
-        speculation: dict[int, Any] = {}
+        planned_breaks: dict[int, Any] = {}
         opaque: dict[int, Any] = {}
-        seen = self.seen.setdefault(func.__code__, Seen())
-        seen.concrete = bool(overrides[1])  # sizes would be read where modes see it
+        history = self.history.setdefault(func.__code__, CaptureHistory())
+        history.concrete = bool(overrides[1])  # sizes would be read where modes see it
         known = continuation(func.__code__)
-        seen.varied |= known.sizes if known is not None else set()
+        history.varied |= known.sizes if known is not None else set()
         for _ in range(MAX_RESTARTS):
-            graph = GraphBuilder(fake_mode, seen)
-            trace = Trace(func, locals_, self.options, graph, speculation, captures, opaque, self.long)
+            graph = GraphBuilder(fake_mode, history)
+            trace = Trace(func, locals_, self.options, graph, planned_breaks, captures, opaque, self.long)
             graph.tx = trace
             trace.compile_graph = functools.partial(self._compile_graph, graph)
             result = None
@@ -350,7 +350,7 @@ class FrameCompiler:
             finally:
                 graph.unwind()
                 if result is None:
-                    trace.dismantle()
+                    trace.release()
         raise InternalError(f"{func.__qualname__} did not settle after {MAX_RESTARTS} restarts")
 
     def _compile_graph(self, graph: GraphBuilder, gm: torch.fx.GraphModule) -> Any:
@@ -418,7 +418,7 @@ def _guard_classes(trace: Trace, with_graph: bool) -> None:
     for cls, found in trace.class_reads.items():
         if cls in whole:
             found = {name: raw for name, raw in found.items() if not tensor_class.covers(cls, name)}
-        if id(cls) not in trace.stand_ins and (found or cls not in whole):
+        if id(cls) not in trace.placeholder_objects and (found or cls not in whole):
             source = ConstSource.of(cls, cls.__name__)
             trace.guards.add(Guard(source, "CLASS_FINDS", class_reads(trace, cls, found), None))
 

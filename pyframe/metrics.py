@@ -20,7 +20,7 @@ class Counters(dict[str, Any]):
             cache_misses=0,
             kernels=0,
             graphs_per_size=0,
-            runs_again=0,
+            eager_retries=0,
             fallbacks=0,
             verified=0,
             verify_failures=0,

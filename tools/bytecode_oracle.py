@@ -45,8 +45,8 @@ from bytecode_oracle_listing import Mismatch, canonical_listing, compare_listing
 from pyframe.bytecode import CanonicalCode, canonicalize, materialize  # noqa: E402
 from pyframe.bytecode.codec import jump_target, read  # noqa: E402
 
-MOST_SHOWN = 10
-MOST_FOLLOWED = 64  # local variables that CPython's analysis of unbound locals follows from block to block
+MAX_SHOWN = 10
+MAX_FOLLOWED = 64  # local variables that CPython's analysis of unbound locals follows from block to block
 PACKAGES = ("torch/nn", "transformers/models")
 
 
@@ -62,7 +62,7 @@ def check_code(code: types.CodeType) -> None:
     written = materialize(canonical)
     check_units(written)
     rewritten = compare_listings(ours, package_listing(written))
-    followed = code.co_varnames[:MOST_FOLLOWED]
+    followed = code.co_varnames[:MAX_FOLLOWED]
     for at, op in original.items():
         if op == "LOAD_FAST_CHECK" and ours.steps[at].arg in followed and rewritten[at] != op:
             raise Mismatch(f"LOAD_FAST_CHECK {ours.steps[at].arg} of step {at} became {rewritten[at]}")
@@ -263,7 +263,7 @@ def main() -> int:
     if options.json:
         print(json.dumps({"counts": tally.counts, "failures": tally.failures}))
         return 0
-    for name, text in list(tally.failures.items())[:MOST_SHOWN]:
+    for name, text in list(tally.failures.items())[:MAX_SHOWN]:
         print(f"{name}\n    " + text.replace("\n", "\n    "))
     version, codes = ".".join(map(str, sys.version_info[:3])), tally.counts["code objects"]
     what = "emitted for tests/programs" if options.captures else "compiled from source"

@@ -35,8 +35,8 @@ from inductor.aot.fake import fake_mode
 from inductor.aot.training_decompositions import training_decompositions
 from inductor.errors import Unsupported
 
-MOST_SAMPLES = 8  # of one operator and dtype, the rest is left out
-MOST_ELEMENTS = 20_000  # of one argument
+MAX_SAMPLES = 8  # of one operator and dtype, the rest is left out
+MAX_ELEMENTS = 20_000  # of one argument
 UNDETERMINED = ("empty", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "empty_like")
 
 # Operators whose differences are known, with the reason.
@@ -214,11 +214,11 @@ def samples(op: Any, device: str) -> Iterator[Any]:
     if dtype is None:
         return
     for count, sample in enumerate(op.sample_inputs(device, dtype)):
-        if count >= MOST_SAMPLES:
+        if count >= MAX_SAMPLES:
             return
         given = ((sample.input, *sample.args), sample.kwargs)
         tensors = [x for x in pytree.tree_leaves(given) if isinstance(x, torch.Tensor)]
-        if tensors and all(strided(x) and x.numel() <= MOST_ELEMENTS for x in tensors):
+        if tensors and all(strided(x) and x.numel() <= MAX_ELEMENTS for x in tensors):
             yield given
 
 

@@ -30,7 +30,7 @@ from guard_change_texts import (
 )
 from torch import nn
 
-MOST_OBJECTS = 600
+MAX_OBJECTS = 600
 PLAIN = (bool, int, float, str, bytes, type(None), complex)
 
 
@@ -90,7 +90,7 @@ class Walk:
     def run(self) -> list[Change]:
         self.changes += [Change("setting", text) for text in SETTINGS]
         self.visit("program", self.module.program)
-        while self.queue and len(self.seen) < MOST_OBJECTS:
+        while self.queue and len(self.seen) < MAX_OBJECTS:
             expr, value = self.queue.popleft()
             self.parts(expr, value)
         return list(dict.fromkeys(self.changes))

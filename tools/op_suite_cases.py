@@ -20,7 +20,7 @@ DTYPES = (
     torch.complex64,
 )  # fmt: skip
 MODES = ("forward", "inplace", "backward", "dynamic", "errors")
-MOST_LISTED = 2000  # samples of one operator and dtype that are looked at, before some are chosen
+MAX_LISTED = 2000  # samples of one operator and dtype that are looked at, before some are chosen
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def cases_of(op: Any, mode: str, device: str, wanted: Sequence[torch.dtype], mos
     for dtype in dtypes_of(op, mode, device, wanted):
         torch.manual_seed(0)
         listed = enumerate(op.sample_inputs(device, dtype, requires_grad=mode == "backward"))
-        samples = list(itertools.islice(listed, None if most == 0 else MOST_LISTED))
+        samples = list(itertools.islice(listed, None if most == 0 else MAX_LISTED))
         chosen = samples if most == 0 else _diverse(samples, most)
         for index, sample in chosen:
             name = f"{dtype_name(dtype)}:{index}"

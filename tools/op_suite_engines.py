@@ -42,7 +42,7 @@ class Ours:
     def remarks(self) -> list[str]:
         """Graph breaks, and graphs or operators that run with ATen, with the reasons."""
         found = [f"graph break: {reason}" for reason in self.pyframe.counters["graph_breaks"]]
-        if self.pyframe.counters["runs_again"]:
+        if self.pyframe.counters["eager_retries"]:
             found.append("the frame ran again as it is")
         for gm in self.graphs:
             report = gm.meta.get("compile_report")

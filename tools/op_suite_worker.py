@@ -29,7 +29,7 @@ from op_suite_engines import Ours, Peer  # noqa: E402
 from op_suite_exceptions import LEFT_OUT, UNINITIALISED, UNINITIALISED_RESULTS  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
-MOST_RAISING = 2  # cases for which eager raises that are tried, of each operator and mode
+MAX_RAISING = 2  # cases for which eager raises that are tried, of each operator and mode
 
 
 def batch_function(op: Callable[..., Any], count: int) -> Callable[..., Any]:
@@ -130,7 +130,7 @@ class Unit:
             error = self._eager_error(case)
             if error is None:
                 kept.append(case)
-            elif len(raised) < MOST_RAISING and f"{type(error)} {error}" not in raised:
+            elif len(raised) < MAX_RAISING and f"{type(error)} {error}" not in raised:
                 raised.add(f"{type(error)} {error}")
                 self._try_error(case, error)
             else:

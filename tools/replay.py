@@ -37,7 +37,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = ("bench", "user", "random", "triton")
 SEEDS = {"random": range(1000, 1030), "triton": range(2000, 2008)}
-MOST_LINES = 40  # of one stage's difference that are printed
+MAX_LINES = 40  # of one stage's difference that are printed
 Run = Callable[[], object]
 
 
@@ -184,7 +184,7 @@ def show_differences(before: Path, after: Path, brief: bool) -> int:
         count += 1
         print(f"{name}: {stage} ({sum(line[:1] in '+-' for line in lines[2:])} lines)")
         if not brief:
-            print("\n".join("    " + line for line in lines[2 : 2 + MOST_LINES]))
+            print("\n".join("    " + line for line in lines[2 : 2 + MAX_LINES]))
     print(f"{count} differences" if count else "no differences")
     return count
 

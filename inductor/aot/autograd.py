@@ -18,7 +18,7 @@ from .joint import module_tensors, to_joint
 from .nested import Maker, Nested, watch_hooks
 from .partition import partition
 from .rerun import Rerun, added
-from .results import Constant, Input, Made, Result, View
+from .results import Computed, Constant, Input, Result, View
 from .training_spec import Layout, TrainingSpec, describe
 
 Compiled = Callable[..., list[torch.Tensor]]
@@ -156,7 +156,7 @@ def _finish(results: Sequence[Result], structure: pytree.TreeSpec) -> Maker:
     if structure.is_leaf():
         return makers[0]
     if structure.type is tuple and all(child.is_leaf() for child in structure.children()):
-        if results == tuple(map(Made, range(len(results)))):
+        if results == tuple(map(Computed, range(len(results)))):
             return lambda primals, made: made[: len(makers)]
         return lambda primals, made: tuple([make(primals, made) for make in makers])
     return lambda primals, made: pytree.tree_unflatten([make(primals, made) for make in makers], structure)
@@ -166,7 +166,7 @@ def _maker(result: Result) -> Maker:
     match result:
         case Constant(value):
             return lambda primals, made: value
-        case Made(index):
+        case Computed(index):
             return lambda primals, made: made[index]
         case Input(index):
             return lambda primals, made: primals[index]
@@ -175,7 +175,7 @@ def _maker(result: Result) -> Maker:
 
 
 def _view(view: View, primals: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> torch.Tensor:
-    base = (made if isinstance(view.base, Made) else primals)[view.base.index]
+    base = (made if isinstance(view.base, Computed) else primals)[view.base.index]
     offset = base.storage_offset() + view.offset
     if view.grad:
         new = base.as_strided(view.size, view.stride, offset)

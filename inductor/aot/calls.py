@@ -12,7 +12,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from ..process.import_stubs import light_torch
+from ..process.import_stubs import stub_torch_compiler
 from .torch_mistakes import without_mistakes
 
 _ORIGIN = ("stack_trace", "nn_module_stack", "backward")
@@ -36,7 +36,7 @@ def value_of(target: Any, args: Any, kwargs: Any) -> Any:
     mode = next((x.fake_mode for x in leaves if isinstance(x, FakeTensor)), None)
     if mode is None:
         return target(*args, **kwargs)
-    with light_torch, torch.no_grad(), mode, python_kernels(mode):
+    with stub_torch_compiler, torch.no_grad(), mode, python_kernels(mode):
         return target(*args, **kwargs)
 
 

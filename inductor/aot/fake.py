@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 
 from .._C import FakeDispatch
-from ..process.import_stubs import light_torch, peers_loaded
+from ..process.import_stubs import peers_loaded, stub_torch_compiler
 from ..torch_compat import set_device_guards
 from .fake_fft import mend_fft
 from .fake_layout import mend_layouts
@@ -26,7 +26,7 @@ def fake_mode(**options: Any) -> FakeTensorMode:
 
     With a `shape_env` they are loaded: symbolic sizes keep their sources.
     """
-    with light_torch:
+    with stub_torch_compiler:
         mend_fft()
         mend_layouts()
         mode = FakeTensorMode(**options)
@@ -75,7 +75,7 @@ def forget_tensors(mode: FakeTensorMode) -> None:
 def _lightly(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with light_torch:
+        with stub_torch_compiler:
             return method(*args, **kwargs)
 
     return call
@@ -97,7 +97,7 @@ def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch
     wrong decompositions."""
 
     def trace(*args: Any) -> torch.fx.GraphModule:
-        with light_torch, without_mistakes():
+        with stub_torch_compiler, without_mistakes():
             # torch's tracer names this module and relies on torch._dynamo for having loaded it
             import torch._higher_order_ops.triton_kernel_wrap  # noqa: F401
 

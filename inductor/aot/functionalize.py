@@ -20,7 +20,7 @@ from ..fx_utils.arguments import node_at, output_of, results_of
 from ..fx_utils.places import blame
 from ..ir.nodes import dense_order
 from ..overlap import elements_overlap, partly_the_same
-from ..process.import_stubs import light_torch
+from ..process.import_stubs import stub_torch_compiler
 from .calls import call, python_kernels
 from .eager_checks import TRACED_AS
 from .fake import fake_mode, forget_tensors, make_fx
@@ -80,7 +80,7 @@ def to_aten(
     attributes = tuple(named.values())
     _refuse(inputs, attributes)
     mode = next((x.fake_mode for x in inputs if isinstance(x, FakeTensor)), None) or fake_mode()
-    with light_torch:
+    with stub_torch_compiler:
         fakes = [_fake(x, mode) for x in (*inputs, *attributes)]
     forget_tensors(mode)
     structures: list[pytree.TreeSpec] = []

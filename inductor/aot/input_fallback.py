@@ -14,7 +14,7 @@ class Refused(Exception):
     """A compiled forward does not take these inputs, which are as they were: the captured graph is to run."""
 
 
-class RunOtherwise:
+class AlignedRetry:
     """A plan's fallback: runs `plan` on aligned copies of inputs that are not aligned as its spec says.
 
     Refused where that cannot be what is wrong: an input that is written overlaps another.

@@ -31,7 +31,7 @@ from .functionalize import (
 from .levels import Level, levels, parts
 from .memory import is_random, tidy
 from .plain_memory import computed_values
-from .results import Finals, InputState, Made, RecordedWrites, Result, View, classify, dense
+from .results import ForwardOutputs, InputState, Made, RecordedWrites, Result, View, classify, dense
 from .unused import check_unused
 
 
@@ -264,7 +264,7 @@ class _TrainingRun(GraphRun):
 class _Trace:
     """What make_fx traces: primals -> [returned, written, gradients, tangents]. Leaves `finals` and more behind."""
 
-    finals: Finals
+    finals: ForwardOutputs
     conjugated: frozenset[int]
     nested: tuple[Level, ...]
     parts: tuple[int, ...]
@@ -320,7 +320,7 @@ class _Trace:
         return [returned, [unwrapped(x) for _, x in finals.written], gradients, [unwrapped(x) for x in tangents]]
 
 
-def _nested(finals: Finals, values: Sequence[Any]) -> tuple[Level, ...]:
+def _nested(finals: ForwardOutputs, values: Sequence[Any]) -> tuple[Level, ...]:
     sources: list[tuple[torch.Tensor | None, int | None]] = []
     for value, result in zip(values, finals.results):
         match result:

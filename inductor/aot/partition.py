@@ -43,8 +43,8 @@ _FARTHEST = 64
 _SMALL = 1 << 16  # bytes of inputs that may be copied to be saved
 _COPY_COST = 32 << 20  # in bytes: what has to be gained by such a copy, which is a kernel of its own
 _WRITTEN = 8  # saving what is not written otherwise counts as that part of its bytes more
-_MOST_READS = 2  # tensors as large as a value that its recomputation may read
-_MOST_SOURCES = 64  # tensors of any size that it may read
+_MAX_READS = 2  # tensors as large as a value that its recomputation may read
+_MAX_SOURCES = 64  # tensors of any size that it may read
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ def _too_wide(early: list[Node]) -> set[Node]:
     for x in early:
         reads[x] = set().union(*(reads[source] for source in x.all_input_nodes)) if recomputable(x) else {x}
         if viewed(x) is None and (
-            len(reads[x]) > _MOST_SOURCES or sum(_bytes(y) >= _bytes(x) // 2 for y in reads[x]) > _MOST_READS
+            len(reads[x]) > _MAX_SOURCES or sum(_bytes(y) >= _bytes(x) // 2 for y in reads[x]) > _MAX_READS
         ):
             found.add(x)
             reads[x] = {x}

@@ -26,7 +26,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Made:
+class Computed:
     """The result is the returned tensor number `index`."""
 
     index: int
@@ -46,7 +46,7 @@ class View:
     `one_of_many`: it is a result of an operator that gives several views, to which autograd refuses writes.
     """
 
-    base: Made | Input
+    base: Computed | Input
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int | torch.SymInt
@@ -55,7 +55,7 @@ class View:
     one_of_many: bool = False
 
 
-Result = Constant | Made | Input | View
+Result = Constant | Computed | Input | View
 
 
 class RecordedWrites(NotFunctional):
@@ -82,7 +82,7 @@ class InputState:
 
 
 @dataclass
-class Finals:
+class ForwardOutputs:
     """Functional tensors after the forward: `returned` (the first `differentiable` ones with a gradient), `written`
     with the number of the input. `origins[k]`: the number of the flat result that returned[k] is, or with True, that
     it is the base of; None for the value of an input."""
@@ -99,7 +99,7 @@ class Finals:
 
 def classify(
     values: Sequence[Any], structure: pytree.TreeSpec, primals: Sequence[Any], before: Sequence[InputState | None]
-) -> Finals:
+) -> ForwardOutputs:
     """Sorts the results `values` of a run on functional `primals`. NotFunctional where no rule here fits."""
     refuse_special(values)
     written = _writes(primals, before)
@@ -113,7 +113,7 @@ def classify(
         if not isinstance(value, torch.Tensor):
             results.append(Constant(value))
         elif base is not None:
-            results.append(_result(value, base, Made(index[id(base)])))
+            results.append(_result(value, base, Computed(index[id(base)])))
         else:
             i = owner[storage_of(value)]
             if value is not primals[i]:
@@ -121,7 +121,7 @@ def classify(
             results.append(_result(value, primals[i], Input(i)))
     origin = {id(base): (n, True) for n, base in enumerate(bases) if base is not None and values[n]._base is base}
     origin |= {id(base): (n, False) for n, base in enumerate(bases) if base is values[n]}
-    return Finals(
+    return ForwardOutputs(
         tuple(results),
         structure,
         returned,
@@ -186,7 +186,7 @@ def _settle(value: torch.Tensor, primal: torch.Tensor, before: InputState | None
         raise NotFunctional("a view is returned of an input that has holes and is written")
 
 
-def _result(value: torch.Tensor, base: torch.Tensor, source: Made | Input) -> Result:
+def _result(value: torch.Tensor, base: torch.Tensor, source: Computed | Input) -> Result:
     if value is base:
         return source
     if value.dtype != base.dtype or value.is_conj() or value.is_neg():

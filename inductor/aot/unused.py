@@ -47,7 +47,7 @@ _FIRST_IN_PART = frozenset((aten._unsafe_index, aten.copy, aten.embedding, aten.
                             aten.index_select))  # fmt: skip
 _CHOOSE = {aten.where: 0, aten.masked_fill: 1}  # which operand is the condition
 _SPLIT = frozenset((aten.chunk, aten.split, aten.split_with_sizes, aten.unbind))
-_MOST_NESTED = 20  # parts of parts that are followed
+_MAX_NESTED = 20  # parts of parts that are followed
 
 
 def check_unused(graph: fx.Graph, results: Iterable[fx.Node], end: fx.Node) -> None:
@@ -131,7 +131,7 @@ class _Uses:
     def _parts_cover(self, source: fx.Node, nested: int) -> bool:
         """Whether parts of a tensor that are used as a whole make up the tensor."""
         parts: dict[int, list[tuple[int, int]]] = {}
-        for dim, start, stop, part in _parts(source) if nested < _MOST_NESTED else ():
+        for dim, start, stop, part in _parts(source) if nested < _MAX_NESTED else ():
             if part in self.live and self.whole(part, nested + 1):
                 parts.setdefault(dim, []).append((start, stop))
         return any(_cover(spans, source.meta["val"].shape[dim]) for dim, spans in parts.items())

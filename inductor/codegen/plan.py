@@ -10,7 +10,7 @@ import torch
 
 from ..errors import Unsupported
 from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, InputBuffer, Layout, View
-from ..ir.nodes import GraphIR, Strided
+from ..ir.nodes import BufferView, GraphIR
 from ..ir.size import AnySize, Size, hint, named
 from ..runtime import plan_spec as spec
 from ..runtime.arena import Range, plan_arena
@@ -302,8 +302,8 @@ class _Planner:
         device = spec.ANY_DEVICE if passed else elsewhere
         return InputSpec("tensor", self.dtypes[buffer.name], buffer.layout.size, buffer.layout.stride, device)
 
-    def _output(self, out: Strided | int | None, viewed: bool) -> OutputRef:
-        if not isinstance(out, Strided):
+    def _output(self, out: BufferView | int | None, viewed: bool) -> OutputRef:
+        if not isinstance(out, BufferView):
             return OutputRef("const", out)
         if viewed:
             self.views.get(out.buffer.name, {}).pop(out.layout, None)  # one that nobody else returns

@@ -27,9 +27,9 @@ from ..process.thread_state import restored_on_error
 from .numbers import Numbers
 from .template import Template
 
-MOST_SIZES = 32  # beyond so many compilations for one size, a new size runs the graph as it is
-MOST_TEMPLATES = 8
-MOST_READY = 256  # plans for given sizes that are kept
+MAX_SIZES = 32  # beyond so many compilations for one size, a new size runs the graph as it is
+MAX_TEMPLATES = 8
+MAX_READY = 256  # plans for given sizes that are kept
 SPECIAL = 2  # sizes and ints below are constants of a compilation
 
 
@@ -135,7 +135,7 @@ def _as_tensors(floats: Sequence[float], others: Sequence[torch.Tensor]) -> list
     return [torch.full((), x, dtype=torch.float64, device=device) for x in floats]
 
 
-class Specialized:
+class DynamicShapeDispatcher:
     """Calls `compile_static(gm, tensors)` or `compile_sizes` for new combinations of sizes and numbers, and then its
     result. `compile_sizes` is given the symbols that vary by their names; where it fails, `check(error)` may raise,
     else the graph is compiled for each size. `in_pieces(found)` runs a graph that has to be cut at its writes."""
@@ -188,14 +188,14 @@ class Specialized:
         if call is None and self.whole is None:
             call = self._static(tensors, fixed)
         if call is not None:
-            while len(self.ready) >= MOST_READY:
+            while len(self.ready) >= MAX_READY:
                 self.ready.pop(next(iter(self.ready)), None)
             self.ready[key] = call
         return call
 
     def _static(self, tensors: list[torch.Tensor], fixed: list[Any]) -> Callable[..., Any] | None:
-        """Compiled for just these sizes and ints; None beyond MOST_SIZES of them."""
-        if self.compiled >= MOST_SIZES:
+        """Compiled for just these sizes and ints; None beyond MAX_SIZES of them."""
+        if self.compiled >= MAX_SIZES:
             return None
         self.compiled += 1
         static = self.gm if self.numbers is None else self.numbers.fix(fixed)
@@ -233,7 +233,7 @@ class Specialized:
         known = self.templates.setdefault(pattern, [])
         template = next((t for t in known if t.serves(values)), None)
         if template is None:
-            if sum(map(len, self.templates.values())) >= MOST_TEMPLATES:
+            if sum(map(len, self.templates.values())) >= MAX_TEMPLATES:
                 return None
             gm = self.gm if self.numbers is None else self.numbers.fix(fixed)
             try:

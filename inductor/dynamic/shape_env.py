@@ -8,7 +8,7 @@ from torch._guards import Source
 from torch._logging import trace_structured
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, SLoc
 
-from ..process.import_stubs import light_torch
+from ..process.import_stubs import stub_torch_compiler
 
 
 class Named(Source):
@@ -37,12 +37,12 @@ class LightShapeEnv(ShapeEnv):
     def __init__(self, numbers: bool = False, sizes: bool = False) -> None:
         # torch's structured log finds out at its first record that nobody listens; those of symbols load its compiler
         trace_structured("pyframe_shapes", suppress_context=True, expect_trace_id=False)
-        with light_torch:
+        with stub_torch_compiler:
             super().__init__(duck_shape=False, allow_scalar_outputs=numbers, allow_dynamic_output_shape_ops=sizes)
 
     def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> tuple[SLoc, str]:
         return SLoc(None, None), ""  # torch's own search for the user's line loads its compiler
 
     def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
-        with light_torch:
+        with stub_torch_compiler:
             return super().evaluate_expr(*args, **kwargs)

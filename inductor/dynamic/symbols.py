@@ -22,7 +22,7 @@ from ..ir.real import AnyReal, Real
 from ..ir.settle import replaced
 from ..ir.size import AnySize, Program, SizeEnv, named
 from ..ir.sized import SizedTensor
-from ..process.import_stubs import light_torch
+from ..process.import_stubs import stub_torch_compiler
 from .shape_env import LightShapeEnv, Named
 
 
@@ -38,7 +38,7 @@ class Symbols:
 
     def symbol(self, name: str, value: int, least: int) -> torch.SymInt:
         """The SymInt of a number from `least` on (2 at most) that is `value` at the first call."""
-        with light_torch:
+        with stub_torch_compiler:
             symbol = self.shapes.create_symbol(value, Named(name), DimDynamic.DYNAMIC)
         self._of[symbol] = self.sizes.symbol(name, value, least)
         number = self.shapes.create_symintnode(symbol, hint=value)
@@ -224,7 +224,7 @@ def fake_inputs(
         return in_terms(said.node.expr, given) if isinstance(said, torch.SymInt) else given.get(said, value)
 
     fakes: list[Any] = []
-    with light_torch, symbols.mode:
+    with stub_torch_compiler, symbols.mode:
         for said, x in zip(examples, inputs, strict=True):
             if not isinstance(x, torch.Tensor):
                 fakes.append(number(said, x))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..aot.training_spec import TrainingSpec
-from ..ir.settle import settled
+from ..ir.settle import substitute_sizes
 from ..ir.size import Program
 from ..runtime.arena import plan_arena
 from ..runtime.plan_spec import Arena, PlanSpec, Slot, Step
@@ -31,7 +31,7 @@ class Template:
 
 def spec_at(spec: PlanSpec, values: Mapping[str, int]) -> PlanSpec:
     """`spec` where its symbols have these values, with its arena laid out."""
-    spec = settled(spec, values)
+    spec = substitute_sizes(spec, values)
     if not spec.ranges:
         return spec
     offsets, nbytes = plan_arena(spec.ranges)
@@ -47,4 +47,4 @@ def spec_at(spec: PlanSpec, values: Mapping[str, int]) -> PlanSpec:
 def training_spec_at(spec: TrainingSpec, values: Mapping[str, int]) -> TrainingSpec:
     """The same for what is known of a forward and its backward."""
     parts = {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "structure"}
-    return TrainingSpec(**settled(parts, values), structure=spec.structure)
+    return TrainingSpec(**substitute_sizes(parts, values), structure=spec.structure)

@@ -13,7 +13,7 @@ from torch import fx
 from ..fx_utils.places import name_of, user_place
 from .higher_order import runnable
 
-_MOST_OPERANDS = 6
+_MAX_OPERANDS = 6
 
 
 def run_with_aten(gm: fx.GraphModule) -> Callable[..., Any]:
@@ -38,7 +38,7 @@ def _explain(error: Exception, gm: fx.GraphModule) -> None:
         return
     node, values = found
     error.graph_node = node  # type: ignore[attr-defined]  # as the compiler's own errors have it
-    operands = [_describe(values.get(arg.name)) for arg in node.all_input_nodes[:_MOST_OPERANDS]]
+    operands = [_describe(values.get(arg.name)) for arg in node.all_input_nodes[:_MAX_OPERANDS]]
     place = user_place(node)
     text = f"raised by {name_of(node)}({', '.join(operands)})" + (f" at {place}" if place else "")
     if len(error.args) == 1 and isinstance(error.args[0], str):

@@ -3,7 +3,7 @@
 from .body import Dep, LoopBody, Op, Ref, SubBody, TracingHandler, trace, walk
 from .buffer import Buffer, ComputedBuffer, ConstantBuffer, ExternKernel, InputBuffer, Layout, MultiOutput, View
 from .handler import Handler, ops
-from .nodes import GraphIR, Lazy, Strided, TensorValue, compute_dtype
+from .nodes import BufferView, GraphIR, Pointwise, TensorValue, compute_dtype
 from .symbolic import Expr, FloorDiv, Index, Mod, Sym
 
 __all__ = [
@@ -19,13 +19,13 @@ __all__ = [
     "Index",
     "InputBuffer",
     "Layout",
-    "Lazy",
+    "Pointwise",
     "LoopBody",
     "Mod",
     "MultiOutput",
     "Op",
     "Ref",
-    "Strided",
+    "BufferView",
     "SubBody",
     "Sym",
     "TensorValue",

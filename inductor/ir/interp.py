@@ -12,7 +12,7 @@ import torch
 from . import philox
 from .body import LoopBody, Op, Ref, SubBody
 from .buffer import Buffer, ComputedBuffer, ExternKernel, Layout, View
-from .nodes import GraphIR, Strided
+from .nodes import BufferView, GraphIR
 from .size import AnySize
 from .symbolic import Index, evaluate
 
@@ -153,7 +153,7 @@ def run_graph(graph: GraphIR, inputs: Sequence[Any]) -> list[Any]:
         return flat.as_strided(layout.size, layout.stride, flat.storage_offset() + layout.offset)
 
     def operand(arg: Any) -> Any:
-        if isinstance(arg, View | Strided):
+        if isinstance(arg, View | BufferView):
             return tensor(arg.buffer, arg.layout)
         if isinstance(arg, Buffer):
             return tensor(arg, arg.layout)

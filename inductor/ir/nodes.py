@@ -1,4 +1,4 @@
-"""What lowerings pass around: `Lazy`, a computation not yet given memory, and `Strided`, a view of a buffer.
+"""What lowerings pass around: `Pointwise`, a computation not yet given memory, and `BufferView`, a view of a buffer.
 
 A value's elements, as ops see them, are of `compute_dtype(value.dtype)`: half precision is computed in float32 and
 rounded when stored.
@@ -36,7 +36,7 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 @dataclass(eq=False)
-class Strided:
+class BufferView:
     """Memory: `layout` is a view of `buffer`."""
 
     buffer: Buffer
@@ -57,13 +57,13 @@ class Strided:
         """`load`, as a function."""
         return self.load
 
-    def realize(self, graph: Allocator) -> Strided:
+    def realize(self, graph: Allocator) -> BufferView:
         """Itself."""
         return self
 
 
 @dataclass(eq=False)
-class Lazy:
+class Pointwise:
     """A pointwise computation: `inner_fn(index)` is the element, in the compute dtype of `dtype`.
 
     `reads` and `work` estimate loads and arithmetic an element costs. `stride` is the dimension order memory for it
@@ -79,7 +79,7 @@ class Lazy:
     work: int = 0
     stride: tuple[int, ...] | None = None
     view: tuple[TensorValue, Callable[[Layout], Layout | None]] | None = None
-    memory: Strided | None = None
+    memory: BufferView | None = None
     depth: int = 0
 
     def load(self, index: Sequence[Index]) -> Any:
@@ -90,24 +90,24 @@ class Lazy:
         """`load`, as a function. It asks at tracing time whether the value is in memory by then."""
         return self.load
 
-    def realize(self, graph: Allocator) -> Strided:
+    def realize(self, graph: Allocator) -> BufferView:
         """The value in memory: a view of what it is a view of if possible, otherwise a new buffer."""
         if self.memory is None:
             self.memory = self._as_view(graph) or store(graph, self, self.stride)
         return self.memory
 
-    def _as_view(self, graph: Allocator) -> Strided | None:
+    def _as_view(self, graph: Allocator) -> BufferView | None:
         if self.view is None:
             return None
         base, relayout = self.view
-        if isinstance(base, Lazy) and base.memory is None and math.prod(base.size) > math.prod(self.size):
+        if isinstance(base, Pointwise) and base.memory is None and math.prod(base.size) > math.prod(self.size):
             return None  # less work to compute the part than to keep the whole
         memory = base.realize(graph)
         layout = relayout(memory.layout)
-        return None if layout is None else Strided(memory.buffer, layout)
+        return None if layout is None else BufferView(memory.buffer, layout)
 
 
-TensorValue: TypeAlias = Lazy | Strided
+TensorValue: TypeAlias = Pointwise | BufferView
 
 
 def dense_order(size: Sequence[int], stride: Sequence[int] | None) -> list[int] | None:
@@ -123,13 +123,13 @@ def dense_order(size: Sequence[int], stride: Sequence[int] | None) -> list[int] 
     return [d for d in range(len(size)) if size[d] == 1] + kept
 
 
-def store(graph: Allocator, value: TensorValue, stride: Sequence[int] | None = None) -> Strided:
+def store(graph: Allocator, value: TensorValue, stride: Sequence[int] | None = None) -> BufferView:
     """A copy of `value` in a new buffer, with these strides if they are dense, else contiguous."""
     order = dense_order(value.size, stride)
     if order is None or stride is None or 0 in value.size:
         order, stride = list(range(len(value.size))), contiguous_strides(value.size)
     layout = Layout(value.device, value.dtype, tuple(value.size), tuple(stride))
-    return Strided(graph.add_computed(layout, lambda name: store_body(name, layout, value, order)), layout)
+    return BufferView(graph.add_computed(layout, lambda name: store_body(name, layout, value, order)), layout)
 
 
 def store_body(name: str, layout: Layout, value: TensorValue, order: Sequence[int]) -> LoopBody:
@@ -155,6 +155,6 @@ class GraphIR:
     inputs: list[Any]
     constants: list[Any]
     buffers: list[Any]
-    outputs: list[Strided | int | None]
+    outputs: list[BufferView | int | None]
     origins: dict[str, fx.Node] | None = None
     viewed: frozenset[int] = frozenset()

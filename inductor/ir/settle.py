@@ -11,7 +11,7 @@ from .real import Real
 from .size import Size
 
 
-def settled(x: Any, values: Mapping[str, int]) -> Any:
+def substitute_sizes(x: Any, values: Mapping[str, int]) -> Any:
     """A structure of tuples, lists, dicts and dataclasses with numbers for its sizes; itself where it has none."""
     return replaced(x, (Size, Real), lambda number: number.at(values))
 

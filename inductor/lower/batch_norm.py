@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.handler import ops
-from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.symbolic import Index
 from .common import used_results
 from .registry import Unlowered, lowering
@@ -52,5 +52,5 @@ def given_statistics(
 
     given = [t for t in (weight, bias, mean, var) if t is not None]
     reads, work = x.reads + len(given), x.work + WORK
-    out = Lazy(val.device, val.dtype, tuple(val.shape), inner_fn, reads, work, tuple(val.stride()))
+    out = Pointwise(val.device, val.dtype, tuple(val.shape), inner_fn, reads, work, tuple(val.stride()))
     return (out, *(None for _ in saved))

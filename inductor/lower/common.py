@@ -14,14 +14,14 @@ from ..errors import Unsupported
 from ..ir.body import LoopBody, trace
 from ..ir.buffer import Layout
 from ..ir.handler import ops
-from ..ir.nodes import Allocator, InnerFn, Lazy, Strided, TensorValue, compute_dtype
+from ..ir.nodes import Allocator, BufferView, InnerFn, Pointwise, TensorValue, compute_dtype
 from ..ir.size import Size
 from ..ir.symbolic import Index
 
 
 def is_value(x: Any) -> bool:
     """Whether `x` is a tensor of the graph."""
-    return isinstance(x, Lazy | Strided)
+    return isinstance(x, Pointwise | BufferView)
 
 
 def used_results(node: fx.Node) -> set[Any]:
@@ -76,8 +76,8 @@ def stored(x: Any, near_zero: bool = True) -> Any:
     halves = (torch.float16, torch.bfloat16) if near_zero else (torch.float16,)
     if not is_value(x) or x.dtype not in halves:
         return x
-    stride = x.stride if isinstance(x, Lazy) else tuple(x.layout.stride)
-    return Lazy(
+    stride = x.stride if isinstance(x, Pointwise) else tuple(x.layout.stride)
+    return Pointwise(
         x.device, x.dtype, tuple(x.size), lambda i: ops.as_stored(x.load(i), x.dtype), x.reads, x.work, stride
     )
 
@@ -89,7 +89,7 @@ def pointwise(
     like: torch.Tensor,
     work: int = 1,
     compute_of: Sequence[torch.dtype] | None = None,
-) -> Lazy:
+) -> Pointwise:
     """`fn` of the elements of `inputs`, each as `compute` (or as `compute_of` says); size and dtype those of `like`."""
     rank = like.dim()
     dtypes = compute_of or [compute] * len(inputs)
@@ -100,7 +100,7 @@ def pointwise(
         return ops.to_dtype(fn(*[load(index) for load in loads]), result)
 
     values = [x for x in inputs if is_value(x)]
-    return Lazy(
+    return Pointwise(
         like.device,
         like.dtype,
         tuple(like.shape),
@@ -111,9 +111,9 @@ def pointwise(
     )
 
 
-def derived(x: TensorValue, fn: Callable[[Any], Any], dtype: torch.dtype, work: int = 1) -> Lazy:
+def derived(x: TensorValue, fn: Callable[[Any], Any], dtype: torch.dtype, work: int = 1) -> Pointwise:
     """`fn` of each element of `x`, which it takes in x's compute dtype and gives in that of `dtype`."""
-    return Lazy(x.device, dtype, tuple(x.size), lambda i: fn(x.load(i)), x.reads, x.work + work)
+    return Pointwise(x.device, dtype, tuple(x.size), lambda i: fn(x.load(i)), x.reads, x.work + work)
 
 
 def view_of(
@@ -123,24 +123,24 @@ def view_of(
     relayout: Callable[[Layout], Layout | None],
 ) -> TensorValue:
     """A view of `x`: memory stays memory where `relayout` gives a layout for it."""
-    if isinstance(x, Strided):
+    if isinstance(x, BufferView):
         layout = relayout(x.layout)
         if layout is not None:
-            return Strided(x.buffer, layout)
-    return Lazy(
+            return BufferView(x.buffer, layout)
+    return Pointwise(
         x.device,
         x.dtype,
         tuple(size),
         lambda index: x.load(reindex(index)),
         x.reads,
         x.work,
-        view=(x, relayout) if isinstance(x, Lazy) else None,
+        view=(x, relayout) if isinstance(x, Pointwise) else None,
     )
 
 
 def shared(graph: Allocator, x: TensorValue) -> TensorValue:
     """`x`, in memory if computing it for each of several readers would cost more than keeping it."""
-    if isinstance(x, Lazy) and (x.reads > 3 or x.work > 12):
+    if isinstance(x, Pointwise) and (x.reads > 3 or x.work > 12):
         return x.realize(graph)
     return x
 
@@ -177,7 +177,7 @@ class Reduce:
         fn: InnerFn,
         dtype: torch.dtype,
         epilogue: Callable[[Any], Any] | None = None,
-    ) -> Strided:
+    ) -> BufferView:
         """A buffer of `dtype` with reduced dimensions kept as 1: epilogue(reduction of fn over the full index).
 
         `fn` gives values of the compute dtype of `dtype` (for arg kinds: any dtype, with an int64 result).
@@ -212,7 +212,7 @@ class Reduce:
 
             return trace([self.size[d] for d in outer], [self.size[d] for d in dims], run)
 
-        return Strided(graph.add_computed(layout, body_of), layout)
+        return BufferView(graph.add_computed(layout, body_of), layout)
 
 
 def drop(x: TensorValue, dims: Sequence[int]) -> TensorValue:

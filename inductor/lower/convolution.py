@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from ..ir.handler import ops
-from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.symbolic import Index
 from .registry import Unlowered, lowering
 from .windows import Window, pair
 
-MOST_TAPS = 25
+MAX_TAPS = 25
 
 
 @lowering("convolution")
@@ -42,12 +42,12 @@ def convolution(
         return total if bias is None else ops.add(total, ops.to_dtype(bias.load([channel]), dtype))
 
     reads, work = 2 * window.area, 4 * window.area
-    return Lazy(val.device, val.dtype, size, inner_fn, reads, work, tuple(val.stride()))
+    return Pointwise(val.device, val.dtype, size, inner_fn, reads, work, tuple(val.stride()))
 
 
 def loops_pay(val: torch.Tensor, weight: tuple[int, ...], groups: int) -> bool:
     """Whether the convolution with this result is faster as loops: on a GPU, depthwise, in channels_last."""
-    depthwise = len(weight) == 4 and weight[1] == 1 and groups > 1 and weight[2] * weight[3] <= MOST_TAPS
+    depthwise = len(weight) == 4 and weight[1] == 1 and groups > 1 and weight[2] * weight[3] <= MAX_TAPS
     return depthwise and val.device.type == "cuda" and _last(val)
 
 

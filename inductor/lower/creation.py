@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..ir.handler import ops
-from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.real import Real
 from ..ir.size import Size
 from ..ir.symbolic import Index
@@ -16,17 +16,17 @@ from .common import overflows, pointwise, wrapped
 from .registry import Unlowered, lowering
 
 
-def _indexed(graph: Any, fn: Callable[[tuple[Index, ...]], Any]) -> Lazy:
+def _indexed(graph: Any, fn: Callable[[tuple[Index, ...]], Any]) -> Pointwise:
     """A tensor of the node's size and dtype whose element at `index` is fn(index)."""
     val = graph.val
     if val.dtype.is_complex:
         raise Unlowered
     dtype = compute_dtype(val.dtype)
     size, stride = tuple(val.shape), tuple(val.stride())
-    return Lazy(val.device, val.dtype, size, lambda i: ops.to_dtype(fn(i), dtype), work=1, stride=stride)
+    return Pointwise(val.device, val.dtype, size, lambda i: ops.to_dtype(fn(i), dtype), work=1, stride=stride)
 
 
-def _filled(graph: Any, value: Any) -> Lazy:
+def _filled(graph: Any, value: Any) -> Pointwise:
     if not isinstance(value, int | float | Size | Real) or overflows(value, graph.val.dtype):
         raise Unlowered
     dtype = compute_dtype(graph.val.dtype)

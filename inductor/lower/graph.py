@@ -24,7 +24,7 @@ from ..ir.buffer import (
     MultiOutput,
     View,
 )
-from ..ir.nodes import GraphIR, Lazy, Strided, TensorValue, dense_order, store, store_body
+from ..ir.nodes import BufferView, GraphIR, Pointwise, TensorValue, dense_order, store, store_body
 from ..ir.real import Real
 from ..ir.size import Size
 from ..ir.sized import SizedTensor
@@ -32,10 +32,10 @@ from ..overlap import elements_overlap
 from .common import is_value, used_results
 from .registry import Unlowered, Unsupported, find
 
-# A Lazy used more than once is kept in memory beyond these; any Lazy beyond the second pair.
+# A Pointwise used more than once is kept in memory beyond these; any Pointwise beyond the second pair.
 MANY_READS, MUCH_WORK = 4, 10
-MOST_READS, MOST_WORK = 16, 64
-MOST_DEPTH = 60  # of Lazys that load from one another
+MAX_READS, MAX_WORK = 16, 64
+MAX_DEPTH = 60  # of Lazys that load from one another
 OUTER_VIEWS = ("view", "permute", "transpose", "expand", "unsqueeze", "squeeze", "slice", "select", "t", "_unsafe_view")
 
 
@@ -103,7 +103,7 @@ class GraphLowering:
         if is_tensor(self.val):
             buffer = InputBuffer(f"in{position}", static_layout(self.val), position)
             self.inputs.append(buffer)
-            return Strided(buffer, buffer.layout)
+            return BufferView(buffer, buffer.layout)
         if self.val is not None and type(self.val) not in (int, float, bool, Size):
             raise Unsupported(f"an input of type {type(self.val).__name__}")
         self.inputs.append(self.val)
@@ -116,7 +116,7 @@ class GraphLowering:
             return value
         buffer = ConstantBuffer(f"const{len(self.constants)}", static_layout(value), value.detach())
         self.constants.append(buffer)
-        return Strided(buffer, buffer.layout)
+        return BufferView(buffer, buffer.layout)
 
     def call(self) -> Any:
         """The value of a call node."""
@@ -154,13 +154,13 @@ class GraphLowering:
         if isinstance(value, tuple | list):
             taken = [sum(self.uses(u) for u in self.node.users if u.args[1] == k) for k in range(len(value))]
             return type(value)(map(self.kept, value, taken))
-        if isinstance(value, Lazy):
+        if isinstance(value, Pointwise):
             operands = (self.env.get(arg) for arg in self.node.all_input_nodes)
-            value.depth = 1 + max((x.depth for x in operands if isinstance(x, Lazy) and x.memory is None), default=0)
-            if value.depth > MOST_DEPTH:
+            value.depth = 1 + max((x.depth for x in operands if isinstance(x, Pointwise) and x.memory is None), default=0)
+            if value.depth > MAX_DEPTH:
                 return value.realize(self)
-        if isinstance(value, Lazy) and value.view is None:
-            if value.reads > MOST_READS or value.work > MOST_WORK:
+        if isinstance(value, Pointwise) and value.view is None:
+            if value.reads > MAX_READS or value.work > MAX_WORK:
                 return value.realize(self)
             uses = self.uses(self.node) if uses is None else uses
             if (value.reads >= MANY_READS or value.work >= MUCH_WORK) and uses > 1:
@@ -198,7 +198,7 @@ class GraphLowering:
         self.buffers.append(ExternKernel(name, target, args, kwargs, tuple(outs), (self.node,), multi))
         # numbers that an operator returns follow from sizes: those of the fake results are right
         values = [
-            v if isinstance(v, int | Size) else None if o is None else Strided(o, o.layout) for o, v in zip(outs, vals)
+            v if isinstance(v, int | Size) else None if o is None else BufferView(o, o.layout) for o, v in zip(outs, vals)
         ]
         return tuple(values) if multi else values[0] if values else None
 
@@ -220,9 +220,9 @@ class GraphLowering:
         memory = self.in_memory(value, val) if dense else viewed_memory(self, value)
         return memory.buffer if memory.layout == memory.buffer.layout else View(memory.buffer, memory.layout)
 
-    def in_memory(self, value: TensorValue, val: torch.Tensor) -> Strided:
+    def in_memory(self, value: TensorValue, val: torch.Tensor) -> BufferView:
         """The value in memory, with the strides of `val` if those are dense."""
-        if isinstance(value, Lazy) and value.stride is None:
+        if isinstance(value, Pointwise) and value.stride is None:
             value.stride = tuple(val.stride())
         memory = value.realize(self)
         wanted = tuple(val.stride())
@@ -249,10 +249,10 @@ class GraphLowering:
             offset = val.storage_offset() + shift
             view = layout.with_view(layout.size, layout.stride, offset)
             _check_within(view, memory.buffer)
-            outs.append(Strided(memory.buffer, view))
+            outs.append(BufferView(memory.buffer, view))
         return tuple(outs) if isinstance(self.val, tuple | list) else outs[0]
 
-    def whole_memory(self, value: TensorValue, val: torch.Tensor) -> Strided:
+    def whole_memory(self, value: TensorValue, val: torch.Tensor) -> BufferView:
         """The memory that a view lies in, of which `as_strided` may read more than the view shows."""
         memory = viewed_memory(self, value)
         return memory if _same_strides(memory.layout, tuple(val.stride())) else self.in_memory(value, val)
@@ -272,14 +272,14 @@ class GraphLowering:
 
     def finish_copies(self, nodes: Sequence[fx.Node]) -> None:
         """Before the first of several inputs is overwritten: compute whatever still has to read one of them."""
-        results = [n for n in nodes[-1].all_input_nodes if isinstance(self.env.get(n), Lazy)]
+        results = [n for n in nodes[-1].all_input_nodes if isinstance(self.env.get(n), Pointwise)]
         copied = [node_at(n, 1) for n in nodes if n.target is torch.ops.aten.copy_.default][1:]
         viewed = self.shared_nodes(nodes[-1])
         current = self.node
         for self.node in results:
             self.output(self.env[self.node], self.node.meta["val"], self.node in viewed)
         for self.node in copied:
-            if isinstance(self.env.get(self.node), Lazy):
+            if isinstance(self.env.get(self.node), Pointwise):
                 self.in_memory(self.env[self.node], self.node.meta["val"])
         self.node = current
 
@@ -291,7 +291,7 @@ class GraphLowering:
 
     def copy_into(self, target: Any, value: Any) -> Any:
         """`input.copy_(value)`."""
-        if not (isinstance(target, Strided) and isinstance(target.buffer, InputBuffer)):
+        if not (isinstance(target, BufferView) and isinstance(target.buffer, InputBuffer)):
             raise Unsupported("copy_ into a tensor that is no graph input")
         if not is_value(value) or tuple(value.size) != tuple(target.size) or value.dtype != target.dtype:
             raise Unsupported("copy_ of another size or dtype than its target's")
@@ -305,7 +305,7 @@ class GraphLowering:
         )
         return target
 
-    def outputs(self) -> list[Strided | int | None]:
+    def outputs(self) -> list[BufferView | int | None]:
         """What the output node returns: memory of its own, or shared exactly where `shared` says so."""
         flat = self.node.args[0]
         args = flat if isinstance(flat, list | tuple) else [flat]
@@ -330,11 +330,11 @@ class GraphLowering:
         _check_shared(outs, groups)
         return outs
 
-    def output(self, value: TensorValue, val: torch.Tensor, viewed: bool) -> Strided:
+    def output(self, value: TensorValue, val: torch.Tensor, viewed: bool) -> BufferView:
         """An output in memory, with the strides that it has in eager; with `viewed`, as a view if it is one."""
         if not viewed and dense_order(val.shape, tuple(val.stride())) is not None:
             return self.in_memory(value, val)
-        computed = not viewed and isinstance(value, Lazy) and value.view is None
+        computed = not viewed and isinstance(value, Pointwise) and value.view is None
         if computed and isinstance(val, torch.Tensor) and val.numel() and not elements_overlap(val):
             raise Unsupported("a result is a copy with holes")
         return viewed_memory(self, value)
@@ -351,14 +351,14 @@ def _not_on_cpu(val: Any) -> bool:
     return val.device.type == "cpu" and val.dtype not in _ON_CPU
 
 
-def viewed_memory(graph: GraphLowering, value: TensorValue) -> Strided:
+def viewed_memory(graph: GraphLowering, value: TensorValue) -> BufferView:
     """`value` in memory as a view of what it is a view of, even where it has a copy of its own by now."""
-    if isinstance(value, Lazy) and value.view is not None:
+    if isinstance(value, Pointwise) and value.view is not None:
         base, relayout = value.view
         memory = viewed_memory(graph, base)
         layout = relayout(memory.layout)
         if layout is not None:
-            return Strided(memory.buffer, layout)
+            return BufferView(memory.buffer, layout)
     return value.realize(graph)
 
 
@@ -375,7 +375,7 @@ def _viewed(nodes: Sequence[Any], outs: Sequence[Any]) -> frozenset[int]:
     found = set()
     first: dict[tuple[str, Layout], Any] = {}
     for k, (node, out) in enumerate(zip(nodes, outs)):
-        if not isinstance(out, Strided) or not isinstance(node, fx.Node):
+        if not isinstance(out, BufferView) or not isinstance(node, fx.Node):
             continue
         whole = isinstance(out.buffer, InputBuffer) and out.layout == out.buffer.layout
         if first.setdefault((out.buffer.name, out.layout), node) is not node or (whole and node.op != "placeholder"):

@@ -8,19 +8,19 @@ from typing import Any
 import torch
 
 from ..ir.handler import ops
-from ..ir.nodes import Lazy, TensorValue
+from ..ir.nodes import Pointwise, TensorValue
 from ..ir.size import AnySize
 from ..ir.symbolic import Index
 from .common import operand
 from .registry import Unlowered, lowering
 
 
-def _gathered(graph: Any, x: TensorValue, inner_fn: Any, indices: Sequence[TensorValue]) -> Lazy:
+def _gathered(graph: Any, x: TensorValue, inner_fn: Any, indices: Sequence[TensorValue]) -> Pointwise:
     """Unlowered where `x` has no elements: a kernel reads an element before an index that is out of bounds is
     reported, and there is none that it could read instead."""
     if any(type(n) is int and n == 0 for n in x.size):
         raise Unlowered
-    return Lazy(
+    return Pointwise(
         x.device,
         x.dtype,
         tuple(graph.val.shape),

@@ -11,7 +11,7 @@ from torch import fx
 
 from ..errors import Unsupported
 from ..ir.handler import ops
-from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.real import Real
 from ..ir.size import Size
 from .common import derived, is_value, overflows, pointwise, stored, wrapped
@@ -84,7 +84,7 @@ def _reject_complex(graph: Any) -> None:
         raise Unlowered
 
 
-def elementwise(graph: Any, fn: Callable[..., Any], *inputs: Any, work: int = _CHEAP) -> Lazy:
+def elementwise(graph: Any, fn: Callable[..., Any], *inputs: Any, work: int = _CHEAP) -> Pointwise:
     """`fn` computed in the compute dtype of the node's result."""
     _reject_complex(graph)
     if any(is_value(x) and x.dtype.is_complex for x in inputs):

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from ..ir.handler import ops
-from ..ir.nodes import Lazy, TensorValue, compute_dtype
+from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.symbolic import Index
 from .common import used_results
 from .registry import Unlowered, lowering
 from .windows import Window, pair
 
-MOST_TAPS = 25  # beyond, ATen's loop is better than so many loads side by side
-MOST_READS, MOST_WORK = 6, 16  # of an element that is computed at every tap rather than kept
+MAX_TAPS = 25  # beyond, ATen's loop is better than so many loads side by side
+MAX_READS, MAX_WORK = 6, 16  # of an element that is computed at every tap rather than kept
 
 
 @lowering("max_pool2d_with_indices")
@@ -55,13 +55,13 @@ def avg_pool2d(
 def _window(x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Window:
     steps = stride if stride or isinstance(stride, int) else kernel
     window = Window((x.size[-2], x.size[-1]), pair(kernel), pair(steps), pair(padding), pair(dilation))
-    if window.area > MOST_TAPS:
+    if window.area > MAX_TAPS:
         raise Unlowered
     return window
 
 
-def _pooled(graph: Any, x: TensorValue, val: torch.Tensor, window: Window, outside: float, combine: Any) -> Lazy:
-    if isinstance(x, Lazy) and (x.reads > MOST_READS or x.work > MOST_WORK):
+def _pooled(graph: Any, x: TensorValue, val: torch.Tensor, window: Window, outside: float, combine: Any) -> Pointwise:
+    if isinstance(x, Pointwise) and (x.reads > MAX_READS or x.work > MAX_WORK):
         x = x.realize(graph)
     size = tuple(val.shape)
 
@@ -73,4 +73,4 @@ def _pooled(graph: Any, x: TensorValue, val: torch.Tensor, window: Window, outsi
         return out
 
     reads, work = window.area * x.reads, window.area * (x.work + 2)
-    return Lazy(val.device, val.dtype, size, inner_fn, reads, work, tuple(val.stride()))
+    return Pointwise(val.device, val.dtype, size, inner_fn, reads, work, tuple(val.stride()))

@@ -9,7 +9,7 @@ import torch
 
 from ..ir.buffer import Layout
 from ..ir.handler import ops
-from ..ir.nodes import Lazy, TensorValue
+from ..ir.nodes import Pointwise, TensorValue
 from ..ir.symbolic import Index
 from .registry import lowering
 
@@ -27,4 +27,4 @@ def random_bits(graph: Any, seeds: TensorValue, which: int, size: Sequence[int])
         halves = (ops.to_dtype(half, torch.int32) for half in (seed, high))
         return ops.random_bits(*halves, ops.index_expr(layout.index(index), torch.int32))
 
-    return Lazy(seeds.device, torch.int32, layout.size, inner_fn, reads=seeds.reads, work=_WORK)
+    return Pointwise(seeds.device, torch.int32, layout.size, inner_fn, reads=seeds.reads, work=_WORK)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..ir.handler import ops
-from ..ir.nodes import Lazy, Strided, TensorValue, compute_dtype
+from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype
 from ..ir.symbolic import Index
 from .common import Reduce, derived, dims_of, drop, is_value, operand, pointwise, shared, stored
 from .registry import Unlowered, lowering
@@ -160,7 +160,7 @@ def _moments(
     dims: tuple[int, ...],
     finish: Callable[[Any], Any],
     dtype: torch.dtype | None = None,
-) -> tuple[Strided, Strided, torch.dtype]:
+) -> tuple[BufferView, BufferView, torch.dtype]:
     """(mean, finish(sum of squared distances to it)) in `dtype`, by default the compute dtype, reduced dimensions kept
     as 1."""
     dtype = dtype or compute_dtype(x.dtype)
@@ -176,7 +176,7 @@ def _moments(
     return center, space(graph, x, "sum", squared, dtype, finish), dtype
 
 
-def _variance(graph: Any, x: TensorValue, dim: Any, correction: Any, root: bool) -> tuple[Strided, Strided, Reduce]:
+def _variance(graph: Any, x: TensorValue, dim: Any, correction: Any, root: bool) -> tuple[BufferView, BufferView, Reduce]:
     if not x.dtype.is_floating_point:
         raise Unlowered
     x = shared(graph, x)
@@ -215,7 +215,7 @@ def _from_first(x: TensorValue, dims: tuple[int, ...]) -> TensorValue:
     def inner_fn(index: tuple[Index, ...]) -> Any:
         return ops.sub(x.load(index), x.load([0 if d in dims else i for d, i in enumerate(index)]))
 
-    return Lazy(x.device, x.dtype, tuple(x.size), inner_fn, x.reads + 1, x.work + 1)
+    return Pointwise(x.device, x.dtype, tuple(x.size), inner_fn, x.reads + 1, x.work + 1)
 
 
 def _cast(x: TensorValue, dtype: torch.dtype) -> TensorValue:
@@ -308,7 +308,7 @@ def native_group_norm(
     size, per = tuple(x.size), c // group
     dtype = compute_dtype(x.dtype)
     # dimension 1 as (group, channel in group)
-    grouped = Lazy(
+    grouped = Pointwise(
         x.device,
         x.dtype,
         (size[0], group, per, *size[2:]),
@@ -331,7 +331,7 @@ def native_group_norm(
         return v if bias is None else ops.add(v, ops.to_dtype(bias.load([index[1]]), dtype))
 
     val = graph.val[0]
-    out = Lazy(val.device, val.dtype, size, inner_fn, x.reads + 4, x.work + 4, tuple(val.stride()))
+    out = Pointwise(val.device, val.dtype, size, inner_fn, x.reads + 4, x.work + 4, tuple(val.stride()))
     inner = tuple(range(2, len(size) + 1))
     return out, _cast(drop(center, inner), graph.val[1].dtype), _cast(drop(scale, inner), graph.val[2].dtype)
 
@@ -341,7 +341,7 @@ def native_group_norm(
 
 def _softmax_parts(
     graph: Any, x: TensorValue, dim: int, finish: Callable[[Any], Any] | None = None
-) -> tuple[TensorValue, Strided, Strided, torch.dtype]:
+) -> tuple[TensorValue, BufferView, BufferView, torch.dtype]:
     """(x, greatest element, finish(sum of exp(x - greatest))); the last two in the compute dtype, with `dim` kept."""
     if not graph.val.dtype.is_floating_point:  # of nothing: ATen has no kernel for elements
         raise Unlowered

@@ -11,7 +11,7 @@ import torch
 from ..errors import Unsupported
 from ..ir.buffer import Layout, contiguous_strides
 from ..ir.handler import ops
-from ..ir.nodes import Lazy, Strided, TensorValue
+from ..ir.nodes import BufferView, Pointwise, TensorValue
 from ..ir.size import AnySize, Size, quotient
 from ..ir.symbolic import Index
 from .common import drop, view_of, with_dims
@@ -190,7 +190,7 @@ def alias(graph: Any, x: TensorValue) -> TensorValue:
 @lowering("contiguous")
 def contiguous(graph: Any, x: TensorValue, *, memory_format: Any = None) -> TensorValue:
     """x in row-major memory"""
-    return Lazy(x.device, x.dtype, tuple(x.size), x.load, x.reads, x.work, stride=tuple(graph.val.stride()))
+    return Pointwise(x.device, x.dtype, tuple(x.size), x.load, x.reads, x.work, stride=tuple(graph.val.stride()))
 
 
 @lowering("as_strided")
@@ -215,7 +215,7 @@ def flip(graph: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
     def inner_fn(index: tuple[Index, ...]) -> Any:
         return x.load([n - 1 - i if d in turned else i for d, (i, n) in enumerate(zip(index, x.size))])
 
-    return Lazy(x.device, x.dtype, tuple(x.size), inner_fn, x.reads, x.work + 1, tuple(graph.val.stride()))
+    return Pointwise(x.device, x.dtype, tuple(x.size), inner_fn, x.reads, x.work + 1, tuple(graph.val.stride()))
 
 
 @lowering("roll")
@@ -230,7 +230,7 @@ def roll(graph: Any, x: TensorValue, shifts: Sequence[int], dims: Sequence[int] 
     def inner_fn(index: tuple[Index, ...]) -> Any:
         return x.load([(i + -by[d] % n) % n for d, (i, n) in enumerate(zip(index, x.size))])
 
-    return Lazy(x.device, x.dtype, tuple(x.size), inner_fn, x.reads, x.work + 1, tuple(graph.val.stride()))
+    return Pointwise(x.device, x.dtype, tuple(x.size), inner_fn, x.reads, x.work + 1, tuple(graph.val.stride()))
 
 
 @lowering("repeat")
@@ -238,7 +238,7 @@ def repeat(graph: Any, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
     """x side by side with itself"""
     size = tuple(graph.val.shape)
     pad = len(size) - len(x.size)
-    return Lazy(
+    return Pointwise(
         x.device,
         x.dtype,
         size,
@@ -249,9 +249,9 @@ def repeat(graph: Any, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
 
 
 # Beyond so many parts, ATen's copies are cheaper than a choice between them at each element.
-MOST_PARTS = 4
+MAX_PARTS = 4
 # On a GPU, tensors of so few elements are worth it up to more parts: each would be a kernel of its own.
-MOST_SMALL_PARTS, SMALL = 24, 1 << 18
+MAX_SMALL_PARTS, SMALL = 24, 1 << 18
 
 
 @lowering("cat")
@@ -259,8 +259,8 @@ def cat(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue
     """Tensors one after the other along one dimension"""
     out = graph.val
     parts = [x for x in tensors if tuple(x.size) != (0,)]
-    memory = all(isinstance(x, Strided) for x in parts)
-    most = MOST_SMALL_PARTS if out.device.type == "cuda" and out.numel() <= SMALL else MOST_PARTS
+    memory = all(isinstance(x, BufferView) for x in parts)
+    most = MAX_SMALL_PARTS if out.device.type == "cuda" and out.numel() <= SMALL else MAX_PARTS
     if not parts or len(parts) > most or memory or any(x.dtype != out.dtype for x in parts):
         raise Unlowered
     dim %= out.dim()
@@ -282,7 +282,7 @@ def cat(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue
             result = value if result is None else ops.where(mask, value, result)
         return result
 
-    return Lazy(
+    return Pointwise(
         out.device,
         out.dtype,
         tuple(out.shape),

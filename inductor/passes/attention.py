@@ -18,7 +18,7 @@ from ..torch_compat import present
 
 aten = torch.ops.aten
 _MASK, _CAUSAL = 3, 5  # positions among the arguments of scaled_dot_product_attention
-_MOST_ELEMENTS = 1 << 26
+_MAX_ELEMENTS = 1 << 26
 
 
 def without_known_masks(gm: fx.GraphModule) -> fx.GraphModule:
@@ -84,7 +84,7 @@ class _Deterministic(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags or func.overloadpacket in _UNINITIALIZED:
             raise _NotConstant
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor) and result.numel() > _MOST_ELEMENTS:
+        if isinstance(result, torch.Tensor) and result.numel() > _MAX_ELEMENTS:
             raise _NotConstant
         return result
 

@@ -8,15 +8,15 @@ from torch import fx
 
 from ..aot.calls import call
 from ..lower.convolution import loops_pay
-from ..lower.views import MOST_SMALL_PARTS
+from ..lower.views import MAX_SMALL_PARTS
 from .common import Convolution, aten
 
 
 def filters_by_tap(gm: fx.GraphModule) -> None:
     """One kernel that turns the filters given as inputs, so that neighbouring channels read neighbouring numbers."""
     nodes = [n for n in gm.graph.find_nodes(op="call_function", target=aten.convolution.default) if _fits(n)]
-    for start in range(0, len(nodes), MOST_SMALL_PARTS):
-        _pack(gm.graph, nodes[start : start + MOST_SMALL_PARTS])
+    for start in range(0, len(nodes), MAX_SMALL_PARTS):
+        _pack(gm.graph, nodes[start : start + MAX_SMALL_PARTS])
 
 
 def _fits(node: fx.Node) -> bool:

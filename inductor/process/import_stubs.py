@@ -1,6 +1,6 @@
 """Light stand-ins for the few names of torch._dynamo and torch._inductor that torch's tracing reads.
 
-Fake tensors and `make_fx` import both packages (1.2 s) to read settings whose defaults are known. Within `light_torch`
+Fake tensors and `make_fx` import both packages (1.2 s) to read settings whose defaults are known. Within `stub_torch_compiler`
 those imports find the modules made here, unless the real ones are loaded. Whatever else is asked of a stand-in, by any
 thread, loads the real module and is passed on to it.
 """
@@ -150,8 +150,8 @@ def peers_loaded() -> bool:
 
 def _load(name: str) -> ModuleType:
     """The real module; its stand-ins go away for good."""
-    with light_torch.lock:
-        light_torch.withdraw()
+    with stub_torch_compiler.lock:
+        stub_torch_compiler.withdraw()
     return importlib.import_module(name)
 
 
@@ -166,9 +166,9 @@ class _Finder(MetaPathFinder):
         if not name.startswith(_ROOTS):
             return None
         if name in _ROOTS:
-            with light_torch.lock:
-                light_torch.begun.add(name)
-                light_torch.withdraw()
+            with stub_torch_compiler.lock:
+                stub_torch_compiler.begun.add(name)
+                stub_torch_compiler.withdraw()
         elif isinstance(sys.modules.get(name.rpartition(".")[0]), _StandIn):
             return importlib.util.spec_from_loader(name, _Loaded(_load(name)))
         return None
@@ -235,6 +235,6 @@ class _LightTorch:
                 del sys.modules[name]
 
 
-light_torch = _LightTorch()
+stub_torch_compiler = _LightTorch()
 # For good, and before any use: another thread's import must not go unseen between its search and its first line.
 sys.meta_path.insert(0, _Finder())

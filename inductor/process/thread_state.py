@@ -15,7 +15,7 @@ import torch
 
 from ..ir.handler import ops
 from ..modes import AutocastState
-from .import_stubs import light_torch
+from .import_stubs import stub_torch_compiler
 from .interrupts import HandlersBetweenImports
 from .uninterrupted_import import forget_orphans
 
@@ -35,7 +35,7 @@ class ThreadState:
         self.level = _torch._functorch.maybe_current_level()
         self.grad, self.threads = torch.is_grad_enabled(), _torch._is_multithreading_enabled()
         self.autocast = AutocastState(frozenset(("cpu", "cuda")))
-        self.light, self.handler = light_torch.depth, ops.current
+        self.light, self.handler = stub_torch_compiler.depth, ops.current
 
     def restore(self) -> None:
         """Make the thread's modes what they were, unseen by modes of `__torch_function__`."""
@@ -56,7 +56,7 @@ class ThreadState:
         _torch._set_grad_enabled(self.grad)
         _torch._set_multithreading_enabled(self.threads)
         self.autocast.restore()
-        light_torch.leave_to(self.light)
+        stub_torch_compiler.leave_to(self.light)
         ops.current = self.handler
 
 

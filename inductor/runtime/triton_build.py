@@ -26,7 +26,7 @@ from .cpp_build import BuildError
 
 PRELUDE = Path(__file__).resolve().parent.parent / "codegen" / "triton" / "prelude.py"
 _WORKER = Path(triton_worker.__file__).resolve()
-_MOST_WORKERS = 16
+_MAX_WORKERS = 16
 _TIMEOUT_SECONDS = 600
 _MESSAGE_LINES = 30
 _SUFFIX = ".cubin"
@@ -178,7 +178,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 def _pool() -> ThreadPoolExecutor:
     """The threads that feed workers, made at first use in each process."""
     if os.getpid() not in _pools:
-        _pools[os.getpid()] = ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_WORKERS), "triton-build")
+        _pools[os.getpid()] = ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_WORKERS), "triton-build")
     return _pools[os.getpid()]
 
 

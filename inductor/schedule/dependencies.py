@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 # Units that one search may visit.  Beyond them a dependency is taken for granted: that costs a fusion of kernels far
 # apart in a large graph, and keeps scheduling linear in the size of the graph.
-MOST_VISITED = 500
+MAX_VISITED = 500
 
 
 class CycleError(Exception):
@@ -47,7 +47,7 @@ class Dependencies:
         visited = 0
         while latest_first and -latest_first[0][0] >= floor:
             at, n = heapq.heappop(latest_first)
-            if visited == MOST_VISITED:  # what lies before this place was not reached yet
+            if visited == MAX_VISITED:  # what lies before this place was not reached yet
                 return found | {m for m in wanted if self.position[m] <= -at}
             visited += 1
             if n in wanted:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from ..ir.buffer import ComputedBuffer, ExternKernel, View
-from ..ir.nodes import GraphIR, Strided
+from ..ir.nodes import BufferView, GraphIR
 from ..ir.size import hint
 from . import score
 from .dependencies import Dependencies
@@ -19,7 +19,7 @@ from .node import Group, Node
 
 GENERATOR = "%generator"  # the state that random operators read and write, as if it were a buffer
 
-MOST_CANDIDATES = 64  # earlier readers of a buffer, nearest first, that a new reader may share a kernel with
+MAX_CANDIDATES = 64  # earlier readers of a buffer, nearest first, that a new reader may share a kernel with
 
 log = logging.getLogger("inductor.schedule")
 
@@ -44,7 +44,7 @@ def schedule(graph: GraphIR) -> list[Group | ExternKernel]:
 
 def output_names(graph: GraphIR) -> set[str]:
     """Names of the buffers that the graph returns, or views of which it returns."""
-    return {o.buffer.name for o in graph.outputs if isinstance(o, Strided)}
+    return {o.buffer.name for o in graph.outputs if isinstance(o, BufferView)}
 
 
 def extern_reads(kernel: ExternKernel) -> list[str]:
@@ -102,7 +102,7 @@ class _Scheduler:
         """Fuses a new group into the best earlier one; its unit number, or None."""
         candidates = set(direct)
         for name in reads:
-            candidates.update(itertools.islice(reversed(self.readers.get(name, {})), MOST_CANDIDATES))
+            candidates.update(itertools.islice(reversed(self.readers.get(name, {})), MAX_CANDIDATES))
         candidates = {n for n in candidates if isinstance(self.units[n].what, Group)}
         ranked = sorted(((self._score(n, number, reads), n) for n in candidates - self._cyclic(candidates, direct)),
                         reverse=True)  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from ..aot.functionalize import NotFunctional
-from ..dynamic.dispatch import MOST_READY, MOST_SIZES, SPECIAL, Sizes, is_symbolic
+from ..dynamic.dispatch import MAX_READY, MAX_SIZES, SPECIAL, Sizes, is_symbolic
 from ..errors import PASSED
 from ..fx_utils.places import reason_of
 from ..ir.size import Program
@@ -156,7 +156,7 @@ class _ManySizes:
         return call(given, flat)
 
     def _keep(self, key: Any, args: Sequence[Any]) -> Call:
-        while len(self.ready) >= MOST_READY:
+        while len(self.ready) >= MAX_READY:
             self.ready.pop(next(iter(self.ready)), None)
         fixed = _with_numbers(self.gm, {i: args[i] for i in self.fixed})
         try:
@@ -181,8 +181,8 @@ class _ManySizes:
         if found is not None:
             return found.at(values)
         self.compiled += 1
-        if self.compiled > MOST_SIZES:
-            raise NotFunctional(f"more than {MOST_SIZES} sizes and numbers of one graph")
+        if self.compiled > MAX_SIZES:
+            raise NotFunctional(f"more than {MAX_SIZES} sizes and numbers of one graph")
         compile_flat = self.compile_flat
         if compile_flat is not None:
             try:

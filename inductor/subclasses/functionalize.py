@@ -21,7 +21,7 @@ from ..aot.fake import fake_mode, make_fx
 from ..aot.functionalize import GraphRun, NotFunctional, attributes_of, refuse_fixed_offsets, storage_of
 from ..aot.results import Constant, Input
 from ..fx_utils.places import blame
-from ..process.import_stubs import light_torch
+from ..process.import_stubs import stub_torch_compiler
 from .wrapper_tensors import Form, built, flattening, is_wrapper
 
 
@@ -105,7 +105,7 @@ def traced(
 def fake_trace(mode: FakeTensorMode) -> Iterator[None]:
     """The modes under which a graph is traced on fake tensors."""
     with (
-        light_torch, mode, python_kernels(mode), torch._C.DisableTorchFunctionSubclass(),
+        stub_torch_compiler, mode, python_kernels(mode), torch._C.DisableTorchFunctionSubclass(),
         torch.fx.traceback.preserve_node_meta(),
     ):  # fmt: skip
         yield
@@ -114,7 +114,7 @@ def fake_trace(mode: FakeTensorMode) -> Iterator[None]:
 def static_fakes(flat: Sequence[Any]) -> tuple[list[Any], FakeTensorMode]:
     """Fake tensors of these sizes, which a trace may write to, and their mode."""
     mode, found = fake_mode(), []
-    with light_torch, torch.no_grad():
+    with stub_torch_compiler, torch.no_grad():
         for x in flat:
             if not isinstance(x, torch.Tensor):
                 found.append(x)

@@ -131,7 +131,7 @@ class ConstSource(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class MadeSource(Source):
+class UnbackedSource(Source):
     """A number that the graph itself makes, number ``index`` of them: known after the guards, so no guard may ask for
     it.  ``holder.node`` is the graph node."""
 

@@ -25,7 +25,7 @@ class Tracer(Protocol):
 
     effects: EffectLog
     steps: int  # of the root frame so far
-    stand_ins: dict[int, tuple[Any, Var]]
+    placeholder_objects: dict[int, tuple[Any, Var]]
     referred: list[weakref.ReferenceType[Any]]  # weak references that the program knows
     let_go: list[Var]  # what deleted locals had
     class_writes: dict[type, Any]
@@ -56,11 +56,11 @@ class Tracer(Protocol):
         """The function of the root frame."""
 
     @property
-    def fails_alike(self) -> bool:
+    def graph_error_is_equivalent(self) -> bool:
         """Whether the graph can fail in place of the program, here."""
 
     @property
-    def sees_errors(self) -> bool:
+    def error_is_observable(self) -> bool:
         """Whether the program would see an exception raised here, in a handler or a context manager."""
 
     def user_line(self) -> UserLine:
@@ -121,7 +121,7 @@ class Tracer(Protocol):
         """The object of a Var: a constant, or what is read from its source; else NotConstant."""
         ...
 
-    def quietly(self, ask: Callable[[], T]) -> T | None:
+    def speculate(self, ask: Callable[[], T]) -> T | None:
         """What `ask` gives; None where that raises, breaks or changes something."""
 
     def call(self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

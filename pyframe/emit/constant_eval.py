@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from inductor.aot.in_place import IN_PLACE
 from inductor.overlap import memory_of
 
-MOST_ELEMENTS = 1 << 22
+MAX_ELEMENTS = 1 << 22
 
 
 class _Unknown(Exception):
@@ -28,7 +28,7 @@ class _OnlyPure(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def value_of(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> tuple[torch.Tensor | None, set[fx.Node]]:
+def evaluate_constant(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> tuple[torch.Tensor | None, set[fx.Node]]:
     """The value that a node has now, at the end of its graph, and which of the inputs in `given`, with what they hold,
     it depends on; None where it depends on other inputs of the graph or on random numbers."""
     needed = _needed(node, given)
@@ -105,7 +105,7 @@ def _changes(node: fx.Node) -> bool:
 def _run(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: values[each])
     fake = node.meta.get("val")
-    if isinstance(fake, torch.Tensor) and fake.numel() > MOST_ELEMENTS:
+    if isinstance(fake, torch.Tensor) and fake.numel() > MAX_ELEMENTS:
         raise _Unknown
     if isinstance(node.target, str):  # a method
         result = getattr(args[0], node.target)(*args[1:], **kwargs)

@@ -133,7 +133,7 @@ def _is_plain(node: fx.Node) -> bool:
     return not getattr(target, "in_order", False) and module.split(".")[0] in _MODULES
 
 
-def told_apart(compiled: Callable[..., Any], name: str, undo: Undo) -> Callable[..., Any]:
+def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callable[..., Any]:
     """`compiled`, which gives None in place of an exception and has changed nothing then."""
 
     changes = bool(undo.written or undo.draws)
@@ -147,7 +147,7 @@ def told_apart(compiled: Callable[..., Any], name: str, undo: Undo) -> Callable[
         except Exception as error:  # the frame, as it runs next, raises it where the program does
             if before is not None and not before.restore():
                 raise
-            counters["runs_again"] += 1
+            counters["eager_retries"] += 1
             log("breaks", f"the graph of {name} raised {type(error).__name__}: {error}; the frame runs as it is")
             return None
 

@@ -32,13 +32,13 @@ from .. import config
 from ..core import symbolic
 from ..core.expr import Number, Tree, sources
 from ..core.guard import Guard, UserLine
-from ..core.source import MadeSource, ModuleAttrSource, Source, is_drawn
+from ..core.source import ModuleAttrSource, Source, UnbackedSource, is_drawn
 from ..core.tracer import Tracer
 from ..errors import Restart, SkipFrame, UserError
 from ..vars.containers.mapping import DictVar
 from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
-from ..vars.higher_order.derivatives import HeldVar
-from ..vars.numbers.dynamic import Seen, fake_of
+from ..vars.higher_order.derivatives import FunctionResultVar
+from ..vars.numbers.dynamic import CaptureHistory, fake_of
 from ..vars.numbers.numpy_scalars import NumpyNumberVar
 from ..vars.numbers.symint import SYMBOLIC_OPS, NumberVar
 from ..vars.objects.lookup import lookup
@@ -50,10 +50,10 @@ from ..vars.protocol.graph_object import GraphObjectVar
 from ..vars.torch_objects.process_settings import as_found
 from ..vars.torch_objects.tensor import TAKES_FLOATS, TensorVar
 from ..vars.torch_objects.wrapper_subclass import of_result
-from .constant_eval import value_of
+from .constant_eval import evaluate_constant
 from .fake_tensor_logs import quiet
 from .loops import loops_of
-from .unbacked import Made, new_numbers, size_of, truth_as_int
+from .unbacked import LazyUnbackedNode, new_numbers, size_of, truth_as_int
 
 # Calls whose node must stay although nobody uses its value.
 _EFFECTFUL = {torch._C._set_grad_enabled}
@@ -74,9 +74,9 @@ class GraphBuilder:
     `seen`: sizes and numbers of earlier captures.  `numbers`: what varies in this one, by source: SymInts, and the
     values of floats.  `promised`: sizes that the user marked as dynamic."""
 
-    def __init__(self, make_mode: Callable[[], FakeTensorMode], seen: Seen | None = None) -> None:
+    def __init__(self, make_mode: Callable[[], FakeTensorMode], seen: CaptureHistory | None = None) -> None:
         self._make_mode = make_mode
-        self.seen = Seen() if seen is None else seen
+        self.seen = CaptureHistory() if seen is None else seen
         self.numbers: dict[Source, Any] = {}
         self.promised: set[Source] = set()
         self._shapes: Any = None
@@ -213,7 +213,7 @@ class GraphBuilder:
     def _given(self, source: Source) -> fx.Node:
         """The node of a number that is not computed of others."""
         outermost = self._outer[0] if self._outer else self.graph
-        if isinstance(source, MadeSource):
+        if isinstance(source, UnbackedSource):
             node = source.holder.node
         elif (known := self._number_nodes.get((outermost, source))) is not None:
             node = known
@@ -482,7 +482,7 @@ class GraphBuilder:
         if torch.is_grad_enabled() != self._grad_at_entry:
             torch._C._set_grad_enabled(self._grad_at_entry)
 
-    def dismantle(self) -> None:
+    def release(self) -> None:
         """Let go of everything, when the capture is done.  The nodes of a graph are a ring, which would be garbage
         where the graph was not wanted."""
         for graph in (self.graph, *self._outer):
@@ -503,7 +503,7 @@ class GraphBuilder:
             return constant
         if self.written:  # operators would run under the settings of now
             return None
-        found, read = value_of(var.node, {node: self.originals[kept] for node, kept in self._kept.items() if reads})
+        found, read = evaluate_constant(var.node, {node: self.originals[kept] for node, kept in self._kept.items() if reads})
         if found is not None and self.tx is not None:
             for kept in (self._kept[node] for node in read):
                 value = self.originals[kept].item()
@@ -589,7 +589,7 @@ class GraphBuilder:
         if default is not None and target in _device_constructors() and node_kwargs.get("device") is None:
             node_kwargs["device"] = default[0].device
         node = self._annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
-        self.errors_are_seen = self.errors_are_seen or tx.sees_errors
+        self.errors_are_seen = self.errors_are_seen or tx.error_is_observable
         for given, version in unwritten:
             if result is given and version is not None and given._version == version:  # x.to(x.dtype), for one
                 self.graph.erase_node(node)
@@ -669,8 +669,8 @@ class GraphBuilder:
 
     def _note(self, value: Any, build: Callable[[], fx.Node]) -> Any:
         """From here on `value`, a new symbol, is known as what the node that `build` gives computes."""
-        holder = Made(self.graph, value, build)
-        source = MadeSource(len(self.shapes.source_of), holder, f"{value}")
+        holder = LazyUnbackedNode(self.graph, value, build)
+        source = UnbackedSource(len(self.shapes.source_of), holder, f"{value}")
         self.shapes.source_of[value.node.expr] = source
         self.numbers[source] = value
         return holder
@@ -704,7 +704,7 @@ class GraphBuilder:
             return value
         if isinstance(value, TensorVar):
             return value.fake if fake else self._node(value)
-        if isinstance(value, HeldVar):
+        if isinstance(value, FunctionResultVar):
             if value.node.graph is not self.graph:
                 assert self.tx is not None
                 return self.tx.graph_break("unsupported-object", "a function of outside, in a transformed function")
@@ -766,7 +766,7 @@ class GraphBuilder:
                 self._note_new(node, result)
             return of_result(TensorVar(node, result, None, type(result)))
         if isinstance(result, types.FunctionType | functools.partial):
-            return HeldVar(node, result, 0)
+            return FunctionResultVar(node, result, 0)
         if isinstance(result, (tuple, list)) and _holds_tensor(result):
             items = []
             for i, item in enumerate(result):

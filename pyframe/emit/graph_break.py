@@ -21,12 +21,12 @@ from ..vars.protocol.base import Var
 from ..vars.protocol.const import MethodVar
 from ..vars.protocol.null import is_null
 from ..vars.torch_objects.contexts import Entered
-from ..vars.torch_objects.loop_varying import CONTAINERS, VALUES, UnknownContainerVar, UnknownVar
+from ..vars.torch_objects.loop_varying import CONTAINERS, VALUES, RuntimeValueVar, UnknownContainerVar
 from ..vars.torch_objects.tensor import TensorVar
 from .assemble import Assembler
 from .eager_loops import plan_plain_loop
 from .handlers import starts_of_handling
-from .loops import UNBINDS, UNBOUND, LoopCut, loops_of, plan_cut
+from .loops import UNBINDS, UNBOUND, LoopBodySpec, loops_of, plan_cut
 from .reconstruct import Codegen
 from .replay import Commit
 from .resume import (
@@ -48,7 +48,7 @@ _GROWING_CALLS = {("LOAD_METHOD", name) for name in ("append", "extend", "add")}
 _MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # of data, where they break: another text in each iteration
 _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
 _NUMBERS = (int, float)
-_MOST_ARGUMENTS = 3  # of an exception that are not taken as constants
+_MAX_ARGUMENTS = 3  # of an exception that are not taken as constants
 _ITEMS = (int, float, str, tuple)
 
 
@@ -98,7 +98,7 @@ def cells_of_comprehensions(cc: CanonicalCode) -> set[str]:
     return made & {item.arg for item in cc.real_instrs() if item.op == "STORE_FAST"}
 
 
-class Leave:
+class BreakEmitter:
     """Emits what comes after the graph of a frame that breaks.  `end` is the `output.End` of its trace."""
 
     def __init__(self, tx: Any, root: Any, end: Any, cells: set[str]) -> None:
@@ -361,7 +361,7 @@ class Leave:
 
     def _vary_like(self, code: Any, name: str, var: Var | None) -> None:
         """What is not known of `var` now is no constant in `code` either."""
-        if isinstance(var, UnknownVar | UnknownContainerVar):
+        if isinstance(var, RuntimeValueVar | UnknownContainerVar):
             self._vary(code, name, (var.python_type(),))
         elif isinstance(var, MethodVar) and isinstance(var.obj, UnknownContainerVar):
             made = continuation(code)
@@ -387,7 +387,7 @@ class Leave:
         made = continuation(code)
         assert made is not None
         args = AttrSource(parameter_source(code, name), "args")
-        for index in range(_MOST_ARGUMENTS):
+        for index in range(_MAX_ARGUMENTS):
             made.varying.setdefault(SeqItemSource(args, index), VALUES)
 
     def _loads(
@@ -455,7 +455,7 @@ class Leave:
         self._iterate(asm, cut, stack, live, maybe)
 
     def _iterate(
-        self, asm: Assembler, cut: LoopCut, stack: list[str], live: Sequence[str], maybe: Mapping[str, str]
+        self, asm: Assembler, cut: LoopBodySpec, stack: list[str], live: Sequence[str], maybe: Mapping[str, str]
     ) -> None:
         again, item, taken, done = Label("again"), Label("item"), Label("exhausted"), Label("done")
         items = self.root.flow.instrs[cut.head].op == "FOR_ITER"
@@ -528,7 +528,7 @@ class Leave:
         asm.delete_fast(name)
         asm.label(bound)
 
-    def _body(self, cut: LoopCut, live: Sequence[str], items: bool) -> tuple[Any, tuple[str, ...]]:
+    def _body(self, cut: LoopBodySpec, live: Sequence[str], items: bool) -> tuple[Any, tuple[str, ...]]:
         """The code of the body, and which of `live` it takes."""
         at = cut.head + items
         alive = live_locals(self.root.cc, at)
@@ -552,7 +552,7 @@ class Leave:
             self._vary(code, stack_parameter(len(cut.nulls), names), _ITEMS)
         return code, names
 
-    def _growing(self, cut: LoopCut) -> set[int]:
+    def _growing(self, cut: LoopBodySpec) -> set[int]:
         """The stack slots of containers that a comprehension adds to in each iteration."""
         depths = stack_depths(self.root.cc, self.root.flow)
         grown = set()
@@ -562,11 +562,11 @@ class Leave:
                 grown.add(depth - OPS[instr.op].pops(instr.arg) - instr.arg)
         return {slot for slot in grown if 0 <= slot < len(cut.nulls)}
 
-    def _changed(self, cut: LoopCut) -> set[str]:
+    def _changed(self, cut: LoopBodySpec) -> set[str]:
         """The locals of which the loop calls a method that makes containers grow."""
         instrs = self.root.flow.instrs
         pairs = ((instrs[at - 1], instrs[at]) for at in loops_of(self.root.code)[cut.head] if at)
         return {load.arg for load, call in pairs if load.op == "LOAD_FAST" and (call.op, call.arg) in _GROWING_CALLS}
 
 
-__all__ = ["Leave", "loops_of"]
+__all__ = ["BreakEmitter", "loops_of"]

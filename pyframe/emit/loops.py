@@ -77,7 +77,7 @@ def _reaching(flow: FlowGraph, target: int) -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopCut:
+class LoopBodySpec:
     """What a body function of the loop at `head` depends on: `carried` names the locals that an iteration may change
     and a later one (or what follows the loop) may read, those in `maybe` perhaps unbound; `nulls` says which stack
     slots at the head hold NULL."""
@@ -88,7 +88,7 @@ class LoopCut:
     nulls: tuple[bool, ...]
 
 
-def plan_cut(code: types.CodeType, head: int, bound: Sequence[str], nulls: Sequence[bool]) -> LoopCut:
+def plan_cut(code: types.CodeType, head: int, bound: Sequence[str], nulls: Sequence[bool]) -> LoopBodySpec:
     """The cut of the loop at `head` when the locals in `bound` are bound on entry."""
     cc, flow = decoded(code)
     alive = live_locals(cc, head, flow)
@@ -97,10 +97,10 @@ def plan_cut(code: types.CodeType, head: int, bound: Sequence[str], nulls: Seque
     unbound = {instr.arg for instr in inside if instr.op in UNBINDS}
     carried = tuple(name for name in cc.varnames if name in alive and name in assigned and name not in cc.cellvars)
     maybe = tuple(name for name in carried if name in unbound or name not in bound)
-    return LoopCut(head, carried, maybe, tuple(nulls))
+    return LoopBodySpec(head, carried, maybe, tuple(nulls))
 
 
-def cut_loop(cc: CanonicalCode, cut: LoopCut) -> tuple[CanonicalCode, int]:
+def extract_loop_body(cc: CanonicalCode, cut: LoopBodySpec) -> tuple[CanonicalCode, int]:
     """`cc` as a body function (before a resume function is made of it), and the ordinal that it starts with."""
     flow = build_flow(cc)
     inside = _cycle(cc, flow, cut.head)
@@ -132,7 +132,7 @@ def cut_loop(cc: CanonicalCode, cut: LoopCut) -> tuple[CanonicalCode, int]:
     return cc, next(i for i, instr in enumerate(cc.real_instrs()) if instr is start)
 
 
-def _next_iteration(cut: LoopCut, again: Label) -> tuple[list[Instr | Label], list[TryRegion], list[str]]:
+def _next_iteration(cut: LoopBodySpec, again: Label) -> tuple[list[Instr | Label], list[TryRegion], list[str]]:
     """Code that empties the stack and returns `(carried, None)`, its regions, and the locals that it needs."""
     block: list[Instr | Label] = [again]
     tail: list[Instr | Label] = []

@@ -19,8 +19,8 @@ from ..vars.protocol.base import Var
 from ..vars.protocol.const import ConstVar
 from . import replay
 from .assemble import Assembler
-from .eager_retry import NotPutBack, Undo, as_it_is, told_apart, undo_of
-from .graph_break import Leave
+from .eager_retry import NotPutBack, Undo, as_it_is, none_on_error, undo_of
+from .graph_break import BreakEmitter
 from .reconstruct import Codegen
 from .resume import continuation
 
@@ -57,7 +57,7 @@ class OutputBuilder:
         self.tx, self.root, self.end = tx, root, end
         cc = root.cc
         self.cells = set(cc.freevars) | (set(cc.cellvars) if end.brk is not None else set())
-        self.leave = Leave(tx, root, end, self.cells) if end.brk is not None else None
+        self.break_emitter = BreakEmitter(tx, root, end, self.cells) if end.brk is not None else None
 
     def assembler(self) -> Assembler:
         asm = Assembler(self.root.cc)
@@ -80,10 +80,10 @@ class OutputBuilder:
         wanted = list(dry.wanted.values())
         gm = tx.graph.finish(wanted)
         inputs = list(tx.graph.inputs)
-        undo = None if gm is None else self.runs_again(gm)
+        undo = None if gm is None else self.eager_retries(gm)
         compiled = None if gm is None else tx.compile_graph(gm)
         if compiled is not None and undo is not None:
-            compiled = told_apart(compiled, tx.func.__qualname__, undo)
+            compiled = none_on_error(compiled, tx.func.__qualname__, undo)
         asm = self.assembler()
         cg = dry.real(asm)
         continued = continuation(self.root.code)
@@ -104,7 +104,7 @@ class OutputBuilder:
         known = [source for source in inputs if not is_drawn(source)]
         return TraceResult(asm.finish(), tx.guards, known, compiled, output, breaks, gms)
 
-    def runs_again(self, gm: fx.GraphModule) -> Undo | None:
+    def eager_retries(self, gm: fx.GraphModule) -> Undo | None:
         """Where the frame runs again as it is if the graph raises: what is put back before."""
         graph = self.tx.graph
         if not graph.errors_are_seen or self.tx.draws:
@@ -155,8 +155,8 @@ class OutputBuilder:
             cg.asm.raise_errors_here()
             cg.asm.return_value()
             return
-        assert self.leave is not None
-        self.leave.emit(cg, commits)
+        assert self.break_emitter is not None
+        self.break_emitter.emit(cg, commits)
 
 
 def _template(var: Var, wanted: list[Var]) -> Any:

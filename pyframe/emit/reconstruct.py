@@ -173,7 +173,7 @@ class Codegen:
             case src.SizeSource() | src.StrideSource():
                 self.load_const(torch.Tensor.size if isinstance(source, src.SizeSource) else torch.Tensor.stride)
                 self.call_top(lambda: self.load_source(source.parent), lambda: self.load_const(source.dim))
-            case src.MadeSource():
+            case src.UnbackedSource():
                 self._load_output(source.holder)
             case src.DrawnSource():
                 asm.load_fast(self.drawn[source.index])

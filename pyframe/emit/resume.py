@@ -28,7 +28,7 @@ from pyframe.bytecode.flow import build_flow, displaced_cells, reachable, stack_
 
 from ..core.per_code import per_code
 from ..core.source import LocalSource, Source
-from .loops import UNBOUND, LoopCut, cut_loop
+from .loops import UNBOUND, LoopBodySpec, extract_loop_body
 
 CO_OPTIMIZED, CO_NEWLOCALS, CO_VARARGS, CO_VARKEYWORDS, CO_NESTED = 0x01, 0x02, 0x04, 0x08, 0x10
 CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x20, 0x80, 0x200
@@ -59,7 +59,7 @@ class ResumeKey:
     live: tuple[str, ...]
     first: str | None = None
     maybe: tuple[str, ...] = ()
-    cut: LoopCut | None = None
+    cut: LoopBodySpec | None = None
     handled: int = 0
     raised_at: int | None = None
 
@@ -240,7 +240,7 @@ def _make(key: ResumeKey) -> tuple[types.CodeType, bool]:
     """The code, and whether its RESUME has an exception handler."""
     cc = canonicalize(key.code)
     _check(key, cc)
-    cc, at = (cc, key.at) if key.cut is None else cut_loop(cc, key.cut)
+    cc, at = (cc, key.at) if key.cut is None else extract_loop_body(cc, key.cut)
     names = [stack_parameter(slot, key.live) for slot in range(len(key.stack_nulls))]
     params = [] if key.first is None else [key.first]
     params += [name for name, null in zip(names, key.stack_nulls, strict=True) if not null]

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 
-class Made:
+class LazyUnbackedNode:
     """One such number; its node is added to the graph when it is first asked for."""
 
     def __init__(self, graph: Any, value: Any, build: Callable[[], fx.Node]) -> None:

@@ -50,7 +50,7 @@ def _message(frame: Frame, at: int) -> tuple[Any, ...] | None:
 def _checkable(frame: Frame, var: Var) -> bool:
     """Whether the graph can fail in place of the program, and is able to read `var`."""
     tx = frame.tx
-    if not tx.fails_alike:
+    if not tx.graph_error_is_equivalent:
         return False
     if isinstance(var, TensorVar):
         one = isinstance(count := var.fake.numel(), int) and count == 1 and var.fake.dtype in _READABLE

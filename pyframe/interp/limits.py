@@ -13,7 +13,7 @@ from ..errors import Restart
 KIND = "instruction-limit"
 LOOP = "a long loop"
 NODES = 20  # a graph that grows by fewer of them before the limit is reached hardly grows
-MOST_TURNS = 8  # how often the limit may be reached while the graph grows
+MAX_TURNS = 8  # how often the limit may be reached while the graph grows
 
 
 class LongParts:
@@ -48,7 +48,7 @@ class Budget:
     def renew(self, nodes: int) -> bool:
         """Whether the trace may go on: the graph has grown, or nothing took a large part of the instructions."""
         self.turns, self.left, self.nodes = self.turns + 1, self.limit, nodes
-        return self.turns < MOST_TURNS
+        return self.turns < MAX_TURNS
 
     def grew(self, nodes: int) -> bool:
         return nodes - self.nodes >= NODES

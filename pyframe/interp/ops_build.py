@@ -14,7 +14,7 @@ from ..vars.protocol import slots
 from ..vars.protocol.base import Var
 from ..vars.protocol.const import ConstVar, MethodVar
 from ..vars.protocol.text import format_of
-from ..vars.torch_objects.loop_varying import UnknownVar, joined
+from ..vars.torch_objects.loop_varying import RuntimeValueVar, joined
 from .frame import Frame, op
 
 
@@ -67,7 +67,7 @@ def store_slice(frame: Frame, arg: None) -> None:
 @op("BUILD_STRING")
 def build_string(frame: Frame, count: int) -> None:
     parts = frame.popn(count)
-    if any(isinstance(part, UnknownVar) for part in parts):
+    if any(isinstance(part, RuntimeValueVar) for part in parts):
         frame.push(joined(frame.tx, parts))
     else:
         texts = [part.constant() for part in parts]
@@ -78,7 +78,7 @@ def build_string(frame: Frame, count: int) -> None:
 @op("CONVERT_VALUE")
 def convert_value(frame: Frame, how: int) -> None:
     value = frame.stack[-1]
-    if how == 1 and isinstance(value, UnknownVar):
+    if how == 1 and isinstance(value, RuntimeValueVar):
         frame.push(frame.pop() if value.python_type() is str else value.derived(frame.tx, str, frame.pop()))
         return
     convert = ClassVar(str) if how == 1 else frame.tx.wrap(repr if how == 2 else ascii, None)

@@ -78,7 +78,7 @@ class EnterVar(Var):
         return self.entered
 
 
-def sees_errors(frame: Frame) -> bool:
+def error_is_observable(frame: Frame) -> bool:
     """Whether the program does something where the present instruction raises: in a handler, in `finally`, or in a
     context manager of its own.  Modes of torch let exceptions pass, and the graph leaves them."""
     flow, region = frame.flow, frame.flow.region[frame.at]

@@ -81,7 +81,7 @@ def type_of(var: Var) -> type | None:
         return None
 
 
-class Note(NamedTuple):
+class PlannedBreak(NamedTuple):
     """A break known to be needed at a step; `loop`: the head of the loop that has it inside, and starts there."""
 
     kind: str
@@ -108,7 +108,7 @@ def _nothing_handled(_: Any) -> bool:
 class Trace:
     """Traces `func` called with the fast locals `locals_`.
 
-    `speculation` maps root steps at which a break is known to be needed to Notes; the trace adds to it before it
+    `planned_breaks` maps root steps at which a break is known to be needed to PlannedBreaks; the trace adds to it before it
     raises Restart.  `captures`: how many there are of this code already.  `long`: what took too long before.
     """
 
@@ -118,7 +118,7 @@ class Trace:
         locals_: tuple[Any, ...],
         options: Any,
         graph_builder: Any,
-        speculation: MutableMapping[int, Note],
+        planned_breaks: MutableMapping[int, PlannedBreak],
         captures: int = 0,
         opaque: dict[int, Any] | None = None,
         long: LongParts | None = None,
@@ -128,7 +128,7 @@ class Trace:
         self.entry_locals = locals_
         self.options = options
         self.graph = graph_builder
-        self.speculation = speculation
+        self.planned_breaks = planned_breaks
         self.captures = captures
         self.error_on_break = error_on_graph_break.is_error()
         self.long = long or LongParts()
@@ -141,13 +141,13 @@ class Trace:
         self.class_writes: dict[type, Any] = {}  # see `vars.class_writes`
         self.class_reads: dict[type, dict[str, Any]] = {}  # what `vars.lookup` found: class -> name -> raw attribute
         self.draws: list[Any] = []  # of random numbers, see `vars.rng`
-        self.foretold: list[rng_guards.Foretold] = []  # what is taken for granted of draws
+        self.foretold: list[rng_guards.RngBranchGuard] = []  # what is taken for granted of draws
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
         # plain tensors in instances of wrapper subclasses, by id: where they are, and what reads them there
         self.inner_tensors: dict[int, tuple[Source, Callable[[], Var]]] = {}
         self.logs = bool(options.reorderable_logging_functions or options.ignore_logging_functions)
-        self.stand_ins: dict[int, tuple[Any, Var]] = {}  # objects made while tracing, see `vars.made_class`
+        self.placeholder_objects: dict[int, tuple[Any, Var]] = {}  # objects made while tracing, see `vars.made_class`
         self.wrapping: set[int] = set()  # objects whose Var is being made
         self.frames: list[Frame] = []
         self.cells: dict[int, CellVar] = {}  # of existing cells, by id
@@ -205,7 +205,7 @@ class Trace:
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
         if source is None and kind not in ("GLOBAL_STATE", "DISTINCT"):
             return
-        if self.stand_ins and source is not None and self._of_stand_in(source):
+        if self.placeholder_objects and source is not None and self._of_stand_in(source):
             return
         if self.draws and is_drawn(source):
             self.graph_break("data-dependent-branch", f"the program needs to know {source}, which is drawn at random")
@@ -221,7 +221,7 @@ class Trace:
         root: Source = source
         while root.base is not None:
             root = root.base
-        return isinstance(root, ConstSource) and root.obj_id in self.stand_ins
+        return isinstance(root, ConstSource) and root.obj_id in self.placeholder_objects
 
     def existing(self, var: Var) -> Any:
         """The object of a Var: a constant, or what is read from its source."""
@@ -234,8 +234,8 @@ class Trace:
     def wrap(self, value: Any, source: Source | None) -> Var:
         if issubclass(type(value), Var):  # isinstance() would run a `__class__` of the program's own
             return value  # type: ignore[no-any-return]
-        if self.stand_ins:
-            stood = self.stand_ins.get(id(value))
+        if self.placeholder_objects:
+            stood = self.placeholder_objects.get(id(value))
             if stood is not None:
                 return stood[1]
             if source is not None and self._of_stand_in(source):
@@ -266,20 +266,20 @@ class Trace:
     def traced(self, value: Any) -> Var | None:
         return self.memo.get(id(value))
 
-    def quietly(self, ask: Callable[[], T]) -> T | None:
-        notes, changes = dict(self.speculation), self.effects.changes
+    def speculate(self, ask: Callable[[], T]) -> T | None:
+        notes, changes = dict(self.planned_breaks), self.effects.changes
         try:
             found = ask()
         except (Raised, GraphBreak, Restart, SkipFrame, Unsupported):
             found = None
-        for step in self.speculation.keys() - notes.keys():
-            del self.speculation[step]
+        for step in self.planned_breaks.keys() - notes.keys():
+            del self.planned_breaks[step]
         return found if self.effects.changes == changes else None
 
     def ask_key(self, container: Any, var: Var) -> Any:
         """The key that `var` is in a dict that existed before the frame; where the program's own code cannot say it
         while tracing, nothing is taken to be known of the dict."""
-        key = self.quietly(lambda: key_of(self, var))
+        key = self.speculate(lambda: key_of(self, var))
         if key is None:
             self.opaque[id(container)] = container
             raise Restart()
@@ -338,16 +338,16 @@ class Trace:
         return self.options.fullgraph or self.error_on_break
 
     @property
-    def fails_alike(self) -> bool:
+    def graph_error_is_equivalent(self) -> bool:
         """Whether the graph can fail in place of the program: nothing handles the exception, no mode is to be left, and
         nobody misses what the program did to objects before."""
         handled = any(each.flow.region[each.at] is not None for each in self.frames)
         return not (handled or len(self.effects) or self.graph.in_mode)
 
     @property
-    def sees_errors(self) -> bool:
+    def error_is_observable(self) -> bool:
         """Whether the program would see an exception raised here, in a handler or a context manager."""
-        return any(map(ops_exc.sees_errors, self.frames))
+        return any(map(ops_exc.error_is_observable, self.frames))
 
     def graph_break(self, kind: str, detail: str) -> NoReturn:
         raise self._break(GraphBreak(kind, detail + self._inside(), self.user_stack()))
@@ -364,7 +364,7 @@ class Trace:
         known = next((each for each in self.foretold if each.kind is kind and each.tree == tree), None)
         if known is not None:
             return known.outcome
-        if len(self.foretold) == rng_guards.MOST_OUTCOMES and not self.options.fullgraph and self.graph.seen.foretells:
+        if len(self.foretold) == rng_guards.MAX_OUTCOMES and not self.options.fullgraph and self.graph.seen.foretells:
             self.graph.seen.foretells = False
             raise Restart()
         return rng_guards.foretell(self, tree, kind)
@@ -478,13 +478,13 @@ class Trace:
             return Unsupported(describe(brk.kind, brk.detail, brk.stack))
         if any(mentions_watchers(frame.code) for frame in self.frames):
             return SkipFrame(f"a graph break where a debugger, profiler or trace function may be started ({brk})")
-        note = Note(brk.kind, brk.detail, brk.stack)
+        note = PlannedBreak(brk.kind, brk.detail, brk.stack)
         if self.real_step() != self.steps:
-            self.speculation[self.real_step()] = note
+            self.planned_breaks[self.real_step()] = note
             return Restart()
-        if self.steps in self.speculation or not self._began_step():
+        if self.steps in self.planned_breaks or not self._began_step():
             return brk
-        self.speculation[self.steps] = note
+        self.planned_breaks[self.steps] = note
         return Restart()
 
     def real_step(self) -> int:
@@ -513,20 +513,20 @@ class Trace:
             if self.options.fullgraph:
                 brk = GraphBreak(lost.kind, str(lost), self.user_stack())
                 raise Unsupported(describe(brk.kind, brk.detail, brk.stack)) from lost
-            if lost.step in self.speculation:
+            if lost.step in self.planned_breaks:
                 raise SkipFrame(str(lost)) from lost
             brk = end.brk or GraphBreak(lost.kind, str(lost))  # reported where the value is made
-            self.speculation[lost.step] = Note(brk.kind, brk.detail, brk.stack)
+            self.planned_breaks[lost.step] = PlannedBreak(brk.kind, brk.detail, brk.stack)
             raise Restart() from lost
 
-    def dismantle(self) -> None:
+    def release(self) -> None:
         """Let go of everything, when the capture is done: Vars, frames and graph refer to each other in rings, which
         would keep the program's objects until garbage is collected."""
         for generator in self.generators:
             generator.forget()
         for cell in (*self.new_cells, *self.cells.values()):
             cell.content = None
-        self.graph.dismantle()
+        self.graph.release()
         vars(self).clear()
 
     def _check_generators(self) -> None:
@@ -608,7 +608,7 @@ class Trace:
             try:
                 if self.long_loops:
                     self._stop_at_long_loop(root)
-                note = self.speculation.get(self.steps)
+                note = self.planned_breaks.get(self.steps)
                 if note is not None:
                     root.at = root.pc
                     lines = note.stack or self.user_stack()
@@ -638,7 +638,7 @@ class Trace:
     def _broken_loop(self, root: Frame, brk: GraphBreak) -> int | None:
         """The head of the loop that a break is inside of, when the trace is at the start of that loop; when it is
         further on, it starts again, to stop there."""
-        note = self.speculation.get(self.steps)
+        note = self.planned_breaks.get(self.steps)
         if note is not None and note.loop is not None:
             return note.loop
         at = root.at
@@ -648,7 +648,7 @@ class Trace:
             if step == self.steps:
                 brk.context["ahead"] = root.flow.instrs[at].op not in ("GET_ITER", "FOR_ITER")
                 return head
-            self.speculation[step] = Note(brk.kind, brk.detail, brk.stack, head)
+            self.planned_breaks[step] = PlannedBreak(brk.kind, brk.detail, brk.stack, head)
             raise Restart()
         if any(at in members for members in self.loops.values()):
             raise SkipFrame(f"a graph break inside a loop that was entered in its middle ({brk})")
@@ -664,7 +664,7 @@ class Trace:
             what = raised.exc.describe()
             if root.instr.op == "RERAISE" and self.raise_step:
                 # The exception itself is to be made for real, with its traceback: go back to where it was raised.
-                self.speculation[self.raise_step] = Note(RAISES, what, ())
+                self.planned_breaks[self.raise_step] = PlannedBreak(RAISES, what, ())
                 raise Restart() from raised
             # a local variable that has it would be in a ring with its traceback
             raise self._break(GraphBreak(RAISES, what, self.user_stack())) from raised

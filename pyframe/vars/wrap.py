@@ -31,7 +31,7 @@ from ..core.source import (
 )
 from ..errors import SkipFrame
 from .containers.deque import DequeVar
-from .containers.lazy_containers import LongSequenceVar, LongVar
+from .containers.lazy_containers import LazyContainerVar, LongSequenceVar
 from .containers.mapping import DictVar
 from .containers.ranges import RangeVar
 from .containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
@@ -242,7 +242,7 @@ def _dict(tx: Any, value: Any, source: Source | None) -> Var:
 def _long(tx: Any, value: Any, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
     tx.guard(source, "LEN", len(value))
-    return LongVar(value, source)
+    return LazyContainerVar(value, source)
 
 
 def _items(tx: Any, value: dict[Any, Any], source: Source | None) -> dict[Any, Var]:

@@ -20,7 +20,7 @@ CHECK = """
 import sys
 from tools import fake_layouts
 
-fake_layouts.MOST_SAMPLES = 3
+fake_layouts.MAX_SAMPLES = 3
 for name in sys.argv[1:]:
     ops = [op for op in fake_layouts.op_db if op.name == name][:2]
     counts, found, _ = fake_layouts.check_all(ops, "cpu", float("inf"))

@@ -14,7 +14,7 @@ HEAD = f"""
 import sys, threading, torch, pyframe
 from torch import nn
 from inductor.aot.fake import fake_mode, make_fx
-from inductor.process.import_stubs import light_torch
+from inductor.process.import_stubs import stub_torch_compiler
 PEERS = {PEERS!r}
 def loaded():
     return [name for name in sys.modules if name.startswith(PEERS)]
@@ -70,7 +70,7 @@ def test_the_real_modules_are_used_once_loaded():
     fresh("""
 import torch._dynamo.config
 config = torch._dynamo.config
-with light_torch:
+with stub_torch_compiler:
     assert sys.modules["torch._dynamo.config"] is config
     import torch._inductor.config as other
     assert sys.modules["torch._inductor.config"] is other
@@ -94,7 +94,7 @@ def other():
     {use}
     done.append(True)
 done = []
-with light_torch:
+with stub_torch_compiler:
     import torch._dynamo.config
     thread = threading.Thread(target=other)
     thread.start(), thread.join()

@@ -20,8 +20,8 @@ from inductor.aot.training_decompositions import training_decompositions
 from inductor.aot.training_spec import describe
 from inductor.dynamic.symbols import Sized, Symbols
 from inductor.dynamic.template import training_spec_at
-from inductor.ir.settle import settled
-from inductor.process.import_stubs import light_torch
+from inductor.ir.settle import substitute_sizes
+from inductor.process.import_stubs import stub_torch_compiler
 
 HINTS = {"size0": 7, "size1": 9}
 
@@ -30,7 +30,7 @@ def traced_for_other_sizes(fn, inputs):
     """`fn` traced for matrices of 7 x 9, run as it is on `inputs`."""
     symbols = Symbols()
     n, m = (symbols.symbol(name, value, 2) for name, value in HINTS.items())
-    with light_torch:
+    with stub_torch_compiler:
         with symbols.mode:
             fakes = [torch.empty_strided((n, m), (m, 1), dtype=x.dtype) for x in inputs]
         sized = Sized(symbols, fakes, HINTS)
@@ -48,7 +48,7 @@ def traced_for_other_sizes(fn, inputs):
     assert program.serves(values), program
     for half in (halves.forward, halves.backward):
         for node in half.graph.nodes:
-            node.args, node.kwargs = settled((tuple(node.args), dict(node.kwargs)), values)
+            node.args, node.kwargs = substitute_sizes((tuple(node.args), dict(node.kwargs)), values)
         half.recompile()
     return wrap(Captured.of(gm, inputs), training_spec_at(spec, values), plain(halves.forward), plain(halves.backward))
 
@@ -102,12 +102,12 @@ def test_second_derivatives():
 
 @pytest.fixture
 def templates(monkeypatch):
-    """The compilations for many sizes that are made, and the Specialized graphs."""
+    """The compilations for many sizes that are made, and the DynamicShapeDispatcher graphs."""
     made, graphs = [], []
-    init, sizes = inductor.dynamic.dispatch.Specialized.__init__, inductor.compile._compile_sizes
+    init, sizes = inductor.dynamic.dispatch.DynamicShapeDispatcher.__init__, inductor.compile._compile_sizes
     monkeypatch.setattr(inductor.compile, "_compile_sizes", lambda *a, **k: made.append(sizes(*a, **k)) or made[-1])
     monkeypatch.setattr(
-        inductor.dynamic.dispatch.Specialized, "__init__", lambda self, *a, **k: graphs.append(self) or init(self, *a, **k)
+        inductor.dynamic.dispatch.DynamicShapeDispatcher, "__init__", lambda self, *a, **k: graphs.append(self) or init(self, *a, **k)
     )
     return made, graphs
 

@@ -432,9 +432,9 @@ def test_a_thousand_learning_rates_are_one_compilation(backend):
 
 def _compilations(fast):
     """How often inductor compiled the only graph of a function."""
-    from inductor.dynamic.dispatch import Specialized
+    from inductor.dynamic.dispatch import DynamicShapeDispatcher
 
-    made = [x for x in gc.get_objects() if type(x) is Specialized]  # isinstance() asks dead proxies
+    made = [x for x in gc.get_objects() if type(x) is DynamicShapeDispatcher]  # isinstance() asks dead proxies
     return max(x.compiled + sum(map(len, x.templates.values())) for x in made)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pyframe
-from inductor.process.import_stubs import light_torch
+from inductor.process.import_stubs import stub_torch_compiler
 from inductor.process.thread_state import restored_on_error
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,14 +37,14 @@ def test_modes_that_an_exception_in_an_exit_leaves_entered_are_left():
         torch._C._set_grad_enabled(False)
         torch.set_autocast_enabled("cpu", True)
         Mode().__enter__()
-        light_torch.__enter__()
+        stub_torch_compiler.__enter__()
         torch.autograd.set_multithreading_enabled(False)
         torch.overrides.TorchFunctionMode().__enter__()
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         restored_on_error(fail)
-    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and light_torch.depth == 0
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and stub_torch_compiler.depth == 0
     assert torch._C._len_torch_dispatch_stack() == torch._C._len_torch_function_stack() == 0
     assert "torch._dynamo" not in sys.modules or not type(sys.modules["torch._dynamo"]).__name__ == "_StandIn"
     assert torch._C._is_multithreading_enabled()

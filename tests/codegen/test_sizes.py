@@ -15,15 +15,15 @@ import pyframe  # noqa: E402
 
 
 def compilations(monkeypatch):
-    """The Specialized graphs that are made from now on."""
+    """The DynamicShapeDispatcher graphs that are made from now on."""
     made = []
-    init = inductor.dynamic.dispatch.Specialized.__init__
+    init = inductor.dynamic.dispatch.DynamicShapeDispatcher.__init__
 
     def spy(self, *args, **kwargs):
         init(self, *args, **kwargs)
         made.append(self)
 
-    monkeypatch.setattr(inductor.dynamic.dispatch.Specialized, "__init__", spy)
+    monkeypatch.setattr(inductor.dynamic.dispatch.DynamicShapeDispatcher, "__init__", spy)
     return made
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from inductor.errors import Unsupported
-from inductor.ir.settle import settled
+from inductor.ir.settle import substitute_sizes
 from inductor.ir.size import SizeEnv, at, ceil_of, hint, known, quotient, same, whole_part
 from inductor.ir.symbolic import Expr, FloorDiv, Sym, floordiv, mod, symbol
 
@@ -88,9 +88,9 @@ def test_only_ints_have_digits():
 def test_structures_of_sizes():
     _, x, y = env_of()
     values = {"size0": 3, "size1": 4}
-    assert settled({"a": (x, [y * 2, "b"]), "c": 1}, values) == {"a": (3, [8, "b"]), "c": 1}
+    assert substitute_sizes({"a": (x, [y * 2, "b"]), "c": 1}, values) == {"a": (3, [8, "b"]), "c": 1}
     same_object = ([1, 2], ("a",))
-    assert settled(same_object, values) is same_object
+    assert substitute_sizes(same_object, values) is same_object
 
 
 @pytest.mark.parametrize("seed", range(40))

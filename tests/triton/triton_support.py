@@ -17,8 +17,8 @@ from inductor.codegen.triton import TritonSource  # noqa: E402
 from inductor.codegen.values import STATUS, dtype_text  # noqa: E402
 from inductor.ir.buffer import Buffer, ComputedBuffer, ExternKernel, View  # noqa: E402
 from inductor.ir.interp import flatten  # noqa: E402
-from inductor.ir.nodes import Strided  # noqa: E402
-from inductor.ir.settle import settled  # noqa: E402
+from inductor.ir.nodes import BufferView  # noqa: E402
+from inductor.ir.settle import substitute_sizes  # noqa: E402
 from inductor.schedule import Group, schedule  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -128,30 +128,30 @@ class Runner:
         made = self.launches[id(group)]
         for name in made.bufs:
             if name not in self.memory:
-                layout = settled(self.buffers[name].layout, self.values)
+                layout = substitute_sizes(self.buffers[name].layout, self.values)
                 # what no kernel writes is seen
                 poison = torch.full((layout.extent,), 77, dtype=layout.dtype)
                 self.memory[name] = poison
         for name in group.stored - set(made.bufs):
-            layout = settled(self.buffers[name].layout, self.values)
+            layout = substitute_sizes(self.buffers[name].layout, self.values)
             self.memory.setdefault(name, torch.empty(layout.extent, dtype=layout.dtype))
         for scratch in made.scratch:
-            self.memory[scratch.name] = torch.full((settled(scratch.size, self.values),), 77, dtype=getattr(torch, scratch.dtype))
+            self.memory[scratch.name] = torch.full((substitute_sizes(scratch.size, self.values),), 77, dtype=getattr(torch, scratch.dtype))
         for launch in made.launches:
             kernel = self.source.kernels[launch.kernel]
             bufs = [self.memory[b] for b in launch.bufs]
             for buf, kind in zip(bufs, kernel.signature):
                 assert kind == POINTER[buf.dtype], (kind, buf.dtype)
             sizes = [self.values[name] for name in kernel.sizes]
-            load(kernel)[settled(kernel.grid, self.values)](*bufs, *sizes, **kernel.constants)
+            load(kernel)[substitute_sizes(kernel.grid, self.values)](*bufs, *sizes, **kernel.constants)
 
     def tensor(self, buffer, layout):
-        layout = settled(layout, self.values)
+        layout = substitute_sizes(layout, self.values)
         flat = self.memory[buffer.name]
         return flat.as_strided(layout.size, layout.stride, flat.storage_offset() + layout.offset)
 
     def operand(self, arg):
-        if isinstance(arg, View | Strided):
+        if isinstance(arg, View | BufferView):
             return self.tensor(arg.buffer, arg.layout)
         if isinstance(arg, Buffer):
             return self.tensor(arg, arg.layout)

@@ -21,7 +21,7 @@ from inductor.aot.training_spec import describe
 from inductor.dynamic.symbols import Sized, Symbols, with_sizes
 from inductor.dynamic.template import training_spec_at
 from inductor.lower import lower_graph, separate_results
-from inductor.process.import_stubs import light_torch
+from inductor.process.import_stubs import stub_torch_compiler
 from inductor.runtime.triton_build import build_all
 
 # What is computed of tensors of sizes (n, m) and (m,).
@@ -50,7 +50,7 @@ FEWER = {"whole": 3, "shifted": 4, "repeated": 3, "softmax of long rows": 2, "ro
 def lowered_once(fn, n, m):
     symbols = Symbols()
     rows, columns = symbols.symbol("size0", n, 2), symbols.symbol("size1", m, 2)
-    with light_torch, torch.no_grad(), symbols.mode, enable_python_dispatcher():
+    with stub_torch_compiler, torch.no_grad(), symbols.mode, enable_python_dispatcher():
         graph = make_fx(fn)(torch.empty(rows, columns), torch.empty(columns))
         with_sizes(graph, symbols)
     return lower_graph(graph), symbols
@@ -89,7 +89,7 @@ def check_training(name, sizes):
     hints, fn = {"size0": n, "size1": m}, TRAINED[name]
     symbols = Symbols()
     rows, columns = (symbols.symbol(key, value, 2) for key, value in hints.items())
-    with light_torch, symbols.mode:
+    with stub_torch_compiler, symbols.mode:
         sized = Sized(symbols, [torch.empty(rows, columns), torch.empty(columns)], hints)
     gm, real = fx.symbolic_trace(fn), [torch.randn(n, m, requires_grad=True), torch.ones(m, requires_grad=True)]
     joint = to_joint(gm, real, training_decompositions.training_decompositions(), sized.fakes)

@@ -14,7 +14,7 @@ from language_support import Table, X, same
 
 import pyframe
 from pyframe.metrics import counters
-from pyframe.vars.stdlib.rng_guards import Foretold
+from pyframe.vars.stdlib.rng_guards import RngBranchGuard
 
 whole = Table()  # one graph
 broken = Table()  # with breaks
@@ -282,7 +282,7 @@ def test_what_was_foretold_is_checked_when_it_is_drawn(monkeypatch: pytest.Monke
     compiled = pyframe.compile(f, backend="eager")
     random.seed(1)
     compiled(X)
-    monkeypatch.setattr(Foretold, "__call__", lambda self, *generators: True)  # as if a thread drew after the guard
+    monkeypatch.setattr(RngBranchGuard, "__call__", lambda self, *generators: True)  # as if a thread drew after the guard
     random.seed(2)
     with pytest.raises(RuntimeError, match="another thread has drawn"):
         compiled(X)

@@ -173,7 +173,7 @@ def wrap_functions() -> None:
     from torch._subclasses.functional_tensor import FunctionalTensorMode
     from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
-    from inductor.process.import_stubs import light_torch
+    from inductor.process.import_stubs import stub_torch_compiler
     from pyframe import _C
 
     for function in (point, counter.hit, context.__enter__, context.__exit__):  # parts of our own sources
@@ -183,7 +183,7 @@ def wrap_functions() -> None:
     for cls in (FakeTensorMode, FunctionalTensorMode, ProxyTorchDispatchMode):
         cls.__exit__ = _after(cls.__exit__, "exit")  # type: ignore[method-assign]
     filelock.FileLock.acquire = _after(filelock.FileLock.acquire, "lock")  # type: ignore[method-assign]
-    type(light_torch).__enter__ = _after(type(light_torch).__enter__, "lock")  # type: ignore[method-assign]
+    type(stub_torch_compiler).__enter__ = _after(type(stub_torch_compiler).__enter__, "lock")  # type: ignore[method-assign]
 
 
 def calling_back(backend: Callable[..., Any]) -> Callable[..., Any]:

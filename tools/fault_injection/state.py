@@ -20,7 +20,7 @@ def state() -> dict[str, Any]:
     """Names and values, comparable with `==`."""
     from inductor.ir.handler import ops
     from inductor.process import compile_lock
-    from inductor.process.import_stubs import light_torch
+    from inductor.process.import_stubs import stub_torch_compiler
     from pyframe import _C
     from pyframe.emit.fake_tensor_logs import quiet
 
@@ -40,7 +40,7 @@ def state() -> dict[str, Any]:
         "dispatch keys": (repr(torch._C._dispatch_tls_local_include_set()), repr(_excluded())),
         "hook": _C.get_callback() is None,
         "torch's classes": [id(value) for cls in (nn.Module, torch.Tensor) for value in vars(cls).values()],
-        "stand-ins": (stand_ins, light_torch.depth),
+        "stand-ins": (stand_ins, stub_torch_compiler.depth),
         "meta path": [id(finder) for finder in sys.meta_path],
         "loggers": _loggers(),
         "warnings": len(warnings.filters),

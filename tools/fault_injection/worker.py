@@ -24,7 +24,7 @@ from .points import Injected, calling_back, counter, rewrite_imports, wrap_funct
 
 STAGES = ("first", "cached", "call")
 SECONDS = 120  # for one fault
-_MOST_ALLOCATIONS = 1 << 40
+_MAX_ALLOCATIONS = 1 << 40
 
 
 def main() -> None:

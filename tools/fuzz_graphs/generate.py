@@ -23,7 +23,7 @@ REGIONS = (
     "with torch.enable_grad()",
     "with torch.autocast(DEVICE.type, dtype=torch.bfloat16)",
 )
-MOST_ELEMENTS = 6000
+MAX_ELEMENTS = 6000
 LARGEST = 1e3
 
 Grammar = list[tuple[float, str, Callable[["Generator"], str | None]]]
@@ -263,7 +263,7 @@ class Generator:
 
     def acceptable(self, t: torch.Tensor) -> bool:
         """Small enough, of a dtype that programs use, and with numbers that can be compared."""
-        if t.numel() > MOST_ELEMENTS or t.dim() > 6 or t.is_complex() or t.layout != torch.strided:
+        if t.numel() > MAX_ELEMENTS or t.dim() > 6 or t.is_complex() or t.layout != torch.strided:
             return False
         if self.extreme or not t.numel():
             return True

@@ -41,7 +41,7 @@ UNROLL = 4
 _NO_OPERANDS = ("load", "masked_load", "wrap", "index", "constant", "reduction")  # that are read for certain
 TILE = 16  # rows of a tile: one cache line of floats
 BLOCK = 64  # columns whose reductions run side by side
-MOST_SEGMENTS = 5
+MAX_SEGMENTS = 5
 CHUNK = 8192
 LONG_ROW = 2 * CHUNK
 MAX_PARTS = 1 << 14  # partial results of a long row, which are on the stack
@@ -326,7 +326,7 @@ class Kernel:
                     at = value.args[1].attrs[1] - index.const + (value.op in ("le", "gt"))
                     cuts |= {at} if 0 < at < size else set()
         ends = sorted(cuts)
-        return list(zip(ends, ends[1:])) if 2 < len(ends) <= MOST_SEGMENTS + 1 else []
+        return list(zip(ends, ends[1:])) if 2 < len(ends) <= MAX_SEGMENTS + 1 else []
 
     def _segment_loop(self, var: str, lo: int, hi: int, stores: list[Store]) -> list[str]:
         self._segment = (lo, hi)
@@ -596,8 +596,8 @@ class Kernel:
             self._scatter(store, p, text, True)
 
     def _scatter(self, store: Store, p: str, text: str, vector: bool) -> None:
-        settled, pairs = self._settled(store.index, store.symbols, vector)
-        index = self._lane_text(settled) if vector else settled.text()
+        substitute_sizes, pairs = self._settled(store.index, store.symbols, vector)
+        index = self._lane_text(substitute_sizes) if vector else substitute_sizes.text()
         setup = self._symbols(pairs, vector)
         value = f"lane({text}, k)"
         if store.mode != "assign":

@@ -12,8 +12,8 @@ from ...runtime.cpp_build import USE_SLEEF
 from ...schedule.node import Group
 from .kernel import Kernel
 
-UNIT_CHARACTERS, MOST_UNITS = 6000, 8
-_MOST_OPERATORS = 5
+UNIT_CHARACTERS, MAX_UNITS = 6000, 8
+_MAX_OPERATORS = 5
 _NOT_NAME = re.compile(r"\W+")
 _NOT_TEXT = re.compile(r"[^\x20-\x7e]|\\$")
 
@@ -41,7 +41,7 @@ class Source:
     def texts(self) -> list[str]:
         """Translation units of about equal length, few enough that each repays a compiler's start."""
         total = sum(map(len, self._texts))
-        units = max(1, min(os.cpu_count() or 1, MOST_UNITS, total // UNIT_CHARACTERS)) if self._texts else 0
+        units = max(1, min(os.cpu_count() or 1, MAX_UNITS, total // UNIT_CHARACTERS)) if self._texts else 0
         filled: list[list[str]] = [[] for _ in range(units)]
         for text in sorted(self._texts, key=len, reverse=True):
             min(filled, key=lambda unit: sum(map(len, unit))).append(text)
@@ -52,7 +52,7 @@ def operators(group: Group) -> list[str]:
     """Names of the operators of a group, the first few."""
     targets = [str(getattr(o, "target", "")) for m in group.members for o in m.node.origins]
     names = [_NOT_NAME.sub("_", t.removeprefix("aten.").split(".")[0]).strip("_") for t in targets]
-    return list(dict.fromkeys(n for n in names if n not in ("", "output")))[:_MOST_OPERATORS]
+    return list(dict.fromkeys(n for n in names if n not in ("", "output")))[:_MAX_OPERATORS]
 
 
 def user_lines(group: Group) -> list[str]:

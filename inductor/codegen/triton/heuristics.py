@@ -25,7 +25,7 @@ LOOP_EACH, LOOP_EACH_SLOW = 8, 16
 BLOCK_ROW = 2048  # elements of a row that a looping program takes at once, twice as many with LOOP_EACH_SLOW
 BLOCK_COLUMNS = 64  # rows that it takes where memory is contiguous across them
 SHARED_STEPS = 8  # blocks of a row from which sharing it repays a second launch
-MAX_WARPS, MOST_WARPS = 16, 32
+MAX_WARPS, MAX_WARPS_OF_LARGE_TILES = 16, 32
 STREAM_BYTES = 1 << 24  # memory that is read once and will not be in the cache when it is next wanted
 
 
@@ -127,7 +127,7 @@ def _persistent_rows(shape: Shape) -> Config:
     several = min(several, power(shape.rows))
     tile = several * block
     if ceil_div(shape.rows, several) <= SMS:
-        most = MOST_WARPS if tile <= MOST_WARPS * 32 * 2 * ALONE_EACH else MAX_WARPS
+        most = MAX_WARPS_OF_LARGE_TILES if tile <= MAX_WARPS_OF_LARGE_TILES * 32 * 2 * ALONE_EACH else MAX_WARPS
         warps = _warps(tile, ALONE_EACH, most)
     elif shape.once or block < HELD_LONG or shape.tiles >= HELD_MANY:
         warps = _warps(tile, HELD_EACH)

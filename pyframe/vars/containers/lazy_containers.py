@@ -16,7 +16,7 @@ from .sequence import ListVar, TupleVar
 _ITEM = 8  # instructions that take as long as to guard an item
 
 
-class LongVar(OpaqueVar):
+class LazyContainerVar(OpaqueVar):
     """A container of which only type and length are known; what asks for more, or changes it, breaks the graph."""
 
     __slots__ = ()
@@ -35,7 +35,7 @@ class LongVar(OpaqueVar):
         return ConstVar(len(self.value))
 
 
-class LongSequenceVar(LongVar):
+class LongSequenceVar(LazyContainerVar):
     """A list or tuple."""
 
     __slots__ = ()

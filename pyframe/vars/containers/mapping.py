@@ -48,7 +48,7 @@ class ObjectKey:
         assert tx is not None
         if any(effect.target is var for effect in tx.effects):  # written after the container is made
             return False
-        return tx.quietly(lambda: key_of(tx, var).number) == self.number
+        return tx.speculate(lambda: key_of(tx, var).number) == self.number
 
 
 def check_keys(keys: Collection[Any]) -> None:

@@ -18,7 +18,7 @@ from ..torch_objects.tensor import TensorVar
 from .nested_graphs import Body, Restored, leaves_of, tensors_of
 
 
-class HeldVar(Var):
+class FunctionResultVar(Var):
     """An object that one node of the graph makes and others use: it exists inside the graph only."""
 
     __slots__ = ("held", "node", "step")
@@ -33,7 +33,7 @@ class PullbackVar(Var):
 
     __slots__ = ("held", "inputs", "outputs")
 
-    def __init__(self, held: HeldVar, outputs: Any, inputs: Restored) -> None:
+    def __init__(self, held: FunctionResultVar, outputs: Any, inputs: Restored) -> None:
         """`outputs`: the structure of the gradients that it takes; `inputs` makes what it gives of flat ones."""
         super().__init__()
         self.held, self.outputs, self.inputs = held, outputs, inputs
@@ -128,7 +128,7 @@ def _vjp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
     def output(found: Sequence[Var]) -> Var:
         *values, function = found
-        assert isinstance(function, HeldVar)
+        assert isinstance(function, FunctionResultVar)
         function.step = step
         pullback = PullbackVar(function, structure, lambda items: TupleVar(restore(items).items))  # type: ignore[attr-defined]
         result = [outputs(values[:count]), pullback]
@@ -250,4 +250,4 @@ MODELS: dict[Any, Handler] = {
     torch.autograd.grad: _autograd_grad,
 }
 
-__all__ = ["MODELS", "HeldVar"]
+__all__ = ["MODELS", "FunctionResultVar"]

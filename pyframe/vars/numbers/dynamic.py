@@ -45,7 +45,7 @@ class Mark:
 
 
 @dataclass(slots=True)
-class Seen:
+class CaptureHistory:
     """Sizes and numbers that the captures of one code met, by source, and which of them varied.  `concrete`: the
     capture being made has no symbols.  `foretells`: guards may say what is going to be drawn at random."""
 

@@ -13,7 +13,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, RuntimeAssert, SLo
 from torch.utils._sympy.numbers import int_oo
 
 from inductor.dynamic.shape_env import LightShapeEnv, Named
-from inductor.process.import_stubs import light_torch
+from inductor.process.import_stubs import stub_torch_compiler
 
 from ...core.expr import Expr, Number, Tree, text
 from ...core.guard import Guard, UserLine
@@ -65,7 +65,7 @@ class Shapes(LightShapeEnv):
     def _symbol(self, source: Source, value: int, create: Callable[..., Any]) -> Any:
         found = self.symbols.get(source)
         if found is None:
-            with light_torch:
+            with stub_torch_compiler:
                 symbol = create(value, Named(source.name), DimDynamic.DYNAMIC)
             self.source_of[symbol] = source
             found = self.symbols[source] = self.create_symintnode(symbol, hint=value)
@@ -75,7 +75,7 @@ class Shapes(LightShapeEnv):
         """The SymInt of a size of which nothing is known while tracing."""
         found = self.symbols.get(source)
         if found is None:
-            with light_torch:
+            with stub_torch_compiler:
                 found = self.symbols[source] = self.create_unbacked_symint()
             self.source_of[found.node.expr] = source
             self._constrain_range_for_size(found.node.expr)

@@ -42,7 +42,7 @@ Step = tuple[Callable[..., Any], tuple[Var, ...]]
 _CORE = ("__module__", "__qualname__", "__slots__", "__doc__", "__orig_bases__")
 # Where `type.__annotations__` keeps what it has evaluated, from CPython 3.14 on.
 _ANNOTATIONS, _CACHE = type.__dict__["__annotations__"], "__annotations_cache__"
-_MADE: weakref.WeakValueDictionary[int, MadeClassVar] = weakref.WeakValueDictionary()
+_MADE: weakref.WeakValueDictionary[int, NewClassVar] = weakref.WeakValueDictionary()
 CONFLICT = (
     "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the metaclasses of all "
     "its bases"
@@ -50,7 +50,7 @@ CONFLICT = (
 _NOT_BY_PROGRAM = ("typing", "abc", "builtins", "enum")
 
 
-class MadeClassVar(ClassVar):
+class NewClassVar(ClassVar):
     """`value` is the stand-in.  `maker(*parts)` makes the class at run time, then each of `steps` is called with it."""
 
     __slots__ = ("__weakref__", "maker", "parts", "steps")
@@ -64,7 +64,7 @@ class MadeClassVar(ClassVar):
     def run(self, tx: Tracer, step: Callable[..., Any], *args: Var) -> None:
         """Do `step(cls, *args)` to the stand-in, and to the class at run time."""
         try:
-            step(self.value, *(stand_in(tx, arg) for arg in args))
+            step(self.value, *(placeholder_object(tx, arg) for arg in args))
         except (AttributeError, TypeError, ValueError) as error:
             tx.raise_(type(error), *error.args)
         self.steps.append((step, args))
@@ -116,7 +116,7 @@ def var_of_class(value: type) -> ClassVar:
     return _MADE.get(id(value)) or ClassVar(value)
 
 
-def made_by_trace(value: type) -> MadeClassVar | None:
+def made_by_trace(value: type) -> NewClassVar | None:
     """The Var that a class stands for, if it is a stand-in."""
     return _MADE.get(id(value))
 
@@ -125,47 +125,47 @@ class StandIn:
     """Stands for a value that is not known while tracing."""
 
 
-def stand_in(tx: Any, var: Var) -> Any:
+def placeholder_object(tx: Any, var: Var) -> Any:
     """The value of `var`, or an object that `tx.wrap` takes for `var`."""
     try:
         return var.constant()
     except NotConstant:
         pass
-    known = next((obj for obj, of in tx.stand_ins.values() if of is var), None)
+    known = next((obj for obj, of in tx.placeholder_objects.values() if of is var), None)
     if known is not None:
         return known
     made = _stand_in(tx, var)
     if made is not var:
-        tx.stand_ins[id(made)] = (made, var)
+        tx.placeholder_objects[id(made)] = (made, var)
     return made
 
 
 def _stand_in_annotate(tx: Any, var: Var) -> StandInAnnotate | None:
     if var.is_constant():
         return None
-    made = StandInAnnotate(lambda number: stand_in(tx, in_format(tx, var, make(number))))
-    tx.stand_ins[id(made)] = (made, var)
+    made = StandInAnnotate(lambda number: placeholder_object(tx, in_format(tx, var, make(number))))
+    tx.placeholder_objects[id(made)] = (made, var)
     return made
 
 
 def _stand_in(tx: Any, var: Var) -> Any:
     if isinstance(var, PropertyVar):
-        return property(*(None if fn is None else stand_in(tx, fn) for fn in var.accessors))
+        return property(*(None if fn is None else placeholder_object(tx, fn) for fn in var.accessors))
     if isinstance(var, WrappedFunctionVar):
-        return var.kind(stand_in(tx, var.fn))
+        return var.kind(placeholder_object(tx, var.fn))
     if isinstance(var, FunctionVar):
         return _function(tx, var)
     if isinstance(var, MadeCacheVar):
         return functools.lru_cache(_unused)
     if type(var) is TupleVar:
-        return tuple(stand_in(tx, item) for item in var.items)
+        return tuple(placeholder_object(tx, item) for item in var.items)
     if type(var) is ListVar and var.source is None:
-        return [stand_in(tx, item) for item in var.items]
+        return [placeholder_object(tx, item) for item in var.items]
     if type(var) is DictVar and var.cls is dict and var.source is None and not any(map(_odd, var.items)):
-        return {key: stand_in(tx, item) for key, item in var.items.items()}
+        return {key: placeholder_object(tx, item) for key, item in var.items.items()}
     if type(var) is InstanceVar and var.value is MISSING:
         obj: Any = object.__new__(var.cls)
-        tx.stand_ins[id(obj)] = (obj, var)
+        tx.placeholder_objects[id(obj)] = (obj, var)
         _fill(tx, obj, var)
         return obj
     if isinstance(var, InstanceVar) and var.value is not MISSING:
@@ -185,19 +185,19 @@ def _odd(key: Any) -> bool:
 def _fill(tx: Any, obj: Any, var: InstanceVar) -> None:
     for name, value in var.attrs.items():
         if value is not None:
-            object.__setattr__(obj, name, stand_in(tx, value))
+            object.__setattr__(obj, name, placeholder_object(tx, value))
 
 
 def _function(tx: Any, var: FunctionVar) -> types.FunctionType:
     closure = tuple(types.CellType() for _ in var.code.co_freevars)
     made = types.FunctionType(var.code, var.globals, var.name, None, closure)
-    tx.stand_ins[id(made)] = (made, var)
+    tx.placeholder_objects[id(made)] = (made, var)
     if "__qualname__" in var.attrs:
         made.__qualname__ = var.attrs["__qualname__"].constant()
     for name, value in var.attrs.items():
-        setattr(made, name, stand_in(tx, value))
+        setattr(made, name, placeholder_object(tx, value))
     if isinstance(var.annotations, DictVar):
-        made.__annotations__ = stand_in(tx, var.annotations)
+        made.__annotations__ = placeholder_object(tx, var.annotations)
     elif var.annotate is not None:
         made.__annotate__ = _stand_in_annotate(tx, var.annotate)  # type: ignore[attr-defined]
     return made
@@ -263,7 +263,7 @@ def make_class(tx: Any, meta: type, args: Sequence[Var], kwargs: Mapping[str, Va
         core["__module__"] = make(tx.frames[-1].globals.get("__name__"))
     parts = [make(meta), name, TupleVar(list(map(make, bases))), DictVar(core)]
     try:
-        values = {key: value.plain() if key == "__slots__" else stand_in(tx, value) for key, value in core.items()}
+        values = {key: value.plain() if key == "__slots__" else placeholder_object(tx, value) for key, value in core.items()}
         cls = bare_class(meta, name.constant(), bases, values)
     except NotConstant as unknown:
         return tx.graph_break("unsupported-object", f"class {name.constant()} with {unknown} known only at run time")
@@ -271,8 +271,8 @@ def make_class(tx: Any, meta: type, args: Sequence[Var], kwargs: Mapping[str, Va
         if any(_has_hook(base) for base in bases) and "layout" in str(error):
             return tx.graph_break("unsupported-object", f"class {name.constant()}: {error}")
         return tx.raise_(TypeError, *error.args)
-    var = MadeClassVar(cls, bare_class, parts)
-    tx.stand_ins[id(cls)] = (cls, var)
+    var = NewClassVar(cls, bare_class, parts)
+    tx.placeholder_objects[id(cls)] = (cls, var)
     for key, content in (("__classcell__", var), ("__classdictcell__", namespace)):
         cell = items.get(key)
         if isinstance(cell, CellVar):
@@ -307,7 +307,7 @@ def _wrapped(name: str, value: Var) -> Var:
     return value
 
 
-def _name_members(tx: Any, var: MadeClassVar, members: Mapping[str, Var]) -> None:
+def _name_members(tx: Any, var: NewClassVar, members: Mapping[str, Var]) -> None:
     """Tell the members their names, through `__set_name__`."""
     for name, member in members.items():
         if not isinstance(member, InstanceVar):
@@ -315,10 +315,10 @@ def _name_members(tx: Any, var: MadeClassVar, members: Mapping[str, Var]) -> Non
         if isinstance(lookup(member.cls, "__set_name__"), types.FunctionType):
             member._invoke(tx, "__set_name__", var, make(name))
             if member.value is MISSING:
-                _fill(tx, stand_in(tx, member), member)
+                _fill(tx, placeholder_object(tx, member), member)
 
 
-def _init_subclass(tx: Any, var: MadeClassVar, kwargs: Mapping[str, Var]) -> None:
+def _init_subclass(tx: Any, var: NewClassVar, kwargs: Mapping[str, Var]) -> None:
     hook = next((base.__dict__["__init_subclass__"] for base in var.value.__mro__[1:] if _defines_hook(base)), None)
     function = getattr(hook, "__func__", None)
     if isinstance(function, types.FunctionType):
@@ -366,7 +366,7 @@ def _type_new(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 def _abc_init(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     (cls,) = args
-    if not isinstance(cls, MadeClassVar):
+    if not isinstance(cls, NewClassVar):
         return cls.unsupported(tx, "_abc_init()")
     cls.run(tx, abc._abc_init)  # type: ignore[attr-defined]
     return ConstVar(None)
@@ -374,7 +374,7 @@ def _abc_init(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 def _type_setattr(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     cls, name, *value = args
-    if isinstance(cls, MadeClassVar):
+    if isinstance(cls, NewClassVar):
         cls.set_member(tx, name.constant(), value[0] if value else None)
     else:
         cls.setattr_(tx, name.constant(), value[0] if value else None)
@@ -384,13 +384,13 @@ def _type_setattr(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 # ---- classes made by functions of the standard library ----
 def from_factory(tx: Any, factory: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     """`factory(*args, **kwargs)` of a function that makes a class of its arguments and runs no code of the program."""
-    values, named = [stand_in(tx, arg) for arg in args], {key: stand_in(tx, arg) for key, arg in kwargs.items()}
+    values, named = [placeholder_object(tx, arg) for arg in args], {key: placeholder_object(tx, arg) for key, arg in kwargs.items()}
     try:
         cls = factory(*values, **named)
     except (TypeError, ValueError) as error:
         return tx.raise_(type(error), *error.args)  # type: ignore[no-any-return]
-    var = MadeClassVar(cls, _call_factory, [BuiltinVar(factory), TupleVar(list(args)), DictVar(kwargs)])
-    tx.stand_ins[id(cls)] = (cls, var)
+    var = NewClassVar(cls, _call_factory, [BuiltinVar(factory), TupleVar(list(args)), DictVar(kwargs)])
+    tx.placeholder_objects[id(cls)] = (cls, var)
     return var
 
 
@@ -406,7 +406,7 @@ def _namedtuple(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """What `@dataclass` does to a class."""
     cls, *flags = args
-    if not isinstance(cls, MadeClassVar):
+    if not isinstance(cls, NewClassVar):
         return cls.unsupported(tx, "dataclass()")
     process = dataclasses._process_class  # type: ignore[attr-defined]
     try:
@@ -415,20 +415,20 @@ def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     except (TypeError, ValueError) as error:
         return tx.raise_(type(error), *error.args)
     for name, field in made_new.__dataclass_fields__.items():
-        of_field = tx.stand_ins.get(id(field), (None, None))[1]
+        of_field = tx.placeholder_objects.get(id(field), (None, None))[1]
         if isinstance(of_field, InstanceVar):  # made by `field()`: it is told what it is of
             told = {"name": name, "kw_only": field.kw_only, "type": field.type, "_field_type": field._field_type}
             of_field.attrs.update({key: tx.wrap(value, None) for key, value in told.items()})
     if made_new is cls.value:
         cls.steps.append((process, tuple(flags)))
         return cls
-    var = MadeClassVar(made_new, process, [cls, *flags])  # with slots
-    tx.stand_ins[id(made_new)] = (made_new, var)
+    var = NewClassVar(made_new, process, [cls, *flags])  # with slots
+    tx.placeholder_objects[id(made_new)] = (made_new, var)
     return var
 
 
 @contextlib.contextmanager
-def _annotations_known(tx: Any, cls: MadeClassVar) -> Iterator[None]:
+def _annotations_known(tx: Any, cls: NewClassVar) -> Iterator[None]:
     """Within, annotations of the stand-in are the traced ones, as `annotationlib` evaluates them for `dataclass`."""
     held = cls.value.__dict__
     if not LAZY_ANNOTATIONS or "__annotations__" in held:
@@ -439,7 +439,7 @@ def _annotations_known(tx: Any, cls: MadeClassVar) -> Iterator[None]:
     if _CACHE in held:
         yield
         return
-    type.__setattr__(cls.value, _CACHE, stand_in(tx, found))
+    type.__setattr__(cls.value, _CACHE, placeholder_object(tx, found))
     try:
         yield
     finally:
@@ -457,7 +457,7 @@ def _annotations_of_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> V
 
 def _total_ordering(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     (cls,) = args
-    if not isinstance(cls, MadeClassVar):
+    if not isinstance(cls, NewClassVar):
         return cls.unsupported(tx, "total_ordering()")
     cls.run(tx, functools.total_ordering)
     return cls
@@ -509,4 +509,4 @@ if isinstance(_GENERIC_HOOK, types.ClassMethodDescriptorType):
     BUILTINS[_GENERIC_HOOK] = _generic_init_subclass
 if hasattr(sys, "_getframemodulename"):  # from CPython 3.12 on
     BUILTINS[sys._getframemodulename] = _module_of_frame
-__all__ = ["MadeClassVar", "made_by_trace", "make_class", "var_of_class"]
+__all__ = ["NewClassVar", "made_by_trace", "make_class", "var_of_class"]

@@ -85,7 +85,7 @@ def class_function(tx: Tracer, cls: type, name: str, raw: Any) -> Var:
 
 def constant_function(tx: Tracer, fn: Any) -> Var:
     """A function reached only through something that is guarded already."""
-    if isinstance(fn, types.FunctionType) and id(fn) not in tx.stand_ins:
+    if isinstance(fn, types.FunctionType) and id(fn) not in tx.placeholder_objects:
         return FunctionVar(fn, ConstSource.of(fn, fn.__qualname__))
     return tx.wrap(fn, ConstSource.of(fn, getattr(fn, "__name__", "function")))
 

@@ -16,7 +16,7 @@ from ..protocol.const import ConstVar, attribute_of_type, make
 from ..protocol.text import hash_of
 from .functions import BUILTINS
 
-_MOST_HELD = 1000
+_MAX_HELD = 1000
 
 
 class WeakVar(Var):
@@ -111,7 +111,7 @@ def _may_hold(holder: Any, value: Any) -> bool:
     seen = {id(holder)}
     found = [holder]
     for each in found:
-        if each is value or len(found) > _MOST_HELD:
+        if each is value or len(found) > _MAX_HELD:
             return True
         if not isinstance(each, types.ModuleType | type | types.FunctionType):
             new = [held for held in gc.get_referents(each) if id(held) not in seen]

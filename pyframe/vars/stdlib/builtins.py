@@ -16,7 +16,7 @@ from ..containers.iterator import GeneratorVar
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar, sorted_items
 from ..objects.abstract_classes import guard_answer
-from ..objects.class_construction import stand_in
+from ..objects.class_construction import placeholder_object
 from ..objects.classes import ClassVar, SuperVar
 from ..objects.exceptions import Raised, TracebackVar
 from ..objects.functions import BoundMethodVar, BuiltinVar, FunctionVar, Handler, PartialVar
@@ -393,8 +393,8 @@ def _known_function(tx: Tracer, function: Var) -> Any:
     """A function that existed, or a stand-in of one that the program made, with its defaults."""
     if not isinstance(function, FunctionVar) or function.fn is not None:
         return function.constant()
-    target = stand_in(tx, function)
-    target.__annotations__ = stand_in(tx, function.getattr_(tx, "__annotations__"))
+    target = placeholder_object(tx, function)
+    target.__annotations__ = placeholder_object(tx, function.getattr_(tx, "__annotations__"))
     positional, named = function.default_values(tx)
     try:
         target.__defaults__ = tuple(value.constant() for value in positional) or None

@@ -20,7 +20,7 @@ import torch
 
 from ... import _C
 from ...core.expr import sources
-from ...core.source import CallSource, DrawnSource, MadeSource, SeqItemSource, Source
+from ...core.source import CallSource, DrawnSource, SeqItemSource, Source, UnbackedSource
 from ...core.tracer import Tracer
 from ..containers.sequence import ListVar, SequenceVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS
@@ -32,7 +32,7 @@ from ..protocol.const import ConstVar, MethodVar
 from ..torch_objects.numpy_arrays import NdArrayVar, tensor_of
 
 _INT64 = 1 << 63
-MOST_VALUES = 4  # of an int that the program needs to know: each is a capture of its own
+MAX_VALUES = 4  # of an int that the program needs to know: each is a capture of its own
 _OF_ITEMS = ("choice", "choices", "sample")
 _ITEMS = (int, float, bool, str, type(None))
 _ARGUMENTS = (*_ITEMS, bytes, range, list, tuple, type)  # a type: that of the elements
@@ -78,7 +78,7 @@ def draw(tx: Any, label: str, fn: Callable[..., Any], args: Sequence[Var], kwarg
     if tx.graph.is_nested:
         tx.graph_break("unsupported-object", f"{label} in a function that an operator takes")
     for arg in (*args, *kwargs.values()):
-        made = isinstance(arg, NumberVar) and any(isinstance(each, MadeSource) for each in sources(arg.tree))
+        made = isinstance(arg, NumberVar) and any(isinstance(each, UnbackedSource) for each in sources(arg.tree))
         if made or not (isinstance(arg, RngVar | NumberVar | StateVar) or _is_known(arg)):
             tx.graph_break("unsupported-object", f"{label} with {arg.describe()}")
     tx.draws.append(Draw(fn, list(map(_as_now, args)), {name: _as_now(arg) for name, arg in kwargs.items()}))

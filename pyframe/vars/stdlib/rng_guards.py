@@ -16,9 +16,9 @@ from typing import Any
 from ...core.expr import Tree, evaluate, sources, text
 from ...core.source import DrawnSource, SeqItemSource, Source
 from ..protocol.base import NotConstant
-from .random_generators import MOST_VALUES, Draw, RngVar, known
+from .random_generators import MAX_VALUES, Draw, RngVar, known
 
-MOST_OUTCOMES = 2  # of one capture: each may be a capture more
+MAX_OUTCOMES = 2  # of one capture: each may be a capture more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +32,7 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Foretold:
+class RngBranchGuard:
     """Whether `tree` of what is drawn is `outcome`: asked of the generators before, and of the values afterwards."""
 
     tree: Tree
@@ -41,7 +41,7 @@ class Foretold:
     steps: tuple[_Step, ...]
 
     def __call__(self, *generators: Any) -> bool:
-        return bool(foresee(self.tree, self.kind, self.steps, generators) == self.outcome)
+        return bool(predict_draw(self.tree, self.kind, self.steps, generators) == self.outcome)
 
     def check(self, *values: Any) -> None:
         """The same of what was drawn, `values` in the order of `sources(tree)`."""
@@ -52,7 +52,7 @@ class Foretold:
             )
 
 
-def foresee(tree: Tree, kind: type, steps: Sequence[_Step], generators: Sequence[Any]) -> Any:
+def predict_draw(tree: Tree, kind: type, steps: Sequence[_Step], generators: Sequence[Any]) -> Any:
     """What `tree` is going to be, if `steps` are made next."""
     copies = [_copy(generator) for generator in generators]
     drawn = [step.fn(copies[step.generator], *step.args, **step.kwargs) for step in steps]
@@ -91,8 +91,8 @@ def foretell(tx: Any, tree: Tree, kind: type) -> Any:
     if made is None:
         return None
     steps, generators = made
-    outcome = foresee(tree, kind, steps, [each.value for each in generators])
-    foretold = Foretold(tree, kind, outcome, steps)
+    outcome = predict_draw(tree, kind, steps, [each.value for each in generators])
+    foretold = RngBranchGuard(tree, kind, outcome, steps)
     first, *others = places = [each.source for each in generators]
     if others:
         tx.guard(None, "DISTINCT", tuple(places))
@@ -105,7 +105,7 @@ def _may(tx: Any, tree: Tree, kind: type) -> bool:
     """Whether another outcome may be a capture of its own."""
     if kind is int:
         bounds = tx.draws[tree.index].bounds if isinstance(tree, DrawnSource) else None
-        if bounds is None or bounds[1] - bounds[0] >= MOST_VALUES:
+        if bounds is None or bounds[1] - bounds[0] >= MAX_VALUES:
             return False
     elif kind is not bool:
         return False

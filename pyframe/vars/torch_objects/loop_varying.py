@@ -41,10 +41,10 @@ def wrap(tx: Tracer, value: Any, source: Source, types: tuple[type, ...]) -> Var
     if cls not in types or cls not in VALUES + CONTAINERS:
         return None
     tx.guard(source, "TYPE", cls)
-    return UnknownVar(value, source) if cls in VALUES else UnknownContainerVar(value, source)
+    return RuntimeValueVar(value, source) if cls in VALUES else UnknownContainerVar(value, source)
 
 
-class UnknownVar(Var):
+class RuntimeValueVar(Var):
     """An int, float, bool or str known at run time only.  `example` is its value while tracing; without a source it is
     `fn(*args)`, of constants and other unknown values."""
 
@@ -70,12 +70,12 @@ class UnknownVar(Var):
     def derived(self, tx: Tracer, fn: Callable[..., Any], *args: Var) -> Var:
         """`fn(*args)`, put off to run time; it must give a plain value."""
         try:
-            example = fn(*(arg.example if isinstance(arg, UnknownVar) else arg.constant() for arg in args))
+            example = fn(*(arg.example if isinstance(arg, RuntimeValueVar) else arg.constant() for arg in args))
         except (ArithmeticError, TypeError, ValueError, NotConstant):
             return self.unsupported(tx, getattr(fn, "__name__", "an operation"))
         if type(example) not in (*VALUES, bool):
             return self.unsupported(tx, getattr(fn, "__name__", "an operation"))
-        return UnknownVar(example, None, fn, args)
+        return RuntimeValueVar(example, None, fn, args)
 
     # ---- slots ----
     def unary(self, tx: Tracer, op: str) -> Var:
@@ -151,7 +151,7 @@ class UnknownVar(Var):
             return (self.source,)
         found: dict[Source, None] = {}
         for arg in self.args:
-            leaves = arg._leaves() if isinstance(arg, UnknownVar) else ()
+            leaves = arg._leaves() if isinstance(arg, RuntimeValueVar) else ()
             if leaves is None:
                 return None
             found.update(dict.fromkeys(leaves))
@@ -162,7 +162,7 @@ class UnknownVar(Var):
         if self.source is not None:
             return leaves[self.source]
         assert self.fn is not None
-        return self.fn(*(arg.value(leaves) if isinstance(arg, UnknownVar) else arg.constant() for arg in self.args))
+        return self.fn(*(arg.value(leaves) if isinstance(arg, RuntimeValueVar) else arg.constant() for arg in self.args))
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.fn)
@@ -172,7 +172,7 @@ class UnknownVar(Var):
 class _Scalar:
     """Computes an unknown number from its one source, as a 0-d tensor."""
 
-    def __init__(self, var: UnknownVar, leaves: tuple[Source, ...]) -> None:
+    def __init__(self, var: RuntimeValueVar, leaves: tuple[Source, ...]) -> None:
         self.var, self.leaves = var, leaves
 
     def __call__(self, *values: Any) -> Any:
@@ -182,7 +182,7 @@ class _Scalar:
 class _Truth(_Scalar):
     """Whether an unknown value is as true as when it was traced."""
 
-    def __init__(self, var: UnknownVar, leaves: tuple[Source, ...], outcome: bool) -> None:
+    def __init__(self, var: RuntimeValueVar, leaves: tuple[Source, ...], outcome: bool) -> None:
         super().__init__(var, leaves)
         self.outcome = outcome
 
@@ -197,16 +197,16 @@ def as_scalar(value: Any) -> torch.Tensor:
 
 def with_tensor(tx: Tracer, op: str, left: Var, right: Var) -> tuple[Var, Var]:
     """The operands of `op`, an unknown number next to a tensor as a tensor."""
-    if isinstance(left, UnknownVar) and isinstance(right, TensorVar):
+    if isinstance(left, RuntimeValueVar) and isinstance(right, TensorVar):
         return left.tensor(tx, op, right), right
-    if isinstance(right, UnknownVar) and isinstance(left, TensorVar):
+    if isinstance(right, RuntimeValueVar) and isinstance(left, TensorVar):
         return left, right.tensor(tx, op, left)
     return left, right
 
 
 def joined(tx: Tracer, parts: Sequence[Var]) -> Var:
     """`''.join(parts)` of strings, unknown ones among them."""
-    first = next(part for part in parts if isinstance(part, UnknownVar))
+    first = next(part for part in parts if isinstance(part, RuntimeValueVar))
     return first.derived(tx, _join, *parts)
 
 
@@ -215,7 +215,7 @@ def _join(*parts: str) -> str:
 
 
 def _plain(var: Var) -> bool:
-    if isinstance(var, UnknownVar):
+    if isinstance(var, RuntimeValueVar):
         return True
     return isinstance(var, ConstVar) and type(var.value) in (*VALUES, bool)
 
@@ -265,4 +265,4 @@ class UnknownContainerVar(Var):
         return self.unsupported(tx, op)
 
 
-__all__ = ["UnknownContainerVar", "UnknownVar", "as_scalar", "joined", "with_tensor", "wrap"]
+__all__ = ["UnknownContainerVar", "RuntimeValueVar", "as_scalar", "joined", "with_tensor", "wrap"]

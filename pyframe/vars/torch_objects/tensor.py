@@ -55,7 +55,7 @@ TO_PYTHON = {
 # Those that give numbers: answered for a tensor whose value is known, else made by the graph, where it can.
 TO_NUMBERS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
 MADE_NUMBERS = {"item", "tolist", "__int__", "__float__", "__index__"}
-MOST_ITEMS = 64  # of a tensor that .tolist() reads one by one
+MAX_ITEMS = 64  # of a tensor that .tolist() reads one by one
 # Methods that change what kind of tensor the object is; left to the real interpreter.
 METADATA_MUTATION = {
     "resize_", "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
@@ -260,7 +260,7 @@ class TensorVar(Var):
     def _numbers(self, tx: Tracer, name: str) -> Var:
         """What the tensor holds as numbers that the graph makes."""
         if name == "tolist" and self.fake.dim():
-            if any(isinstance(n, torch.SymInt) for n in self.fake.shape) or self.fake.numel() > MOST_ITEMS:
+            if any(isinstance(n, torch.SymInt) for n in self.fake.shape) or self.fake.numel() > MAX_ITEMS:
                 return tx.graph_break("tensor-to-python", f".tolist() of {self.describe()}, whose items are too many")
             if not self.fake.numel():
                 return make(torch.empty(self.fake.shape).tolist())
@@ -329,7 +329,7 @@ class TensorVar(Var):
             if _is(each, None):
                 view = tx.graph.call(torch.unsqueeze, [view, dim], {})
             elif is_number(each):
-                if is_unbacked(each) and not tx.fails_alike:
+                if is_unbacked(each) and not tx.graph_error_is_equivalent:
                     tx.graph_break("tensor-to-python", "an index read from a tensor may be out of range")
                 view = tx.graph.call(torch.select, [view, dim, each], {})
                 continue
