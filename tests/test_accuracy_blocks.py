@@ -1,14 +1,11 @@
 """A share of `benchmarks.accuracy`: small models in training, compared with a wider dtype; and what the suite can see."""
 
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks import accuracy_compare, accuracy_jobs  # noqa: E402
-from benchmarks.accuracy_compare import Job, compare, run_job  # noqa: E402
+from benchmarks import accuracy_compare, accuracy_jobs
+from benchmarks.accuracy_compare import Job, compare, run_job
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 QUICK = [

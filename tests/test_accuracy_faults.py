@@ -1,16 +1,13 @@
 """Faults in what a compiled model gives, each of which `benchmarks.accuracy` has to call wrong."""
 
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks import accuracy_compare  # noqa: E402
-from benchmarks.accuracy_compare import Job, compare, run_job  # noqa: E402
+from benchmarks import accuracy_compare
+from benchmarks.accuracy_compare import Job, compare, run_job
 
 WIDTH = 32
 

@@ -1,17 +1,13 @@
 """The benchmarks' models at small sizes: one graph each, no breaks, eager's results."""
 
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 
 import pyframe
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.programs import mean_error  # noqa: E402
-from benchmarks.programs_gpu import GPU, SMALL, on  # noqa: E402
+from benchmarks.programs import mean_error
+from benchmarks.programs_gpu import GPU, SMALL, on
 
 NEEDS = {"BERT": "transformers", "ResN": "timm", "Mobi": "timm"}
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from op_suite_report import failures, stale
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
-
-from op_suite_report import failures, stale  # noqa: E402
-
-import tools.database_suite.__main__ as suite  # noqa: E402
-from tools.database_suite.exceptions import TABLES  # noqa: E402
-from tools.database_suite.programs import Compile, Program, Step, verdict  # noqa: E402
+import tools.database_suite.__main__ as suite
+from tools.database_suite.exceptions import TABLES
+from tools.database_suite.programs import Compile, Program, Step, verdict
 
 SHARE = {
     "modules:nn.BatchNorm2d": ["train", "eval_backward"], "modules:nn.GRUCell": ["train", "dynamic"],

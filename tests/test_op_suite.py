@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import op_suite
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
-
-import op_suite  # noqa: E402
-from op_suite_compare import Outcome, difference  # noqa: E402
-from op_suite_report import failures, stale  # noqa: E402
+from op_suite_compare import Outcome, difference
+from op_suite_report import failures, stale
 
 OPERATORS = "sgn,clamp,nn.functional.pad.reflect,div.floor_rounding,std_mean"
 

@@ -1,12 +1,11 @@
 """Convolutional networks in training with channels innermost: eager's losses, gradients and strides."""
 
 import copy
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from test_layout_pass import Block, Net, Squeeze
 from torch import fx, nn
 
 import inductor
@@ -14,9 +13,6 @@ from inductor.aot import batch_norm
 from inductor.aot import training_decompositions as rewritten
 from inductor.aot.joint import to_joint
 from inductor.passes import layout, run_joint_passes
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "codegen"))
-from test_layout_pass import Block, Net, Squeeze  # noqa: E402
 
 aten = torch.ops.aten
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]

@@ -1,10 +1,9 @@
 """The backward lets go of what the forward saved as soon as it has read it for the last time; so do both of theirs."""
 
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from fake_gpu import on_gpu
 from torch import fx, nn
 
 import inductor
@@ -15,9 +14,6 @@ from inductor.codegen.plan import APART_BYTES
 from inductor.lower import lower_graph
 from inductor.runtime.plan_spec import Alloc, Arena, Free, Slot
 from inductor.schedule import schedule
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from fake_gpu import on_gpu  # noqa: E402
 
 
 def test_large_saved_tensors_are_freed_on_the_way(monkeypatch):

@@ -5,23 +5,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import gen_break_docs
 import pytest
+from break_examples import EXAMPLES, explained, load
 
 import pyframe
 import pyframe.api  # marks functions of its own, once
 from pyframe.core.breaks import CATALOGUE
 from pyframe.testing import CompileCounter, same
 from pyframe.vars.torch_objects import torch_functions
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-import gen_break_docs  # noqa: E402
-from break_examples import EXAMPLES, explained, load  # noqa: E402
 
 MARK = "# breaks here"
 # The program's own exception is raised where breaks are errors, too: what an instruction raises, it raises for real.

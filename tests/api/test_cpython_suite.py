@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
+import cpython_suite
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-import cpython_suite  # noqa: E402
 
 pytest.importorskip("test.test_raise", reason="this Python came without its tests")
 SECONDS = 120

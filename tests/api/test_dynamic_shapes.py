@@ -6,20 +6,16 @@ import gc
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from util import alike
 
 import inductor.compile
 import pyframe
 from pyframe.metrics import counters
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from util import alike  # noqa: E402
 
 BACKENDS = ["eager", "inductor"]
 

@@ -15,7 +15,6 @@ from inductor.process.import_stubs import stub_torch_compiler
 from inductor.process.thread_state import restored_on_error
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 from tools.fault_injection.worker import _without_memory  # noqa: E402
 
 

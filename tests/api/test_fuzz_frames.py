@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import fuzz_frames
 import pytest
 
 import pyframe
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import fuzz_frames  # noqa: E402
 
 
 @pytest.mark.parametrize("seed", range(12))

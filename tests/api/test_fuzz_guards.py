@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
+import fuzz_guards
+import guard_programs
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import fuzz_guards  # noqa: E402
-import guard_programs  # noqa: E402
-from guard_changes import Change  # noqa: E402
+from guard_changes import Change
 
 PLAIN = "import torch\nN = 2\ndef program(x):\n    return x * N\n"
 

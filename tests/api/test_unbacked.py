@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
+from util import alike
 
 import pyframe
 from pyframe.metrics import counters
 from pyframe.testing import EagerAndRecordGraphs
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from util import alike  # noqa: E402
 
 BACKENDS = ["eager", "aot_eager", "inductor"]
 X = torch.arange(6.0)

@@ -5,14 +5,12 @@ The whole corpus: `python tools/bytecode_oracle.py`, and with `--captures` what 
 
 from __future__ import annotations
 
-import sys
 import types
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 
 import bytecode  # noqa: E402
 import bytecode_oracle as oracle  # noqa: E402

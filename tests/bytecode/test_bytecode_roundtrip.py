@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from conftest_pythons import VERSIONS, run_worker
 
 HERE = Path(__file__).parent

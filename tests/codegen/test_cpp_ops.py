@@ -1,19 +1,15 @@
 """Every operator sample as compiled C++ against torch itself."""
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import torch
+from op_samples import every, lowered
 
 from inductor.codegen import codegen
 from inductor.runtime import cpp_build
 from inductor.runtime.plan import make_plan
 from inductor.schedule import schedule
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from op_samples import every, lowered  # noqa: E402
 
 torch.manual_seed(0)
 SAMPLES = every()

@@ -1,17 +1,12 @@
 """Graphs compiled once for many sizes: every operator sample, and what is particular to sizes that are not known."""
 
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from op_samples import CASES
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from op_samples import CASES  # noqa: E402
-
-import inductor.dynamic.dispatch  # noqa: E402
-import pyframe  # noqa: E402
+import inductor.dynamic.dispatch
+import pyframe
 
 
 def compilations(monkeypatch):

@@ -17,7 +17,6 @@ from pyframe.interp.frame import HANDLERS
 from pyframe.vars.objects.functions import BUILTINS
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests")]
 import gen_walkthrough  # noqa: E402
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

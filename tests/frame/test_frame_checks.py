@@ -6,7 +6,6 @@ import ast
 import functools
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE.parent))
 
 from conftest_pythons import VERSIONS, require_python, run_worker  # noqa: E402
 

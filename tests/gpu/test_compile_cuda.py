@@ -1,18 +1,14 @@
 """compile_fx on a GPU against eager: every operator sample, effects, streams, indices out of bounds."""
 
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from op_samples import every
 from torch import fx
 
 import inductor
 import pyframe
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from op_samples import every  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 torch.manual_seed(0)
@@ -36,7 +32,7 @@ def as_list(out):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample(name):
     fn, *args = SAMPLES[name]
-    on_gpu = lambda *a: [to_gpu(x) for x in as_list(fn(*a))]  # noqa: E731  # some samples make CPU tensors themselves
+    on_gpu = lambda *a: [to_gpu(x) for x in as_list(fn(*a))]  # some samples make CPU tensors themselves
     args = [to_gpu(a) for a in args]
     try:
         with torch.device("cuda"):

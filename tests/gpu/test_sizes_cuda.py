@@ -1,20 +1,16 @@
 """Graphs compiled once for many sizes, on a GPU."""
 
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codegen"))
-
-import pyframe  # noqa: E402
+import pyframe
 
 if not torch.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)
 pytest.importorskip("triton")
 
-from test_sizes import attention, compilations, counted, rearranged  # noqa: E402
+from test_sizes import attention, compilations, counted, rearranged
 
 
 def rows(x, y):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from util import check
 
 import pyframe
 from pyframe.metrics import counters
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import check  # noqa: E402
 
 X = torch.arange(6.0).reshape(2, 3)
 

@@ -9,17 +9,14 @@ import sys
 import traceback
 import warnings
 import weakref
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from util import check, outcome, same
 
 import pyframe
 from pyframe.testing import CompileCounter
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import check, outcome, same  # noqa: E402
 
 X = torch.arange(1.0, 7.0).reshape(2, 3)
 
@@ -146,7 +143,7 @@ def returns_in_finally(x: Any) -> Any:
         raise ValueError("lost")
     finally:
         print(now())
-        return x * 2  # noqa: B012
+        return x * 2
 
 
 def in_loop(x: Any) -> Any:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from util import check, outcome
 
 import pyframe
 from pyframe.errors import Unsupported
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import check, outcome  # noqa: E402
 
 X = torch.arange(6.0).reshape(2, 3)
 

@@ -6,21 +6,17 @@ from __future__ import annotations
 import contextlib
 import io
 import linecache
-import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from break_programs import BREAKS, PRELUDE, PROGRAMS
 from torch.overrides import TorchFunctionMode
 
 import pyframe
 from pyframe.testing import same
-
-sys.path.insert(0, str(Path(__file__).parent))
-from break_programs import BREAKS, PRELUDE, PROGRAMS  # noqa: E402
 
 OPS = {"abs", "cos", "exp", "log", "neg", "sin", "sqrt", "tan"}
 # What runs eagerly: the bodies of generators that run when the frame breaks.

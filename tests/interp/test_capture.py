@@ -6,15 +6,11 @@ import collections
 import dataclasses
 import functools
 import itertools
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import check  # noqa: E402
+from util import check
 
 X = torch.arange(6.0).reshape(2, 3)
 SCALE = 3

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from util import check
 
 import pyframe
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import check  # noqa: E402
 
 X = torch.arange(6.0).reshape(2, 3)
 N = 200
@@ -203,7 +200,7 @@ def cells(x: Any) -> Any:
 
     for i in range(N):
         add(i)
-        get = lambda: i + n  # noqa: B023, E731
+        get = lambda: i + n
     x = x + n
     return x, get(), add(1), n
 

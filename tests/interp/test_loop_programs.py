@@ -8,16 +8,13 @@ import random
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from util import outcome, same
 
 import pyframe
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import outcome, same  # noqa: E402
 
 VALUES = ("x + 1", "x * 0.5", "x - n", "x * n + 1", "torch.sin(x)", "x + len(out)", "x + y", "x / (abs(n) + 1)", "x + m")
 TESTS = ("n % 2 == 0", "n > 3", "len(out) > 2", "x.sum() > 4", "flag", "m == 'b'", "x.sum().item() > 2")

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import collections
 import copy
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from language_support import same
 
 import pyframe
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "vars"))
-from language_support import same  # noqa: E402
 
 X = torch.arange(3.0)
 TOTAL: Any = 0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from tensor_kinds import difference
+from tensor_kinds_classes import Int8Linear, Int8Weight
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -18,10 +18,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
 
 import pyframe
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-from tensor_kinds import difference  # noqa: E402
-from tensor_kinds_classes import Int8Linear, Int8Weight  # noqa: E402
 
 Run = Callable[[Callable[..., Any]], list[Any]]
 

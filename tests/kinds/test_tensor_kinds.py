@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import tensor_kinds  # noqa: E402
-from tensor_kinds_programs import PROGRAMS  # noqa: E402
+import tensor_kinds
+from tensor_kinds_programs import PROGRAMS
 
 EVERY = [(kind, name) for kind, named in PROGRAMS.items() for name in named]
 # The ways take turns, so that a run is short and each kind of tensor is called in all of them.

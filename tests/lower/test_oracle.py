@@ -1,17 +1,13 @@
 """Each lowering, run by the IR's interpreter, against torch itself."""
 
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from op_samples import BINARY, CASES, EXTERN, UNARY, UNARY_POS, aten, f32, i64, lowered, pos
 
 from inductor.ir import ComputedBuffer, ExternKernel
 from inductor.ir.interp import run_graph
 from inductor.ir.printer import print_graph
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from op_samples import BINARY, CASES, EXTERN, UNARY, UNARY_POS, aten, f32, i64, lowered, pos  # noqa: E402
 
 
 def check(fn, *args, externs=0, tol=1e-5):

@@ -6,18 +6,13 @@ COMPILED are compiled, and the rest captured, but for those in LONG. `python tes
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import autograd_programs
+import interface_programs
+import language_programs
+import operator_programs
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import autograd_programs  # noqa: E402
-import interface_programs  # noqa: E402
-import language_programs  # noqa: E402
-import operator_programs  # noqa: E402
-import tutorial_programs  # noqa: E402
-from programs_support import check, programs_of  # noqa: E402
+import tutorial_programs
+from programs_support import check, programs_of
 
 MODULES = (language_programs, interface_programs, tutorial_programs, operator_programs, autograd_programs)
 CASES = {name: case for module in MODULES for name, case in programs_of(module).items()}

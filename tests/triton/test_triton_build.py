@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,9 @@ import torch
 import torch.nn.functional as F
 
 triton = pytest.importorskip("triton")
+from fake_gpu import on_gpu  # noqa: E402
+from op_samples import BINARY, UNARY, UNARY_POS, aten, lowered  # noqa: E402
+
 from inductor.cache.file_store import Cache  # noqa: E402
 from inductor.codegen.triton import TritonSource, heuristics  # noqa: E402
 from inductor.codegen.values import dtype_text  # noqa: E402
@@ -18,10 +20,6 @@ from inductor.ir.buffer import Buffer  # noqa: E402
 from inductor.runtime import triton_build, triton_worker  # noqa: E402
 from inductor.runtime.cpp_build import BuildError  # noqa: E402
 from inductor.schedule import Group, schedule  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from fake_gpu import on_gpu  # noqa: E402
-from op_samples import BINARY, UNARY, UNARY_POS, aten, lowered  # noqa: E402
 
 
 def kernels(fn, *args):
@@ -100,7 +98,7 @@ def test_samples_compile(cache, arch):
 
 
 def test_only_large_memory_read_once_is_streamed_past_the_cache():
-    streams = lambda fn, *args: [text.count("evict_first") for text in texts(fn, *args)]  # noqa: E731
+    streams = lambda fn, *args: [text.count("evict_first") for text in texts(fn, *args)]
     assert streams(lambda x: x.sum(-1), meta(8192, 4096)) == [1]
     assert streams(lambda x: x.sum(0), meta(8192, 4096)) == [1, 0]
     assert streams(lambda x, w: (x * w).sum(-1), meta(8192, 4096), meta(4096)) == [1]

@@ -1,19 +1,16 @@
 """Every kernel of the operator samples, of the benchmarks' models and of training steps compiles for sm_80 and sm_90."""
 
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 
 pytest.importorskip("triton")
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
-import gpu_graphs  # noqa: E402
-from op_samples import every, lowered  # noqa: E402
+import gpu_graphs
+from op_samples import every, lowered
 
-from inductor.cache.file_store import Cache  # noqa: E402
-from inductor.runtime import triton_build  # noqa: E402
+from inductor.cache.file_store import Cache
+from inductor.runtime import triton_build
 
 NEEDS = {"BERT": "transformers", "bert": "transformers", "ResN": "timm", "Mobi": "timm"}
 

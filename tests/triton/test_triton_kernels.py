@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("triton")
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
 from op_samples import every  # noqa: E402
 
 

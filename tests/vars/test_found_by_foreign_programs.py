@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import collections
 import itertools
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from util import check
 
 import pyframe
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import check  # noqa: E402
 
 BACKENDS = pytest.mark.parametrize("backend", ["eager", "inductor"])
 X = torch.tensor([2.0, 0.5])
@@ -309,7 +305,7 @@ def test_formatting_of_more_than_text():
 
     def formatted(x):
         try:
-            return x + 1, "%d|%r" % (Number(7), Number(1)), "{0.var}|{0!r}".format(Number(3))  # noqa: UP030, UP031, UP032
+            return x + 1, "%d|%r" % (Number(7), Number(1)), "{0.var}|{0!r}".format(Number(3))  # noqa: UP031
         except (TypeError, AttributeError) as error:
             return "wrong", str(error)
 
@@ -319,7 +315,7 @@ def test_formatting_of_more_than_text():
 def test_super_outside_of_a_class():
     def handled(x):
         try:
-            super().method  # noqa: B018
+            super().method
         except RuntimeError as error:
             return x + 1, str(error)
 

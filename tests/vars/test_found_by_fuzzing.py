@@ -6,19 +6,14 @@ import contextlib
 import copy
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fuzz_frames import described
+from language_support import Table
 
 import pyframe
-
-sys.path.insert(0, str(Path(__file__).parent))
-from language_support import Table  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-from fuzz_frames import described  # noqa: E402
 
 case = Table()
 X = torch.tensor([2.0, 0.5])
@@ -157,7 +152,7 @@ def behaviour(fn: Any, args: Any) -> Any:
     LOG.clear()
     try:
         return described([fn(*args), LOG])
-    except Exception as error:  # noqa: BLE001  compared, not hidden
+    except Exception as error:
         lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
         return described([error, LOG]), lines[-1]
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
-from pathlib import Path
 
 import pytest
 import torch
+from util import check
 
 import pyframe
 from pyframe.metrics import counters
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import check  # noqa: E402
 
 X = torch.tensor([2.0, 0.5])
 READS: list[str] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +9,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
+from util import check
 
 import pyframe
 from pyframe.metrics import counters
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import check  # noqa: E402
 
 X = torch.arange(6.0).reshape(2, 3)
 META = torch.device("meta")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,12 +23,10 @@ from torch.func import (
     vmap,
 )
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from util import same
 
 import pyframe
 from pyframe.metrics import counters
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from util import same  # noqa: E402
 
 X = torch.arange(12.0).reshape(3, 4) / 10
 NET = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import check  # noqa: E402
+from util import check
 
 
 class Names(Sequence):

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
+from util import same
 
 import pyframe
 from pyframe.metrics import counters
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from util import same  # noqa: E402
 
 
 def agree(make: Callable[[], nn.Module], *args: Any, breaks: int | None = 0, calls: int = 3) -> None:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from util import same
 
 import pyframe
 from pyframe.metrics import counters
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from util import same  # noqa: E402
 
 
 def agree(fn: Callable[..., Any], *args: Any, breaks: int | None = 0) -> None:

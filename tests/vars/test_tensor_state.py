@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from util import alike
 
 import pyframe
 from pyframe.metrics import counters
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from util import alike  # noqa: E402
 
 
 def own_leaf(x: Any) -> Any:
