@@ -15,7 +15,7 @@ from .backends import Backend, find_backend, split_settings, takes_fake_tensors
 from .callables import caller_of, compile_class, original, python_function
 from .driver import FrameCompiler
 from .errors import UserError
-from .module import CompiledModule, compile_again, compile_module, fresh_root, run_module
+from .module import CompiledModule, compile_module, fresh_root, run_module
 from .options import Options, make_options
 from .report.explain import Explanation
 from .stance import set_stance
@@ -77,7 +77,7 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
         root = fresh_root(model)
         compiler.always.add(root.__code__)
         run = _C.CompiledFunction(root, compiler)
-        return compile_module(model, run, functools.partial(compile, **settings), settings)
+        return compile_module(model, run, functools.partial(compile, **settings), compile_again, settings)
     if isinstance(model, staticmethod | classmethod):
         return type(model)(_compile_with(model.__func__, compiler, settings))
     if isinstance(model, type):
@@ -92,6 +92,11 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
     compiled.__wrapped__ = model
     vars(compiled)["_pyframe_reduced"] = compile_again, (model, settings)  # of how it is pickled
     return compiled
+
+
+def compile_again(model: Any, settings: dict[str, Any]) -> Any:
+    """What unpickling calls: `compile(model, **settings)`."""
+    return compile(model, **settings)
 
 
 def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
@@ -125,7 +130,7 @@ def disable(fn: Callable[..., Any] | None = None, recursive: bool = True) -> Any
     if not recursive:
         return _disable_alone(fn)
     if isinstance(fn, nn.Module):
-        return compile_module(fn, _C.disable_wrapper(run_module), disable, {"disable": True})
+        return compile_module(fn, _C.disable_wrapper(run_module), disable, compile_again, {"disable": True})
     disabled = _C.disable_wrapper(fn)
     vars(disabled)["_pyframe_reduced"] = disable, (fn,)
     return disabled

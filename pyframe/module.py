@@ -29,21 +29,28 @@ class CompiledModule:
     _pyframe_original: nn.Module
     _pyframe_run: Callable[..., Any]
     _pyframe_recompile: Callable[[nn.Module], nn.Module]
+    _pyframe_unpickle: Callable[[nn.Module, dict[str, Any]], nn.Module]
     _pyframe_settings: dict[str, Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._pyframe_run(self._pyframe_original, *args, **kwargs)
 
     def __reduce__(self) -> Any:
-        return compile_again, (self._pyframe_original, self._pyframe_settings)
+        return self._pyframe_unpickle, (self._pyframe_original, self._pyframe_settings)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self._pyframe_recompile(copy.deepcopy(self._pyframe_original, memo))
 
 
 def compile_module(
-    module: nn.Module, run: Callable[..., Any], recompile: Callable[[nn.Module], nn.Module], settings: dict[str, Any]
+    module: nn.Module,
+    run: Callable[..., Any],
+    recompile: Callable[[nn.Module], nn.Module],
+    unpickle: Callable[[nn.Module, dict[str, Any]], nn.Module],
+    settings: dict[str, Any],
 ) -> nn.Module:
+    """`module` as an object whose calls are `run(module, ...)`. `recompile` compiles a deep copy of it, and
+    `unpickle`, a function of a module that pickle finds by name, compiles a copy with `settings`."""
     cls = type(module)
     derived = type(
         cls.__name__,
@@ -55,16 +62,10 @@ def compile_module(
             "_pyframe_original": module,
             "_pyframe_run": staticmethod(run),
             "_pyframe_recompile": staticmethod(recompile),
+            "_pyframe_unpickle": staticmethod(unpickle),
             "_pyframe_settings": settings,
         },
     )
     result: Any = object.__new__(derived)
     object.__setattr__(result, "__dict__", module.__dict__)
     return result
-
-
-def compile_again(model: Any, settings: dict[str, Any]) -> Any:
-    """What an unpickler calls."""
-    from .api import compile  # api is above this file
-
-    return compile(model, **settings)

@@ -2,9 +2,9 @@
 
     python tools/check_imports.py
 
-Each package lists the layers below it that it may import (top-level imports; ``TYPE_CHECKING`` blocks do not count).
-Also: nothing on the main path may import torch._dynamo, torch._inductor or torch._functorch.aot_autograd.
-Exit status 1 and one line per violation.
+`LAYERS` lists the modules and packages of a package from the lowest to the highest: each may import itself and those
+before it. A module that no list names is an error, and so is an import of torch's own compiler anywhere. Imports within
+functions count; those under ``if TYPE_CHECKING`` do not. Exit status 1 and one line for each violation.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 LAYERS: dict[str, list[str]] = {
-    # lowest first; a module may import its own layer and those before it
-    "pyframe": ["bytecode", "core", "errors", "vars", "interp", "emit"],
-    "inductor": ["ir", "lower", "schedule", "codegen"],
-}
-# Pairs that design lets through although they point up; each says why.
-ALLOWED = {
-    ("pyframe/core", "pyframe/bytecode"),
-    # the end of a trace assembles its own replacement code
-    ("pyframe/interp", "pyframe/emit"),
-}
+    "": ["inductor", "pyframe"],
+    "pyframe": [
+        "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "callables", "module", "report", "stance", "vars",
+        "dynamic", "emit", "interp", "backends", "options", "example_inputs", "driver", "api", "testing", "__init__",
+    ],
+    "pyframe.vars": [
+        "__init__", "polyfills", "protocol", "containers", "objects", "numbers", "torch_objects", "higher_order", "stdlib",
+        "wrap",
+    ],
+    "inductor": [
+        "_C", "errors", "log", "overlap", "torch_compat", "verify_policy", "options", "ir", "modes", "process", "cache", "fx_utils",
+        "eager", "runtime", "lower", "schedule", "codegen", "aot", "passes", "fallback", "dynamic", "graph_split",
+        "subclasses", "verify", "compile", "run_repro", "minify_repro", "__init__",
+    ],
+}  # fmt: skip
 FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd")
 
 
-def layer_of(path: Path) -> tuple[str, str]:
-    parts = path.relative_to(ROOT).parts
-    return parts[0], parts[1].removesuffix(".py") if len(parts) > 1 else ""
-
-
-def imported(tree: ast.Module, path: Path) -> list[tuple[int, str]]:
-    """(line, absolute dotted module) of each import outside ``if TYPE_CHECKING``."""
+def imported(path: Path) -> list[tuple[int, str]]:
+    """(line, absolute dotted name) of what a file imports outside ``if TYPE_CHECKING``."""
     package = list(path.relative_to(ROOT).with_suffix("").parts[:-1])
     found: list[tuple[int, str]] = []
 
@@ -43,36 +43,58 @@ def imported(tree: ast.Module, path: Path) -> list[tuple[int, str]]:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             return
         if isinstance(node, ast.Import):
-            found.extend((node.lineno, a.name) for a in node.names)
+            found.extend((node.lineno, each.name) for each in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            found.append((node.lineno, module))
-            found.extend((node.lineno, f"{module}.{a.name}") for a in node.names)
+            found.extend((node.lineno, f"{module}.{each.name}") for each in node.names)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
-    visit(tree)
+    visit(ast.parse(path.read_text()))
     return found
 
 
-def violations() -> list[str]:
+def points_up(importer: str, name: str) -> str | None:
+    """Why a module must not import a name, if so. Both are dotted."""
+    here, there = importer.split("."), name.split(".")
+    depth = next((i for i, (a, b) in enumerate(zip(here, there)) if a != b), min(len(here), len(there)))
+    package = ".".join(here[:depth])
+    layers = LAYERS.get(package)
+    if layers is None or depth >= len(here) or depth >= len(there):
+        return None
+    lower, upper = here[depth], there[depth]
+    if upper not in layers:  # a name that the package itself defines
+        return f"imports {name} from the package above it" if depth and here[depth] != "__init__" else None
+    return f"{lower} imports {upper} ({name})" if layers.index(upper) > layers.index(lower) else None
+
+
+def unlisted() -> list[str]:
+    """Modules of the packages with layers that have no place in them, and places without a module."""
     out = []
-    for top, layers in LAYERS.items():
+    for package, layers in LAYERS.items():
+        folder = ROOT / package.replace(".", "/")
+        if not package:
+            continue
+        present = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+        out += [f"{package}.{name}: no layer in tools/check_imports.py" for name in present - set(layers)]
+        out += [f"{package}.{name}: a layer without a module" for name in set(layers) - present - {"_C"}]
+    return out
+
+
+def violations() -> list[str]:
+    out = unlisted()
+    if out:
+        return out
+    for top in LAYERS[""]:
         for path in sorted((ROOT / top).rglob("*.py")):
             where = path.relative_to(ROOT)
-            _, layer = layer_of(path)
-            for line, module in imported(ast.parse(path.read_text()), path):
-                if module.startswith(FORBIDDEN):
-                    out.append(f"{where}:{line}: imports {module}")
-                parts = module.split(".")
-                if top == "inductor" and parts[0] == "pyframe":
-                    out.append(f"{where}:{line}: inductor imports pyframe ({module})")
-                if parts[0] != top or len(parts) < 2 or parts[1] not in layers or layer not in layers:
-                    continue
-                if layers.index(parts[1]) > layers.index(layer):
-                    if (f"{top}/{layer}", f"{top}/{parts[1]}") not in ALLOWED:
-                        out.append(f"{where}:{line}: {layer} imports {parts[1]} ({module})")
+            for line, name in imported(path):
+                if name.startswith(FORBIDDEN):
+                    out.append(f"{where}:{line}: imports {name}")
+                elif name.split(".")[0] in LAYERS[""]:
+                    why = points_up(".".join(where.with_suffix("").parts), name)
+                    out += [f"{where}:{line}: {why}"] if why else []
     return sorted(set(out))
 
 

@@ -156,7 +156,8 @@ class GraphLowering:
             return type(value)(map(self.kept, value, taken))
         if isinstance(value, Pointwise):
             operands = (self.env.get(arg) for arg in self.node.all_input_nodes)
-            value.depth = 1 + max((x.depth for x in operands if isinstance(x, Pointwise) and x.memory is None), default=0)
+            waiting = (x for x in operands if isinstance(x, Pointwise) and x.memory is None)
+            value.depth = 1 + max((x.depth for x in waiting), default=0)
             if value.depth > MAX_DEPTH:
                 return value.realize(self)
         if isinstance(value, Pointwise) and value.view is None:
@@ -198,7 +199,8 @@ class GraphLowering:
         self.buffers.append(ExternKernel(name, target, args, kwargs, tuple(outs), (self.node,), multi))
         # numbers that an operator returns follow from sizes: those of the fake results are right
         values = [
-            v if isinstance(v, int | Size) else None if o is None else BufferView(o, o.layout) for o, v in zip(outs, vals)
+            v if isinstance(v, int | Size) else None if o is None else BufferView(o, o.layout)
+            for o, v in zip(outs, vals)
         ]
         return tuple(values) if multi else values[0] if values else None
 

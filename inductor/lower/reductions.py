@@ -176,7 +176,9 @@ def _moments(
     return center, space(graph, x, "sum", squared, dtype, finish), dtype
 
 
-def _variance(graph: Any, x: TensorValue, dim: Any, correction: Any, root: bool) -> tuple[BufferView, BufferView, Reduce]:
+def _variance(
+    graph: Any, x: TensorValue, dim: Any, correction: Any, root: bool
+) -> tuple[BufferView, BufferView, Reduce]:
     if not x.dtype.is_floating_point:
         raise Unlowered
     x = shared(graph, x)

@@ -1,8 +1,8 @@
-"""Light stand-ins for the few names of torch._dynamo and torch._inductor that torch's tracing reads.
+"""Stub modules for the few names of torch._dynamo and torch._inductor that torch's tracing reads.
 
-Fake tensors and `make_fx` import both packages (1.2 s) to read settings whose defaults are known. Within `stub_torch_compiler`
-those imports find the modules made here, unless the real ones are loaded. Whatever else is asked of a stand-in, by any
-thread, loads the real module and is passed on to it.
+Fake tensors and `make_fx` import both packages (1.2 s) to read settings whose defaults are known. Within
+`stub_torch_compiler` these imports find the stubs made here, unless the real modules are loaded. Any other attribute of
+a stub, read by any thread, imports the real module and is read from that.
 """
 
 from __future__ import annotations

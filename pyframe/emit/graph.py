@@ -503,7 +503,8 @@ class GraphBuilder:
             return constant
         if self.written:  # operators would run under the settings of now
             return None
-        found, read = evaluate_constant(var.node, {node: self.originals[kept] for node, kept in self._kept.items() if reads})
+        given = {node: self.originals[kept] for node, kept in self._kept.items() if reads}
+        found, read = evaluate_constant(var.node, given)
         if found is not None and self.tx is not None:
             for kept in (self._kept[node] for node in read):
                 value = self.originals[kept].item()

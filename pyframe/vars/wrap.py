@@ -36,6 +36,7 @@ from .containers.mapping import DictVar
 from .containers.ranges import RangeVar
 from .containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .containers.sets import SetVar
+from .higher_order import tensor_hooks as _tensor_hooks  # noqa: F401  models of methods of tensors
 from .higher_order.autograd_functions import MODELS as AUTOGRAD_MODELS
 from .higher_order.control_flow import MODELS as CONTROL_FLOW_MODELS
 from .higher_order.derivatives import MODELS as DERIVATIVE_MODELS

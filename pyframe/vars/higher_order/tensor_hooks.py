@@ -18,7 +18,7 @@ from ...core.tracer import Tracer
 from ..objects.exceptions import Raised
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, MethodVar
-from ..torch_objects.tensor import TensorVar
+from ..torch_objects.tensor import METHODS, TensorVar
 from .control_flow import state_of
 
 
@@ -149,4 +149,4 @@ def _up_to(tx: Tracer, last: Any) -> set[Any]:
     return found
 
 
-HOOKS = {"register_hook": _register_hook, "retain_grad": _retain_grad}
+METHODS.update(register_hook=_register_hook, retain_grad=_retain_grad)

@@ -27,7 +27,6 @@ from ..containers.sequence import ListVar, TupleVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, make, maker
-from ..torch_objects.tensor import TensorVar
 from . import classes
 from .classes import ClassVar, SuperVar
 from .deferred_annotations import StandInAnnotate, evaluated, in_format
@@ -170,7 +169,7 @@ def _stand_in(tx: Any, var: Var) -> Any:
         return obj
     if isinstance(var, InstanceVar) and var.value is not MISSING:
         return var.value
-    if var.source is not None and not isinstance(var, TensorVar | DictVar | ListVar):
+    if var.source is not None and not (var.is_tensor or isinstance(var, DictVar | ListVar)):
         return tx.existing(var)
     return StandIn()
 
@@ -263,7 +262,9 @@ def make_class(tx: Any, meta: type, args: Sequence[Var], kwargs: Mapping[str, Va
         core["__module__"] = make(tx.frames[-1].globals.get("__name__"))
     parts = [make(meta), name, TupleVar(list(map(make, bases))), DictVar(core)]
     try:
-        values = {key: value.plain() if key == "__slots__" else placeholder_object(tx, value) for key, value in core.items()}
+        values = {
+            key: value.plain() if key == "__slots__" else placeholder_object(tx, value) for key, value in core.items()
+        }
         cls = bare_class(meta, name.constant(), bases, values)
     except NotConstant as unknown:
         return tx.graph_break("unsupported-object", f"class {name.constant()} with {unknown} known only at run time")
@@ -384,7 +385,8 @@ def _type_setattr(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 # ---- classes made by functions of the standard library ----
 def from_factory(tx: Any, factory: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     """`factory(*args, **kwargs)` of a function that makes a class of its arguments and runs no code of the program."""
-    values, named = [placeholder_object(tx, arg) for arg in args], {key: placeholder_object(tx, arg) for key, arg in kwargs.items()}
+    values = [placeholder_object(tx, arg) for arg in args]
+    named = {key: placeholder_object(tx, arg) for key, arg in kwargs.items()}
     try:
         cls = factory(*values, **named)
     except (TypeError, ValueError) as error:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import builtins
 import types
-from collections.abc import Mapping, Sequence
-
-import torch
+from collections.abc import Callable, Mapping, Sequence
 
 from ...core.tracer import Tracer
 from ..protocol import result_size_bounds, slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import fold, make
-from ..torch_objects.wrapper_subclass import make_instance, makes_instances
 from . import builtin_instances
 from .exceptions import ExceptionVar
 from .functions import BUILTINS, BoundMethodVar, BuiltinVar, Handler
@@ -23,6 +20,8 @@ from .simple_namespace import NamespaceVar
 
 # Exceptions whose constructors in C do more than keep their arguments.
 _SPECIAL_ERRORS = (OSError, ImportError, UnicodeError, SyntaxError)
+# Classes whose instances are nodes of the graph: whether a class is one of them, and what calls it.
+CONSTRUCTORS: list[tuple[Callable[[type], bool], Callable[[Tracer, type, Sequence[Var], Mapping[str, Var]], Var]]] = []
 _HEAP_TYPE = 0x200
 _NOT_CALLED = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
 _IMMUTABLE = 1 << 8
@@ -33,8 +32,9 @@ def construct(tx: Tracer, cls_var: Var, args: Sequence[Var], kwargs: Mapping[str
     cls = cls_var.constant()
     if cls.__flags__ & _NOT_CALLED:
         return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
-    if issubclass(cls, torch.Tensor) and makes_instances(cls):
-        return make_instance(tx, cls, args, kwargs)
+    for makes_instances, make_instance in CONSTRUCTORS:
+        if makes_instances(cls):
+            return make_instance(tx, cls, args, kwargs)
     new = guarded_lookup(tx, cls, "__new__")
     if isinstance(new, staticmethod | types.FunctionType):
         obj = tx.call(class_function(tx, cls, "__new__", new), [cls_var, *args], kwargs)

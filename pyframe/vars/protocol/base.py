@@ -39,6 +39,7 @@ class Var:
     """
 
     __slots__ = ("source",)
+    is_tensor = False  # whether it is a tensor that a node of the graph computes
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source

@@ -162,7 +162,8 @@ class RuntimeValueVar(Var):
         if self.source is not None:
             return leaves[self.source]
         assert self.fn is not None
-        return self.fn(*(arg.value(leaves) if isinstance(arg, RuntimeValueVar) else arg.constant() for arg in self.args))
+        values = (arg.value(leaves) if isinstance(arg, RuntimeValueVar) else arg.constant() for arg in self.args)
+        return self.fn(*values)
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.fn)

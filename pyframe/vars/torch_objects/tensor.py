@@ -94,6 +94,7 @@ class TensorVar(Var):
     (`tx.overrides.concern`) goes through them first."""
 
     __slots__ = ("cls", "dropped", "fake", "function", "grad", "hooks", "node", "own", "owner")
+    is_tensor = True
 
     def __init__(
         self, node: fx.Node, fake: torch.Tensor, source: Source | None = None, cls: type | None = None

@@ -15,7 +15,6 @@ from torch import nn
 from ...core.in_order import in_order
 from ...core.source import AttrSource
 from ...core.tracer import Tracer
-from ..higher_order.tensor_hooks import HOOKS
 from ..objects.functions import Handler
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
@@ -102,7 +101,6 @@ def _parameter(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 METHODS.update(SCALED)
-METHODS.update(HOOKS)
 METHODS["requires_grad_"] = _requires_grad_
 METHODS["detach_"] = _detach_
 SETTERS.update(requires_grad=_set_requires_grad, grad=_set_grad, data=_set_data)

@@ -17,6 +17,7 @@ from ...core.source import AttrSource, ConstSource, FuncPartSource, Source
 from ...core.tracer import Tracer
 from ..numbers.dynamic import guard_metadata
 from ..objects.instances import MISSING
+from ..objects.instantiation import CONSTRUCTORS
 from ..objects.lookup import guarded_lookup, note_class
 from ..objects.originals import guard_parts, in_torch
 from ..protocol.base import Var
@@ -108,6 +109,8 @@ def of_input(tx: Tracer, tensor: TensorVar, value: torch.Tensor, source: Source)
 
 def makes_instances(cls: type) -> bool:
     """Whether a call of a class is one node of the graph."""
+    if not issubclass(cls, torch.Tensor):
+        return False
     constructs = isinstance(cls.__dict__.get("__new__", None), staticmethod)
     return constructs and is_wrapper_class(cls) and is_traced(cls) and not any(map(_writes_globals, methods_of(cls)))
 
@@ -226,4 +229,5 @@ def _read(tx: Tracer, read: Callable[[], Any], name: str) -> Var:
     return read().inner_tensor(tx, name)  # type: ignore[no-any-return]
 
 
-__all__ = ["WrapperTensorVar", "is_captured", "make_instance", "makes_instances", "of_input", "of_result"]
+CONSTRUCTORS.append((makes_instances, make_instance))
+__all__ = ["WrapperTensorVar", "is_captured", "of_input", "of_result"]
