@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import collections
+import warnings
 from typing import Any
+
+RENAMED = {"runs_again": "eager_retries"}
 
 
 class Counters(dict[str, Any]):
     """Counts by name; `clear` makes them 0, it does not take them away."""
+
+    def __missing__(self, name: str) -> Any:
+        """A count by the name that it had before."""
+        if name not in RENAMED:
+            raise KeyError(name)
+        warnings.warn(f"counters[{name!r}] is now counters[{RENAMED[name]!r}]", DeprecationWarning, stacklevel=2)
+        return self[RENAMED[name]]
 
     def clear(self) -> None:
         """All counts are 0 again."""

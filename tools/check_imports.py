@@ -18,17 +18,18 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: dict[str, list[str]] = {
     "": ["inductor", "pyframe"],
     "pyframe": [
-        "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "callables", "module", "report", "stance", "vars",
-        "dynamic", "emit", "interp", "backends", "options", "example_inputs", "driver", "api", "testing", "__init__",
+        "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "callables", "module", "report", "stance",
+        "vars", "dynamic", "emit", "interp", "backends", "options", "example_inputs", "driver", "api", "testing",
+        "__init__",
     ],
     "pyframe.vars": [
-        "__init__", "polyfills", "protocol", "containers", "objects", "numbers", "torch_objects", "higher_order", "stdlib",
-        "wrap",
+        "__init__", "polyfills", "protocol", "containers", "objects", "numbers", "torch_objects", "higher_order",
+        "stdlib", "wrap",
     ],
     "inductor": [
-        "_C", "errors", "log", "overlap", "torch_compat", "verify_policy", "options", "ir", "modes", "process", "cache", "fx_utils",
-        "eager", "runtime", "lower", "schedule", "codegen", "aot", "passes", "fallback", "dynamic", "graph_split",
-        "subclasses", "verify", "compile", "run_repro", "minify_repro", "__init__",
+        "_C", "errors", "log", "overlap", "torch_compat", "verify_policy", "options", "ir", "modes", "process", "cache",
+        "fx_utils", "eager", "runtime", "lower", "schedule", "codegen", "aot", "passes", "fallback", "dynamic",
+        "graph_split", "subclasses", "verify", "compile", "run_repro", "minify_repro", "__init__",
     ],
 }  # fmt: skip
 FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd")
@@ -76,7 +77,8 @@ def unlisted() -> list[str]:
         folder = ROOT / package.replace(".", "/")
         if not package:
             continue
-        present = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+        present = {path.stem for path in folder.glob("*.py")}
+        present |= {path.parent.name for path in folder.glob("*/__init__.py")}
         out += [f"{package}.{name}: no layer in tools/check_imports.py" for name in present - set(layers)]
         out += [f"{package}.{name}: a layer without a module" for name in set(layers) - present - {"_C"}]
     return out

@@ -14,7 +14,8 @@ generated code. Each program is compiled in a process of its own with an empty c
     random    programs of `tools.fuzz_graphs` by seed, kernels for the CPU
     triton    other seeds, Triton kernels (interpreted on the CPU)
 
-Addresses of objects, and the folders of this checkout, of the interpreter and of its packages are replaced by names.
+Addresses of objects, keys of the cache, and the folders of this checkout, of the interpreter and of its packages are
+replaced by names.
 """
 
 from __future__ import annotations
@@ -146,6 +147,7 @@ def _child(run: Run, out: Path) -> None:
 
 
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b|(?<=obj_id=)\d+")
+_CACHE_KEY = re.compile(r"(?<=^graph )[0-9a-f]{64}(?=:)", re.MULTILINE)  # depends on the source of this project
 _PLACES = [(str(ROOT), "<project>"), (sys.prefix, "<packages>"), (sys.base_prefix, "<python>")]
 
 
@@ -153,7 +155,7 @@ def normalized(text: str) -> str:
     """Without what differs from process to process and from checkout to checkout."""
     for path, name in _PLACES:
         text = text.replace(path, name)
-    return _ADDRESS.sub("<address>", text)
+    return _CACHE_KEY.sub("<key>", _ADDRESS.sub("<address>", text))
 
 
 # ---- comparing

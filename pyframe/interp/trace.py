@@ -108,8 +108,8 @@ def _nothing_handled(_: Any) -> bool:
 class Trace:
     """Traces `func` called with the fast locals `locals_`.
 
-    `planned_breaks` maps steps of the root frame at which a break is known to be needed to PlannedBreaks; the trace adds
-    to it before it raises Restart.  `captures`: how many there are of this code already.  `long`: what took too long
+    `planned_breaks`: by step of the root frame, the breaks that are known to be needed there; the trace adds to it
+    before it raises Restart.  `captures`: how many there are of this code already.  `long`: what took too long
     before.
     """
 
