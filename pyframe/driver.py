@@ -21,7 +21,7 @@ from inductor.aot.fake import fake_mode
 from inductor.process.compile_lock import make_once
 from inductor.process.thread_state import restored_on_error
 
-from . import _C, config, needed, stance
+from . import _C, config, requirements, stance
 from .backends import Backend, takes_fake_tensors
 from .core import guard_explain, guard_program
 from .core.files import our_file, skipped_file
@@ -48,10 +48,9 @@ from .interp.trace import Trace
 from .metrics import counters
 from .options import Options
 from .report.logs import disassembly, log
-from .vars import tensor_class
 from .vars.numbers.dynamic import CaptureHistory
 from .vars.objects.lookup import class_reads, reads_of_classes
-from .vars.torch_objects import loop_varying
+from .vars.torch_objects import loop_varying, tensor_class
 from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
@@ -118,7 +117,7 @@ class FrameCompiler:
             return _C.SKIP
         if self._runs_as_it_is(func.__code__, state):
             return None
-        if not needed.is_there(func, locals_) or _transformed() or self._importing(func):
+        if not requirements.is_there(func, locals_) or _transformed() or self._importing(func):
             return None
         return make_once(
             (id(self), id(func.__code__)),
@@ -308,7 +307,7 @@ class FrameCompiler:
         nothing = result.compiled is None and not result.breaks and not len(trace.effects)
         # beside other captures it is kept, so that calls like this one are not looked at again
         kept = self.keeps_empty or 0 < captures < self.options.recompile_limit // 2
-        if nothing and not trace.foretold and not kept:
+        if nothing and not trace.rng_branches and not kept:
             raise SkipFrame("nothing to compile", nothing=True)
         return self._entry(result, trace, state)
 

@@ -74,9 +74,9 @@ class GraphBuilder:
     `seen`: sizes and numbers of earlier captures.  `numbers`: what varies in this one, by source: SymInts, and the
     values of floats.  `promised`: sizes that the user marked as dynamic."""
 
-    def __init__(self, make_mode: Callable[[], FakeTensorMode], seen: CaptureHistory | None = None) -> None:
+    def __init__(self, make_mode: Callable[[], FakeTensorMode], history: CaptureHistory | None = None) -> None:
         self._make_mode = make_mode
-        self.seen = CaptureHistory() if seen is None else seen
+        self.history = CaptureHistory() if history is None else history
         self.numbers: dict[Source, Any] = {}
         self.promised: set[Source] = set()
         self._shapes: Any = None
@@ -236,8 +236,8 @@ class GraphBuilder:
             self._shapes = Shapes(
                 lambda: tx.user_line() if vars(tx).get("frames") else None,  # a finished trace is taken apart
                 tx,
-                config.capture_scalar_outputs and not self.seen.concrete,
-                config.capture_dynamic_output_shape_ops and not self.seen.concrete,
+                config.capture_scalar_outputs and not self.history.concrete,
+                config.capture_dynamic_output_shape_ops and not self.history.concrete,
             )
             self.fake_mode.shape_env = self._shapes
             self.fake_mode.static_shapes = False
@@ -258,7 +258,7 @@ class GraphBuilder:
         transforms."""
         tx = self.tx
         assert tx is not None
-        if self.seen.concrete or self._transforms:
+        if self.history.concrete or self._transforms:
             return False
         return tx.options.fullgraph or bool(self._outer) or not any(
             frame.at in members for frame in tx.frames for members in loops_of(frame.code).values()
@@ -517,7 +517,7 @@ class GraphBuilder:
             return False
         if tensor.device.type != "cpu" or tensor.dtype not in _WHOLE or type(tensor) is not torch.Tensor:
             return False
-        return not self.seen.number_varies(source, tensor.item())
+        return not self.history.number_varies(source, tensor.item())
 
     def forget(self, known: set[fx.Node]) -> None:
         """Take out the operations that are not among `known` (the program's values do not depend on them)."""
@@ -687,7 +687,7 @@ class GraphBuilder:
     def _try_concrete(self) -> None:
         """After a failure with symbolic sizes, which an operator may not know: trace again without any."""
         if self._shapes is not None:
-            self.seen.concrete = True
+            self.history.concrete = True
             raise Restart()
 
     def _kernels(self) -> Any:

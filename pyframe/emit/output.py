@@ -121,9 +121,9 @@ class OutputBuilder:
         for draw in self.tx.draws:
             draw.load(cg)
             cg.drawn.append(cg.asm.store_fast())
-        for foretold in self.tx.foretold:
-            cg.load_const(foretold.check)
-            cg.call_top(*(lambda source=source: cg.load_source(source) for source in sources(foretold.tree)))
+        for branch in self.tx.rng_branches:
+            cg.load_const(branch.check)
+            cg.call_top(*(lambda source=source: cg.load_source(source) for source in sources(branch.tree)))
             cg.emit("POP_TOP")
 
     def place(self, cg: Codegen, source: Source) -> str:

@@ -142,7 +142,7 @@ class Trace:
         self.class_writes: dict[type, Any] = {}  # see `vars.class_writes`
         self.class_reads: dict[type, dict[str, Any]] = {}  # what `vars.lookup` found: class -> name -> raw attribute
         self.draws: list[Any] = []  # of random numbers, see `vars.rng`
-        self.foretold: list[rng_guards.RngBranchGuard] = []  # what is taken for granted of draws
+        self.rng_branches: list[rng_guards.RngBranchGuard] = []  # what is taken for granted of draws
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
         # plain tensors in instances of wrapper subclasses, by id: where they are, and what reads them there
@@ -360,15 +360,16 @@ class Trace:
     def item_source(self, source: Source, key: Any) -> Source:
         return DictItemSource(source, key)
 
-    def foretell(self, tree: Tree, kind: type) -> Any:
+    def predict(self, tree: Tree, kind: type) -> Any:
         """What `kind(tree)`, drawn at random, is in this call, guarded; None where it cannot be known."""
-        known = next((each for each in self.foretold if each.kind is kind and each.tree == tree), None)
+        known = next((each for each in self.rng_branches if each.kind is kind and each.tree == tree), None)
         if known is not None:
             return known.outcome
-        if len(self.foretold) == rng_guards.MAX_OUTCOMES and not self.options.fullgraph and self.graph.seen.foretells:
-            self.graph.seen.foretells = False
+        history = self.graph.history
+        if len(self.rng_branches) == rng_guards.MAX_OUTCOMES and not self.options.fullgraph and history.predicts_draws:
+            history.predicts_draws = False
             raise Restart()
-        return rng_guards.foretell(self, tree, kind)
+        return rng_guards.predict(self, tree, kind)
 
     def may_guess(self) -> bool:
         """Whether a branch on an unknown number may be a guard: while captures are few; else it breaks the graph."""

@@ -47,13 +47,13 @@ class Mark:
 @dataclass(slots=True)
 class CaptureHistory:
     """Sizes and numbers that the captures of one code met, by source, and which of them varied.  `concrete`: the
-    capture being made has no symbols.  `foretells`: guards may say what is going to be drawn at random."""
+    capture being made has no symbols.  `predicts_draws`: guards may say what is going to be drawn at random."""
 
     numbers: dict[Source, Any] = field(default_factory=dict)
     sizes: dict[Source, tuple[int, ...]] = field(default_factory=dict)
     varied: set[tuple[Source, int | None]] = field(default_factory=set)
     concrete: bool = False
-    foretells: bool = True
+    predicts_draws: bool = True
 
     def number_varies(self, source: Source, value: Any) -> bool:
         if self.numbers.setdefault(source, value) != value:
@@ -89,10 +89,10 @@ def wrap_number(tx: Any, value: int | float, source: Source | None) -> NumberVar
     """The Var of an int or float that is no constant; None for one that is."""
     if source is None or tx.options.dynamic is False or (tx.known is not None and tx.known.loops):
         return None
-    varies = tx.graph.seen.number_varies(source, value)
+    varies = tx.graph.history.number_varies(source, value)
     if type(value) is int:
         chosen = varies or (tx.options.dynamic and _is_argument(source))
-        if not chosen or tx.graph.seen.concrete or value in (0, 1) or abs(value) >= _LARGEST:
+        if not chosen or tx.graph.history.concrete or value in (0, 1) or abs(value) >= _LARGEST:
             return None
         tx.guard(source, "TYPE", int)
         sym = tx.graph.shapes.integer(source, value)
@@ -239,7 +239,7 @@ def _dynamic_dims(tx: Any, value: torch.Tensor, source: Source) -> dict[int, Mar
     sizes = tuple(value.shape)
     dims: set[int] = set()
     if tx.options.dynamic is None:
-        dims = tx.graph.seen.varying_dims(source, sizes)
+        dims = tx.graph.history.varying_dims(source, sizes)
     elif tx.options.dynamic and not isinstance(source, ModuleAttrSource):
         dims = set(range(len(sizes)))
     chosen = {dim: Mark("maybe") for dim in dims}
@@ -248,7 +248,7 @@ def _dynamic_dims(tx: Any, value: torch.Tensor, source: Source) -> dict[int, Mar
             chosen.pop(dim, None)
         elif 0 <= dim < len(sizes):
             chosen[dim] = mark
-    if tx.graph.seen.concrete:
+    if tx.graph.history.concrete:
         return {}
     return {dim: mark for dim, mark in chosen.items() if sizes[dim] > 1 or mark.kind == "unbacked"}
 
@@ -296,7 +296,7 @@ def _symbolic_strides(tx: Any, source: Source, sizes: Sequence[Any], value: torc
         stride = strides[dim]
         if value.size(dim) > 1 and stride in spans:
             found[dim] = spans[stride]
-        elif stride > 1 and tx.graph.seen.number_varies(StrideSource(source, dim), stride):
+        elif stride > 1 and tx.graph.history.number_varies(StrideSource(source, dim), stride):
             found[dim] = tx.graph.shapes.size(StrideSource(source, dim), stride)
             tx.graph.numbers[StrideSource(source, dim)] = found[dim]
             assume(tx, Expr(">=", (StrideSource(source, dim), Number.of(2))))

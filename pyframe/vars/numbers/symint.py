@@ -70,7 +70,7 @@ class NumberVar(Var):
         if self.sym is not None:
             return self._settled(self.sym, self.python_type())
         if self._is_drawn():
-            return self._foretold(self.python_type())
+            return self._predicted(self.python_type())
         for source in sources(self.tree):
             value = self.tx.graph.numbers[source]
             self.tx.guard(source, "EQUALS", value if type(value) is float else int(value))
@@ -80,14 +80,14 @@ class NumberVar(Var):
         try:
             return kind(sym)
         except symbolic.data_dependent():
-            return self._foretold(kind)
+            return self._predicted(kind)
 
     def _is_drawn(self) -> bool:
         return any(map(is_drawn, sources(self.tree)))
 
-    def _foretold(self, kind: type) -> Any:
+    def _predicted(self, kind: type) -> Any:
         """What is going to be drawn, where a guard can say it before."""
-        found = self.tx.foretell(self.tree, kind)
+        found = self.tx.predict(self.tree, kind)
         if found is None:
             self.tx.graph_break("data-dependent-branch", f"the program needs to know {self.tree}, {_WHY}")
         return found
@@ -115,7 +115,7 @@ class NumberVar(Var):
         if self.sym is not None:
             return bool(self._settled(self.sym if isinstance(self.sym, torch.SymBool) else self.sym != 0, bool))
         if self._is_drawn():
-            return bool(self._foretold(bool))
+            return bool(self._predicted(bool))
         outcome = bool(self._example)
         tree = self.tree if type(self._example) is bool else Expr("!=", (self.tree, Number.of(0)))
         tx.guard(sources(tree)[0], "RELATION", Holds(tree if outcome else Expr("not", (tree,))))

@@ -155,7 +155,7 @@ class RngVar(HeldVar):
         last = len(given.items) - 1
         source = draw(tx, "random.choice()", raw, [self, ConstVar(range(last + 1))], {})
         tx.draws[-1].bounds, tx.draws[-1].repeats = (0, last), True
-        index = tx.foretell(source, int)
+        index = tx.predict(source, int)
         if index is None:
             del tx.draws[before:]
             return tx.graph_break("data-dependent-branch", f"the program needs to know which of {last + 1} is drawn")

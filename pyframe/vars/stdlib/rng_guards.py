@@ -81,7 +81,7 @@ def _draw_of(source: Source) -> int | None:
     return source.index if isinstance(source, DrawnSource) else None
 
 
-def foretell(tx: Any, tree: Tree, kind: type) -> Any:
+def predict(tx: Any, tree: Tree, kind: type) -> Any:
     """What `kind(tree)` is in this call, guarded; None where that cannot be said, or would take a capture for each of
     many values."""
     numbers = [_draw_of(source) for source in sources(tree)]
@@ -92,12 +92,12 @@ def foretell(tx: Any, tree: Tree, kind: type) -> Any:
         return None
     steps, generators = made
     outcome = predict_draw(tree, kind, steps, [each.value for each in generators])
-    foretold = RngBranchGuard(tree, kind, outcome, steps)
+    branch = RngBranchGuard(tree, kind, outcome, steps)
     first, *others = places = [each.source for each in generators]
     if others:
         tx.guard(None, "DISTINCT", tuple(places))
-    tx.guard(first, "PREDICATE", (foretold, tuple(others), f"{text(tree)} is going to be {outcome}"))
-    tx.foretold.append(foretold)
+    tx.guard(first, "PREDICATE", (branch, tuple(others), f"{text(tree)} is going to be {outcome}"))
+    tx.rng_branches.append(branch)
     return outcome
 
 
@@ -111,7 +111,7 @@ def _may(tx: Any, tree: Tree, kind: type) -> bool:
         return False
     if tx.options.fullgraph:
         return True
-    return tx.graph.seen.foretells and tx.captures < tx.options.recompile_limit // 2
+    return tx.graph.history.predicts_draws and tx.captures < tx.options.recompile_limit // 2
 
 
 def _steps(draws: Sequence[Draw]) -> tuple[tuple[_Step, ...], list[RngVar]] | None:

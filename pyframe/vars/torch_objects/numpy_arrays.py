@@ -15,7 +15,6 @@ import torch
 
 from ...core.source import CallSource, Source
 from ...core.tracer import Tracer
-from .. import tensor_class
 from ..containers.iterator import ItemsIteratorVar
 from ..containers.sequence import SequenceVar, SliceVar, TupleVar, is_plain
 from ..numbers.dynamic import wrap_tensor
@@ -24,6 +23,7 @@ from ..objects.originals import as_first_seen, guard_parts
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
+from . import tensor_class
 from .tensor import INPLACE, METHODS, TensorVar
 
 try:

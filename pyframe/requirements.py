@@ -14,9 +14,9 @@ from . import _C
 from .core import guard_program
 from .core.guard import Guard
 from .core.source import ConstSource, Source
-from .vars import tensor_class
 from .vars.objects.lookup import class_reads, reads_of_classes
 from .vars.objects.originals import guard_class
+from .vars.torch_objects import tensor_class
 
 _BUILTINS_NOW = vars(builtins)
 _BUILTINS = {name: _BUILTINS_NOW[name] for name in dir(builtins) if name not in (

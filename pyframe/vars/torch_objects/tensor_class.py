@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ..core.guard import ClassReads
-from .objects.lookup import MISSING
-from .torch_objects.tensor import METADATA, METADATA_METHODS, TENSOR_PROPERTIES
+from ...core.guard import ClassReads
+from ..objects.lookup import MISSING
+from .tensor import METADATA, METADATA_METHODS, TENSOR_PROPERTIES
 
 _ARITHMETIC = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or".split()
 _SPECIAL = (
