@@ -58,7 +58,7 @@ environment: $(STAMP)
 
 test-newest:
 	$(MAKE) TORCH=$(NEWEST) demo
-	$(MAKE) TORCH=$(NEWEST) test TESTS="tests/test_end_to_end.py tests/frame tests/api/test_callables.py tests/aot/test_light_torch.py"
+	$(MAKE) TORCH=$(NEWEST) test TESTS="tests/test_end_to_end.py tests/frame tests/api/test_callables.py tests/aot/test_import_stubs.py"
 
 # The tests of the C extensions under the address and undefined behaviour sanitizers.
 test-asan: build

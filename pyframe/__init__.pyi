@@ -29,4 +29,4 @@ from .errors import UserError as UserError
 from .metrics import counters as counters
 from .report.logs import set_logs as set_logs
 from .stance import set_stance as set_stance
-from .vars.strictness import error_on_graph_break as error_on_graph_break
+from .vars.torch_objects.error_on_graph_break import error_on_graph_break as error_on_graph_break

@@ -64,7 +64,8 @@ runs_its_code(PyObject *Py_UNUSED(module), PyObject *function)
     return plain == NULL ? NULL : PyBool_FromLong(((PyFunctionObject *)function)->vectorcall == plain);
 }
 
-/* Looks up exact strings among exact strings only: runs no code of the program. */
+/* Looks up exact strings. The dicts are namespaces of modules, so code of the program (`__eq__` of a key) runs only
+ * where it has put a key into one that is no string and has the hash of a name looked up. */
 static PyObject *
 has_items(PyObject *Py_UNUSED(module), PyObject *args)
 {

@@ -261,7 +261,8 @@ def _make_function(
         except RuntimeError:  # freed, or written since: an error in eager, too, where it is needed
             if again.spared(ctx, tangents[:differentiable]):
                 return again(ctx, tangents[:differentiable], check=False)
-            if parts and ctx.freed.isdisjoint(_parts_of(parts, tangents)) and again.can_run(ctx):
+            # freed by a backward pass of another part; where none was, a saved tensor was written
+            if parts and ctx.freed and ctx.freed.isdisjoint(_parts_of(parts, tangents)) and again.can_run(ctx):
                 return again(ctx, tangents[:differentiable], check=False)
             raise
         if parts and not _keeps_graph():

@@ -31,7 +31,7 @@ from .functionalize import (
 from .levels import Level, levels, parts
 from .memory import is_random, tidy
 from .plain_memory import computed_values
-from .results import ForwardOutputs, InputState, Made, RecordedWrites, Result, View, classify, dense
+from .results import Computed, ForwardOutputs, InputState, RecordedWrites, Result, View, classify, dense
 from .unused import check_unused
 
 
@@ -324,7 +324,7 @@ def _nested(finals: ForwardOutputs, values: Sequence[Any]) -> tuple[Level, ...]:
     sources: list[tuple[torch.Tensor | None, int | None]] = []
     for value, result in zip(values, finals.results):
         match result:
-            case Made(index) | View(Made(index), grad=True):
+            case Computed(index) | View(Computed(index), grad=True):
                 sources.append((value, index))
             case View(grad=True):
                 sources.append((value, None))

@@ -160,6 +160,6 @@ def _class(kind: type) -> str:
 @functools.cache
 def _source_hash() -> str:
     """Of every source file of this package: another version compiles to something else."""
-    root = Path(__file__).resolve().parent
+    root = Path(__file__).resolve().parent.parent
     files = sorted(p for p in root.rglob("*") if p.suffix in (".py", ".h") and "__pycache__" not in p.parts)
     return content_key(*[part for p in files for part in (str(p.relative_to(root)), p.read_bytes())])

@@ -21,7 +21,7 @@ from ..ir.size import Size
 
 T = TypeVar("T")
 
-_PACKAGE = __name__.rpartition(".")[0] + "."
+_PACKAGE = __name__.partition(".")[0] + "."
 _BUILTINS = {"tuple", "list", "dict", "set", "frozenset", "slice", "complex", "int", "float", "bool", "str", "bytes",
              "range", "NoneType", "ellipsis"}  # fmt: skip
 _TORCH_VALUES = (torch.dtype, torch.layout, torch.memory_format)

@@ -24,15 +24,17 @@ _ROOTS = ("torch._dynamo", "torch._inductor")
 
 
 class _StandIn(ModuleType):
-    """`known` names are answered here, every other one by the object that `load` gives."""
+    """The attributes `known` are here; those in `absent` do not exist before the real module is used; every other one
+    is read from the object that `load` gives."""
 
-    def __init__(self, name: str, load: Callable[[], Any], **known: Any) -> None:
+    def __init__(self, name: str, load: Callable[[], Any], absent: Sequence[str] = (), **known: Any) -> None:
         super().__init__(name)
         self.__dict__.update(known)
-        self.__dict__["_load"] = load
+        self.__dict__.update(_load=load, _absent=absent)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # whoever looks through all modules asks for __file__ and the like
+        # code that looks through all modules reads __file__ and the like
+        if name.startswith("__") or name in self.__dict__["_absent"]:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(self.__dict__["_load"](), name)
 
@@ -96,8 +98,8 @@ def _dedupe_symints(graph: fx.Graph) -> None:
 def _make_all() -> dict[str, _StandIn]:
     modules: dict[str, _StandIn] = {}
 
-    def module(name: str, **known: Any) -> _StandIn:
-        modules[name] = _StandIn(name, lambda: _load(name), **known)
+    def module(name: str, absent: Sequence[str] = (), **known: Any) -> _StandIn:
+        modules[name] = _StandIn(name, lambda: _load(name), absent, **known)
         return modules[name]
 
     trace = _StandIn("trace", lambda: _load("torch._inductor.config").trace, provenance_tracking_level=0)
@@ -123,6 +125,7 @@ def _make_all() -> dict[str, _StandIn]:
     module("torch.fx.experimental.validator", translation_validation_enabled=lambda: False)
     module(
         "torch._inductor",
+        absent=("codecache",),  # torch asks for it wherever it prints a traceback of C++
         __path__=[],
         config=module(
             "torch._inductor.config", emulate_precision_casts=False, fallback_random=False, trace=trace,

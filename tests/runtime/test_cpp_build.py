@@ -190,7 +190,8 @@ def test_the_users_interrupt_ends_the_compilers(tmp_path, compiler):
     program = f"""
 import signal
 from pathlib import Path
-from inductor.runtime import cpp_build, private
+from inductor.cache import private
+from inductor.runtime import cpp_build
 from inductor.cache.file_store import Cache
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it from the start
 cpp_build._processors = lambda: 2

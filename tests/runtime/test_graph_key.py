@@ -4,6 +4,7 @@ import collections
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -44,10 +45,10 @@ SETTINGS = {
     "fill": (lambda on: setattr(torch.utils.deterministic, "fill_uninitialized_memory", on), False, True),
 }
 FLAGS = [
-    (B.cudnn, "enabled", False), (B.cudnn, "benchmark", True), (B.cudnn, "deterministic", True),
-    (B.cudnn, "allow_tf32", False), (B.mkldnn, "enabled", False), (B.mkldnn, "deterministic", True),
-    (B.cuda.matmul, "allow_tf32", True), (B.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
-    (B.cuda.matmul, "allow_fp16_accumulation", True),
+    (B.cudnn, "enabled"), (B.cudnn, "benchmark"), (B.cudnn, "deterministic"),
+    (B.cudnn, "allow_tf32"), (B.mkldnn, "enabled"), (B.mkldnn, "deterministic"),
+    (B.cuda.matmul, "allow_tf32"), (B.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+    (B.cuda.matmul, "allow_fp16_accumulation"),
 ]  # fmt: skip
 
 
@@ -64,12 +65,13 @@ def test_a_setting_changes_the_key(name):
     assert key() == first
 
 
-@pytest.mark.parametrize("owner, name, other", FLAGS, ids=lambda x: getattr(x, "__name__", None) or str(x)[:20])
-def test_a_flag_changes_the_key(owner, name, other):
+@pytest.mark.parametrize("owner, name", FLAGS, ids=lambda x: getattr(x, "__name__", None) or str(x)[:20])
+def test_a_flag_changes_the_key(owner, name):
     before = getattr(owner, name)
+    assert isinstance(before, bool)
     setattr(owner, name, before)  # torch tells what was set from what is so by default
     first = key()
-    setattr(owner, name, other)
+    setattr(owner, name, not before)
     try:
         assert key() not in (None, first)
     finally:
@@ -217,3 +219,11 @@ def test_what_torch_defines_is_found_again(tmp_path, monkeypatch):
         pyframe.reset()
         pyframe.compile(program)(torch.randn(4))
         assert counters["cache_hits"] == hits
+
+
+def test_the_hash_of_our_source_is_of_every_module(monkeypatch):
+    read, read_bytes = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), read_bytes(path))[1])
+    inductor.cache.graph_key._source_hash.__wrapped__()
+    package = Path(inductor.__file__).parent
+    assert {package / "compile.py", package / "cache" / "graph_key.py", package / "codegen" / "cpp" / "vec.h"} <= set(read)

@@ -116,10 +116,10 @@ def test_gradients_are_compared(no_cache, monkeypatch):
     x, y = inputs(requires_grad=True)
     compile_half = inductor.compile._generate_half
 
-    def faulty(half, report, sized, release=False):  # only the backward is wrong
+    def faulty(half, report, sized, release=False, **rest):  # only the backward is wrong
         if release:
             monkeypatch.setitem(ARITHMETIC, "cos", ARITHMETIC["cos"].replace("cos", "sin"))
-        return compile_half(half, report, sized, release)
+        return compile_half(half, report, sized, release, **rest)
 
     monkeypatch.setattr(inductor.compile, "_generate_half", faulty)
     compiled = pyframe.compile(lambda x, y: torch.sin(x) * y, options={"verify": "first"})

@@ -55,6 +55,15 @@ assert not loaded(), loaded()
 """)
 
 
+def test_a_traceback_of_cpp_while_tracing_loads_no_peer():
+    fresh("""
+from torch.utils._traceback import CapturedTraceback
+with stub_torch_compiler:
+    assert CapturedTraceback.extract(cpp=False).summary()
+assert not loaded(), loaded()
+""")
+
+
 def test_torch_compile_works_after_us():
     fresh(MODEL + """
 with torch.no_grad():
