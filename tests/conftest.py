@@ -6,6 +6,7 @@ import contextlib
 import copy
 import os
 import random
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -13,6 +14,8 @@ import pytest
 
 # An exception that the compiler does not raise on purpose is an error here, in the processes that tests start too.
 os.environ.setdefault("PYFRAME_STRICT", "internal")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a shell; processes inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
