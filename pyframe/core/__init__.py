@@ -1,1 +1,2 @@
-"""The small central types of the capture: Source, Guard, Effect, breaks, and the Tracer protocol."""
+"""Data types shared by all parts of the capture: sources, guards, side effects, the catalogue of graph breaks, and the
+`Tracer` protocol."""

@@ -1,7 +1,7 @@
 """The catalogue of graph breaks.
 
-Every break that the tracer can make names an entry here: ``id`` (stable, documented), an explanation in a sentence,
-and hints that say what the user can do.  ``docs/graph_breaks.md`` is generated from this table.
+Every graph break has the ``id`` of an entry here (stable, documented), with a one-sentence explanation and hints on
+what the user can do.  ``docs/graph_breaks.md`` is generated from this table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def _row(id: str, explanation: str, *hints: str) -> None:
 
 
 def describe(kind: str, detail: str, stack: Sequence[UserLine]) -> str:
-    """What is told of a break: its id and what exactly, the user's lines (innermost first), why, and what to do."""
+    """The message of a break: its id and detail, the user's stack (innermost line first), the explanation and the
+    hints."""
     row = CATALOGUE[kind]
     out = [f"[{kind}] {detail}"]
     for i, (line, same) in enumerate(itertools.groupby(reversed(stack))):

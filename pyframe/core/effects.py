@@ -1,9 +1,9 @@
-"""The append-only log of what the traced program did to objects that the outside can see.
+"""The log of side effects: changes that the traced program made to objects that existed before the call.
 
-Vars are changed in place while tracing (a failed speculation restarts the trace with fresh Vars, so nothing is
-ever rolled back); the log says *which* objects changed and in what order.  ``emit/replay`` turns it into
-instructions as compute-then-commit: first every new value is computed and left in a temporary, then every write is
-done, in the order in which the program first did it.
+While tracing, Vars are changed in place and never rolled back (a failed speculation restarts the trace with new
+Vars); the log records *which* objects changed and in what order.  ``emit/replay`` turns it into instructions in two
+phases: first every new value is computed and stored in a temporary, then every write is done, in the order in which
+the program first made it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from .guard import UserLine
 
-# kind -> what `detail` holds
+# kind -> the meaning of `detail`
 EFFECT_KINDS: dict[str, str] = {
     "LIST": "None: target list now has the Var's items (target[:] = items)",
     "DICT": "None: target dict now has the Var's items in order",
@@ -39,11 +39,11 @@ class Effect:
 class EffectLog:
     def __init__(self) -> None:
         self._log: list[Effect] = []
-        self.changes = 0  # of any object, also of those that the program made itself
-        self.moves = 0  # of iterators
+        self.changes = 0  # counts changes of any object, including those that the traced program created
+        self.moves = 0  # counts steps of iterators
 
     def change(self, kind: str, target: Any, detail: Any, line: Callable[[], UserLine]) -> None:
-        """`target` changed: an effect where the object existed before."""
+        """Count a change of `target`; log it as an effect if the object existed before the frame."""
         self.changes += 1
         if target.source is not None:
             self.add(kind, target, detail, line())
@@ -57,7 +57,7 @@ class EffectLog:
         return effect
 
     def cancel(self, effect: Effect) -> None:
-        """Take back `effect` (this object): the program undid it before anyone could see it."""
+        """Remove `effect` (by identity): the program undid it before it became visible outside."""
         self._log = [each for each in self._log if each is not effect]
 
     def __iter__(self) -> Iterator[Effect]:

@@ -1,7 +1,8 @@
-"""Expressions over numbers that exist when a frame is entered: sizes, strides, arguments.
+"""Expression trees over numbers that are known when a frame is entered: sizes, strides, arguments.
 
-An expression is a `Source`, a `Number`, or an `Expr` of an operator over expressions.  It has four readers: `evaluate`,
-`text`, the postfix program of a RELATION guard (`program`), and the instructions and graph nodes made in `emit`.
+A tree is a `Source`, a `Number`, or an `Expr` (an operator applied to trees).  It can be evaluated (`evaluate`),
+printed (`text`), compiled to the postfix program of a RELATION guard (`program`), or emitted as bytecode or graph nodes
+(in `emit`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .source import Source
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A constant; `text` tells 1 from 1.0, True and -0.0."""
+    """A constant.  `text` (its repr) takes part in comparisons, so that 1, 1.0 and True are different numbers."""
 
     value: Any
     text: str
@@ -58,14 +59,14 @@ OPS: dict[str, Callable[..., Any]] = {
     "exp": math.exp, "log": math.log, "log2": math.log2, "log10": math.log10, "sin": math.sin, "cos": math.cos,
     "tan": math.tan, "tanh": math.tanh, "atan": math.atan, "erf": math.erf,
 }  # fmt: skip
-# What a RELATION program has; of integers it gives integers.
+# Operators of RELATION programs; on integers their results are integers.
 _IN_PROGRAM = frozenset("+ - * // % min max == != < <= > >= and or neg not abs".split())
 _COMPARISONS = frozenset("== != < <= > >= and or".split())
 _PREFIX = {"neg": "-", "pos": "+", "not": "not "}
 
 
 def leaves(tree: Tree) -> Iterator[Source]:
-    """The sources in `tree`, each as often as it occurs."""
+    """The sources in `tree`, repeated as often as they occur."""
     if isinstance(tree, Source):
         yield tree
     elif isinstance(tree, Expr):
@@ -74,12 +75,12 @@ def leaves(tree: Tree) -> Iterator[Source]:
 
 
 def sources(tree: Tree) -> tuple[Source, ...]:
-    """The distinct sources in `tree`, in order."""
+    """The distinct sources in `tree`, in order of first occurrence."""
     return tuple(dict.fromkeys(leaves(tree)))
 
 
 def evaluate(tree: Tree, values: Mapping[Source, Any]) -> Any:
-    """The value of `tree` for these values of its sources; raises what the operators raise."""
+    """The value of `tree` for these values of its sources; exceptions of the operators propagate."""
     if isinstance(tree, Source):
         return values[tree]
     if isinstance(tree, Number):
@@ -110,7 +111,8 @@ def _text(tree: Tree, outer: bool = False) -> str:
 
 
 def program(tree: Tree, order: Mapping[Source, int]) -> tuple[Any, ...] | None:
-    """The postfix program of a RELATION check, `order` numbering its registers; None if it takes more than integers."""
+    """The postfix program of a RELATION check; `order` maps sources to registers.  None if `tree` has an operator or a
+    constant outside of the integer operations that the program supports."""
     if isinstance(tree, Source):
         return ((order[tree],),)
     if isinstance(tree, Number):
@@ -125,7 +127,7 @@ def program(tree: Tree, order: Mapping[Source, int]) -> tuple[Any, ...] | None:
 
 
 def run_program(steps: tuple[Any, ...], values: tuple[Any, ...]) -> bool:
-    """What the RELATION check of the C program computes, in Python."""
+    """Python version of the RELATION check in C; false for non-ints, division by zero and 64-bit overflow."""
     stack: list[int] = []
     for step in steps:
         if isinstance(step, tuple):
@@ -147,8 +149,8 @@ def run_program(steps: tuple[Any, ...], values: tuple[Any, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Holds:
-    """Whether a relation is true of the values of its sources, in order; evaluated in Python, for numbers that need not
-    be integers."""
+    """A predicate that evaluates `tree` in Python, for relations between numbers that need not be integers.  It is
+    called with the values of the sources, in the order of `sources(tree)`."""
 
     tree: Tree
 

@@ -1,4 +1,7 @@
-"""Which files are the user's, by their names: the rest is ourselves, torch and the standard library."""
+"""Decides by file name whether code is the user's or belongs to this project, torch or the standard library.
+
+Code that is not the user's is never captured on its own and not quoted in messages.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ def _torch() -> str:
 
 
 _OURS = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "inductor") + os.sep)
-OWN_ROOTS = (*_OURS, _torch())  # ourselves and torch
+OWN_ROOTS = (*_OURS, _torch())  # pyframe, inductor and torch
 _SKIPPED_ROOTS = (*OWN_ROOTS, sysconfig.get_path("stdlib") + os.sep, "<frozen")
 _PACKAGES = os.sep + "site-packages" + os.sep
 
 
 @functools.cache
 def skipped_file(filename: str) -> bool:
-    """Whether code of this file is never captured on its own, nor quoted as the user's: torch, the standard library,
-    ourselves."""
+    """Whether a file belongs to torch, the standard library or this project, so that its code is never captured on its
+    own nor quoted as the user's."""
     if filename.startswith(OWN_ROOTS):
         return True
     return filename.startswith(_SKIPPED_ROOTS) and _PACKAGES not in filename
@@ -38,5 +41,5 @@ def our_file(filename: str) -> bool:
 
 
 def short_name(filename: str) -> str:
-    """A file of an installed package from the package on, others as they are."""
+    """The path without everything up to `site-packages/`; other paths are unchanged."""
     return filename.rpartition(_PACKAGES)[2]

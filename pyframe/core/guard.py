@@ -1,7 +1,8 @@
-"""Guards: the assumptions a capture made, as data.
+"""Guards as data: the assumptions of a capture that must hold for it to be reused.
 
-``Guard(source, kind, payload, line)`` has three readers that all go by ``KINDS``: ``guard_program`` lowers it to
-the C program, ``guard_explain`` evaluates it in Python (the oracle) and words the message of a failure.
+A ``Guard(source, kind, payload, line)`` has a kind from the table ``KINDS``.  ``guard_program`` lowers it to the
+program that C evaluates; ``guard_explain`` evaluates it in Python (the reference for tests) and writes the message of a
+failure.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from .source import Source
 
 @dataclass(frozen=True, slots=True)
 class UserLine:
-    """A place in the user's code: what guards, breaks and errors quote."""
+    """A place in the user's code, as quoted by guards, breaks and errors."""
 
     filename: str
     lineno: int
     function: str
-    text: str = ""  # the line itself; where it is not given, it is read from the file when asked for
+    text: str = ""  # the source line; if empty, `quoted` reads it from the file
 
     @property
     def quoted(self) -> str:
-        """The line as the user wrote it, without indentation; "" where the source is not at hand."""
+        """The source line without indentation; "" if the source is not available."""
         return (self.text or linecache.getline(self.filename, self.lineno)).strip()
 
     def __str__(self) -> str:
@@ -35,7 +36,7 @@ class UserLine:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of guard.  ``payload`` documents what the guard carries; ``cost`` orders cheap checks first."""
+    """One kind of guard.  ``payload`` documents the guard's payload; ``cost`` orders cheap checks first."""
 
     name: str
     payload: str
@@ -68,8 +69,8 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """What is checked of a tensor.  ``sizes`` and ``strides`` hold ints, or None where any value will do
-    (a dynamic dimension)."""
+    """The metadata that a TENSOR guard checks.  ``sizes`` and ``strides`` hold ints, or None where any value is
+    accepted (a dynamic dimension)."""
 
     type: type
     dtype: Any
@@ -82,10 +83,10 @@ class TensorMeta:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassReads:
-    """What a capture read of a class: its metaclass, its MRO, and what raw attributes it found along that.
+    """What a capture depends on of a class: its metaclass, its MRO, and raw attributes found along the MRO.
 
-    ``entries`` holds, one after another, a name, how it is compared, and an object: (name, 0, None) is found nowhere,
-    (name, 1, raw) is that object, (name, 2, type) is an object of that type."""
+    ``entries`` is a flat sequence of triples: (name, 0, None) must be found nowhere, (name, 1, raw) must be this
+    object, (name, 2, type) must be an object of exactly this type."""
 
     metaclass: type
     method_order: tuple[type, ...]  # the MRO
@@ -109,8 +110,8 @@ class Guard:
 
 
 class GuardSet:
-    """An ordered set of guards.  Order is the order of discovery, so that a guard on a container comes before
-    the guards on its items, and evaluation never reads through something not yet checked."""
+    """A set of guards in the order in which they were added.  A guard on a container thus comes before the guards on
+    its items, and evaluation never reads through an object that has not been checked."""
 
     def __init__(self) -> None:
         self._guards: list[Guard] = []

@@ -1,4 +1,7 @@
-"""Guards read in Python: the oracle that the C evaluator is tested against, and the words for a failure."""
+"""Evaluation of guards in Python, and the messages for guards that fail.
+
+The evaluation is the reference that the C evaluator is tested against; compiled code does not use it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from .guard_program import OPERANDS, guard_row, source_row, tensor_payload
 from .guard_reference import ACCESSORS, CHECKS, CallContext, read_tensor, unlike
 from .source import Source
 
-# Mode names of _C.GlobalState whose number is a yes or no.
+# Fields of _C.GlobalState that are booleans stored as numbers.
 FLAGS = {
     "grad_mode",
     "inference_mode",
@@ -25,11 +28,11 @@ FLAGS = {
 
 
 class GONE:
-    """Stands for the payload of a guard on an object that does not exist any more."""
+    """Placeholder for the payload of a guard whose object has been deallocated."""
 
 
 def read(source: Source, context: CallContext) -> Any:
-    """The value of `source` for this call. Raises whatever reading it raises."""
+    """The value of `source` for this call; exceptions of the reads propagate."""
     name, *operands = source_row(source)
     return ACCESSORS[name](context, *_values(name, operands, context))
 
@@ -45,7 +48,7 @@ def _values(name: str, operands: Iterable[Any], context: CallContext) -> Iterato
 
 
 def holds(guard: Guard, context: CallContext) -> bool:
-    """Whether `guard` holds for this call; one that cannot be evaluated does not."""
+    """Whether `guard` holds for this call; False if evaluating it raises."""
     name, *operands = guard_row(guard)
     try:
         return CHECKS[name](*_values(name, operands, context))
@@ -56,7 +59,7 @@ def holds(guard: Guard, context: CallContext) -> bool:
 def evaluate(guards: Iterable[Guard], function: FunctionType, locals: tuple[Any, ...]) -> int | None:
     """Index of the first guard that fails for a call of `function` with these fast locals, or None.
 
-    The oracle: slow, and independent of the lowering and of C.
+    The reference for tests: slow, and independent of the guard program and of C.
     """
     context = CallContext(function, locals)
     return next((i for i, guard in enumerate(guards) if not holds(guard, context)), None)
@@ -66,7 +69,7 @@ def evaluate(guards: Iterable[Guard], function: FunctionType, locals: tuple[Any,
 
 
 def explain(guard: Guard, function: FunctionType, locals: tuple[Any, ...]) -> str:
-    """Why `guard` fails for this call, in one line: what, both values, and the user's line.
+    """Why `guard` fails for this call, in one line: the subject, the expected and actual values, the user's line.
 
     For instance ``x.size(0): expected 4, got 8, guard from model.py:12: `y = x.view(4)` ``.
     """
@@ -101,7 +104,7 @@ def _qualified(kind: type) -> str:
 
 
 def _identified(value: object) -> str:
-    """An object by what it is: the name where it has one, and the address, which tells it from others of the name."""
+    """An object described by its type, its name if it has one, and its address (several objects may share a name)."""
     if value is None or value is GONE:
         return "None" if value is None else "an object that is gone"
     name = getattr(value, "__qualname__", None) or getattr(value, "co_qualname", None)

@@ -1,8 +1,8 @@
-"""Guards -> the flat program that C evaluates.
+"""Lowers guards to the flat program that C evaluates.
 
-Each distinct Source is read once: one accessor, one register, shared by every guard on it, by every source
-derived from it, and by the graph inputs. `SOURCE_ROWS` and `KIND_ROWS` say which operation each kind of source
-and of guard becomes; both are checked against the C table when this module is imported.
+Each distinct Source is read once: one accessor and one register, shared by all guards on it, all sources derived
+from it, and the graph inputs. `SOURCE_ROWS` and `KIND_ROWS` map kinds of sources and guards to operations; both are
+checked against the C table when this module is imported.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ SOURCE_ROWS: dict[str, Callable[[Source], Row]] = {
 
 
 def tensor_payload(meta: TensorMeta) -> _C.TensorPayload:
-    """The C program's operand for a TensorMeta."""
+    """The operand of the TENSOR check for a TensorMeta."""
     kind, index = device_numbers(meta.device)
     sizes, strides = tuple(meta.sizes), tuple(meta.strides)
     return (
@@ -145,18 +145,18 @@ NEEDS_TORCH = {"TENSOR", "GLOBAL_STATE"}
 
 
 def source_row(source: Source) -> Row:
-    """The accessor that reads `source`, its base given as a Source."""
+    """The accessor operation that reads `source`; its base is still a Source, not a register."""
     return SOURCE_ROWS[source.accessor](source)
 
 
 def guard_row(guard: Guard) -> Row:
-    """The check that `guard` becomes."""
+    """The check operation for `guard`, with Sources in place of registers."""
     return KIND_ROWS[guard.kind](guard)
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredGuards:
-    """A guard program and what its numbers mean.
+    """A guard program, with the meaning of its operations and registers.
 
     ``guard_of_op[i]`` is the index of the guard that operation ``i`` serves, or None for one that only fetches
     a graph input. ``registers`` gives the register of every source that the program reads; graph inputs have the
@@ -205,9 +205,9 @@ class _Lowering:
 
 
 def lower(guards: Iterable[Guard], inputs: Iterable[Source] = ()) -> LoweredGuards:
-    """Lower `guards`, in order, and give every source of `inputs` a register.
+    """Lower `guards`, in order, and load every source of `inputs` into a register.
 
-    ValueError or TypeError where a guard's payload does not fit its kind.
+    Raises ValueError or TypeError if a guard's payload does not fit its kind.
     """
     inputs = tuple(inputs)
     lowering = _Lowering(inputs)

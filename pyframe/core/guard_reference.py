@@ -1,7 +1,7 @@
-"""Guard operations read in Python: one function per row of `pyframe._C.op_table()`.
+"""The guard operations in Python: one function per row of `pyframe._C.op_table()`.
 
-The C evaluator is what runs; this says the same thing in Python, for the oracle that tests compare it with and for
-the messages of `guard_explain`. An accessor that raises, or a check that raises, fails, as in C.
+Calls are checked by the C evaluator. These functions are the reference that tests compare it with, and
+`guard_explain` uses them for its messages. As in C, an accessor or check that raises makes the guard fail.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from . import expr
 
 @dataclass(frozen=True)
 class CallContext:
-    """What accessors start from: the function called and its fast-local arguments."""
+    """The input of the root accessors: the called function and its fast-local arguments."""
 
     function: types.FunctionType
     locals: tuple[Any, ...]
 
 
 class Missing(LookupError):
-    """An accessor found nothing."""
+    """Raised by an accessor whose value does not exist."""
 
 
 # c10::DeviceType.
@@ -52,7 +52,7 @@ def _bits(value: float) -> bytes:
 
 
 def const_equal(a: Any, b: Any) -> bool:
-    """The EQUALS check: same exact type and equal; floats by their bits; containers item by item."""
+    """The EQUALS check: same exact type and equal value. Floats compare bitwise, tuples and slices item by item."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -75,7 +75,7 @@ def _of_dict(value: Any) -> dict[Any, Any]:
 
 
 def _dict_item(context: CallContext, value: Any, key: Any) -> Any:
-    found = dict.get(_of_dict(value), key, _ABSENT)  # which does not call `__missing__`
+    found = dict.get(_of_dict(value), key, _ABSENT)  # `dict.get` does not call `__missing__`
     if found is _ABSENT:
         raise KeyError(key)
     return found
@@ -184,7 +184,7 @@ ACCESSORS: dict[str, Accessor] = {
 
 
 def read_tensor(tensor: Any) -> _C.TensorPayload:
-    """The TENSOR payload of `tensor`, read through its Python attributes. TypeError where it is no tensor."""
+    """The TENSOR payload of `tensor`, read through its Python attributes; raises TypeError if it is no tensor."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(tensor, torch.Tensor):
         raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
@@ -201,7 +201,7 @@ def read_tensor(tensor: Any) -> _C.TensorPayload:
 
 
 def device_numbers(device: Any) -> tuple[int, int]:
-    """(c10::DeviceType's number, index) of a torch.device; index -1 where the kind of device has none."""
+    """(number of the c10::DeviceType, index) of a torch.device; the index is -1 for cpu and meta, which have none."""
     kind = DEVICE_TYPES.get(device.type)
     if kind is None:
         raise ValueError(f"no number is known for device type {device.type!r}")
@@ -235,16 +235,18 @@ def _has_attribute(value: Any, name: str) -> bool:
     return hasattr(value, name)
 
 
-_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # whatever a metaclass says
+# Read through the slots of `type`, since a metaclass may override `__mro__` and `__dict__`.
+_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__
 
 
 def found_along(mro: tuple[type, ...], name: str) -> list[Any]:
-    """The raw attribute `name` of a class of this MRO, in a list; [] where it has none."""
+    """A list with the raw attribute `name` found along this MRO; [] if no class in it has one."""
     return next(([_table(base)[name]] for base in mro if name in _table(base)), [])
 
 
 def unlike(cls: Any, metaclass: type, mro: tuple[type, ...], entries: tuple[Any, ...]) -> str | None:
-    """What differs from what a capture found on a class, "" where that is its metaclass or MRO, None for nothing."""
+    """The name of the first attribute of `cls` that differs from `entries` (see `ClassReads`); "" if the metaclass or
+    the MRO differs, None if nothing does."""
     if not isinstance(cls, type) or type(cls) is not metaclass or _mro(cls) is not mro:
         return ""
     for name, how, expected in zip(entries[::3], entries[1::3], entries[2::3], strict=True):

@@ -1,4 +1,8 @@
-"""Functions that a graph calls between the parts that are compiled: what comes before them is done before they run."""
+"""Marks functions that a graph must call in program order.
+
+A backend does not compile a call of such a function: it splits the graph there, and runs everything before the call
+first.  The call may raise, so earlier operations must be complete.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def in_order(fn: F) -> F:
-    """Mark such a function, for backends that compile graphs in parts."""
+    """Mark `fn` as a function before which backends split the graph."""
     fn.in_order = True  # type: ignore[attr-defined]
     return fn

@@ -1,4 +1,4 @@
-"""Results kept for each code object, for as long as it lives."""
+"""A cache of results per code object; an entry is dropped when its code object is deallocated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 
 def per_code(compute: Callable[[types.CodeType], T]) -> Callable[[types.CodeType], T]:
-    """Compute once for each code object (by identity).  The result must not lead back to the code object."""
+    """Decorator that caches `compute` by the identity of the code object.  The result must not hold a reference to the
+    code object, which would then never be deallocated."""
     known: dict[int, T] = {}
 
     @functools.wraps(compute)

@@ -1,7 +1,7 @@
-"""What CPython's versions do differently, bytecode aside: the one module that asks (`bytecode/pyNNN` know bytecode).
+"""Differences between CPython versions 3.11 to 3.14, other than bytecode (for which see `bytecode/pyNNN`).
 
-Supported are CPython 3.11 to 3.14.  Each question is about the thing itself (is there such an attribute, what does an
-error say), so that a version between two known ones is answered right.
+Each constant here is found by testing the running interpreter (does an attribute exist, what does an error message
+say) and not by comparing version numbers, so it is right for any version between two known ones.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-# Annotations are evaluated when they are read, by the function `__annotate__` (PEP 649): from 3.14 on.
+# From 3.14 on, annotations are evaluated when they are read, by the function `__annotate__` (PEP 649).
 LAZY_ANNOTATIONS = "__annotate__" in vars(types.FunctionType)
 ANNOTATIONLIB: Any = importlib.import_module("annotationlib") if LAZY_ANNOTATIONS else None
 
 
 def _message(fn: Callable[[], Any]) -> str:
-    """What the exception says that `fn` raises."""
+    """The message of the exception that `fn` raises."""
     try:
         fn()
     except Exception as error:
@@ -26,7 +26,7 @@ def _message(fn: Callable[[], Any]) -> str:
 
 
 def full_name(cls: type) -> str:
-    """The name of a class as messages give it that name its module (`%T` of C)."""
+    """The name of a class with its module, as CPython's `%T` format prints it."""
     return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -36,12 +36,13 @@ def _unpack(values: Any) -> None:
 
 # "max() arg is an empty sequence", or from 3.12 on "max() iterable argument is empty".
 EMPTY_EXTREME = _message(lambda: max(())).removeprefix("max() ")
-# Whether the error of an assignment to too few targets says how many values a list, tuple or dict has: from 3.14 on.
+# Whether "too many values to unpack" also says how many values a list, tuple or dict has (from 3.14 on).
 TOO_MANY_VALUES_COUNTED = "got" in _message(lambda: _unpack((1, 2, 3)))
 
 
 def _not_a_pair() -> tuple[str, str]:
-    """What is said of an item that is no pair where a dict is filled, and in a note (from 3.14 on)."""
+    """Templates of the message and of the note (from 3.14 on; else "") of the TypeError for `dict([1])`, whose item is
+    not a pair."""
     try:
         dict([1])  # type: ignore[arg-type]
     except TypeError as error:
@@ -55,7 +56,7 @@ NOT_A_PAIR = _not_a_pair()
 
 
 def _unhashable(fn: Callable[[], Any]) -> str:
-    """A template of what is said of a list where `fn` puts one; from 3.14 on it says what for, with `full_name`."""
+    """Template of the message when `fn` hashes a list; from 3.14 on it names the use (key, element) and `full_name`."""
     return _message(fn).replace("unhashable type: 'list'", "{error}").replace("'list'", "'{kind}'")
 
 

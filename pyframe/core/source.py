@@ -1,9 +1,9 @@
-"""Where a value came from.
+"""Sources: where a value of the traced program came from.
 
-A ``Source`` is a frozen path from the frame's entry state to a value.  One path serves three readers:
-``name`` prints it for people, ``accessor``/``base`` lower it to one row of the C guard program
+A ``Source`` is an immutable path from the state at frame entry to a value, such as ``self.layers[0].weight``.
+``name`` prints the path, ``accessor`` and ``base`` lower it to an operation of the C guard program
 (``guard_program``), and ``emit/reconstruct`` turns it into instructions that load the value again.
-Adding a kind of source means one class here with those pieces; everything else is derived from it.
+To add a kind of source, add a class here, a row to ``guard_program.SOURCE_ROWS`` and a case to ``emit/reconstruct``.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class FuncSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class ConstSource(Source):
-    """A particular object, held strongly by the compiled entry (an imported module, say).  Needs no guard on
-    itself: it is that object by construction; what is read from it does."""
+    """A particular object, held strongly by the compiled entry (an imported module, say).  The object itself needs no
+    guard, but values read from it do."""
 
     accessor: ClassVar[str] = "CONST"
     obj: Any = field(hash=False, compare=False)
@@ -132,8 +132,8 @@ class ConstSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class UnbackedSource(Source):
-    """A number that the graph itself makes, number ``index`` of them: known after the guards, so no guard may ask for
-    it.  ``holder.node`` is the graph node."""
+    """The ``index``-th number that the graph itself computes (an unbacked symbol).  It is known only after the guards
+    have run, so no guard may depend on it.  ``holder.node`` is the graph node."""
 
     index: int
     holder: Any = field(hash=False, compare=False)
@@ -146,8 +146,8 @@ class UnbackedSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class DrawnSource(Source):
-    """What the replaced frame computes before it calls the graph: the result of its ``index``-th draw of random
-    numbers.  Known after the guards, so no guard may ask for it."""
+    """The result of the frame's ``index``-th draw of random numbers, which the new bytecode makes before it calls the
+    graph.  It is known only after the guards have run, so no guard may depend on it."""
 
     index: int
     label: str = field(hash=False, compare=False)
@@ -158,7 +158,7 @@ class DrawnSource(Source):
 
 
 def is_drawn(source: Source | None) -> bool:
-    """Whether `source` is a draw, or leads to something in its result."""
+    """Whether `source` is the result of a random draw, or a part of one."""
     while source is not None and source.base is not None:
         source = source.base
     return isinstance(source, DrawnSource)
@@ -206,7 +206,8 @@ class InstanceDictSource(StepSource):
 
 @dataclass(frozen=True, slots=True)
 class HiddenDictSource(InstanceDictSource):
-    """``parent.__dict__`` where the class has a ``__getattribute__``, which compiled code must not run either."""
+    """``parent.__dict__`` of an instance whose class defines ``__getattribute__``, which neither the guards nor the
+    compiled code may run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +227,8 @@ class DictItemSource(StepSource):
 
 @dataclass(frozen=True, slots=True)
 class ModuleAttrSource(StepSource):
-    """``parent.attr`` of an nn.Module held in one of its ``_parameters`` / ``_buffers`` / ``_modules`` dicts
-    (``where``); reads as an attribute, guards as ``parent.__dict__[where][attr]``."""
+    """``parent.attr`` of an nn.Module, stored in its ``_parameters``, ``_buffers`` or ``_modules`` dict (``where``).
+    Printed as an attribute; guards read ``parent.__dict__[where][attr]``."""
 
     accessor: ClassVar[str] = "MODULE_ITEM"
     where: str

@@ -1,5 +1,8 @@
-"""What torch knows of symbolic numbers.  Its module loads sympy, which takes as long as all of ours: only the first
-symbol makes it be loaded."""
+"""Queries about torch's symbolic numbers, with a lazy import of `torch.fx.experimental.symbolic_shapes`.
+
+That module imports sympy, which takes as long as importing this whole project, so it is imported only when the first
+symbol is created.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from inductor.process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
 
 
 def data_dependent() -> tuple[type[Exception], ...]:
-    """The errors that say that a number is known at run time only, for an `except`."""
+    """The exceptions that torch raises for data-dependent numbers, for use in an `except` clause."""
     loaded = sys.modules.get(SYMBOLIC_SHAPES)
-    error = getattr(loaded, "GuardOnDataDependentSymNode", None)  # not there while another thread imports the module
+    error = getattr(loaded, "GuardOnDataDependentSymNode", None)  # missing while another thread imports the module
     return () if error is None else (error,)
 
 
 def is_unbacked(number: Any) -> bool:
-    """Whether a symbolic number depends on one that is known at run time only."""
+    """Whether a symbolic number depends on an unbacked symbol, whose value is known only at run time."""
     import_whole(SYMBOLIC_SHAPES)
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
@@ -25,7 +28,7 @@ def is_unbacked(number: Any) -> bool:
 
 
 def surely_true(number: Any) -> bool:
-    """Whether a symbolic bool is known to be true without a guard."""
+    """Whether a symbolic bool is statically known to be true, without adding a guard."""
     import_whole(SYMBOLIC_SHAPES)
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 

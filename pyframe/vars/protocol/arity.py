@@ -1,5 +1,9 @@
-"""Which arguments a function written in C takes.  Models read the arguments that they know of; a call with others
-raises the TypeError of the function itself."""
+"""Argument checks for functions written in C.
+
+A model of a C function reads only the arguments that it supports.  Before the model runs, `check` compares the call
+with the function's signature and raises the TypeError that CPython would raise for a wrong number of arguments or an
+unknown keyword.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ _OF_C = (
 
 
 class Arity(NamedTuple):
-    """How many positional arguments, and the keywords; None: any."""
+    """The least and the most positional arguments of a function, and its keywords (None: any keyword is accepted)."""
 
     least: int
     most: int
@@ -41,7 +45,7 @@ class Arity(NamedTuple):
 
 
 _ONE, _ANY = Arity(1, 1), Arity(0, MANY)
-# What `inspect.signature` does not know.
+# Functions without a signature that `inspect.signature` can read.
 _BY_HAND: dict[Any, Arity] = {
     set: Arity(0, 1), frozenset: Arity(0, 1), bool: Arity(0, 1), range: Arity(1, 3), slice: Arity(1, 3),
     iter: Arity(1, 2), next: Arity(1, 2), getattr: Arity(2, 3), dir: Arity(0, 1), vars: Arity(0, 1),
@@ -58,7 +62,7 @@ _BY_HAND: dict[Any, Arity] = {
     staticmethod: _ONE, classmethod: _ONE, operator.attrgetter: Arity(1, MANY),
     operator.itemgetter: Arity(1, MANY),
 }  # fmt: skip
-# What raises by itself, since the message names a class that only the call knows.
+# Functions whose model raises the TypeError itself: the message names a class that is known only at the call.
 _CHECKED_BY_MODEL = (object.__dict__["__init_subclass__"],)
 _METHODS: dict[type, dict[str, Arity]] = {
     dict: {
@@ -87,7 +91,7 @@ _METHODS[collections.OrderedDict] = {
 
 @functools.cache
 def _of_function(fn: Any) -> Arity | None:
-    """None: unknown."""
+    """The arity of a function or method, from the tables or from its signature; None if neither knows it."""
     owner = getattr(fn, "__objclass__", None)
     if owner is not None and fn.__name__ in _METHODS.get(owner, ()):
         method = _METHODS[owner][fn.__name__]
@@ -132,7 +136,7 @@ _SIMPLE = (
 
 
 def check(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Any]) -> None:
-    """Raise in the traced program what `fn`, written in C, raises if it does not take such arguments."""
+    """Raise a TypeError in the traced program if the C function `fn` does not accept these arguments."""
     arity = _known(fn)
     if arity is not None and not arity.takes(len(args), kwargs):
         message = _refusal(fn, len(args), tuple(kwargs))
@@ -143,7 +147,8 @@ def check(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Any]) -
 
 @functools.lru_cache(maxsize=1024)
 def _refusal(fn: Any, count: int, names: tuple[str, ...]) -> str | None:
-    """What `fn` says of a call with that many arguments, before it looks at any; None if it says nothing."""
+    """The message of the TypeError that `fn` raises for this number of arguments and these keywords; None if it raises
+    none.  `fn` is called with empty tuples, as CPython checks the count before it reads any argument."""
     values: list[Any] = [()] * count
     owner = getattr(fn, "__objclass__", None)
     if values and owner in (*_METHODS, tuple, str, bytes):
@@ -158,7 +163,7 @@ def _refusal(fn: Any, count: int, names: tuple[str, ...]) -> str | None:
 
 
 def check_method(tx: Tracer, obj: Var, name: str, args: Sequence[Var], kwargs: Mapping[str, Any]) -> None:
-    """The same for a method of `obj`."""
+    """`check` for the method `name` of `obj`; does nothing if the type of `obj` is not known."""
     try:
         kind = obj.python_type()
     except NotConstant:
@@ -169,7 +174,7 @@ def check_method(tx: Tracer, obj: Var, name: str, args: Sequence[Var], kwargs: M
 def of_kind(
     tx: Tracer, kind: type, obj: Var, name: str, args: Sequence[Var], kwargs: Mapping[str, Any]
 ) -> None:
-    """The same for the method that the class `kind` has."""
+    """`check` for the method `name` of the class `kind`, called on `obj`."""
     fn = getattr(kind, name, None)
     if isinstance(fn, types.MethodDescriptorType | types.WrapperDescriptorType):
         check(tx, fn, [obj, *args], kwargs)

@@ -1,4 +1,8 @@
-"""Var: a Python value as the tracer knows it."""
+"""`Var`, the tracer's representation of one Python value, and its default operations.
+
+While bytecode is traced, the stack and the locals of a frame hold Vars.  Each kind of value (tensor, list, constant,
+instance ...) has a subclass that overrides the operations it supports; all others break the graph.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ if TYPE_CHECKING:
     from ...core.tracer import Tracer
 
 
-# Types whose instances have no attributes of their own.
+# Types whose instances have no `__dict__`, so that setting an unknown attribute is an AttributeError.
 _WITHOUT_FIELDS: tuple[Callable[[], Any], ...] = (
     bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset,
 )  # fmt: skip
@@ -23,7 +27,8 @@ class NotConstant(Exception):
 
 
 class Raised(TraceSignal):
-    """An exception unwinding the traced program.  `fresh` until the frame that raised it has given it a context."""
+    """An exception that is unwinding the traced program.  `fresh` is true until the frame that raised it has set its
+    `__context__`."""
 
     def __init__(self, exc: Var, fresh: bool = True) -> None:
         super().__init__(exc.describe())
@@ -34,8 +39,9 @@ class Var:
     """Base class.  Methods named after CPython's slots are called by the algorithms in ``slots``, never by an
     opcode handler directly.  The defaults break the graph with ``unsupported-object``.
 
-    A Var with a ``source`` stands for an object that existed before the frame; without one, the traced program made
-    it.  Vars of mutable objects are changed in place, and the change is logged in ``tx.effects``.
+    A Var with a ``source`` represents an object that existed before the frame; a Var without one represents an object
+    that the traced program created.  Vars of mutable objects are changed in place, and the change is logged in
+    ``tx.effects``.
     """
 
     __slots__ = ("source",)
@@ -44,13 +50,14 @@ class Var:
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
 
-    # ---- what is known ----
+    # ---- properties known while tracing ----
     def python_type(self) -> type:
         """The exact type of the value (raises NotConstant when unknown)."""
         raise NotConstant(type(self).__name__)
 
     def constant(self) -> Any:
-        """The value itself, when it is known while tracing (containers of constants included); else NotConstant."""
+        """The value itself if it is known while tracing (also immutable containers of constants); else raises
+        NotConstant."""
         raise NotConstant(type(self).__name__)
 
     def is_constant(self) -> bool:
@@ -61,7 +68,7 @@ class Var:
         return True
 
     def plain(self) -> Any:
-        """Like `constant`, with copies of mutable containers: for functions that neither keep nor change them."""
+        """Like `constant`, but mutable containers are copied: for functions that neither keep nor change them."""
         return self.constant()
 
     def describe(self) -> str:
@@ -76,7 +83,7 @@ class Var:
         return self.unsupported(tx, f"attribute {name!r}")
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
-        """``value`` None deletes."""
+        """Set the attribute, or delete it if ``value`` is None."""
         try:
             kind = self.python_type()
         except NotConstant:
@@ -98,7 +105,7 @@ class Var:
         return self.unsupported(tx, "indexing")
 
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
-        """``value`` None deletes."""
+        """``self[key] = value``, or ``del self[key]`` if ``value`` is None."""
         self.unsupported(tx, "item assignment")
 
     def unary(self, tx: Tracer, op: str) -> Var:
@@ -141,7 +148,7 @@ class Var:
         return items
 
     def hash_(self, tx: Tracer) -> Var | None:
-        """`hash(self)`; None: that of the constant (so for the next three, see ``text``)."""
+        """`hash(self)`; None: the hash of the constant.  The next three methods follow the same rule (see ``text``)."""
         return None
 
     def repr_(self, tx: Tracer) -> Var | None:
@@ -153,7 +160,7 @@ class Var:
     def format_(self, tx: Tracer, spec: Var) -> Var | None:
         return None
 
-    # ---- leaving the graph ----
+    # ---- bytecode that rebuilds the value ----
     def reconstruct(self, cg: Any) -> None:
         """Emit instructions that leave this value on the stack.  ``cg`` is ``emit.reconstruct.Codegen``; it has
         already tried ``source`` and its cache of values built before."""
@@ -161,7 +168,7 @@ class Var:
 
 
 class HeldVar(Var):
-    """A value that exists and is known while tracing; what can be done with it is up to the subclass."""
+    """Base class of Vars that hold the Python object itself; the subclass decides which operations are supported."""
 
     __slots__ = ("value",)
 

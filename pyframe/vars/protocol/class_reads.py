@@ -1,4 +1,8 @@
-"""What a trace reads of classes: raw attributes along the MRO, as CPython finds them; one guard for each class."""
+"""Attribute lookups on classes, recorded for guards.
+
+`lookup` finds the raw attribute along the MRO as CPython does, without calling descriptors or metaclass hooks.  All
+lookups of a trace on one class become a single CLASS_FINDS guard on that class.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,13 @@ from ...core.tracer import Tracer
 
 MISSING = object()
 _flags = type.__dict__["__flags__"].__get__
-_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # whatever a metaclass says
+# Read through the slots of `type`, since a metaclass may override `__mro__` and `__dict__`.
+_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__
 
 
 class _Reading(threading.local):
-    """What the trace that this thread is at has read of classes, which may change: class -> name -> what was found."""
+    """Class attributes read by the trace that runs in this thread: mutable class -> name -> raw attribute or MISSING.
+    `reads` is None when no trace runs."""
 
     reads: dict[type, dict[str, Any]] | None = None
 
@@ -29,7 +35,8 @@ _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 
 
 def lookup(cls: type, name: str) -> Any:
-    """The raw attribute found along the MRO, or MISSING.  What a trace finds becomes a guard of it."""
+    """The raw attribute found along the MRO, or MISSING.  During a trace the result is recorded for a guard, unless the
+    class is immutable."""
     reads = _reading.reads
     if reads is None or is_immutable(cls):
         return _find(cls, name)
@@ -47,19 +54,19 @@ def _find(cls: type, name: str) -> Any:
 
 
 def is_immutable(cls: type) -> bool:
-    """Whether no attribute of a class can be set: it is written in C."""
+    """Whether the attributes of a class cannot be set (Py_TPFLAGS_IMMUTABLETYPE: most classes written in C)."""
     return bool(_flags(cls) & _IMMUTABLE)
 
 
 def note_class(cls: type) -> None:
-    """A trace relies on the metaclass and the MRO of a class."""
+    """Record that the trace depends on the metaclass and the MRO of a class, even if it reads no attribute."""
     if _reading.reads is not None and not is_immutable(cls):
         _reading.reads.setdefault(cls, {})
 
 
 @contextlib.contextmanager
 def reads_of_classes(reads: dict[type, dict[str, Any]]) -> Iterator[None]:
-    """Puts what `lookup` is asked meanwhile into `reads`."""
+    """Within this context, `lookup` records its results in `reads`."""
     before, _reading.reads = _reading.reads, reads
     try:
         yield
@@ -68,8 +75,10 @@ def reads_of_classes(reads: dict[type, dict[str, Any]]) -> Iterator[None]:
 
 
 def class_reads(tx: Tracer, cls: type, found: dict[str, Any]) -> ClassReads:
-    """The payload of a guard on what was found of a class.  Numbers and containers may be others of their types: where
-    one was used, it is guarded itself.  What the program assigns to the class is another one at each call."""
+    """The payload of a CLASS_FINDS guard on the attributes found on a class.
+
+    For values of PLAIN types only the type is checked: a value that the trace used has a guard of its own.  Attributes
+    that the traced program assigns are left out, because each call assigns a different object."""
     entries: list[Any] = []
     written = {name for base in _mro(cls) if base in tx.class_writes for name in tx.class_writes[base].attrs}
     for name, raw in found.items():
@@ -85,5 +94,5 @@ def class_reads(tx: Tracer, cls: type, found: dict[str, Any]) -> ClassReads:
 
 
 def reads_attributes_itself(cls: type) -> bool:
-    """Whether attributes of an instance of `cls` are read by a `__getattribute__` that no type written in C has."""
+    """Whether `cls` or a base overrides `__getattribute__` in Python."""
     return not isinstance(lookup(cls, "__getattribute__"), types.WrapperDescriptorType)

@@ -1,4 +1,8 @@
-"""Values known while tracing, and `make`: the Var of a value that the traced program computed."""
+"""Constants: values that are known while tracing.
+
+`ConstVar` holds such a value and evaluates operations on it at once (constant folding).  `make` returns the Var for
+any Python value that the traced program computed.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +40,17 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 
-# Types whose values are folded: no user code runs, nothing is shared.
+# Types whose operations are folded: they run no user code, and their values are immutable.
 FOLDED = (int, float, complex, str, bytes, type(None), type(NotImplemented), type(Ellipsis))
 
 _MAKERS: dict[type, Callable[[Any], Var]] = {}
-# Methods of str and bytes that look into values known only at run time, or are lazy (filled in by `text`, `iterator`).
+# Methods of str and bytes that accept Vars without a constant value, or return lazy iterators.  The modules `text` and
+# `iterator` fill in the table.
 STRING_METHODS: dict[tuple[type, str], Callable[[Tracer, Var, list[Var], dict[str, Var]], Var]] = {}
 
 
 def maker(*types: type) -> Callable[[Callable[[Any], Var]], Callable[[Any], Var]]:
-    """Register how `make` builds Vars of values of these exact types."""
+    """Decorator that registers the function with which `make` builds Vars of these exact types."""
 
     def register(fn: Callable[[Any], Var]) -> Callable[[Any], Var]:
         _MAKERS.update(dict.fromkeys(types, fn))
@@ -55,7 +60,7 @@ def maker(*types: type) -> Callable[[Callable[[Any], Var]], Callable[[Any], Var]
 
 
 def make(value: Any) -> Var:
-    """The Var of a fresh value without a source; containers become container Vars."""
+    """The Var of a newly computed value, without a source; containers become container Vars."""
     if isinstance(value, Var):
         return value
     build = _MAKERS.get(type(value))
@@ -67,12 +72,12 @@ def make(value: Any) -> Var:
 
 
 def constants(args: Iterable[Var]) -> list[Any]:
-    """The values of all `args`; NotConstant if one is unknown."""
+    """The values of all `args`; raises NotConstant if one of them is not known while tracing."""
     return [arg.constant() for arg in args]
 
 
 def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
-    """Run a pure function now; what it raises is raised in the traced program."""
+    """Run a pure function while tracing; an exception that it raises is raised in the traced program."""
     try:
         result = fn(*args, **kwargs)
     except Exception as error:  # noqa: BLE001  whatever the function raises, the program sees
@@ -181,7 +186,7 @@ class ConstVar(HeldVar):
 
 
 class MethodVar(Var):
-    """`obj.name` where calling it is `obj.call_method(name)`: methods of values that are not Python classes."""
+    """A bound method of a value whose type is written in C; a call of it becomes `obj.call_method(name)`."""
 
     __slots__ = ("obj", "name")
 
@@ -217,7 +222,7 @@ class MethodVar(Var):
 
 
 def attribute_of_type(tx: Tracer, obj: Var, name: str) -> Var:
-    """The attribute `name` that `obj` has from its type, which is written in C."""
+    """The attribute `name` of `obj`, found on its type, which is written in C."""
     found = getattr(obj.python_type(), name)
     if callable(found):
         return MethodVar(obj, name)

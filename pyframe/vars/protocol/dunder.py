@@ -1,5 +1,8 @@
-"""Special methods called by name on values that are not instances of Python classes: `[1].__len__()`,
-`dict.__setitem__(d, k, v)`, `super().__getitem__(k)`."""
+"""Explicit calls of special methods on values of built-in types.
+
+`[1].__len__()`, `dict.__setitem__(d, k, v)` and `super().__getitem__(k)` are mapped to the Var method that implements
+the slot.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +61,12 @@ _METHODS: dict[str, Callable[..., Var]] = {
 
 
 def add(name: str, method: Callable[..., Var]) -> None:
-    """`method(tx, obj, *args)` is what `obj.name(*args)` does."""
+    """Register `method(tx, obj, *args)` as the implementation of `obj.name(*args)`."""
     _METHODS[name] = method
 
 
 def call(tx: Tracer, obj: Var, name: str, args: Sequence[Var]) -> Var | None:
-    """`obj.name(*args)` for a special method that a slot implements; None for other names."""
+    """The result of `obj.name(*args)` if a slot implements the special method `name`; None for other names."""
     if name in _METHODS:
         return _METHODS[name](tx, obj, *args)
     if len(args) != 1 or not (name.startswith("__") and name.endswith("__")):
@@ -79,13 +82,13 @@ def call(tx: Tracer, obj: Var, name: str, args: Sequence[Var]) -> Var | None:
 
 
 def name_of(op: str, reflected: bool) -> str:
-    """The special method of a binary operator: `__iadd__` for `+=`, `__radd__` for `+` reflected."""
+    """The name of the special method of a binary operator: `__iadd__` for `+=`, `__radd__` for a reflected `+`."""
     plain = next(name for name, symbol in _BINARY.items() if symbol == op.removesuffix("="))
     return f"__{'i' if op.endswith('=') else 'r' if reflected else ''}{plain}__"
 
 
 def comparison(op: str) -> str:
-    """The special method of a comparison."""
+    """The name of the special method of a comparison operator."""
     return next(name for name, symbol in _COMPARE.items() if symbol == op)
 
 

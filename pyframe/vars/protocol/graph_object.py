@@ -1,4 +1,7 @@
-"""Objects that are neither tensors nor numbers, and that nodes of the graph give or take."""
+"""Non-tensor, non-number values that flow through the FX graph.
+
+Some graph nodes return or accept such objects.  Only the type of the object is known while tracing.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from .base import Var
 
 
 class GraphObjectVar(Var):
-    """An object known by its type only.  `node` gives it in the graph (None: an input that no node has used yet), and
-    `example` stands for it there while tracing."""
+    """An object of which only the type is known.  `node` is the FX node that computes it (None: a graph input that no
+    node has used yet); `example` is the object with which nodes are evaluated while tracing."""
 
     __slots__ = ("example", "node", "type_")
 

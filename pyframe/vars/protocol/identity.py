@@ -1,4 +1,8 @@
-"""`id(obj)`: a number that only tells objects apart."""
+"""The result of `id(obj)`.
+
+The number itself differs between calls, so it is not a constant: it can only be compared with other ids and used as a
+dict key.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from .const import ConstVar
 
 
 class IdVar(Var):
-    """The identity of the object of `var`; it can be compared with others, and be a key."""
+    """`id()` of the object that `var` represents.  Supports `==`, `!=` with another IdVar, and `hash`."""
 
     __slots__ = ("attrs", "var")
 

@@ -1,4 +1,4 @@
-"""The NULL that CPython puts on the stack next to a callable."""
+"""The NULL that CPython's bytecode pushes on the stack next to a callable, as a Var."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .base import Var
 
 
 class NullVar(Var):
-    """NULL, of which there is one."""
+    """The class of the singleton `NULL`."""
 
     __slots__ = ()
 

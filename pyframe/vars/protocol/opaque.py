@@ -1,4 +1,7 @@
-"""Objects that the tracer has no model of: they can be passed on, every operation on them breaks the graph."""
+"""Objects of types that the tracer does not model.
+
+They can be stored, passed on and returned.  Any other operation on them breaks the graph.
+"""
 
 from __future__ import annotations
 

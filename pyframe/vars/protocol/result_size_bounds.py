@@ -1,5 +1,9 @@
-"""How large the result of an operation on known values will be, before it is made: characters or bytes of what can be
-larger than all that it is made of.  Sizes are upper bounds, but for what stays small."""
+"""Upper bounds of the size of a constant-folded result, computed before the operation runs.
+
+An operation such as `"x" * 10**9` or `2 ** 10**6` can produce a value much larger than its operands.  The rules here
+give its size in characters, bytes or items, so that the tracer can break the graph instead of computing it.  A rule
+may ignore parts that are sure to be small, and returns 0 for results that cannot outgrow their operands.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_WIDTH = re.compile(r"\d{4,}")  # smaller ones do not matter
+_WIDTH = re.compile(r"\d{4,}")  # widths below 1000 are too small to matter
 _PERCENT, _BRACES = re.compile(r"%[^a-zA-Z%]*"), re.compile(r"[:{][^{}]*")
 _TEXT = (str, bytes)
 
@@ -43,7 +47,7 @@ def _shifted(a: Any, b: Any) -> int:
 
 
 def widths(spec: Any) -> int:
-    """What a format spec, or a format of struct, asks for."""
+    """The sum of the widths in a format spec or a `struct` format."""
     text = spec.decode("latin-1") if isinstance(spec, bytes) else spec
     return sum(map(int, _WIDTH.findall(text))) if isinstance(text, str) else 0
 
@@ -57,7 +61,7 @@ def _percent(template: Any, values: Any) -> int:
 
 
 def formatted(template: str, values: Any) -> int:
-    """`template.format(*values)`."""
+    """Bound of the padding in `template.format(*values)`."""
     specs = _BRACES.findall(template)
     nested = any(each.startswith(":") for each in specs) and template.count("{") > 1
     taken = sum(value for value in _flat(values) if isinstance(value, int)) if nested and ":{" in template else 0
@@ -109,7 +113,7 @@ _FUNCTIONS: dict[Any, Callable[..., int]] = {
 
 
 def _asked(rule: Callable[..., int], args: Sequence[Any]) -> int:
-    """What a rule says; 0 for arguments that the call will refuse."""
+    """The bound that a rule computes; 0 for arguments with which the call itself will raise."""
     try:
         return rule(*args)
     except (TypeError, AttributeError, ValueError):
@@ -126,7 +130,7 @@ def of_function(function: Any, args: Sequence[Any]) -> int:
 
 
 def size_of(value: Any) -> int:
-    """The size of a value known while tracing."""
+    """The size of a constant: bytes of an int, length of a string or container, 0 for other types."""
     if type(value) is int:
         return bytes_of(value)
     return len(value) if type(value) in _SIZED else 0

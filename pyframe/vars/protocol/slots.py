@@ -1,4 +1,8 @@
-"""CPython's slot protocols over Vars: what the opcode handlers and the builtins call."""
+"""CPython's operator protocols on Vars: binary operators, comparisons, identity, iteration and indexing.
+
+Opcode handlers and models of builtins call these functions.  They try the operands' methods in CPython's order
+(reflected methods, fallbacks of in-place operators) and raise CPython's TypeErrors in the traced program.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,13 @@ from .const import BINARY, ConstVar
 
 _NUMBERS = (int, float, complex)
 _is_subclass = type.__dict__["__subclasscheck__"]
-_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # whatever a metaclass says
+# Read through the slots of `type`, since a metaclass may override `__mro__` and `__dict__`.
+_mro, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__
 _SWAPPED = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">": "<", ">=": "<="}
 
 
 def derives(kind: type, base: type) -> bool:
-    """Whether `base` is among the bases of `kind`, whatever its metaclass says."""
+    """Whether `kind` is a subclass of `base`; ignores `__subclasscheck__` of a metaclass."""
     return bool(_is_subclass(base, kind))
 
 
@@ -29,7 +34,7 @@ def type_name(value: Var) -> str:
 
 
 def binary(tx: Tracer, op: str, left: Var, right: Var) -> Var:
-    """`left op right`; `op` may be an in-place one, which falls back to the plain one."""
+    """`left op right`; an in-place `op` falls back to the plain operator."""
     ops = (op, op[:-1]) if op.endswith("=") else (op,)
     for attempt in ops:
         result = None
@@ -60,7 +65,7 @@ _SEQUENCES = (str, bytes, list, tuple)
 
 
 def _repeated(tx: Tracer, op: str, left: Var, right: Var) -> Var | None:
-    """A sequence times an object that has `__index__`; None for other operands."""
+    """The product of a sequence and an object with `__index__`; None for other operands."""
     for sequence, times in ((left, right), (right, left)):
         if has_type(sequence, *_SEQUENCES):
             if not has_type(times, object) or not hasattr(times.python_type(), "__index__"):
@@ -72,7 +77,7 @@ def _repeated(tx: Tracer, op: str, left: Var, right: Var) -> Var | None:
 
 
 def _sequence_error(tx: Tracer, op: str, left: Var, right: Var) -> None:
-    """The words of CPython where a sequence takes no such operand."""
+    """Raise CPython's TypeError for `sequence + other` or `sequence * other` with an unsupported operand."""
     name = op.removesuffix("=")
     if name == "*":
         for side, other in ((left, right), (right, left)):
@@ -86,12 +91,12 @@ def _sequence_error(tx: Tracer, op: str, left: Var, right: Var) -> None:
 
 
 def _same_type(left: Var, right: Var) -> bool:
-    """Whether both are instances of one class of the program: its reflected method is not asked then."""
+    """Whether both are instances of the same Python class; CPython does not try the reflected method then."""
     return hasattr(left, "attrs") and hasattr(right, "attrs") and left.python_type() is right.python_type()
 
 
 def _overrides(left: Var, right: Var) -> bool:
-    """Whether the right operand goes first: its class is derived from the left one's."""
+    """Whether the right operand's class is a proper subclass of the left one's, so that CPython tries it first."""
     if not hasattr(right, "attrs") or not has_type(left, object):
         return False
     kind, base = right.python_type(), left.python_type()
@@ -99,7 +104,7 @@ def _overrides(left: Var, right: Var) -> bool:
 
 
 def _has_own(left: Var, right: Var, op: str) -> bool:
-    """Whether the class of the right operand does not have the reflected method from that of the left one."""
+    """Whether the classes of the operands have different reflected methods for `op`."""
     name = f"__r{BINARY[op].__name__.rstrip('_')}__"
     raw = [next((held[name] for held in map(_table, _mro(side.python_type())) if name in held), None)
            for side in (left, right)]  # fmt: skip
@@ -118,7 +123,7 @@ def identical(tx: Tracer, left: Var, right: Var) -> bool:
     if left.is_constant() != right.is_constant():
         known, other = (left, right) if left.is_constant() else (right, left)
         if type(known.constant()) in (bool, int) and other.python_type() is known.python_type():
-            return compare(tx, "==", other, known).truth(tx)  # of a bool or small int, known at run time only
+            return compare(tx, "==", other, known).truth(tx)  # a bool or int that is known only at run time
         return False
     if left.source is not None and right.source is not None:
         if left.source == right.source:
@@ -128,13 +133,14 @@ def identical(tx: Tracer, left: Var, right: Var) -> bool:
 
 
 def _contents(left: Var, right: Var) -> Var:
-    """`right` as the methods of the built-in type of `left` see it: of an instance of a subclass, what it keeps."""
+    """`right`, or its contents if it is an instance of a subclass of the built-in type of `left`: the methods of the
+    built-in type read the contents directly."""
     base = getattr(right, "base", None)
     return base if type(base) is type(left) else right
 
 
 def compare(tx: Tracer, op: str, left: Var, right: Var) -> Var:
-    """`left op right` of a comparison."""
+    """`left op right` for a comparison operator."""
     first = _overrides(left, right)
     result = right.compare(tx, _SWAPPED[op], left) if first else left.compare(tx, op, _contents(left, right))
     if result is None:
@@ -155,7 +161,7 @@ def equal(tx: Tracer, left: Var, right: Var) -> bool:
 
 
 def checked_iterator(tx: Tracer, found: Var) -> Var:
-    """What an `__iter__` gave, which has to be an iterator."""
+    """Return `found`, the result of an `__iter__`; raise TypeError in the traced program if it is not an iterator."""
     if not has_type(found, object):
         return found.unsupported(tx, "as the result of iter()")  # type: ignore[no-any-return]
     if lookup(found.python_type(), "__next__") is MISSING:
@@ -164,7 +170,7 @@ def checked_iterator(tx: Tracer, found: Var) -> Var:
 
 
 def index(tx: Tracer, value: Var) -> int:
-    """`operator.index` of a known integer."""
+    """`operator.index(value)`; breaks the graph if the integer is not known while tracing."""
     try:
         return operator.index(value.constant())
     except TypeError as error:
@@ -184,7 +190,7 @@ def index(tx: Tracer, value: Var) -> int:
 
 
 def has_type(value: Var, *types: type) -> bool:
-    """Whether the exact type is known and derived from one of `types`, whatever their metaclasses say."""
+    """Whether the exact type is known and a subclass of one of `types`; ignores `__subclasscheck__` of metaclasses."""
     try:
         kind = value.python_type()
     except NotConstant:

@@ -1,4 +1,8 @@
-"""Values as text: `repr`, `str`, `format` and what formats with them, by CPython's rules over Vars."""
+"""`repr`, `str`, `format` and `hash` of Vars, and the str and bytes methods that format values.
+
+`str.format`, `%` and `join` accept Vars whose text has to be traced (an instance with its own `__repr__`, say); such
+arguments are passed to CPython's formatting code as `Late` placeholders.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +65,8 @@ def _checked(tx: Tracer, method: str, result: Var) -> Var:
 
 
 class Late:
-    """Stands for a Var in a call of C code that formats it; templates that read attributes find none here."""
+    """Placeholder that C formatting code receives in place of a Var; its text is traced when it is requested.  It has
+    no public attributes, so a template that reads an attribute of it fails."""
 
     __slots__ = ("__tx", "__var")
 
@@ -85,7 +90,7 @@ class Late:
 
 
 def late(tx: Tracer, var: Var) -> Any:
-    """The value of `var` for C code that formats it: known, or standing for it."""
+    """An argument for C formatting code: the value of `var` if it is known, else a `Late` placeholder."""
     try:
         return var.plain()
     except NotConstant:
@@ -93,8 +98,8 @@ def late(tx: Tracer, var: Var) -> Any:
 
 
 def _formatted(tx: Tracer, template: Var, method: Any, values: list[Any], named: dict[str, Any]) -> Var:
-    """`method(template, *values, **named)`.  What C does with the objects that stand for Vars beyond their text (an
-    attribute, an item, a number) breaks the graph."""
+    """`method(template, *values, **named)`.  The graph breaks if the C code needs more of a `Late` placeholder than its
+    text (an attribute, an item, a number)."""
     if not any(isinstance(value, Late) for value in (*values, *named.values())):
         return fold(tx, method, template.constant(), *values, **named)
     try:
