@@ -1,4 +1,7 @@
-"""What Vars may see of the interpreter: a Protocol, so that ``vars`` never imports ``interp``."""
+"""The interface through which Vars use the bytecode interpreter.
+
+It is a ``typing.Protocol``, implemented by ``interp.trace.Trace``, so that ``vars`` does not import ``interp``.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,15 @@ class Tracer(Protocol):
     """The running trace of one root frame (inlined calls included)."""
 
     effects: EffectLog
-    steps: int  # of the root frame so far
+    steps: int  # instructions of the root frame traced so far
     placeholder_objects: dict[int, tuple[Any, Var]]
-    referred: list[weakref.ReferenceType[Any]]  # weak references that the program knows
-    let_go: list[Var]  # what deleted locals had
+    referred: list[weakref.ReferenceType[Any]]  # weak references that the traced program has read
+    let_go: list[Var]  # values of locals that the program deleted
     class_writes: dict[type, Any]
-    draws: list[Draw]  # what the frame draws at random, in order
+    draws: list[Draw]  # draws of random numbers, in program order
     fields_of: dict[int, Any]  # the FieldsVar of an object, by the id() of its Var
-    rewritten: dict[Source, None]  # places that the graph writes to: what was read of them is read before it runs
-    keep_alive: list[Any]  # objects that guards of this trace know by identity
+    rewritten: dict[Source, None]  # sources that the graph overwrites: read before the graph runs
+    keep_alive: list[Any]  # objects that the trace knows by their id(), which must not be reused
 
     @property
     def overrides(self) -> Any:
@@ -57,31 +60,31 @@ class Tracer(Protocol):
 
     @property
     def graph_error_is_equivalent(self) -> bool:
-        """Whether the graph can fail in place of the program, here."""
+        """Whether an error raised by the graph is equivalent to one raised at this point of the program."""
 
     @property
     def error_is_observable(self) -> bool:
-        """Whether the program would see an exception raised here, in a handler or a context manager."""
+        """Whether a handler or context manager of the program would see an exception raised at this point."""
 
     def user_line(self) -> UserLine:
-        """The user's line being traced: of the innermost frame that is not of a library."""
+        """The line being traced in the innermost frame that does not belong to a library."""
 
     def user_stack(self) -> tuple[UserLine, ...]:
-        """The places of the user's frames being traced, outermost first: libraries only where there are no others."""
+        """The lines of the user's frames being traced, outermost first; of library frames if there are no others."""
         ...
 
     def whole_stack(self) -> tuple[UserLine, ...]:
-        """The places of all frames being traced, those of libraries too (but not our own), outermost first."""
+        """The lines of all frames being traced, outermost first: also of libraries, but not of this project."""
         ...
 
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
-        """Record an assumption, with the current user line.  No-op when source is None and the kind needs one."""
+        """Add a guard with the current user line.  No-op if ``source`` is None and the kind needs one."""
 
     def wrap(self, value: Any, source: Source | None) -> Var:
         """The Var of a Python object; the same object always gives the same Var within a trace."""
 
     def traced(self, value: Any) -> Var | None:
-        """The Var of an object that the trace has met; else None."""
+        """The Var of an object that the trace has already wrapped; else None."""
 
     inner_tensors: dict[int, tuple[Source, Callable[[], Var]]]
 
@@ -90,11 +93,11 @@ class Tracer(Protocol):
         ...
 
     def item_source(self, source: Source, key: Any) -> Source:
-        """Where the item of a dict lies."""
+        """The source of the item ``key`` of the dict at ``source``."""
         ...
 
     def const_source(self, value: Any, label: str) -> Source:
-        """A source that holds the object itself."""
+        """A source that holds the object itself (see ``ConstSource``)."""
         ...
 
     def getattr(self, obj: Var, name: str) -> Var:
@@ -102,11 +105,11 @@ class Tracer(Protocol):
         ...
 
     def has_attribute(self, obj: Var, name: str) -> bool:
-        """What `hasattr` answers."""
+        """`hasattr(obj, name)`."""
         ...
 
     def handled(self) -> Var | None:
-        """The exception being handled; None outside of all handlers of the trace."""
+        """The exception being handled; None outside of all exception handlers of the trace."""
         ...
 
     def none_outside(self) -> None:
@@ -114,15 +117,16 @@ class Tracer(Protocol):
         ...
 
     def until_stop(self, method: Var | None) -> Var | None:
-        """What a call of an iterator's method gives; None where it raises StopIteration."""
+        """Call an iterator's `__next__`; None if it raises StopIteration."""
         ...
 
     def existing(self, var: Var) -> Any:
-        """The object of a Var: a constant, or what is read from its source; else NotConstant."""
+        """The Python object that a Var represents: its constant, or the value read from its source.  Raises NotConstant
+        if it has neither."""
         ...
 
     def speculate(self, ask: Callable[[], T]) -> T | None:
-        """What `ask` gives; None where that raises, breaks or changes something."""
+        """The result of `ask`; None if it raises, breaks the graph or has a side effect."""
 
     def call(self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Call ``fn`` by CPython's rules."""
@@ -131,20 +135,20 @@ class Tracer(Protocol):
         """Trace the body of a user function (a ``FunctionVar`` or a plain Python function, e.g. a polyfill)."""
 
     def spend(self, work: int) -> None:
-        """Count work for the program that no instruction does, such as looking at items of a sequence, as so many
-        instructions: a trace may take config.instruction_limit of them."""
+        """Count work that no bytecode instruction accounts for (comparing the items of a sequence, say) as ``work``
+        instructions toward config.instruction_limit."""
         ...
 
     def limit_size(self, size: int, what: str) -> None:
-        """Break where something known while tracing, or the number of its items, would be larger than
+        """Break the graph if the size of a constant, or the number of items of a container, would exceed
         config.size_limit."""
         ...
 
     def graph_break(self, kind: str, detail: str) -> NoReturn:
-        """Stop the graph here, for the reason ``kind`` of the break catalogue."""
+        """Break the graph here; ``kind`` is an id of the break catalogue."""
 
     def run_as_it_is(self, why: str) -> NoReturn:
-        """Give the whole frame up: CPython runs it; an error under ``fullgraph``."""
+        """Do not capture this frame: CPython runs it eagerly.  An error under ``fullgraph``."""
         ...
 
     def raise_(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
@@ -152,7 +156,7 @@ class Tracer(Protocol):
         ...
 
     def raise_from(self, exc_type: type[BaseException], cause: Var, *args: Any) -> NoReturn:
-        """The same with a cause."""
+        """`raise_`, with ``cause`` as the exception's `__cause__`."""
         ...
 
     def exception(self, kind: Any, *args: Any) -> Var:

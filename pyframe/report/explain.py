@@ -1,4 +1,7 @@
-"""What `pyframe.explain(fn)(*args)` returns."""
+"""The result of `pyframe.explain(fn)(*args)`: the graphs, graph breaks, guards and compile times of one call.
+
+`str()` of it is a report for people.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from ..errors import GraphBreak
 
 class Explanation:
     """graphs: the captured fx.GraphModules.  breaks: GraphBreaks with `kind`, `detail`, `stack` (user lines).
-    skipped: functions that run as they are, each with the reason.  guards: Guards with the user's line.  seconds: by
-    phase.  result: what the call returned."""
+    skipped: functions that run eagerly, each with the reason.  guards: Guards with the user's line.  seconds: compile
+    time by phase.  result: the return value of the call."""
 
     def __init__(self, captures: list[Any], result: Any) -> None:
         self.captures = captures
@@ -56,8 +59,8 @@ class Explanation:
 
 
 def _phases(capture: Any) -> dict[str, float]:
-    """Seconds of a capture, those of the backend by its own phases where it reports them: pieces of a graph are
-    compiled at their first call, after the capture."""
+    """Seconds by phase of a capture.  A backend that reports its own phases has its time split into them.  They may add
+    up to more than the capture's "backend" phase, since subgraphs are compiled at their first call."""
     seconds = dict(capture.seconds)
     for gm in capture.graphs:
         report = gm.meta.get("compile_report")
@@ -68,7 +71,7 @@ def _phases(capture: Any) -> dict[str, float]:
 
 
 def _compiled(gm: Any) -> list[str]:
-    """What the compiler says of a graph."""
+    """The lines of the report on how a graph was compiled; none for backends that report nothing."""
     report = gm.meta.get("compile_report")
     if report is None:
         return []
@@ -79,8 +82,8 @@ def _compiled(gm: Any) -> list[str]:
 
 
 def _once(breaks: Iterable[GraphBreak]) -> list[GraphBreak]:
-    """Each break once: one inside a call is met by the caller, which stops before the call and knows the whole stack,
-    and again in the callee's own capture."""
+    """Removes duplicates, keeping the break with the longest stack.  A break inside a call is found twice: by the
+    caller, which breaks before the call and knows the whole stack, and by the callee's own capture."""
     found: dict[Any, GraphBreak] = {}
     for brk in breaks:
         key = (brk.kind, brk.stack[-1])

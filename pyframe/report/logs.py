@@ -1,4 +1,8 @@
-"""PYFRAME_LOGS and PYFRAME_DUMP: each stage, readable."""
+"""Logs of the compilation stages, as text.
+
+The environment variable PYFRAME_LOGS (a comma-separated list of stages) prints them to stderr; PYFRAME_DUMP (a
+directory) writes each one to a file.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ _numbers = itertools.count()
 
 
 def set_logs(*stages: str) -> None:
-    """Print these stages to stderr from now on; none: print nothing."""
+    """Print these stages to stderr from now on; without arguments, print none."""
     for stage in stages:
         if stage not in STAGES:
             raise UserError(f"unknown log stage {stage!r}; accepted: {', '.join(STAGES)}")
@@ -31,7 +35,8 @@ def set_logs(*stages: str) -> None:
 
 
 def log(stage: str, message: Any, *args: Any) -> None:
-    """`message` may be a function of `args` that makes the text: called only where someone wants it."""
+    """Print or dump `message` if the stage is enabled.  If `message` is a function, it is called with `args` to make
+    the text, only when the text is needed."""
     dump = os.environ.get("PYFRAME_DUMP")
     if stage not in _enabled and not dump:
         return
@@ -44,7 +49,7 @@ def log(stage: str, message: Any, *args: Any) -> None:
 
 
 def disassembly(code: types.CodeType) -> str:
-    """The bytecode that replaces a frame's, with its exception table and the code objects among its constants."""
+    """The disassembly of `code`, with its exception table and the code objects among its constants."""
     text = io.StringIO()
     dis.dis(code, file=text)
     return f"{code.co_qualname}\n{text.getvalue()}"

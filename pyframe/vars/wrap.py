@@ -1,4 +1,7 @@
-"""`wrap`: the Var of a Python object that exists, with the guards that make it so."""
+"""`wrap` builds the Var of a Python object that existed before the frame (torch's VariableBuilder).
+
+It chooses the Var class by the type of the object, and adds the guards under which that choice is valid in later calls.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,7 @@ IDENTITY_TYPES = (
     torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), types.CodeType,
 )  # fmt: skip
 
-# Keys that are constants: known by value, or by identity.
+# Types of dict keys that are constants, compared by value or by identity.
 KNOWN_KEYS: tuple[type, ...] = (
     *EQUAL_TYPES, type(None), enum.Enum, torch.dtype, *CONSTANT_CLASSES, type, types.FunctionType, types.ModuleType,
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -112,8 +115,10 @@ KNOWN_KEYS: tuple[type, ...] = (
 
 
 def wrap(tx: Any, value: Any, source: Source | None) -> Var:
-    """Constants are guarded by value, containers by type and length (items when they are wrapped), tensors by their
-    metadata, functions by code, other objects by type, with what is read of them guarded as it is read."""
+    """The Var of `value`, guarded if it has a source.
+
+    Constants are guarded by value, containers by type and length (items when they are wrapped), tensors by their
+    metadata, functions by their code, other objects by type.  Attributes are guarded when the program reads them."""
     if type(value) in (int, float) and (number := wrap_number(tx, value, source)) is not None:
         return number
     if value is None or type(value) in EQUAL_TYPES:
@@ -124,13 +129,13 @@ def wrap(tx: Any, value: Any, source: Source | None) -> Var:
 
 @functools.lru_cache(maxsize=1024)
 def _hides_its_class(cls: type) -> bool:
-    """Whether `__class__` of an instance is an answer of the program's own, which isinstance() would ask for."""
+    """Whether the class overrides `__class__`, which isinstance() reads."""
     return lookup(cls, "__class__") is not object.__dict__["__class__"]
 
 
 def _build(tx: Any, value: Any, source: Source | None) -> Var:
-    cls: type = type(value)  # isinstance() would read `__class__`, which runs a `__getattribute__` of the program
-    if cls in weakref.ProxyTypes:  # every question would go to what it leads to
+    cls: type = type(value)  # not isinstance(), which reads `__class__` and may run the program's `__getattribute__`
+    if cls in weakref.ProxyTypes:  # any operation on a proxy acts on its referent
         return _opaque(tx, value, source)
     if _hides_its_class(cls):
         return _object(tx, value, source)
@@ -189,7 +194,7 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
     if wraps and not is_captured(value):
         return _opaque(tx, value, source)
     alias: Any = torch._C._is_alias_of  # type: ignore[attr-defined]  # not in torch's stubs
-    if base is not None and not wraps and not alias(value, base):  # a view that was given other memory by `.data`
+    if base is not None and not wraps and not alias(value, base):  # a view whose memory was replaced by setting `.data`
         return _opaque(tx, value, source)
     tensor = wrap_tensor(tx, value, source)
     if tensor is None:
@@ -204,7 +209,7 @@ def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
 
 
 def _is_special(value: torch.Tensor) -> bool:
-    """Whether a tensor is more than strides over memory: sparse, quantized, nested, or a zero tensor of autograd."""
+    """Whether a tensor is not plain strided memory: sparse, quantized, nested, or a zero tensor of autograd."""
     return (
         value.layout != torch.strided or value.is_quantized or value.is_nested or torch._is_zerotensor(value)
     )
@@ -247,7 +252,7 @@ def _long(tx: Any, value: Any, source: Source | None) -> Var:
 
 
 def _items(tx: Any, value: dict[Any, Any], source: Source | None) -> dict[Any, Var]:
-    """What a dict holds: values under keys that are known are found by key, all others by their position."""
+    """The items of a dict.  If all keys are constants, the sources of the values are by key, else by position."""
     if all(isinstance(k, KNOWN_KEYS) for k in value):
         tx.guard(source, "DICT_KEYS", tuple(value))
         return {k: tx.wrap(v, DictItemSource(source, k) if source else None) for k, v in value.items()}
@@ -261,7 +266,7 @@ def _items(tx: Any, value: dict[Any, Any], source: Source | None) -> dict[Any, V
 
 
 def _key(tx: Any, key: Any, source: Source | None) -> Var:
-    """The Var of a key of a dict or of a set; functions are keys by identity, not by their code."""
+    """The Var of a dict key.  Constants are guarded by EQUALS: a function as a key by identity, not by its code."""
     if isinstance(key, KNOWN_KEYS):
         tx.guard(source, "EQUALS", key)
     return tx.wrap(key, source)
@@ -272,7 +277,7 @@ def _values(held: dict[Any, Any]) -> list[Any]:
 
 
 def _plain_named_tuple(cls: type) -> bool:
-    """Whether a namedtuple class keeps nothing but its fields."""
+    """Whether a class is a namedtuple whose instances store nothing but the fields."""
     return hasattr(cls, "_fields") and acts_as_tuple(cls)
 
 
@@ -380,7 +385,7 @@ def _deque(tx: Any, value: Any, source: Source | None) -> Var:
 
 
 def _proxy(tx: Any, value: types.MappingProxyType[Any, Any], source: Source | None) -> Var:
-    """A read-only view; of a constant object it is as constant as that."""
+    """The Var of a MappingProxyType, modelled by a copy of its items; opaque if a key is not a plain constant."""
     if not all(isinstance(k, EQUAL_TYPES) for k in value):
         return _opaque(tx, value, source)
     if source is not None:
@@ -424,9 +429,9 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
         tx.guard(source, "ID", value)
         return DescriptorVar(value, source)
     owner = value.__self__ if issubclass(cls, types.BuiltinMethodType) else None
-    # functions that pybind11 made hold an object, too, of which they are no methods
+    # functions created by pybind11 also have a `__self__`, but are not methods of it
     if owner is not None and not isinstance(owner, types.ModuleType | type) and _finds(type(owner), value.__name__):
-        # `items.append`: a new object at each attribute read, so known by what it is bound to
+        # `items.append` is a new object at each attribute read, so guard its owner and name, not its identity
         tx.guard(source, "TYPE", cls)
         tx.guard(AttrSource(source, "__name__") if source else None, "EQUALS", value.__name__)
         return MethodVar(tx.wrap(owner, AttrSource(source, "__self__") if source else None), value.__name__)
@@ -446,7 +451,7 @@ def _finds(cls: type, name: str) -> bool:
 def _is_builtin(value: Any) -> bool:
     try:
         return value in BUILTINS
-    except (TypeError, ValueError):  # what it holds cannot be hashed; a writable memoryview
+    except (TypeError, ValueError):  # unhashable contents, or a writable memoryview
         return False
 
 
@@ -457,7 +462,8 @@ def _exception(tx: Any, value: BaseException, source: Source | None) -> Var:
 
 
 def _builtin_instance(tx: Any, value: Any, source: Source | None, kind: type) -> Var:
-    """An instance of a subclass of a built-in type; its contents are read past the overrides of its class."""
+    """The Var of an instance of a subclass of a built-in type.  The contents are read with the methods of the built-in
+    type, since the subclass may override them."""
     contents = _CONTENTS[kind]
     held = contents(value)
     if kind in SCALARS:
@@ -488,7 +494,7 @@ _CONTENTS: dict[type, Callable[[Any], Any]] = {
     collections.OrderedDict: _dict_contents,
     list: lambda value: list(list.__iter__(value)),
     tuple: lambda value: tuple(tuple.__iter__(value)),
-    set: set,  # copied without a call of `__hash__` or `__eq__`
+    set: set,  # copying a set calls neither `__hash__` nor `__eq__`
     frozenset: frozenset,
     str: str.__str__,
     int: int.__int__,
@@ -522,7 +528,7 @@ def _object(tx: Any, value: Any, source: Source | None) -> Var:
 
 
 def _plain_layout(cls: type) -> bool:
-    """Whether instances keep nothing in C that attributes do not show."""
+    """Whether instances have no C-level contents apart from their attributes."""
     return not issubclass(cls, collections.deque | bytearray | array.array)
 
 

@@ -1,4 +1,4 @@
-"""`collections.deque`."""
+"""Model of `collections.deque` and its iterator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _METHODS = (*_ADDS, "clear", "copy", "insert", "pop", "popleft", "reverse", "rot
 
 
 class DequeVar(ListVar):
-    """`maxlen` None is unbounded.  Methods that do not look at the items run on a real deque of the items' Vars."""
+    """A deque; `maxlen` None is unbounded.  Methods that do not compare items run on a real deque of their Vars."""
 
     __slots__ = ("changes", "maxlen")
     type = collections.deque
@@ -87,7 +87,7 @@ class DequeVar(ListVar):
         return ConstVar(None) if result is None else result
 
     def _add_each(self, tx: Tracer, method: str, items: Var) -> Var:
-        """Add the items of an iterator, which may look at what has been added so far."""
+        """Add the items one by one: the iterator may read the deque while it is being extended."""
         iterator = items.iterate(tx)
         while (item := iterator.next_(tx)) is not None:
             self.native(tx, method, item)
@@ -103,7 +103,7 @@ class DequeVar(ListVar):
 
 
 class DequeIteratorVar(ItemsIteratorVar):
-    """`iter()` of a deque; what happens when the deque changes meanwhile is left to the real one."""
+    """`iter()` of a deque; the graph breaks if the deque changes during the iteration."""
 
     __slots__ = ("changes",)
 

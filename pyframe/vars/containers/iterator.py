@@ -1,4 +1,7 @@
-"""Iterators: over known items, over a call, and generators."""
+"""Models of iterators: over sequences, sets and dicts, the lazy builtins (zip, map, filter, enumerate), and generators.
+
+The tracer advances an iterator step by step.  One that is still needed after the graph is rebuilt at its position.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _LIST_ITERATOR: type = type(iter([]))
 
 
 class IteratorVar(Var):
-    """An iterator that the tracer runs."""
+    """An iterator that the tracer advances; `type` is its Python type."""
 
     __slots__ = ("done", "type")
 
@@ -30,7 +33,7 @@ class IteratorVar(Var):
         self.type = type_
 
     def advance(self, tx: Tracer) -> Var | None:
-        """The next item; None at the end."""
+        """The next item; None when the iterator is exhausted."""
         raise NotImplementedError
 
     def python_type(self) -> type:
@@ -47,7 +50,7 @@ class IteratorVar(Var):
         return item
 
     def stop(self, tx: Tracer) -> NoReturn:
-        """Raise the StopIteration of an iterator that has ended."""
+        """Raise StopIteration in the traced program: the iterator is exhausted."""
         tx.raise_(StopIteration)
 
     def truth(self, tx: Tracer) -> bool:
@@ -72,8 +75,8 @@ class IteratorVar(Var):
 
 
 class ItemsIteratorVar(IteratorVar):
-    """`iter()` of a sequence: rereads it at each step, so that growing it while iterating is seen.  `owner` is the Var
-    of the sequence that `items` belong to, None for a copy."""
+    """`iter()` of a sequence, which it reads at each step, so that items added during the iteration are found.  `owner`
+    is the Var of the sequence whose `items` these are; None if `items` is a copy."""
 
     __slots__ = ("items", "owner", "position")
 
@@ -98,7 +101,7 @@ class ItemsIteratorVar(IteratorVar):
 
 
 class KnownIteratorVar(ItemsIteratorVar):
-    """`iter()` of a range or text of which `value` is known: an item is made when it is asked for."""
+    """`iter()` of a range, str or bytes with the constant `value`; the Var of an item is created when it is reached."""
 
     __slots__ = ("value",)
 
@@ -125,7 +128,7 @@ for _kind in (str, bytes):
 
 
 class ReversedVar(IteratorVar):
-    """`reversed()` of a sequence, read at each step; `owner` is its Var."""
+    """`reversed()` of a sequence, which it reads at each step; `owner` is the Var of the sequence."""
 
     __slots__ = ("items", "owner", "position")
 
@@ -156,8 +159,9 @@ def reversed_at(sequence: Sequence[Any], position: int) -> Any:
 
 
 class SizedIteratorVar(IteratorVar):
-    """`iter()` of `owner`, a set or the view of a dict: an error once `container`, of which it has the items, has
-    another size than at the start.  `live`: an iterator over the dict of `container`, which sees its changes."""
+    """`iter()` of `owner`, which is a set or a dict view.  `container` is the set or dict with the items; as in
+    CPython, a change of its size raises RuntimeError.  `live`, if given, iterates over the current items of the dict,
+    so that replaced values are found; otherwise `items` is a copy."""
 
     __slots__ = ("container", "items", "live", "owner", "position", "size", "tx", "what")
 
@@ -191,10 +195,10 @@ class SizedIteratorVar(IteratorVar):
         return self.items[self.position - 1]
 
     def reconstruct(self, cg: Any) -> None:
-        # A dict that the trace changed is filled again on leaving, which a real iterator of it would take as a change.
+        # The new bytecode refills a dict that the trace changed; an iterator over the real dict would see a change.
         if self.done or any(effect.target is self.container for effect in self.tx.effects):
             cg.load_const(iter)
-            if self.live is not None and not self.done:  # read but once: this runs twice
+            if self.live is not None and not self.done:  # consume `live` once only, since `reconstruct` runs twice
                 self.items, self.position, self.live = list(self.live), 0, None
             rest = [] if self.done else self.items[self.position :]
             cg.call_top(lambda: cg.sequence("BUILD_LIST", rest))
@@ -203,8 +207,8 @@ class SizedIteratorVar(IteratorVar):
 
 
 class LazyVar(IteratorVar):
-    """`kind(*parts, **named)` for zip, map, filter or enumerate: all of its state is in its parts, which are iterators
-    (and a function, and the count of enumerate).  `step(tx)` gives the next item, or None."""
+    """`kind(*parts, **named)` for zip, map, filter or enumerate.  All of its state is in `parts`: iterators, the
+    function, the count of enumerate.  `step(tx)` returns the next item, or None at the end."""
 
     __slots__ = ("kind", "named", "parts", "step")
 
@@ -229,7 +233,7 @@ def from_python(items: Iterator[Var]) -> IteratorVar:
 
 
 def iterator_at(iterable: Any, position: int) -> Iterator[Any]:
-    """`iter(iterable)` after `position` items."""
+    """`iter(iterable)` advanced by `position` items."""
     iterator = iter(iterable)
     if hasattr(iterator, "__setstate__"):
         iterator.__setstate__(position)
@@ -247,7 +251,8 @@ def _load_at(cg: Any, owner: Var, position: int) -> None:
 
 
 class NotRebuilt(NotImplementedError):
-    """A value that cannot be made again; the root step `step` made it, and must run for real.  `kind`: of the break."""
+    """Raised for a value that the new bytecode cannot rebuild.  The graph breaks (with id `kind`) before instruction
+    `step` of the root frame, which created the value, so that CPython creates it."""
 
     def __init__(self, what: str, step: int, kind: str = "generator-frame") -> None:
         super().__init__(what)
@@ -255,9 +260,12 @@ class NotRebuilt(NotImplementedError):
 
 
 class GeneratorVar(IteratorVar):
-    """A generator whose body runs inline: `run(tx, sent, thrown)` goes on with a value or an exception to the next
-    yield, None at the end, when `returned` is set.  `origin` is the function with its arguments, and `made_at` the root
-    step of the call.  `in_try` says whether the body is suspended where an exception would be handled."""
+    """A generator whose body is traced inline.
+
+    `run(tx, sent, thrown)` resumes the body with a value or an exception and returns the next yielded item, or None at
+    the end, when `returned` is set.  `origin` is the generator function with its arguments, `made_at` the instruction
+    number of the call in the root frame.  `in_try` tells whether the program would handle
+    an exception raised where the body is suspended."""
 
     __slots__ = ("in_try", "made_at", "origin", "returned", "run", "running", "started")
 
@@ -268,7 +276,7 @@ class GeneratorVar(IteratorVar):
         self.returned: Var | None = None
 
     def forget(self) -> None:
-        """Let go of the body, which refers to this; it is not run any more."""
+        """Drop the body, which holds a reference to this Var (a cycle).  The generator cannot be resumed afterwards."""
         self.done = True
         del self.run, self.in_try, self.origin
 
@@ -304,11 +312,11 @@ class GeneratorVar(IteratorVar):
         tx.raise_(StopIteration, *([] if value is None or slots.constant_or(value, 0) is None else [value]))
 
     def send(self, tx: Tracer, value: Var) -> Var | None:
-        """`self.send(value)`; None at the end."""
+        """`self.send(value)`; None if the generator ends."""
         return self._resume(tx, value, None)
 
     def throw(self, tx: Tracer, exc: Var) -> Var | None:
-        """`self.throw(exc)`; None when that ends the generator."""
+        """`self.throw(exc)`; None if the generator ends."""
         return self._resume(tx, make(None), exc)
 
     def close(self, tx: Tracer) -> None:
@@ -338,7 +346,7 @@ class GeneratorVar(IteratorVar):
         cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in loads), names=tuple(kwargs))
 
     def state(self) -> str:
-        """As `inspect.getgeneratorstate` names it."""
+        """The state, as `inspect.getgeneratorstate` returns it."""
         if self.running:
             return inspect.GEN_RUNNING
         if self.done:
@@ -371,7 +379,7 @@ class GeneratorVar(IteratorVar):
 
 
 def _ended() -> Iterator[Any]:
-    """A generator that is at its end."""
+    """An exhausted generator."""
     nothing: tuple[Any, ...] = ()
     ended = (item for item in nothing)
     next(ended, None)

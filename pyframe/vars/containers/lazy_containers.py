@@ -1,4 +1,8 @@
-"""Containers with more items than config.size_limit: nothing is known of items that the program does not read."""
+"""Containers with more items than config.size_limit.
+
+Wrapping every item would make as many guards.  Here only type and length are guarded, and an item of a list or tuple is
+wrapped when the program reads it.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,11 @@ from ..protocol.opaque import OpaqueVar
 from .iterator import ItemsIteratorVar
 from .sequence import ListVar, TupleVar
 
-_ITEM = 8  # instructions that take as long as to guard an item
+_ITEM = 8  # the cost of guarding an item, in traced instructions
 
 
 class LazyContainerVar(OpaqueVar):
-    """A container of which only type and length are known; what asks for more, or changes it, breaks the graph."""
+    """A container of which only type and length are known; all other operations break the graph."""
 
     __slots__ = ()
 
@@ -36,7 +40,7 @@ class LazyContainerVar(OpaqueVar):
 
 
 class LongSequenceVar(LazyContainerVar):
-    """A list or tuple."""
+    """A list or tuple; items can be read by index, by slice and by iteration."""
 
     __slots__ = ()
 

@@ -1,4 +1,7 @@
-"""Dicts.  A key is the constant itself, or an `ObjectKey` for an object known by identity."""
+"""Models of dict, OrderedDict and defaultdict, their views, and hashable keys.
+
+A constant key is stored as the value itself; any other key is stored as an `ObjectKey` that wraps its Var.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ from .sequence import ListVar, TupleVar
 
 
 class ObjectKey:
-    """A dict key or set item that is not known while tracing.  Without `number` it is known by the identity of its Var;
-    else it has that hash, and is compared as the traced program compares.  `step`: the root step that asked for the
-    hash, where that is code of the program."""
+    """A dict key or set item that is not a constant.  Without `number`, it is hashed and compared by the identity of
+    its Var.  Otherwise `number` is its hash, and `==` is traced.  If the program's own `__hash__` computed the hash,
+    `step` is the instruction number in the root frame that called it."""
 
     __slots__ = ("number", "step", "tx", "var")
 
@@ -43,16 +46,16 @@ class ObjectKey:
         return slots.equal(self.tx, self.var, var_of(other))
 
     def lasts(self) -> bool:
-        """Whether a container that is made anew when the frame is left will find the hash that this key had."""
+        """Whether the key will still have the same hash when the new bytecode rebuilds the container."""
         tx, var = self.tx, self.var
         assert tx is not None
-        if any(effect.target is var for effect in tx.effects):  # written after the container is made
+        if any(effect.target is var for effect in tx.effects):  # replayed after the container is rebuilt
             return False
         return tx.speculate(lambda: key_of(tx, var).number) == self.number
 
 
 def check_keys(keys: Collection[Any]) -> None:
-    """NotRebuilt where a container with these keys, made anew, may not be what the program made."""
+    """Raise NotRebuilt if a container with these keys, rebuilt by the new bytecode, might differ from the original."""
     for key in keys:
         if isinstance(key, ObjectKey) and key.step is not None:
             alone = sum(hash(other) == hash(key) for other in keys) == 1
@@ -65,8 +68,8 @@ _EQUAL_BY_IDENTITY = (object.__eq__, torch.Tensor.__eq__)
 
 
 def key_of(tx: Tracer, var: Var, message: str = UNHASHABLE_KEY) -> Any:
-    """The key under which `var` is stored; raises TypeError in the traced program if it is unhashable.  `message`: see
-    `python_compat.UNHASHABLE_KEY`."""
+    """The key under which `var` is stored; raises TypeError in the traced program if it is unhashable.  `message` is
+    the template of that error, see `python_compat.UNHASHABLE_KEY`."""
     if message == UNHASHABLE:
         return _key_of(tx, var)
     try:
@@ -90,7 +93,7 @@ def _key_of(tx: Tracer, var: Var) -> Any:
         kind = var.python_type() if hasattr(var, "attrs") else None
         if kind is not None and (lookup(kind, "__hash__") not in _BY_IDENTITY or not _equal_by_identity(kind)):
             return ObjectKey(var, tx, slots.index(tx, hash_of(tx, var)), tx.steps)
-        if hasattr(var, "referent"):  # a weak reference: known by what it leads to
+        if hasattr(var, "referent"):  # a weak reference hashes and compares as its referent
             target = _key_of(tx, var.referent(tx))
             if isinstance(target, ObjectKey) and (target.step is not None or target.var.source is None):
                 var.unsupported(tx, "use as a key")
@@ -111,7 +114,7 @@ def _key_of(tx: Tracer, var: Var) -> Any:
 
 
 def _equal_by_identity(kind: type) -> bool:
-    """Notes what the class has for `==`."""
+    """Whether instances of `kind` compare by identity; the lookup of `__eq__` is recorded for a guard."""
     return lookup(kind, "__eq__") in _EQUAL_BY_IDENTITY
 
 
@@ -136,7 +139,7 @@ class DictVar(Var):
     ) -> None:
         super().__init__(source)
         self.items = dict(items)
-        self.fields: dict[str, Var] = {}  # attributes that the program gave an OrderedDict
+        self.fields: dict[str, Var] = {}  # attributes that the program set on an OrderedDict
         self.cls = cls
         self.factory = factory
 
@@ -187,7 +190,7 @@ class DictVar(Var):
         return self.fields[name]
 
     def setter(self, special: str) -> None:
-        """The attributes of an OrderedDict are set as usual."""
+        """None: no `__setattr__` or `__delattr__` overrides the default for an OrderedDict."""
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         where = key_of(tx, key)
@@ -252,7 +255,7 @@ class DictVar(Var):
         return None
 
     def update(self, tx: Tracer, other: Var) -> None:
-        """Take over the items of a mapping or of an iterable of pairs."""
+        """Add the items of a mapping or of an iterable of pairs."""
         for key, value in pairs_of(tx, other):
             self.items[key] = value
         self.changed(tx)
@@ -368,7 +371,7 @@ _DICT_METHODS = frozenset(
 
 
 def pairs_of(tx: Tracer, var: Var) -> list[tuple[Any, Var]]:
-    """(key, value) of a mapping or of an iterable of pairs."""
+    """The (key, value) pairs of a mapping or of an iterable of pairs."""
     if getattr(var, "kind", None) is dict and getattr(var.python_type(), "__iter__", None) is dict.__iter__:
         var = getattr(var, "base", var)
     if isinstance(var, DictVar):
@@ -402,7 +405,7 @@ def _late_key(tx: Tracer, key: Any) -> Any:
 
 
 class DictViewVar(Var):
-    """`d.keys()`, `d.values()`, `d.items()`: live, so that changes of the dict show."""
+    """`d.keys()`, `d.values()` or `d.items()`; reads the dict at each use, so that its changes are visible."""
 
     __slots__ = ("mapping", "part")
 

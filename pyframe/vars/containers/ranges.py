@@ -1,4 +1,4 @@
-"""`range(...)` of known integers, however long: its items are made as they are asked for."""
+"""Model of `range` with constant bounds, of any length: the Vars of its items are created when they are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sequence import SequenceVar
 
 
 class _Items(Sequence[Var]):
-    """The items of a range as Vars."""
+    """A read-only sequence of the items of a range, each created as a ConstVar when it is read."""
 
     def __init__(self, value: range) -> None:
         self.value = value
@@ -92,7 +92,7 @@ class RangeVar(SequenceVar):
         return list(self.items)
 
     def _limit(self, tx: Tracer) -> None:
-        """All items are needed."""
+        """Break the graph if the range has more items than config.size_limit; called where all of them are needed."""
         tx.limit_size(-((self.value.start - self.value.stop) // self.value.step), "a range")
 
     def iterate(self, tx: Tracer) -> Var:

@@ -1,4 +1,4 @@
-"""Lists, tuples, ranges, slices and their relatives."""
+"""Models of list, tuple, `torch.Size` and slice; `SequenceVar` is also the base class of ranges and deques."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .iterator import ItemsIteratorVar, ReversedVar
 
 
 class SequenceVar(Var):
-    """Items known one by one.  `items` belongs to the Var; wrap guards length and type."""
+    """A sequence whose items are Vars.  `items` is owned by the Var; `wrap` guards the type and the length."""
 
     __slots__ = ("items",)
     type: ClassVar[Any] = tuple
@@ -25,7 +25,7 @@ class SequenceVar(Var):
 
     @property
     def family(self) -> type:
-        """The type with whose values it can be compared and joined."""
+        """The built-in type with which the sequence can be compared and concatenated (tuple for `torch.Size`)."""
         return self.type
 
     def __init__(self, items: Sequence[Var], source: Source | None = None) -> None:
@@ -56,7 +56,7 @@ class SequenceVar(Var):
         return fold(tx, hash, tuple(_Hashed(hash_of(tx, item).constant()) for item in self.items))
 
     def like(self, items: Sequence[Var]) -> Var:
-        """A new sequence of the type that slicing and `+` give."""
+        """A new sequence of the type that slicing and `+` return."""
         return TupleVar(items)
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
@@ -72,7 +72,7 @@ class SequenceVar(Var):
         return self.items[self._place(tx, key, "{} index out of range")]
 
     def _place(self, tx: Tracer, key: Var, out_of_range: str) -> int:
-        """The position that `key` names."""
+        """`key` as an index into `items`, possibly negative; raises IndexError in the traced program."""
         if slots.has_type(key, object) and not hasattr(key.python_type(), "__index__"):
             tx.raise_(TypeError, f"{self.type.__name__} indices must be integers or slices, not {slots.type_name(key)}")
         at = slots.index(tx, key)
@@ -81,20 +81,20 @@ class SequenceVar(Var):
         return at
 
     def native(self, tx: Tracer, method: str, *args: Any) -> Any:
-        """Run a method of the sequence on the items themselves; it must not look at them."""
+        """Run a list method on the list of Vars; only for methods that do not compare items."""
         try:
             return getattr(self.items, method)(*args)
         except (IndexError, ValueError, TypeError) as error:
             return tx.raise_(type(error), *error.args)
 
     def repeated(self, tx: Tracer, count: Var) -> Sequence[Var]:
-        """The items `count` times."""
+        """The items repeated `count` times."""
         times = slots.index(tx, count)
         tx.limit_size(len(self.items) * times, f"a {self.type.__name__}")
         return self.items * times
 
     def and_items(self, tx: Tracer, more: Sequence[Var]) -> Sequence[Var]:
-        """`more`, if it is not too much to be added."""
+        """`more`; breaks the graph if the sequence with these items would exceed config.size_limit."""
         tx.limit_size(len(self.items) + len(more), f"a {self.type.__name__}")
         return more
 
@@ -131,7 +131,7 @@ class SequenceVar(Var):
         for place, (a, b) in enumerate(zip(self.items, other.items, strict=False)):
             if slots.equal(tx, a, b):
                 continue
-            if place >= min(len(self.items), len(other.items)):  # `__eq__` of an item made one shorter
+            if place >= min(len(self.items), len(other.items)):  # `__eq__` of an item shortened a list
                 break
             return ConstVar(op == "!=") if op in ("==", "!=") else slots.compare(tx, op, a, b)
         return slots.compare(tx, op, ConstVar(len(self.items)), ConstVar(len(other.items)))
@@ -142,7 +142,7 @@ class SequenceVar(Var):
         if name == "index" and args:
             start, stop = [*(slots.index(tx, arg) for arg in args[1:3]), None, None][:2]
             for position in range(len(self.items))[start:stop]:
-                if position >= len(self.items):  # `__eq__` of an item made it shorter
+                if position >= len(self.items):  # `__eq__` of an item shortened the list
                     break
                 if slots.equal(tx, self.items[position], args[0]):
                     return ConstVar(position)
@@ -161,7 +161,7 @@ class SequenceVar(Var):
 
 
 class _Hashed:
-    """An item whose hash is known."""
+    """Placeholder for an item in the hash of a tuple: an object with the item's hash."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -262,7 +262,7 @@ class ListVar(SequenceVar):
             return
         self.changed(tx)
         iterator = items.iterate(tx)
-        while (item := iterator.next_(tx)) is not None:  # which may look at what has been added so far
+        while (item := iterator.next_(tx)) is not None:  # `next_` may read the partly extended list
             self.items.append(item)
 
     def _insert(self, tx: Tracer, at: Var, item: Var) -> None:
@@ -293,7 +293,7 @@ _LIST_METHODS = frozenset("append extend insert pop clear reverse remove sort".s
 
 
 class _SortKey:
-    """Orders Vars by the traced program's `<`."""
+    """A sort key that compares Vars by tracing `<`."""
 
     def __init__(self, tx: Tracer, var: Var) -> None:
         self.tx, self.var = tx, var
@@ -304,7 +304,7 @@ class _SortKey:
 
 
 def sorted_items(tx: Tracer, items: Sequence[Var], key: Var | None, reverse: Var | None) -> list[Var]:
-    """`sorted(items, key=key, reverse=reverse)` (stable, as CPython's)."""
+    """`sorted(items, key=key, reverse=reverse)`; stable, as in CPython."""
     if key is not None and slots.constant_or(key, key) is None:
         key = None
     keys = list(items) if key is None else [tx.call(key, [item], {}) for item in items]
@@ -317,7 +317,7 @@ def sorted_items(tx: Tracer, items: Sequence[Var], key: Var | None, reverse: Var
 
 
 def is_plain(var: Var) -> TypeGuard[ListVar | TupleVar]:
-    """Whether it is a list or tuple, and of no class derived from them."""
+    """Whether `var` is exactly a list or tuple, not an instance of a subclass."""
     return type(var) in (ListVar, TupleVar)
 
 

@@ -1,4 +1,4 @@
-"""Sets and frozensets of keys (see `mapping.key_of`)."""
+"""Models of set and frozenset.  Items are stored as keys, see `mapping.key_of`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _TESTS = ("issubset", "issuperset", "isdisjoint")
 
 
 class _Ordered:
-    """Whether a set iterates in this order; equal for the same order."""
+    """Guard predicate: whether a set iterates in this order.  Instances with the same order are equal, so that guards
+    are not repeated."""
 
     def __init__(self, keys: tuple[Any, ...]) -> None:
         self.keys = keys
@@ -42,7 +43,8 @@ class _Ordered:
 
 
 class SetVar(Var):
-    """`items`: keys in the order in which a rebuilt set gets them; `cls` is set or frozenset."""
+    """`items` are the keys in the order in which a rebuilt set is filled; `cls` is set or frozenset.  `intact` is true
+    until the traced program changes the set."""
 
     __slots__ = ("cls", "intact", "items")
 
@@ -75,7 +77,7 @@ class SetVar(Var):
         return fold(tx, repr, self.cls([Late(tx, key.var) if isinstance(key, ObjectKey) else key for key in order]))
 
     def order(self, tx: Tracer) -> list[Any]:
-        """The keys in CPython's own order, as far as it depends on the hashes only; guarded for a set that existed."""
+        """The keys in CPython's iteration order, if that depends on their hashes only; guarded if the set existed."""
         if len(self.items) < 2 or any(isinstance(key, ObjectKey) for key in self.items):
             return list(self.items)
         if self.source is None:

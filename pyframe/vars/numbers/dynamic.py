@@ -1,4 +1,8 @@
-"""Which sizes and numbers a capture takes as symbols, and the inputs of the graph that are made of them."""
+"""Dynamic shapes: decides which sizes, strides and numbers of the inputs become symbols, and builds the graph inputs.
+
+A size becomes symbolic if it varied between captures of the same code, if the user marked it, or if the `dynamic`
+option asks for it.  Everything else is a constant that the guards check.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ _LARGEST = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the user said of a dimension. `kind`: dynamic, maybe, static or unbacked."""
+    """A user's mark on a dimension. `kind`: dynamic, maybe, static or unbacked; `least` and `most` bound the size."""
 
     kind: str
     least: int | None = None
@@ -46,8 +50,8 @@ class Mark:
 
 @dataclass(slots=True)
 class CaptureHistory:
-    """Sizes and numbers that the captures of one code met, by source, and which of them varied.  `concrete`: the
-    capture being made has no symbols.  `predicts_draws`: guards may say what is going to be drawn at random."""
+    """Sizes and numbers seen by the captures of one code object, by source, and which of them varied.  `concrete`: the
+    current capture uses no symbols.  `predicts_draws`: guards may predict the results of random draws."""
 
     numbers: dict[Source, Any] = field(default_factory=dict)
     sizes: dict[Source, tuple[int, ...]] = field(default_factory=dict)
@@ -69,7 +73,7 @@ class CaptureHistory:
 
 
 def marks_of(tensor: torch.Tensor) -> dict[int, Mark]:
-    """The marks of a tensor, those of torch._dynamo's functions of the same names included."""
+    """The marks of a tensor by dimension, including those set by torch._dynamo's functions (`mark_dynamic` etc.)."""
     marks: dict[int, Mark] = {}
     for attribute, kind in (
         ("_dynamo_weak_dynamic_indices", "maybe"), ("_dynamo_static_indices", "static"),
@@ -86,7 +90,7 @@ def marks_of(tensor: torch.Tensor) -> dict[int, Mark]:
 
 
 def wrap_number(tx: Any, value: int | float, source: Source | None) -> NumberVar | None:
-    """The Var of an int or float that is no constant; None for one that is."""
+    """The Var of an int or float that is taken as a variable; None if it is taken as a constant."""
     if source is None or tx.options.dynamic is False or (tx.known is not None and tx.known.loops):
         return None
     varies = tx.graph.history.number_varies(source, value)
@@ -106,7 +110,7 @@ def wrap_number(tx: Any, value: int | float, source: Source | None) -> NumberVar
 
 
 def _is_argument(source: Source) -> bool:
-    """Whether a value was passed to the frame, alone or in a container."""
+    """Whether a value is an argument of the frame, or an item in a container that is one."""
     while isinstance(source, SeqItemSource | DictItemSource):
         source = source.parent
     return isinstance(source, LocalSource)
@@ -116,7 +120,7 @@ def _is_argument(source: Source) -> bool:
 
 
 def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> TensorVar | None:
-    """A tensor as an input of the graph, guarded; None for one whose class makes no instance around fake tensors."""
+    """The Var of a tensor as a guarded graph input; None for a wrapper subclass that cannot wrap fake tensors."""
     dims = _dynamic_dims(tx, value, source)
     if dims and is_wrapper(value) and (made := _symbolic_wrapper(tx, value, source, dims)) is not None:
         guard_metadata(tx, value, source, made)
@@ -153,7 +157,8 @@ def _meta(value: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> 
 
 
 def guard_metadata(tx: Any, value: torch.Tensor, source: Source, fake: torch.Tensor) -> None:
-    """Guards the metadata of `value`: what is a number in `fake` is one, the rest is related as it is there."""
+    """Guard the metadata of `value` by that of `fake`: sizes and strides that are ints in `fake` are checked as
+    constants, symbolic ones as relations between the symbols."""
     tx.guard(source, "TENSOR", _meta(value, tuple(fake.shape), fake.stride()))
     for place, numbers in ((SizeSource, fake.shape), (StrideSource, fake.stride())):
         for dim, number in enumerate(numbers):
@@ -168,7 +173,7 @@ def guard_metadata(tx: Any, value: torch.Tensor, source: Source, fake: torch.Ten
 
 
 def _symbolic_wrapper(tx: Any, value: torch.Tensor, source: Source, dims: dict[int, Mark]) -> torch.Tensor | None:
-    """A fake instance with symbolic sizes, where its class makes one around inner tensors of such sizes."""
+    """A fake wrapper subclass with symbolic sizes; None if the class cannot wrap inner tensors with symbolic sizes."""
     sizes: list[Any] = [_size(tx, SizeSource(source, dim), n, dims.get(dim)) for dim, n in enumerate(value.shape)]
     for dim, mark in dims.items():
         _limit(tx, SizeSource(source, dim), value.size(dim), mark)
@@ -177,13 +182,13 @@ def _symbolic_wrapper(tx: Any, value: torch.Tensor, source: Source, dims: dict[i
     return fake.requires_grad_() if fake is not None and value.requires_grad else fake
 
 
-Outer = dict[int, tuple[int, Any]]  # by dimension of the outer tensor: its size, and the symbol of that
+Outer = dict[int, tuple[int, Any]]  # dimension of the outer tensor -> its size, and the symbol for the size
 
 
 def _symbolic_instance(
     tx: Any, value: torch.Tensor, source: Source, sizes: list[Any], outer: Outer
 ) -> torch.Tensor | None:
-    """A fake instance of these sizes; None where its class makes none."""
+    """A fake instance of the wrapper subclass with these sizes; None if its class cannot build one."""
     strides = _symbolic_strides(tx, source, sizes, value)
     names, context = parts_of(value)
     parts = {name: _symbolic_part(tx, getattr(value, name), AttrSource(source, name), outer) for name in names}
@@ -208,8 +213,8 @@ def _hint(number: Any) -> int:
 
 
 def _symbolic_part(tx: Any, part: torch.Tensor, source: Source, outer: Outer) -> torch.Tensor | None:
-    """A fake inner tensor: a dimension that is as long as one of the outer tensor has the same symbol. None for one of
-    a wrapper subclass of which no such instance can be made."""
+    """A fake inner tensor. A dimension whose size equals a symbolic one of the outer tensor gets the same symbol. None
+    for a nested wrapper subclass that cannot be built with symbolic sizes."""
     wraps = is_wrapper(part)
     dims = {} if wraps else _dynamic_dims(tx, part, source)
     sizes: list[Any] = list(part.shape)
@@ -258,7 +263,7 @@ def _is_dense(value: torch.Tensor) -> bool:
 
 
 def _can_vary(value: torch.Tensor) -> bool:
-    """Whether a fake tensor of other sizes can be made by sizes and strides alone."""
+    """Whether sizes and strides are enough to build a fake tensor like `value` with other sizes."""
     if value.is_conj() or value.is_neg() or value.is_inference() or elements_overlap(value):
         return False
     return value.is_leaf or bool(torch.ops.aten.is_non_overlapping_and_dense(value))
@@ -288,10 +293,11 @@ def _limit(tx: Any, source: Source, size: int, mark: Mark) -> None:
 
 
 def _symbolic_strides(tx: Any, source: Source, sizes: Sequence[Any], value: torch.Tensor) -> list[Any]:
-    """The strides: products of symbolic sizes as such, others that varied as symbols."""
+    """The strides of `value`.  A stride that is the product of sizes of inner dimensions becomes that product of
+    symbols; another stride becomes a symbol of its own if it varied between captures."""
     strides = value.stride()
     found: list[Any] = list(strides)
-    spans: dict[int, Any] = {1: 1}  # what the dimensions inside span -> the same in symbols
+    spans: dict[int, Any] = {1: 1}  # elements that inner dimensions span -> the same as an expression
     for dim in sorted(range(len(sizes)), key=lambda dim: (strides[dim], -dim)):
         stride = strides[dim]
         if value.size(dim) > 1 and stride in spans:
@@ -305,7 +311,7 @@ def _symbolic_strides(tx: Any, source: Source, sizes: Sequence[Any], value: torc
 
 
 def fake_of(value: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> torch.Tensor:
-    """A tensor like `value` with symbolic sizes; called under the fake mode."""
+    """A fake tensor like `value` with these sizes and strides; must be called under the fake mode."""
     fake = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
     if not value.requires_grad:
         return fake

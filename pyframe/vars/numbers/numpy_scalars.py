@@ -1,4 +1,7 @@
-"""Numbers of numpy, and its functions of numbers: known while tracing.  Arrays are not."""
+"""Models of numpy scalars, and of numpy functions called with scalars or sequences of them.
+
+Such values are constants and such calls are evaluated while tracing.  Arrays are modelled elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class NumpyNumberVar(ConstVar):
 
 
 class NumpyFunctionVar(ConstVar):
-    """A function that numpy computes elementwise, or one of sequences: called where it gives a number."""
+    """A ufunc, or a numpy function of sequences such as `prod`; evaluated while tracing if the result is a number."""
 
     __slots__ = ()
 
@@ -63,7 +66,7 @@ class NumpyFunctionVar(ConstVar):
         return True
 
     def gives_number(self, args: Sequence[Var]) -> bool:
-        """Whether the result of a call with no array is a number."""
+        """Whether a call with these arguments, none of them an array, returns a number."""
         if self.value in _OF_SEQUENCES:
             return True
         return type(self.value) is numpy.ufunc and all(isinstance(slots.constant_or(a, None), _SCALARS) for a in args)

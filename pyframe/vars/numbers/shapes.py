@@ -1,5 +1,8 @@
-"""Symbolic sizes and integers of one capture: a ShapeEnv of torch whose symbols stand for sources, and whose guards
-become relations between them."""
+"""The ShapeEnv of one capture.
+
+It is a subclass of torch's ShapeEnv that maps each symbol to the source of its value.  The guards that torch adds to it
+while tracing become RELATION guards between these sources.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ _INEQUALITIES = (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)
 
 
 class NoTree(Exception):
-    """The expression has an operator that `core.expr` lacks."""
+    """Raised for a sympy expression that `core.expr` cannot represent (unknown operator or symbol)."""
 
 
 class _Place(str):
-    """A user's line as torch keeps it."""
+    """A user's line, as a string that torch can store with a guard."""
 
     line: UserLine
 
@@ -39,7 +42,7 @@ class _Place(str):
 
 
 class Shapes(LightShapeEnv):
-    """`user_line` gives the place being traced: each guard remembers its own."""
+    """The ShapeEnv of a trace.  `user_line` returns the line being traced, which is stored with each new guard."""
 
     def __init__(
         self, user_line: Callable[[], UserLine | None], tx: Any, numbers: bool = False, sizes: bool = False
@@ -55,11 +58,11 @@ class Shapes(LightShapeEnv):
 
     # ---- symbols ----
     def size(self, source: Source, value: int) -> Any:
-        """The SymInt of a size that is 2 or more."""
+        """The SymInt for a size of 2 or more."""
         return self._symbol(source, value, self.create_symbol)
 
     def integer(self, source: Source, value: int) -> Any:
-        """The SymInt of any int."""
+        """The SymInt for any int."""
         return self._symbol(source, value, self.create_unspecified_symbol)
 
     def _symbol(self, source: Source, value: int, create: Callable[..., Any]) -> Any:
@@ -72,7 +75,7 @@ class Shapes(LightShapeEnv):
         return found
 
     def unbacked(self, source: Source) -> Any:
-        """The SymInt of a size of which nothing is known while tracing."""
+        """An unbacked SymInt for a size: nothing but that it is a size is known while tracing."""
         found = self.symbols.get(source)
         if found is None:
             with stub_torch_compiler:
@@ -82,26 +85,27 @@ class Shapes(LightShapeEnv):
         return found
 
     def as_size(self, number: torch.SymInt) -> None:
-        """Let it be known that an unbacked number is used as a size: 0 and 1 are nothing special."""
+        """Declare that an unbacked symbol is a size, so that size-oblivious checks ignore the special cases 0 and 1."""
         if isinstance(number.node.expr, sympy.Symbol):
             self._constrain_range_for_size(number.node.expr)
 
     def narrow(self, source: Source, least: int | None, most: int | None) -> None:
-        """Let it be known that `source` lies between these, which a guard checks."""
+        """Bound the symbol of `source`; the caller adds the guard that checks the bounds."""
         symbol = self.symbols[source].node.expr
         self.constrain_symbol_range(symbol, 0 if least is None else least, int_oo if most is None else most)
 
     def settled(self, source: Source) -> int | None:
-        """The only value that the guards leave to `source`; None if there are others."""
+        """The value of `source` if the guards so far allow only one; else None."""
         expr = self.simplify(self.symbols[source].node.expr)
         return int(expr) if expr.is_number else None
 
     def is_new(self, expr: Any) -> bool:
-        """Whether an expression is a symbol that an operator made and nobody has named yet."""
+        """Whether an expression is an unbacked symbol that an operator created and that has no source yet."""
         return isinstance(expr, sympy.Symbol) and expr not in self.source_of
 
     def new_truth(self, value: torch.SymBool) -> Any:
-        """The SymInt of the new symbol in a truth `symbol == 1`, which is how torch makes them; None if it is none."""
+        """The SymInt for the new symbol in a SymBool of the form `symbol == 1`, as torch creates data-dependent ones;
+        None for any other SymBool."""
         expr = value.node.expr
         found = next(iter(expr.free_symbols), None) if isinstance(expr, sympy.Eq) else None
         if found is None or not self.is_new(found):
@@ -109,12 +113,12 @@ class Shapes(LightShapeEnv):
         return self.create_symintnode(found, hint=None)
 
     def assertions(self) -> tuple[RuntimeAssert, ...]:
-        """What was taken to be true of numbers that no guard can ask for."""
+        """Torch's deferred runtime assertions: assumptions about unbacked symbols, which no guard can check."""
         return tuple(each for group in self.deferred_runtime_asserts.values() for each in group)
 
     def assumption_since(self, before: Sequence[RuntimeAssert]) -> str | None:
-        """The last of these that an operator has added, as text; None if it has added only bounds of numbers that it
-        makes, such as a slice's size, which is at most that of the whole."""
+        """The text of the last assertion added after `before` was taken; None if there is none.  Bounds of symbols that
+        the operator itself created are ignored, such as that of a slice's size by the size of the whole."""
         known = set(map(id, before))
         made = [each.expr for each in self.assertions() if id(each) not in known and not self._bounds_new(each.expr)]
         if not made:
@@ -126,7 +130,7 @@ class Shapes(LightShapeEnv):
 
     # ---- expressions ----
     def tree(self, expr: Any) -> Tree:
-        """A sympy expression over sources; NoTree if it cannot be said."""
+        """A sympy expression as a tree over sources; raises NoTree if `core.expr` cannot represent it."""
         if isinstance(expr, sympy.Symbol):
             if expr not in self.source_of:
                 raise NoTree(str(expr))
@@ -149,7 +153,7 @@ class Shapes(LightShapeEnv):
             return None
 
     def relations(self) -> Iterator[Guard]:
-        """Everything that tracing assumed of the symbols."""
+        """The guards that torch added while tracing, as RELATION guards; a PREDICATE guard where there is no tree."""
         for assumed in self.guards:
             line = getattr(assumed.sloc.framework_loc, "line", None)
             symbols = sorted(assumed.expr.free_symbols, key=str)
@@ -162,7 +166,7 @@ class Shapes(LightShapeEnv):
 
 
 class _SympyHolds:
-    """Whether a sympy expression is true of the values of its symbols, in order."""
+    """Guard predicate: whether a sympy expression is true for these values of `symbols`, in order."""
 
     def __init__(self, expr: Any, symbols: list[sympy.Symbol]) -> None:
         self.expr, self.symbols = expr, symbols
@@ -180,7 +184,7 @@ def _plain(op: str) -> Callable[..., Tree]:
 
 
 def _folded(op: str) -> Callable[..., Tree]:
-    """An operator of any number of arguments as one of two."""
+    """A rule that turns an n-ary operator into nested binary ones."""
     return lambda shapes, *args: functools.reduce(lambda a, b: Expr(op, (a, b)), map(shapes.tree, args))
 
 

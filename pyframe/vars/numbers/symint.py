@@ -1,7 +1,8 @@
-"""Numbers known at run time only: sizes and ints that vary between calls, and floats.
+"""Numbers that are not constants of the capture: dynamic sizes, ints that vary between calls, and float inputs.
 
-Of ints the tracer has a torch SymInt, which tensors take as a size and whose comparisons become guards.  Of floats it
-has the value of this call, which only decides what kind of number comes out.
+An int is represented by a torch SymInt, which tensor operators accept as a size; comparisons of it become guards.  A
+float is represented by the expression that computes it and its value in the current call.  The value decides the types
+of results, and the outcomes of comparisons, which are guarded when the program branches on them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ..protocol.const import COMPARE, ConstVar, MethodVar, fold, make, maker
 NUMBERS = (int, float, bool)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _TYPES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-# Operators as graphs call them and as SymInts need them; the others are those of OPS.
+# Operators that accept SymInts and may be called in graphs; those not listed are the same as in OPS.
 SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
     **OPS, "min": torch.sym_min, "max": torch.sym_max, "not": torch.sym_not, "int": torch.sym_int,
     "float": torch.sym_float, "sqrt": torch._sym_sqrt,  # type: ignore[attr-defined]  # not in torch's stubs
@@ -34,14 +35,14 @@ SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
 _WHY = "which is computed of tensors, drawn at random or marked as unbacked"
 _UNARY = {"-": "neg", "+": "pos", "~": "~"}
 _DIVIDES = ("/", "//", "%")
-_OF_BOOLS = ("and", "or", "not")  # of a SymBool, torch has these only
+_OF_BOOLS = ("and", "or", "not")  # the only operators that torch supports on a SymBool
 _METHODS = {"__abs__": "abs", "__float__": "float", "__floor__": "floor", "__ceil__": "ceil"}
 _INT_METHODS = {"__int__": "int", "__trunc__": "int"}
 
 
 class NumberVar(Var):
-    """`tree` computes it from sources.  `sym` is a SymInt, SymFloat or SymBool; None where a float takes part, of which
-    `example` is the value in this call."""
+    """A number that `tree` computes from sources.  `sym` is a SymInt, SymFloat or SymBool.  It is None if a float takes
+    part in the computation; `example` is then the value in the current call."""
 
     __slots__ = ("_example", "sym", "tree", "tx")
 
@@ -61,12 +62,12 @@ class NumberVar(Var):
     def describe(self) -> str:
         return f"{self.tree}, which varies between calls"
 
-    # ---- giving up ----
+    # ---- specialization to the value of this call ----
     def is_constant(self) -> bool:
         return self.sym is not None and bool(self.sym.node.expr.is_number)
 
     def constant(self) -> Any:
-        """The value in this call, guarded: the capture is for this value only from here on."""
+        """The value in the current call.  A guard specializes the capture to this value."""
         if self.sym is not None:
             return self._settled(self.sym, self.python_type())
         if self._is_drawn():
@@ -86,7 +87,7 @@ class NumberVar(Var):
         return any(map(is_drawn, sources(self.tree)))
 
     def _predicted(self, kind: type) -> Any:
-        """What is going to be drawn, where a guard can say it before."""
+        """The value computed from random draws, if a guard can predict the draws; else breaks the graph."""
         found = self.tx.predict(self.tree, kind)
         if found is None:
             self.tx.graph_break("data-dependent-branch", f"the program needs to know {self.tree}, {_WHY}")
@@ -142,7 +143,7 @@ class NumberVar(Var):
 
 
 def is_unbacked(var: Var) -> bool:
-    """Whether a number is known at run time only, so that no guard can ask for it."""
+    """Whether a number depends on an unbacked symbol, so that no guard can check it."""
     return isinstance(var, NumberVar) and var.sym is not None and symbolic.is_unbacked(var.sym)
 
 
@@ -151,12 +152,13 @@ def is_number(var: Var) -> bool:
 
 
 def assume(tx: Tracer, tree: Tree) -> None:
-    """Guard that `tree`, of integers, is true."""
+    """Add a guard that `tree`, a relation between integers, is true."""
     tx.guard(sources(tree)[0], "RELATION", tree)
 
 
 def apply(tx: Tracer, op: str, *args: Var) -> Var:
-    """An operator of `core.expr` over numbers, one of them a NumberVar at least."""
+    """Apply an operator of `core.expr` to numbers, at least one of them a NumberVar.  If the operator fails on symbols,
+    it is evaluated on the values of this call, which specializes the capture to them."""
     numbers = [arg for arg in args if isinstance(arg, NumberVar)]
     if op not in _OF_BOOLS and any(isinstance(number.sym, torch.SymBool) for number in numbers):
         args = tuple(_number_of_bool(arg) for arg in args)
@@ -172,7 +174,7 @@ def apply(tx: Tracer, op: str, *args: Var) -> Var:
         example = OPS[op](*(arg.example if isinstance(arg, NumberVar) else arg.constant() for arg in args))
         if type(example) not in NUMBERS or not _stays_real(tx, op, args):
             raise ValueError(op)
-    except (ArithmeticError, NotImplementedError, TypeError, ValueError):  # as the program would have it, with values
+    except (ArithmeticError, NotImplementedError, TypeError, ValueError):  # evaluate with the values of this call
         return fold(tx, OPS[op], *(arg.constant() for arg in args))
     return NumberVar(tx, Expr(op, tuple(map(tree_of, args))), None, example)
 
@@ -182,12 +184,12 @@ def _number_of_bool(var: Var) -> Var:
 
 
 def _number(value: Any) -> Any:
-    """A bool as the number that it is: sympy compares no truth with a number."""
+    """A bool as an int, since sympy cannot compare booleans with numbers."""
     return int(value) if type(value) is bool else value
 
 
 def _stays_real(tx: Tracer, op: str, args: Sequence[Var]) -> bool:
-    """Whether a power or root is real for the values that the guards let through."""
+    """Whether a power or root is real for all values that pass the guard on the sign of its base, added here."""
     if op not in ("**", "sqrt"):
         return True
     if not isinstance(args[0], NumberVar):
@@ -200,7 +202,7 @@ def tree_of(var: Var) -> Tree:
 
 
 def load_tree(cg: Any, tree: Tree) -> None:
-    """Emit what leaves the value of `tree` on the stack."""
+    """Emit instructions that push the value of `tree`."""
     if isinstance(tree, Source):
         cg.load_source(tree)
     elif isinstance(tree, Number):
@@ -212,13 +214,13 @@ def load_tree(cg: Any, tree: Tree) -> None:
 
 @maker(*SYMBOLIC)
 def from_symbolic(value: Any) -> Var:
-    """The Var of a SymInt, SymFloat or SymBool that torch gave."""
+    """The Var of a SymInt, SymFloat or SymBool that torch returned."""
     node = value.node
     if node.is_constant() or node.expr.is_number:
         return ConstVar(_TYPES[type(value)](value))
     shapes = node.shape_env
     tree = shapes.tree_or_none(node.expr)
-    if tree is None:  # of an operator that we cannot repeat: known from here on
+    if tree is None:  # no tree for this operator: specialize to the value
         try:
             return ConstVar(_TYPES[type(value)](value))
         except symbolic.data_dependent():
@@ -239,7 +241,7 @@ def _of_math(function: Callable[..., Any], op: str) -> Handler:
     return run
 
 
-# Where a function of floats is sure to give one: what its argument has to be compared to.
+# Comparisons of the argument that must hold for a function of floats to return a float and not raise.
 _DOMAINS: dict[str, tuple[tuple[str, float], ...]] = {
     "exp": (("<=", 700.0),), "log": ((">", 0.0),), "log2": ((">", 0.0),), "log10": ((">", 0.0),),
     "sin": (("<", math.inf), (">", -math.inf)), "cos": (("<", math.inf), (">", -math.inf)),
@@ -254,7 +256,7 @@ def _of_floats(op: str) -> Handler:
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         arg = args[0]
         base: Any = args[1].value if len(args) == 2 and isinstance(args[1], ConstVar) else None
-        if isinstance(arg, NumberVar) and type(base) in (int, float) and base > 0 and base != 1:  # as math.log has it
+        if isinstance(arg, NumberVar) and type(base) in (int, float) and base > 0 and base != 1:  # as in math.log
             return slots.binary(tx, "/", run(tx, args[:1], {}), ConstVar(math.log(base)))
         if len(args) > 1 or not isinstance(arg, NumberVar) or arg.is_constant() or is_unbacked(arg):
             return fold(tx, function, *(each.constant() for each in args))

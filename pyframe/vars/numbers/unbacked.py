@@ -1,4 +1,8 @@
-"""Checks of numbers of which nothing is known while tracing: what `torch._check` and its kin promise of them."""
+"""`torch._check` and related functions on unbacked numbers, whose values are not known while tracing.
+
+A condition on unbacked symbols becomes a node of the graph that raises if it is false; the rest of the trace assumes
+that it is true.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from .symint import NumberVar, apply, is_unbacked
 
 
 def checked(condition: bool, name: str, text: str) -> None:
-    """A check as a node of the graph: `torch.<name>` with a message."""
+    """The function that the graph node of a check calls: `torch.<name>(condition)` with the message `text`."""
     getattr(torch, name)(condition, lambda: text)
 
 
@@ -23,8 +27,8 @@ checked.checks_numbers = True  # type: ignore[attr-defined]  # tells the compile
 
 
 def check(tx: Tracer, function: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    """A call of `torch._check` or its kin: a guard where the condition can be one, else a check in the graph, which
-    the rest of the trace builds on."""
+    """Trace a call of `torch._check` or a related function.  A condition that is known at frame entry becomes a guard;
+    any other becomes a check in the graph, which the rest of the trace assumes to pass."""
     given = dict(zip(("cond", "message"), args), **kwargs)
     message = given.get("message")
     if function is not torch._check_is_size:
@@ -51,19 +55,19 @@ def _compare(tx: Tracer, op: str, left: Var, right: Var) -> Var:
 
 def _promise(tx: Tracer, function: Callable[..., Any], condition: Var, message: Var | None) -> None:
     if not is_unbacked(condition):
-        if not condition.truth(tx):  # of sizes: a guard
+        if not condition.truth(tx):  # adds a guard if the condition is symbolic
             tx.graph_break("exception-in-traced-code", f"torch.{function.__name__} of something that is false")
         return
     assert isinstance(condition, NumberVar)
     try:
         torch._check(condition.sym)
-    except RuntimeError:  # false for whatever value
+    except RuntimeError:  # false for every value
         tx.graph_break("exception-in-traced-code", f"torch.{function.__name__} of something that is false")
     tx.graph.effect(checked, condition, function.__name__, _text(tx, function, message))
 
 
 def _text(tx: Tracer, function: Callable[..., Any], message: Var | None) -> str:
-    """The message of a check, if it can be known while tracing."""
+    """The message of a check: the program's own if it is a constant, else one with the user's line."""
     if isinstance(message, FunctionVar) and not message.code.co_freevars and not message.code.co_names:
         found = tx.call(message, [], {})
         if found.is_constant():

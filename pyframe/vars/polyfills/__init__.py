@@ -1,1 +1,1 @@
-"""Builtins rewritten in Python, so that they are traced inline."""
+"""Polyfills: functions written in C, rewritten in Python so that the tracer can inline them."""

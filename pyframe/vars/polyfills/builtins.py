@@ -1,4 +1,8 @@
-"""Python versions of C functions of the standard library, as lazy as those."""
+"""Polyfills of the standard library's C functions (functools, itertools, operator, bisect, heapq ...).
+
+They are as lazy as the originals, since a traced program can see how far an iterator has been advanced.
+`TABLE` maps each C function to its polyfill.
+"""
 # ruff: noqa: B007  `for item in iterator: break` takes one item and knows whether there was one
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial
 
 
 class _Key:
-    """What `functools.cmp_to_key` makes of a value."""
+    """The sort key that `functools.cmp_to_key` creates for a value."""
 
     def __init__(self, compare: Callable[[Any, Any], int], obj: Any) -> None:
         self.compare, self.obj = compare, obj
@@ -62,7 +66,7 @@ def cmp_to_key(mycmp: Callable[[Any, Any], int]) -> Callable[[Any], Any]:
 
 
 def lru_cache_wrapper(user_function: Any, maxsize: int | None, typed: bool, cache_info_type: Any) -> Any:
-    """What `functools.lru_cache` makes of a function."""
+    """The wrapper that `functools.lru_cache` creates for a function."""
     kept: Any = collections.OrderedDict()
     counts = [0, 0]
     mark = object()
@@ -83,7 +87,7 @@ def lru_cache_wrapper(user_function: Any, maxsize: int | None, typed: bool, cach
             known = key in kept
         except TypeError:
             known = None
-        if known is None:  # not hashable: the error names no dict, as those of dicts do from CPython 3.14 on
+        if known is None:  # unhashable: raise the error of hash(), since that of a dict mentions a key from 3.14 on
             for part in key:
                 if part is not mark:
                     hash(part)
@@ -497,7 +501,7 @@ def prod(iterable: Iterable[Any], /, *, start: Any = 1) -> Any:
 
 
 def pattern_sub(pattern: Any, repl: Any, string: Any, count: int = 0) -> Any:
-    """`Pattern.sub` with a function for the replacement."""
+    """`Pattern.sub` with a function as the replacement."""
     parts, at, done = [], 0, 0
     for match in pattern.finditer(string):
         if count and done >= count:
@@ -513,7 +517,7 @@ def re_sub(pattern: Any, repl: Any, string: Any, count: int = 0, flags: int = 0)
 
 
 def _pure_heapq() -> dict[Any, Any]:
-    """The versions in Python that heapq itself keeps beside those in C."""
+    """C function of heapq -> the Python version that heapq.py defines before it imports the C one."""
     import importlib.util
     import sys
 

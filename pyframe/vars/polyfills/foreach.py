@@ -1,5 +1,8 @@
-"""`torch._foreach_*` operators whose numbers, one for each tensor, are given as one tensor: they have no fake
-implementation, since they read those numbers.  Here they are written in terms of operators that take tensors."""
+"""Polyfills of the `torch._foreach_*` overloads that take their scalars (one per list item) as a tensor.
+
+These overloads read the values of that tensor, so they have no fake implementation.  The versions here use operators
+that take tensors instead.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def addcmul_(self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor)
         x.add_(s * (a * b))
 
 
-# Each with its version in Python for a fourth argument, or one named `scalars`, that is a tensor.
+# Operator -> its polyfill, for calls whose fourth argument (or argument `scalars`) is a tensor.
 WITH_TENSOR_SCALARS: dict[Any, Callable[..., Any]] = {
     torch._foreach_addcdiv: addcdiv,
     torch._foreach_addcdiv_: addcdiv_,
