@@ -36,7 +36,7 @@ class UserLine:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of guard.  ``payload`` documents the guard's payload; ``cost`` orders cheap checks first."""
+    """One kind of guard.  ``payload`` documents the guard's payload; ``cost`` is the relative cost of the check."""
 
     name: str
     payload: str

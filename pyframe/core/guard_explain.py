@@ -52,7 +52,7 @@ def holds(guard: Guard, context: CallContext) -> bool:
     name, *operands = guard_row(guard)
     try:
         return CHECKS[name](*_values(name, operands, context))
-    except Exception:  # noqa: BLE001  user code runs here (attributes, __eq__); as in C, raising is failing
+    except Exception:  # noqa: BLE001  user code runs here (attributes, __eq__); as in C, the guard fails if it raises
         return False
 
 
@@ -76,7 +76,7 @@ def explain(guard: Guard, function: FunctionType, locals: tuple[Any, ...]) -> st
     context = CallContext(function, locals)
     try:
         found = _WORDINGS[guard.kind](guard, context)
-    except Exception as error:  # noqa: BLE001  reading user values may raise anything; that is the explanation
+    except Exception as error:  # noqa: BLE001  reading user values may raise anything, which explains the failure
         found = f"{_subject(guard)}: cannot be read ({type(error).__name__}: {error})"
     if guard.line is None:
         return found

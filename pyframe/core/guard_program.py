@@ -18,7 +18,7 @@ from .guard import KINDS, Guard, TensorMeta
 from .guard_reference import device_numbers
 from .source import DictItemSource, InstanceDictSource, Source
 
-# One operation with Sources where the C program has registers: (name, *operands), the destination left out.
+# One operation, without its destination, with Sources in place of registers: (name, *operands).
 Row = tuple[Any, ...]
 
 OPERANDS: dict[str, str] = {name: operands for name, _, operands, _ in _C.op_table()}

@@ -1,7 +1,7 @@
 """Marks functions that a graph must call in program order.
 
 A backend does not compile a call of such a function: it splits the graph there, and runs everything before the call
-first.  The call may raise, so earlier operations must be complete.
+first.  The call may raise, run the program's own code, or depend on state that earlier operations change.
 """
 
 from __future__ import annotations

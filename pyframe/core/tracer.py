@@ -29,7 +29,7 @@ class Tracer(Protocol):
     effects: EffectLog
     steps: int  # instructions of the root frame traced so far
     placeholder_objects: dict[int, tuple[Any, Var]]
-    referred: list[weakref.ReferenceType[Any]]  # weak references that the traced program has read
+    referred: list[weakref.ReferenceType[Any]]  # weak references that the traced program holds
     let_go: list[Var]  # values of locals that the program deleted
     class_writes: dict[type, Any]
     draws: list[Draw]  # draws of random numbers, in program order
@@ -60,7 +60,8 @@ class Tracer(Protocol):
 
     @property
     def graph_error_is_equivalent(self) -> bool:
-        """Whether an error raised by the graph is equivalent to one raised at this point of the program."""
+        """Whether an error raised by the graph is equivalent to one raised here: no handler would catch it, no side
+        effects are pending, and no mode of torch is entered in the graph."""
 
     @property
     def error_is_observable(self) -> bool:

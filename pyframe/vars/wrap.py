@@ -1,4 +1,4 @@
-"""`wrap` builds the Var of a Python object that existed before the frame (torch's VariableBuilder).
+"""`wrap` builds the Var of a Python object that existed before the frame (Dynamo's VariableBuilder).
 
 It chooses the Var class by the type of the object, and adds the guards under which that choice is valid in later calls.
 """
@@ -252,7 +252,7 @@ def _long(tx: Any, value: Any, source: Source | None) -> Var:
 
 
 def _items(tx: Any, value: dict[Any, Any], source: Source | None) -> dict[Any, Var]:
-    """The items of a dict.  If all keys are constants, the sources of the values are by key, else by position."""
+    """The items of a dict.  Later calls find the values by key if all keys are constants, else by position."""
     if all(isinstance(k, KNOWN_KEYS) for k in value):
         tx.guard(source, "DICT_KEYS", tuple(value))
         return {k: tx.wrap(v, DictItemSource(source, k) if source else None) for k, v in value.items()}
@@ -438,7 +438,7 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
     if issubclass(cls, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
-    if isinstance(cls.__hash__, types.WrapperDescriptorType) and _is_builtin(value):  # no user code hashes it
+    if isinstance(cls.__hash__, types.WrapperDescriptorType) and _is_builtin(value):  # hashing it runs no user code
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
     return _object(tx, value, source)

@@ -195,7 +195,7 @@ class SizedIteratorVar(IteratorVar):
         return self.items[self.position - 1]
 
     def reconstruct(self, cg: Any) -> None:
-        # The new bytecode refills a dict that the trace changed; an iterator over the real dict would see a change.
+        # The new bytecode refills a dict that the trace changed, which would invalidate an iterator over the real dict.
         if self.done or any(effect.target is self.container for effect in self.tx.effects):
             cg.load_const(iter)
             if self.live is not None and not self.done:  # consume `live` once only, since `reconstruct` runs twice
@@ -251,8 +251,8 @@ def _load_at(cg: Any, owner: Var, position: int) -> None:
 
 
 class NotRebuilt(NotImplementedError):
-    """Raised for a value that the new bytecode cannot rebuild.  The graph breaks (with id `kind`) before instruction
-    `step` of the root frame, which created the value, so that CPython creates it."""
+    """Raised for a value that the new bytecode cannot rebuild.  The trace restarts with a graph break (of id `kind`) at
+    instruction `step` of the root frame, which created the value, so that CPython creates it."""
 
     def __init__(self, what: str, step: int, kind: str = "generator-frame") -> None:
         super().__init__(what)
@@ -264,8 +264,8 @@ class GeneratorVar(IteratorVar):
 
     `run(tx, sent, thrown)` resumes the body with a value or an exception and returns the next yielded item, or None at
     the end, when `returned` is set.  `origin` is the generator function with its arguments, `made_at` the instruction
-    number of the call in the root frame.  `in_try` tells whether the program would handle
-    an exception raised where the body is suspended."""
+    number of the call in the root frame.  `in_try` tells whether the program would handle an exception raised where
+    the body is suspended."""
 
     __slots__ = ("in_try", "made_at", "origin", "returned", "run", "running", "started")
 

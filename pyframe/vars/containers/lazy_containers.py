@@ -21,7 +21,7 @@ _ITEM = 8  # the cost of guarding an item, in traced instructions
 
 
 class LazyContainerVar(OpaqueVar):
-    """A container of which only type and length are known; all other operations break the graph."""
+    """A container of which only type and length are known; operations that need its items break the graph."""
 
     __slots__ = ()
 

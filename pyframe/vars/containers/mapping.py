@@ -190,7 +190,7 @@ class DictVar(Var):
         return self.fields[name]
 
     def setter(self, special: str) -> None:
-        """None: no `__setattr__` or `__delattr__` overrides the default for an OrderedDict."""
+        """None: attribute assignments are replayed by plain statements (see `InstanceVar.setter`)."""
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         where = key_of(tx, key)

@@ -130,7 +130,7 @@ def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> TensorVar | Non
         dims = {}
         try:
             fake = tx.graph.fake_of_input(value)
-        except (RuntimeError, TypeError, ValueError, AssertionError, AttributeError):  # of the program's own code
+        except (RuntimeError, TypeError, ValueError, AssertionError, AttributeError):  # raised by the subclass
             return None
     sizes: Sequence[Any] = tuple(value.shape)
     strides: Sequence[Any] = tuple(value.stride())
@@ -199,7 +199,7 @@ def _symbolic_instance(
         with tx.graph.fake_mode, torch.no_grad():
             fake = unflatten(parts, context, torch.Size(sizes), tuple(strides))
             same = [int(n) == m for n, m in zip(map(_hint, (*fake.shape, *fake.stride())), _layout(value))]
-    except (RuntimeError, TypeError, ValueError, AssertionError):  # of the program's own code: sizes are constants
+    except (RuntimeError, TypeError, ValueError, AssertionError):  # raised by the subclass: use constant sizes
         return None
     return fake if all(same) and fake.dim() == value.dim() else None  # type: ignore[no-any-return]
 

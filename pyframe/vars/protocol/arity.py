@@ -119,7 +119,7 @@ def _known(fn: Any) -> Arity | None:
         if fn in _CHECKED_BY_MODEL:
             return None
         return _BY_HAND.get(fn) or (None if isinstance(fn, type) and fn not in _SIMPLE else _of_function(fn))
-    except TypeError:  # a method of an unhashable object
+    except TypeError:  # a bound method of an unhashable object is unhashable
         return None
 
 

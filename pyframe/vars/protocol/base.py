@@ -45,7 +45,7 @@ class Var:
     """
 
     __slots__ = ("source",)
-    is_tensor = False  # whether it is a tensor that a node of the graph computes
+    is_tensor = False  # whether the value is a tensor computed by a node of the graph
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source

@@ -80,7 +80,7 @@ def fold(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
     """Run a pure function while tracing; an exception that it raises is raised in the traced program."""
     try:
         result = fn(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  whatever the function raises, the program sees
+    except Exception as error:  # noqa: BLE001  the traced program sees any exception of the function
         tx.raise_(type(error), *error.args)
     tx.limit_size(result_size_bounds.size_of(result), "a result")
     return make(result)
