@@ -18,7 +18,8 @@ from .source import Source
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A constant.  `text` (its repr) takes part in comparisons, so that 1, 1.0 and True are different numbers."""
+    """A constant.  `text` (its repr) takes part in comparisons, so that 1, 1.0 and True differ, as do 0.0 and
+    -0.0."""
 
     value: Any
     text: str

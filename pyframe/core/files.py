@@ -1,6 +1,7 @@
 """Decides by file name whether code is the user's or belongs to this project, torch or the standard library.
 
-Code that is not the user's is never captured on its own and not quoted in messages.
+Code that is not the user's is never captured on its own and not quoted in messages.  Installed packages other than
+torch count as the user's code.
 """
 
 from __future__ import annotations

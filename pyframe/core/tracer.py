@@ -39,7 +39,7 @@ class Tracer(Protocol):
 
     @property
     def overrides(self) -> Any:
-        """The `vars.overrides.Overrides` of this trace."""
+        """The ``vars.torch_objects.overrides.Overrides`` of this trace."""
 
     @property
     def graph(self) -> Any:

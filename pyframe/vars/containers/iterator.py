@@ -228,7 +228,7 @@ class LazyVar(IteratorVar):
 
 
 def from_python(items: Iterator[Var]) -> IteratorVar:
-    """An IteratorVar over a Python iterator of Vars."""
+    """An IteratorVar over the items of a Python iterator of Vars, which is exhausted at once."""
     return ItemsIteratorVar(list(items))
 
 

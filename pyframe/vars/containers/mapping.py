@@ -124,7 +124,8 @@ def var_of(key: Any) -> Var:
 
 
 class DictVar(Var):
-    """`items` maps keys (see `key_of`) to Vars in order; `cls` is the exact type."""
+    """A dict.  `items` maps keys (see `key_of`) to Vars in insertion order; `cls` is the exact type, `factory` the
+    default factory of a defaultdict."""
 
     __slots__ = ("cls", "factory", "fields", "items")
 

@@ -250,7 +250,7 @@ _DOMAINS: dict[str, tuple[tuple[str, float], ...]] = {
 
 
 def _of_floats(op: str) -> Handler:
-    """A function of math whose result is a float that varies with its argument."""
+    """The model of a function of `math` that maps floats to floats, such as `exp`; its result is a NumberVar."""
     function = OPS[op]
 
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:

@@ -148,7 +148,8 @@ def check(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Any]) -
 @functools.lru_cache(maxsize=1024)
 def _refusal(fn: Any, count: int, names: tuple[str, ...]) -> str | None:
     """The message of the TypeError that `fn` raises for this number of arguments and these keywords; None if it raises
-    none.  `fn` is called with empty tuples, as CPython checks the count before it reads any argument."""
+    none.  `fn` is called with empty tuples (for a method, on an empty object), as CPython checks the count before it
+    reads any argument."""
     values: list[Any] = [()] * count
     owner = getattr(fn, "__objclass__", None)
     if values and owner in (*_METHODS, tuple, str, bytes):

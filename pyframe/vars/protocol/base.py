@@ -23,7 +23,7 @@ _WITHOUT_FIELDS: tuple[Callable[[], Any], ...] = (
 
 
 class NotConstant(Exception):
-    """The Var's value is not known while tracing."""
+    """Raised if the value (or the type) of a Var is not known while tracing."""
 
 
 class Raised(TraceSignal):
@@ -72,7 +72,7 @@ class Var:
         return self.constant()
 
     def describe(self) -> str:
-        """A short phrase for messages."""
+        """A short description of the value for error messages."""
         return f"{type(self).__name__}({self.source})" if self.source else type(self).__name__
 
     def unsupported(self, tx: Tracer, what: str) -> Any:
