@@ -1,4 +1,8 @@
-"""What abstract base classes say of other classes: it changes with registrations, hooks, and what the classes hold."""
+"""Guards for `isinstance` and `issubclass` checks against abstract base classes.
+
+The answer of such a check can change when a class is registered, when a hook answers differently, or when the
+attributes of a class change.
+"""
 
 from __future__ import annotations
 

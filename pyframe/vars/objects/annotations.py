@@ -1,4 +1,7 @@
-"""What annotations are made of besides classes: `list[int]`, `int | None`, `typing.Optional[int]`, type variables."""
+"""Vars for type expressions that are not classes: `list[int]`, `int | None`, `typing.Optional[int]`, type variables.
+
+They are immutable constants, guarded by equality.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Instances of subclasses of built-in types: what the built-in type keeps, plus the attributes of an instance."""
+"""Vars for instances of subclasses of built-in types such as `class MyList(list)`.
+
+Such an instance has the contents of the built-in type, modelled by a Var of that type, and the attributes of an
+ordinary instance.
+"""
 
 from __future__ import annotations
 

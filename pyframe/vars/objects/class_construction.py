@@ -1,9 +1,12 @@
-"""Classes that the traced program makes: `class` statements, `type(name, bases, namespace)`, `namedtuple` ...
+"""Classes that the traced program creates: `class` statements, `type(name, bases, namespace)`, `namedtuple` and others.
 
-While tracing, a stand-in is made for real, so that everything that asks a class works as ever.  Its members are the
-values themselves where these are known, else stand-ins of them, from which `tx.wrap` finds the Var.  No code of the
-program runs for it: `__set_name__`, `__init_subclass__` and metaclasses are traced.  What leaves the graph is made anew
-at run time, by the same steps, which the Var keeps."""
+The trace creates a real placeholder class, so that MRO computation, `issubclass` and the like work unchanged.  Members
+with a known value are set to it; the others are placeholder objects, which `tx.wrap` maps back to their Vars.  No code
+of the program runs for the placeholder: `__set_name__`, `__init_subclass__` and metaclasses are traced.
+
+If the class is needed after the graph, the new bytecode creates it at run time by the same steps, which its Var
+records.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Attributes of existing classes that the traced program sets or deletes: an overlay over what the classes hold, which
-reads go through, and which is written when the graph has run."""
+"""Setting and deleting attributes of classes that existed before the trace.
+
+The new values are kept in an overlay (`tx.class_writes`).  Reads consult the overlay first; the real classes are
+changed after the graph has run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Classes."""
+"""Vars for classes and for `super()`.
+
+Reading a class attribute follows `type.__getattribute__`, including metaclasses and descriptors; calling a class
+creates an instance.  The MRO, the metaclass and the attributes that the trace reads are guarded.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ from .originals import as_first_seen, guard_class
 
 
 class ClassVar(HeldVar):
-    """A class that exists; the program's own instances are InstanceVars."""
+    """A class."""
 
     __slots__ = ()
 
@@ -85,7 +89,7 @@ class ClassVar(HeldVar):
             return tx.call(class_function(tx, type(cls), "__getattr__", fallback), [self, ConstVar(name)], {})
         try:
             value = getattr(cls, name)
-        except (AttributeError, NameError) as error:  # NameError: annotations, where they are evaluated now
+        except (AttributeError, NameError) as error:  # NameError: lazy annotations are evaluated by this read
             tx.raise_(type(error), *error.args)
         source = class_source(cls, name)
         if isinstance(value, types.FunctionType):
@@ -104,7 +108,7 @@ class ClassVar(HeldVar):
         return True if method is None else tx.call(method, [], {}).truth(tx)
 
     def _operator(self, tx: Tracer, name: str, other: Var) -> Var | None:
-        """What a metaclass written in Python says of an operator; None: nothing, or NotImplemented."""
+        """The result of the operator method `name` of a metaclass; None if it has none in Python or gives NotImplemented."""
         method = self._of_metaclass(tx, name)
         if method is None:
             return None
@@ -161,11 +165,11 @@ class ClassVar(HeldVar):
         meta_call = guarded_lookup(tx, type(cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
             return tx.call(class_function(tx, type(cls), "__call__", meta_call), [self, *args], kwargs)
-        if isinstance(meta_call, type):  # no descriptor: called as it is, as TypedDict has it
+        if isinstance(meta_call, type):  # a class is no descriptor, so it is called without `self`; TypedDict's metaclass does this
             return tx.call(tx.wrap(meta_call, class_source(type(cls), "__call__")), args, kwargs)
         return construct(tx, self, args, kwargs)
 
-    # ---- what a metaclass written in Python gives ----
+    # ---- special methods of a metaclass written in Python ----
     def _of_metaclass(self, tx: Tracer, name: str) -> Var | None:
         if type(self.value) is type:
             return None

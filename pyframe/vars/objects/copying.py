@@ -1,4 +1,8 @@
-"""What `copy` is built on: `__reduce_ex__`, and how to make an object again."""
+"""Models `__reduce_ex__` and `__reduce__`, on which the `copy` module is built.
+
+The result is the usual tuple: a function that rebuilds the object, its arguments, the state, and iterators over list
+and dict items.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ _NONE: Var = ConstVar(None)
 
 
 def reduced(tx: Tracer, obj: Any) -> Var:
-    """`obj.__reduce_ex__(4)` of an InstanceVar whose class keeps object's."""
+    """`obj.__reduce_ex__(4)` for an InstanceVar whose class does not override `__reduce_ex__`."""
     if isinstance(lookup(obj.cls, "__reduce__"), types.FunctionType):
         return obj.call_method(tx, "__reduce__", [], {})
     in_attributes = getattr(obj, "kind", None) is not None or issubclass(obj.cls, types.SimpleNamespace)
@@ -41,8 +45,8 @@ _MANAGED_DICT, _IMMUTABLE = 1 << 4, 1 << 8  # flags of types: Py_TPFLAGS_MANAGED
 
 
 def _check_fields(tx: Tracer, cls: type) -> None:
-    """Raises what `object.__getstate__` raises of objects that have fields of C, as iterators of itertools from CPython
-    3.14 on, unless arguments of `__new__` make them."""
+    """Raise the TypeError of `object.__getstate__` for objects with fields in C and no `__getnewargs__` or
+    `__getnewargs_ex__`.  Iterators of itertools are an example from CPython 3.14 on."""
     if any(isinstance(lookup(cls, name), types.FunctionType) for name in ("__getnewargs_ex__", "__getnewargs__")):
         return
     pointer = tuple.__itemsize__
@@ -55,7 +59,7 @@ def _check_fields(tx: Tracer, cls: type) -> None:
 
 
 def _made_by(tx: Tracer, obj: Any) -> list[Var]:
-    """The function that makes an object like `obj`, without its state, and the arguments of it."""
+    """The function that creates an object like `obj`, without its state, and the arguments of that function."""
     cls = make(obj.cls)
     if isinstance(lookup(obj.cls, "__getnewargs_ex__"), types.FunctionType):
         args, named = obj.call_method(tx, "__getnewargs_ex__", [], {}).unpack(tx)
@@ -87,7 +91,7 @@ def _state(tx: Tracer, obj: Any) -> Var:
 
 
 def _reduce_builtin(tx: Tracer, obj: Var, protocol: Var | None = None) -> Var:
-    """`obj.__reduce_ex__(4)` of a value that C keeps."""
+    """`obj.__reduce_ex__(4)` of an instance of a built-in type."""
     kind = obj.python_type()
     if isinstance(obj, PartialVar):
         state = [obj.fn, TupleVar(obj.args), DictVar(obj.kwargs), DictVar(obj.attrs) if obj.attrs else _NONE]

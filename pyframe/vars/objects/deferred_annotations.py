@@ -1,7 +1,8 @@
-"""Annotations that are evaluated when they are read (PEP 649, from CPython 3.14 on): `__annotate__` is traced.
+"""Annotations that are evaluated when they are read (PEP 649, CPython 3.14 and later), by tracing `__annotate__`.
 
-`annotationlib` reads them in formats of which the compiler's functions know one, VALUE. Where the names in annotations
-are all defined, FORWARDREF is the same; where they are not, and for STRING, the graph breaks.
+`annotationlib` asks for annotations in one of several formats, but compiler-generated `__annotate__` functions support
+only VALUE.  FORWARDREF gives the same result when all names in the annotations are defined.  The graph breaks when
+they are not, and for STRING.
 """
 
 from __future__ import annotations

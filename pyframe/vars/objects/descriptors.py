@@ -1,4 +1,8 @@
-"""`property`, `staticmethod`, `classmethod` and `types.MappingProxyType` as values."""
+"""Vars for `property`, `staticmethod`, `classmethod` and `types.MappingProxyType` objects used as values.
+
+Attributes that a class resolves through such a descriptor are handled in `instances` and `classes`; this module covers
+creating these objects, reading their parts and passing them around.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ ACCESSORS = ("fget", "fset", "fdel")
 
 
 class PropertyVar(Var):
-    """`property(fget, fset, fdel, doc)`; accessors that are not given are None."""
+    """`property(fget, fset, fdel, doc)`; a missing accessor is None."""
 
     __slots__ = ("accessors", "attrs", "doc")
 
@@ -73,18 +77,18 @@ class PropertyVar(Var):
         cg.call_top(*(lambda part=part: cg.load(part or ConstVar(None)) for part in (*self.accessors, self.doc)))
 
 
-# From the function, as they are.
+# Attributes that staticmethod and classmethod copy from the function.
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__annotate__")
 
 
 class WrappedFunctionVar(Var):
-    """`kind(fn)`, `kind` being staticmethod or classmethod."""
+    """`kind(fn)`, where `kind` is staticmethod or classmethod."""
 
     __slots__ = ("attrs", "fn", "held", "kind")
 
     def __init__(self, kind: type, fn: Var, source: Source | None = None, held: Any = None) -> None:
         super().__init__(source)
-        self.kind, self.fn, self.held = kind, fn, held  # `held`: the object itself, where that existed
+        self.kind, self.fn, self.held = kind, fn, held  # `held`: the real object, if it existed before the trace
         self.attrs: dict[str, Var] = {}
 
     def python_type(self) -> type:
@@ -109,7 +113,7 @@ class WrappedFunctionVar(Var):
             return tx.wrap(vars(self.held)[name], DictItemSource(place, name) if place is not None else None)
         if self.held is None and name in _COPIED:
             return self.fn.getattr_(tx, name)
-        if any(name in vars(cls) for cls in self.kind.__mro__):  # not the metaclass, which has `__type_params__`
+        if any(name in vars(cls) for cls in self.kind.__mro__):  # hasattr would also find `__type_params__` of the metaclass
             return self.unsupported(tx, f"attribute {name!r}")
         if self.source is not None:
             tx.guard(self.source, "NO_ATTR", name)
@@ -231,7 +235,7 @@ def _proxy(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def wrap_descriptor(tx: Any, value: Any, source: Source | None) -> Var:
-    """The Var of a property, staticmethod or classmethod that exists."""
+    """The Var of a property, staticmethod or classmethod that existed before the trace."""
     tx.guard(source, "TYPE", type(value))
 
     def part(name: str) -> Var:

@@ -1,4 +1,7 @@
-"""Members of enumerations: constants whose attributes and methods are read by CPython's rules, each read guarded."""
+"""Vars for members of `enum.Enum` classes.
+
+A member is a constant.  Its attributes and methods follow CPython's rules for instances, and every read is guarded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Exceptions of the traced program."""
+"""Vars for exceptions and tracebacks of the traced program.
+
+Covers construction, the attributes that C code keeps (`args`, `__cause__`, `__context__`, ...), text, implicit
+chaining when an exception is raised, and rebuilding an exception after the graph.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Functions: Python's, bound methods, partials and builtins."""
+"""Vars for callables: Python functions, closure cells, bound methods, `functools.partial` and functions written in C.
+
+A Python function is traced inline when it is called.  A C function runs its model from `BUILTINS`; without a model it
+is constant-folded if it is pure, and breaks the graph otherwise.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class CellVar(Var):
-    """A closure cell.  `content` None is an empty cell; `name` is set for cells of the root frame itself."""
+    """A closure cell.  `content` is None for an empty cell; `name` is set only for cells of the root frame."""
 
     __slots__ = ("content", "name")
 
@@ -46,7 +50,7 @@ class CellVar(Var):
         return super().getattr_(tx, name)
 
     def value(self) -> Var:
-        """What is in a cell that is known not to be empty."""
+        """The content of a cell that is known not to be empty."""
         assert self.content is not None
         return self.content
 
@@ -65,21 +69,22 @@ class CellVar(Var):
             cg.set_attr_of_top("cell_contents", self.content)
 
 
-# Once torch.compile has run, every nn.Module that is made is noted by wrappers round the methods that make it.
+# Once torch.compile has run, torch wraps these methods of nn.Module to record each module that is created.  The trace
+# calls the wrapped method directly.
 _TAGGING = ("patched_init", "patched_setstate")
 _DISPATCH = functools.singledispatch(repr).dispatch.__code__
-# Wrappers round `__repr__` that only keep it from calling itself for ever.
+# Wrappers around `__repr__` that only prevent infinite recursion.
 _GUARDS_RECURSION = {reprlib.recursive_repr()(repr).__code__}
 if hasattr(dataclasses, "_recursive_repr"):
     _GUARDS_RECURSION.add(dataclasses._recursive_repr(repr).__code__)
 
 
-# Models of functions that other functions make, by their code: (tx, their cells by name, arguments).
+# Models of closures, by code object.  A handler takes (tx, cells by name, positional and keyword arguments).
 CLOSURES: dict[types.CodeType, Callable[[Tracer, dict[str, Var], list[Var], dict[str, Var]], Var]] = {}
 
 
 class FunctionVar(Var):
-    """A function written in Python: one that exists (`fn`), or one the program made (`fn` None)."""
+    """A function written in Python: `fn` if it existed before the trace; None if the traced program created it."""
 
     __slots__ = (
         "annotate", "annotations", "attrs", "closure", "code", "defaults", "fn", "globals", "globals_source", "hidden",
@@ -87,13 +92,13 @@ class FunctionVar(Var):
     )  # fmt: skip
 
     def __init__(self, fn: types.FunctionType | None, source: Source | None = None) -> None:
-        # a function that exists has parts that may change, wherever it came from
+        # an existing function needs a source even if none is given: guards read its parts, which may change
         super().__init__(ConstSource.of(fn, fn.__qualname__) if source is None and fn is not None else source)
         self.fn = fn
         self.attrs: dict[str, Var] = {}
-        self.hidden: dict[str, Var] = {}  # what `__dict__` has under names that are descriptors of the class
+        self.hidden: dict[str, Var] = {}  # `__dict__` entries whose names are also descriptors of the class
         self.closure: list[CellVar] | None = None
-        # of a function that the program made: annotations, or what evaluates them (`python_compat.LAZY_ANNOTATIONS`)
+        # only if the program created the function: its annotations, or (LAZY_ANNOTATIONS) the function evaluating them
         self.annotations: DictVar | None = None
         self.annotate: Var | None = None
         self.defaults: Var | None = None
@@ -106,7 +111,7 @@ class FunctionVar(Var):
 
     @classmethod
     def made(cls, code: types.CodeType, globals_: dict[str, Any], globals_source: Source | None) -> FunctionVar:
-        """A function that the traced program makes; the caller fills in defaults and closure."""
+        """A function that the traced program creates; the caller fills in defaults and closure."""
         self = cls(None)
         self.code, self.globals, self.name = code, globals_, code.co_name
         self.globals_source = globals_source
@@ -129,7 +134,7 @@ class FunctionVar(Var):
         return f"function {self.name}"
 
     def cells(self, tx: Tracer) -> list[CellVar]:
-        """The cells of the closure, the same Vars each time."""
+        """The cells of the closure; each call returns the same Vars."""
         if self.closure is None:
             self.closure = []
             for index, cell in enumerate((self.fn and self.fn.__closure__) or ()):
@@ -173,14 +178,14 @@ class FunctionVar(Var):
             return tx.raise_(AttributeError, f"'function' object has no attribute {name!r}")  # type: ignore[no-any-return]
         try:
             value = getattr(self.fn, name)
-        except (AttributeError, NameError) as error:  # NameError: annotations, which are evaluated now
+        except (AttributeError, NameError) as error:  # NameError: lazy annotations are evaluated by this read
             if isinstance(error, AttributeError) and self.source is not None:
                 tx.guard(self.source, "NO_ATTR", name)
             return tx.raise_(type(error), *error.args)  # type: ignore[no-any-return]
         return tx.wrap(value, AttrSource(self.source, name) if self.source else None)
 
     def _part(self, tx: Tracer, name: str) -> Var:
-        """An attribute of a function that the program made."""
+        """One of the attributes `_PARTS` of a function that the program created."""
         none: Var = ConstVar(None)
         match name:
             case "__module__":
@@ -217,7 +222,7 @@ class FunctionVar(Var):
             self.attrs[name] = value
 
     def _set_annotate(self, tx: Tracer, value: Var) -> None:
-        """`__annotate__ = value`: a function takes the annotations with it, None leaves them."""
+        """`__annotate__ = value`: a function discards the current annotations, None keeps them."""
         if value.is_constant() and value.constant() is None:
             self.annotate = None
             return
@@ -225,7 +230,7 @@ class FunctionVar(Var):
         self.attrs.pop("__annotations__", None)
 
     def fields(self, tx: Tracer) -> dict[str, Var]:
-        """What `__dict__` of a function that the program made holds now."""
+        """The current `__dict__` of a function that the program created."""
         return {name: value for name, value in self.attrs.items() if name not in _NOT_FIELDS} | self.hidden
 
     def set_field(self, tx: Tracer, name: str, value: Var | None) -> None:
@@ -258,7 +263,7 @@ class FunctionVar(Var):
         return tx.inline(self, args, kwargs)
 
     def _dispatched(self, tx: Tracer, cls: Var) -> Var:
-        """The implementation that `functools.singledispatch` has for a class, guarded to stay that."""
+        """The implementation that `functools.singledispatch` selects for a class, with a guard that it stays the same."""
         kind = cls.constant()
         assert self.fn is not None
         kept = [cell.content for cell in self.cells(tx)]
@@ -301,7 +306,7 @@ class FunctionVar(Var):
 
 
 class _Dispatches:
-    """Whether a dispatch function still answers the same for a class; equal for the same question."""
+    """Guard predicate: `dispatch(cls)` is still `found`.  Instances with the same class and function compare equal."""
 
     def __init__(self, cls: type, found: Any) -> None:
         self.asked = (cls, found)
@@ -317,7 +322,8 @@ class _Dispatches:
 
 
 def _set_annotate(fn: Any, annotate: Any, annotations: dict[str, Any] | None) -> None:
-    """At run time: `annotations` are what the traced program has evaluated, and maybe changed; None: not evaluated."""
+    """Set `__annotate__` at run time.  `annotations`: as the traced program evaluated, and maybe changed, them; None if it
+    did not evaluate them."""
     fn.__annotate__ = annotate
     if annotations is not None:
         kept = fn.__annotations__
@@ -442,16 +448,16 @@ class PartialVar(Var):
 
 Handler = Callable[[Tracer, list[Var], dict[str, Var]], Var]
 BUILTINS: dict[Any, Handler] = {}
-# Modules whose C functions are pure: folded when all arguments are known.
+# Modules whose C functions are pure; a call is constant-folded when all arguments are known.
 PURE_MODULES = {"math", "cmath", "operator", "_operator", "builtins", "_struct", "unicodedata", "_bisect"}
-_KEEP_NOTHING = {"math", "cmath", "builtins", "_struct", "unicodedata"}  # nor change their arguments
+_KEEP_NOTHING = {"math", "cmath", "builtins", "_struct", "unicodedata"}  # neither keep nor change arguments
 IMPURE = {"print", "input", "open", "exec", "eval", "compile", "breakpoint", "globals", "locals", "vars", "dir"}
 # Types whose class methods (`int.from_bytes`, `str.maketrans`) are pure.
 _PURE_CLASSES = {int, float, str, bytes}
 _PURE = {str.maketrans, bytes.maketrans}
 
 
-# Functions of torch with a model, of which no `__torch_function__` is told.
+# Functions of torch with a model for which no `__torch_function__` is called.
 NOT_OVERRIDDEN: set[Any] = set()
 
 
@@ -460,7 +466,7 @@ def _of_torch(function: Any) -> bool:
 
 
 def _modelled_class_method(value: Any) -> types.ClassMethodDescriptorType | None:
-    """The class method written in C that `value` is bound to a class of, if it has a model."""
+    """The C class method behind the bound method `value`, if it has a model."""
     owner = getattr(value, "__self__", None)
     if not isinstance(value, types.BuiltinMethodType) or not isinstance(owner, type):
         return None
@@ -469,7 +475,7 @@ def _modelled_class_method(value: Any) -> types.ClassMethodDescriptorType | None
 
 
 class BuiltinVar(HeldVar):
-    """A function written in C: a model from BUILTINS, else folded when pure, else a break."""
+    """A function written in C.  A call runs its model from BUILTINS, else is folded if pure, else breaks the graph."""
 
     __slots__ = ()
 
@@ -483,7 +489,7 @@ class BuiltinVar(HeldVar):
         if name in ("__name__", "__qualname__", "__module__", "__doc__"):
             try:
                 return ConstVar(getattr(self.value, name))
-            except AttributeError as error:  # as of method descriptors, which have no __module__
+            except AttributeError as error:  # for example, method descriptors have no __module__
                 tx.raise_(AttributeError, *error.args)
         return super().getattr_(tx, name)
 

@@ -1,4 +1,7 @@
-"""`obj.__dict__` of an instance: reads and writes go to the attributes of the InstanceVar."""
+"""`obj.__dict__` of an instance, as a Var that reads and writes the attributes of the InstanceVar.
+
+Also builds the messages of AttributeErrors for objects with `__slots__`, which differ between CPython versions.
+"""
 
 from __future__ import annotations
 

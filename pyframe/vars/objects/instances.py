@@ -1,4 +1,8 @@
-"""Instances of user classes: attributes by CPython's rules, changes kept in an overlay."""
+"""Vars for instances of classes written in Python.
+
+Attribute access, operators and special methods follow CPython's rules: descriptors, slots, `__getattr__` and so on.
+Writes are kept in the Var while tracing and replayed on the real object after the graph.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ _METHOD_OF = {
     "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
 }  # fmt: skip
 _COMPARE_OF = {"<": "__lt__", "<=": "__le__", "==": "__eq__", "!=": "__ne__", ">": "__gt__", ">=": "__ge__"}
-# What a missing special method is called in the TypeError.
+# CPython's TypeError message for a missing special method.
 _LACKING = {
     "__len__": "object of type {!r} has no len()",
     "__getitem__": "{!r} object is not subscriptable",
@@ -50,7 +54,7 @@ _LACKING = {
     "__enter__": "{!r} object does not support the context manager protocol",
     "__exit__": "{!r} object does not support the context manager protocol (missed __exit__ method)",
 }
-# A frame of one of these that is running already cannot be traced.
+# A generator or coroutine that has already started cannot be traced.
 _SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _READS_AS_EVER = ("__getattribute__", "__reduce_ex__")
 _OF_CONTEXT = ("method '__enter__'", "method '__exit__'")
@@ -64,7 +68,7 @@ _METHODS_IN_C = (
 
 
 def _is_property(raw: Any, method: str) -> bool:
-    """Whether an attribute of a class is a property, as far as `method` is concerned."""
+    """Whether `raw` is a property whose `method` (`__get__` or `__set__`) is not overridden by a subclass."""
     return isinstance(raw, property) and lookup(type(raw), method) is property.__dict__[method]
 
 
@@ -78,8 +82,8 @@ def _is_empty(slot: types.MemberDescriptorType, obj: Any) -> bool:
 
 
 class InstanceVar(Var):
-    """An object of a class written in Python.  `value` is the object when it existed before the frame; `attrs`
-    holds what was read or written (None: deleted)."""
+    """An object of a class written in Python.  `value` is the object if it existed before the frame, else MISSING;
+    `attrs` holds the attributes that were read or written (None: deleted)."""
 
     __slots__ = ("attrs", "cls", "dropped", "value")
 
@@ -88,11 +92,11 @@ class InstanceVar(Var):
         self.cls = type(value) if cls is None else cls
         self.value = value
         self.attrs: dict[str, Var | None] = {}
-        self.dropped: set[str] = set()  # names that were deleted at some time
+        self.dropped: set[str] = set()  # names that were deleted at any time, even if set again
 
     @classmethod
     def fresh(cls, type_: type) -> InstanceVar:
-        """A new instance that the traced program makes."""
+        """A new instance that the traced program creates."""
         return cls(MISSING, None, type_)
 
     def python_type(self) -> type:
@@ -166,7 +170,7 @@ class InstanceVar(Var):
         return self._bound(tx, name, raw)
 
     def _bound(self, tx: Tracer, name: str, raw: Any) -> Var:
-        """What the attribute `raw` of the class is, read through this object."""
+        """The result of reading the class attribute `raw` through this object: runs or binds descriptors."""
         if _is_property(raw, "__get__"):
             if raw.fget is None:
                 tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no getter")
@@ -212,13 +216,14 @@ class InstanceVar(Var):
         return tx.wrap(found, self._read_by(name, raw))
 
     def _read_by(self, name: str, raw: Any) -> Source | None:
-        """The source of what a descriptor in C gives: guards do not ask the class, where its own code would answer."""
+        """The source of a value read from a C descriptor.  If the class has attribute hooks in Python, the source calls the
+        descriptor directly, so that evaluating a guard does not run them."""
         if self.source is None or not self._answers_itself():
             return self.source and AttrSource(self.source, name)
         return CallSource(self.source, raw.__get__, name)
 
     def _answers_itself(self) -> bool:
-        """Whether the class has code of its own that is asked for attributes."""
+        """Whether the class defines `__getattribute__` or `__getattr__`."""
         plain = lookup(self.cls, "__getattribute__") is object.__getattribute__
         return not plain or lookup(self.cls, "__getattr__") is not MISSING
 
@@ -240,14 +245,14 @@ class InstanceVar(Var):
         return var
 
     def _check_slot(self, tx: Tracer, raw: types.MemberDescriptorType) -> None:
-        """A slot serves the instances of its class alone, wherever it has been put."""
+        """Raise TypeError unless the object is an instance of the class that defines the slot `raw`."""
         owner = raw.__objclass__
         if not slots.derives(self.cls, owner):
             what = f"descriptor {raw.__name__!r} for {owner.__name__!r} objects"
             tx.raise_(TypeError, f"{what} doesn't apply to a {self.cls.__name__!r} object")
 
     def fields(self, tx: Tracer) -> dict[str, Var]:
-        """What `__dict__` holds now."""
+        """The current content of `__dict__`; guards the keys of the real one."""
         names = dict.fromkeys(fields_of(self.value) or {})
         if self.value is not MISSING and self.source is not None:
             tx.guard(dict_source(self.source, self.cls), "DICT_KEYS", tuple(names))
@@ -271,7 +276,7 @@ class InstanceVar(Var):
             args = [self, ConstVar(name)] + ([value] if value is not None else [])
             tx.call(self._function(tx, special, method), args, {})
             return
-        if getattr(special, "__name__", None) != method:  # `__setattr__ = dict.__setitem__`, for one
+        if getattr(special, "__name__", None) != method:  # for example `__setattr__ = dict.__setitem__`
             args = [ConstVar(name)] + ([value] if value is not None else [])
             tx.call(self._bound(tx, method, special), args, {})
             return
@@ -293,12 +298,12 @@ class InstanceVar(Var):
             self._delete(tx, name, raw)
         else:
             if self.attrs.get(name, self) is None:
-                del self.attrs[name]  # a name that comes back is the last one
+                del self.attrs[name]  # a name that is set again becomes the last key
             self.attrs[name] = value
         tx.effects.change("ATTR", self, name, tx.user_line)
 
     def _check_dict(self, tx: Tracer, name: str, raw: Any) -> None:
-        """Objects of classes with `__slots__` have no other attributes."""
+        """Raise AttributeError if objects of the class have no `__dict__`: only slots can be set."""
         if has_dict(self.cls):
             return
         if raw is MISSING:
@@ -341,17 +346,19 @@ class InstanceVar(Var):
         return f"{self.cls.__name__!r} object has no attribute {name!r}"
 
     def written(self, name: str) -> Var | None:
-        """What the assignments to an attribute have left; None: deleted."""
+        """The current value of an attribute that was assigned; None: deleted."""
         return self.attrs.get(name)
 
     def setter(self, special: str) -> Any:
-        """What replays an assignment (`special` is `__setattr__` or `__delattr__`): None for the plain statement, the
-        method of object where the class has its own, which was traced."""
+        """The function that replays an assignment after the graph; `special` is `__setattr__` or `__delattr__`.
+
+        None means an ordinary statement.  A class that overrides `special` gets the method of `object`, because the
+        override itself was traced."""
         return getattr(object, special) if isinstance(lookup(self.cls, special), types.FunctionType) else None
 
-    # ---- methods named by slots ----
+    # ---- special methods ----
     def special(self, tx: Tracer, name: str) -> Var | None:
-        """The method that a slot runs, bound: None where the class has none written in Python."""
+        """The bound special method `name`; None if the class has none that is written in Python."""
         raw = guarded_lookup(tx, self.cls, name)
         get = lookup(type(raw), "__get__")
         known = isinstance(raw, (*FUNCTIONS, staticmethod, classmethod, property, functools.partialmethod))
@@ -373,12 +380,12 @@ class InstanceVar(Var):
             tx.raise_(TypeError, _LACKING.get(name, "{!r} object has no " + name).format(self.cls.__name__))
 
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        """The method `name` that the class inherits from object, past its overrides."""
+        """Call the method `name` of `object` itself, bypassing overrides in the class."""
         none: Var = ConstVar(None)
         if name in _COMPARE_OF.values() and not self._compares_as_object(name):
             return self.unsupported(tx, f"method {name!r}")
         owner = getattr(lookup(self.cls, name), "__objclass__", object)
-        if owner is not object and name not in _READS_AS_EVER:  # of a class in C between this one and object
+        if owner is not object and name not in _READS_AS_EVER:  # defined by a C class between this one and object
             return self.unsupported(tx, f"method {name!r}")
         match name:
             case "__init__":
@@ -414,13 +421,13 @@ class InstanceVar(Var):
                 return self.unsupported(tx, f"method {name!r}")
 
     def _compares_as_object(self, name: str) -> bool:
-        """Whether no type written in C between the class and object has a comparison of its own."""
+        """Whether `object` is the first C class along the MRO that defines the comparison `name`."""
         own = (base.__dict__.get(name) for base in self.cls.__mro__)
         in_c = (each for each in own if isinstance(each, types.WrapperDescriptorType))
         return next(in_c) is object.__dict__[name]
 
     def refuse_arguments(self, tx: Tracer) -> None:
-        """`object.__init__` with arguments: right only where `__new__` alone is overridden."""
+        """Raise TypeError for arguments of `object.__init__`, unless the class overrides `__new__` but not `__init__`."""
         wants = "takes exactly one argument (the instance to initialize)"
         if lookup(self.cls, "__init__") is not object.__init__:
             tx.raise_(TypeError, f"object.__init__() {wants}")
@@ -490,7 +497,7 @@ class InstanceVar(Var):
         name = _COMPARE_OF[op]
         try:
             method = self.special(tx, name)
-        except Raised:  # as in CPython: a method that cannot be read is none
+        except Raised:  # as in CPython: an error while reading the method counts as no method
             return None
         if method is not None:
             return self._result(tx, method, other)
@@ -554,7 +561,7 @@ class InstanceVar(Var):
             cg.load_const(self.value)
             return
         self.rebuild_empty(cg)
-        cg.remember(self)  # before the contents, which may lead back here
+        cg.remember(self)  # before the contents, which may refer back to this object
         self.refill(cg)
         for name, value in self.attrs.items():
             if value is not None:
@@ -569,7 +576,7 @@ class InstanceVar(Var):
         cg.call_top(lambda: cg.load_const(self.cls))
 
     def refill(self, cg: Any) -> None:
-        """Give the object on top of the stack what it holds other than attributes."""
+        """Fill the object on top of the stack with its contents other than attributes; subclasses override this."""
 
 
 class ByIndexVar(IteratorVar):

@@ -1,4 +1,8 @@
-"""Calling a class: `type.__call__`, and `__new__` of the types written in C."""
+"""Calling a class: `type.__call__`, that is `__new__` followed by `__init__`, and `__new__` of the types written in C.
+
+`__new__` and `__init__` written in Python are traced.  Each C type with a model gets a new Var; for other C types the
+graph breaks.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,9 @@ from .lookup import MISSING, class_function, guarded_lookup, lookup
 from .namedtuple import NamedTupleVar, acts_as_tuple
 from .simple_namespace import NamespaceVar
 
-# Exceptions whose constructors in C do more than keep their arguments.
+# Exceptions whose C constructors do more than store their arguments.
 _SPECIAL_ERRORS = (OSError, ImportError, UnicodeError, SyntaxError)
-# Classes whose instances are nodes of the graph: whether a class is one of them, and what calls it.
+# Classes whose instances are created by graph nodes: pairs of a test for such a class and the handler of a call.
 CONSTRUCTORS: list[tuple[Callable[[type], bool], Callable[[Tracer, type, Sequence[Var], Mapping[str, Var]], Var]]] = []
 _HEAP_TYPE = 0x200
 _NOT_CALLED = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
@@ -124,7 +128,10 @@ def _plain_object(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[st
 
 
 def _refuse_extra(tx: Tracer, cls: type) -> None:
-    """What `object.__new__` says to arguments goes by slots in C, which a deleted `__new__` leaves behind."""
+    """Raise the TypeError that `object.__new__` raises for extra arguments.
+
+    CPython decides this by C slots of the type, which stay set after `del cls.__new__`, so the real function is asked.
+    """
     try:
         object.__new__(cls, None)  # type: ignore[call-arg]  # which is what is asked
     except TypeError as error:
@@ -141,7 +148,7 @@ def _exception(tx: Tracer, cls: type[BaseException], args: Sequence[Var], kwargs
 
 
 def _exception_of_c(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    """An exception of which C keeps more than its arguments; known as far as these are."""
+    """An exception whose C constructor derives fields from its arguments; these must be known, as it is really called."""
     python = any(isinstance(lookup(cls, name), types.FunctionType | staticmethod) for name in ("__init__", "__new__"))
     try:
         values, named = [arg.constant() for arg in args], {name: arg.constant() for name, arg in kwargs.items()}

@@ -1,4 +1,7 @@
-"""Attributes of classes as CPython finds them: raw, along the MRO, with a guard that they stay what they are."""
+"""Reads attributes of classes as CPython does: the raw value, found along the MRO, with a guard that it stays the same.
+
+Also decides whether an attribute is a data descriptor, and gives the Var of the function behind a method.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ from ..protocol.class_reads import (
 )
 from .functions import FunctionVar
 
-# What binds to an instance as a function does: Python's own, and those that were compiled or disabled.
+# Types that bind to an instance as Python functions do: also functions that were compiled or disabled.
 FUNCTIONS = (types.FunctionType, _C.CompiledFunction, _C.DisabledFunction)
-# What C keeps for a class: no program replaces these.
+# Descriptors and functions that C code defines for a class.
 _FIXED = (
     types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType, types.BuiltinFunctionType,
@@ -30,8 +33,8 @@ _FIXED = (
 
 
 def written_in_class(tx: Tracer, cls: type, name: str) -> Any:
-    """What the program has made of the attribute `name` of a class that existed: a Var, None where there is none any
-    more, or MISSING where it is what it was."""
+    """The value that the traced program gave the attribute `name` of an existing class: a Var, None if it deleted the
+    attribute, MISSING if it did not change it."""
     if not tx.class_writes:
         return MISSING
     deleted = False
@@ -53,7 +56,7 @@ def class_source(cls: type, name: str) -> Source:
 
 
 def guarded_lookup(tx: Tracer, cls: type, name: str) -> Any:
-    """`lookup`, of a name that the program itself has not assigned in the class."""
+    """Like `lookup`, but breaks the graph if the traced program itself has changed the attribute."""
     raw = lookup(cls, name)
     if written_in_class(tx, cls, name) is not MISSING:
         tx.graph_break("unsupported-object", f"{cls.__qualname__}.{name}, which the program has changed")
@@ -66,8 +69,8 @@ def wins_over_fields(kind: type) -> bool:
 
 
 def reads_before_fields(kind: type) -> bool:
-    """Whether an attribute of this type in a class is read in place of a field of the object by the same name: data
-    descriptors are, unless they have no `__get__`."""
+    """Whether a class attribute of this type takes precedence over an entry of the instance `__dict__` on reads: true for
+    data descriptors that have `__get__`."""
     return wins_over_fields(kind) and lookup(kind, "__get__") is not MISSING
 
 
@@ -84,7 +87,7 @@ def class_function(tx: Tracer, cls: type, name: str, raw: Any) -> Var:
 
 
 def constant_function(tx: Tracer, fn: Any) -> Var:
-    """A function reached only through something that is guarded already."""
+    """The Var of a function reached only through an object that is guarded already."""
     if isinstance(fn, types.FunctionType) and id(fn) not in tx.placeholder_objects:
         return FunctionVar(fn, ConstSource.of(fn, fn.__qualname__))
     return tx.wrap(fn, ConstSource.of(fn, getattr(fn, "__name__", "function")))

@@ -1,4 +1,8 @@
-"""Functions under `functools.lru_cache`."""
+"""Vars for functions wrapped in `functools.lru_cache`.
+
+A wrapper that existed before the trace is called while tracing, and its result is guarded.  For a wrapper that the
+program creates, the trace runs an equivalent cache written in Python.
+"""
 
 from __future__ import annotations
 

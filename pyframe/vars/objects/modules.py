@@ -1,4 +1,8 @@
-"""Python modules: attribute reads, and writes through descriptors of a class of modules."""
+"""Vars for Python modules.
+
+Attributes are read from the real module and guarded.  Where the class of a module defines a data descriptor written in
+Python (for example `torch.backends.cudnn.enabled`), reads and writes trace the descriptor.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances of namedtuple classes, and of structseqs such as torch.return_types.max."""
+"""Vars for instances of namedtuple classes and of C struct sequences such as `torch.return_types.max`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Whether functions, methods and classes are torch's own, or something that the process has put in their place."""
+"""Detects monkey-patching: whether functions, methods and classes of torch or a library are still the original ones.
+
+A library function that has a model, or that becomes one graph node, is not traced; the trace must therefore check and
+guard that nobody replaced it or a part of it.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +32,10 @@ def in_torch(code: types.CodeType) -> bool:
 
 
 def torchs_own(found: Any, name: str) -> bool:
-    """Whether `found`, which `torch.Tensor` has under `name`, is what torch has there.  A name that torch lacks is the
-    program's own, whatever it is, but for data descriptors and plain values."""
+    """Whether `found`, the attribute `name` of `torch.Tensor`, is torch's original.
+
+    For a name that torch does not define, a Python function counts as original and anything else does not.
+    """
     if found is MISSING or found is _IN_C.get(name, MISSING) or found is vars(object).get(name, MISSING):
         return True
     function = getattr(found, "__func__", getattr(found, "fget", found))

@@ -1,4 +1,4 @@
-"""What the files of models share: `model` puts a handler into `function.BUILTINS`."""
+"""Helpers for modules that define models: `model` registers a handler for targets in `functions.BUILTINS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`types.SimpleNamespace`."""
+"""Vars for instances of `types.SimpleNamespace` and its subclasses."""
 
 from __future__ import annotations
 

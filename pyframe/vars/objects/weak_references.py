@@ -1,4 +1,8 @@
-"""Weak references: calling one gives the object it leads to, guarded through the reference."""
+"""Vars for weak references (`weakref.ref`).
+
+Calling a reference gives its referent, with a guard through the reference.  The graph breaks where the referent may
+have been collected by then.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Models of builtins, by the builtin itself (filled into `function.BUILTINS`)."""
+"""Models of Python's builtin functions, and of a few functions of `inspect`, `dataclasses` and `typing`.
+
+Each handler is registered in `functions.BUILTINS` under the function that it models.  Importing this module also
+registers the models of the neighbouring `builtins_*` modules, `locks` and `warnings`.
+"""
 
 from __future__ import annotations
 

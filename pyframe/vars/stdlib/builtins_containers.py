@@ -1,4 +1,4 @@
-"""Models of the types of containers: what calling them makes."""
+"""Models of container constructors: `list`, `dict`, `set`, `deque`, `defaultdict`, `range`, `slice` and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Models of the builtins that iterate: lazy ones, and those that use up what they are given."""
+"""Models of the builtins that iterate.
+
+`iter`, `zip`, `map`, `filter`, `enumerate` and `reversed` return lazy iterators; `sorted`, `any`, `all`, `sum`, `min`
+and `max` consume their argument.
+"""
 
 from __future__ import annotations
 

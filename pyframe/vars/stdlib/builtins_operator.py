@@ -1,4 +1,4 @@
-"""Models of the functions of `operator`."""
+"""Models of the functions of the `operator` module, in terms of the operations of Vars."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""What starts or stops a debugger, a profiler or a trace function: it sees the program's own frames, so a frame that
-does so runs as it is."""
+"""Functions that start or stop a debugger, a profiler or a trace function.
+
+Such tools observe the program's own frames.  A frame that calls one of these functions is therefore skipped: CPython
+runs it unchanged.
+"""
 
 from __future__ import annotations
 

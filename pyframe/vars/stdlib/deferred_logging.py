@@ -1,5 +1,7 @@
-"""Calls that the settings name: of logging functions, put off to the end of the graph, or left out; and whether a
-logger is enabled."""
+"""Logging calls named in the options: dropped, or deferred until after the graph.
+
+Also models `Logger.isEnabledFor` by a guard on its answer.
+"""
 
 from __future__ import annotations
 

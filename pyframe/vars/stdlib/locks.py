@@ -1,6 +1,9 @@
-"""Locks.  Nobody else has those that the traced program makes, so taking one does nothing while tracing.  One that
-existed is left alone where the program only looks at things while it has it: what it sees is guarded, with nobody
-else having the lock, and the guards hold all at once."""
+"""Locks of `threading`.
+
+A lock that the traced program creates is not shared with any thread, so acquiring it has no effect while tracing.  A
+lock that existed before is not acquired if the program only reads objects while it holds it: the reads are guarded,
+a guard checks that the lock is free, and all guards are evaluated together.
+"""
 
 from __future__ import annotations
 

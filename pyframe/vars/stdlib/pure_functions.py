@@ -1,6 +1,8 @@
-"""Objects and functions of the standard library whose results depend on their arguments alone: patterns of `re`, times
-of `datetime`, `json` of plain values, `struct`, and numbers of `decimal` in the context of the capture.  What they give
-for known values is known while tracing."""
+"""Objects and functions of the standard library whose results depend only on their arguments.
+
+These are patterns of `re`, times of `datetime`, `json` of plain values, `struct`, checksums, and `decimal` numbers
+(with a guard on the decimal context).  Calls with known arguments are constant-folded.
+"""
 
 from __future__ import annotations
 

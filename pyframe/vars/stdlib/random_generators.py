@@ -1,9 +1,9 @@
-"""Random number generators of Python and numpy: what they draw is an input of the graph.
+"""Random number generators of Python and numpy; their draws become inputs of the graph.
 
-A draw changes the state of its generator, so it cannot be made while tracing: the replaced frame makes all of its
-draws first, in their order, and then calls the graph.  Nothing in a graph looks at these generators; what runs for real
-breaks the graph, and comes after the draws before it.  The type of a result is that of the same draw of another
-generator.
+A draw changes the state of its generator, so it cannot happen while tracing.  The new bytecode makes all draws first,
+in program order, and then calls the graph.  Nothing inside a graph reads these generators; code that runs for real
+breaks the graph, and therefore comes after the earlier draws.  The trace learns the type of a result by making the
+same draw from another generator.
 """
 
 from __future__ import annotations

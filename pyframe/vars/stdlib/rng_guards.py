@@ -1,8 +1,8 @@
-"""What a frame is going to draw, where the program branches on it.
+"""Predicts random draws, for programs that branch on them.
 
-Draws are made after the guards (see `rng`).  A guard that makes the same draws on copies of the generators says before
-that whether the program would go the way that was captured.  The frame checks it again when it has drawn: another
-thread may have used the generators in between.
+The new bytecode makes its draws after the guards (see `random_generators`).  A guard therefore makes the same draws on
+copies of the generators to find out whether the program would take the captured branch.  After the real draws the frame
+checks the outcome again, because another thread may have used the generators in between.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""`warnings.warn`: made when the graph has run, where it only prints, as filters and handlers of the time of the call
-decide.  A filter that makes it an error, and whoever records or handles warnings, get the call itself, which breaks the
-graph."""
+"""Models `warnings.warn`.
+
+A warning that would only be printed or ignored is issued after the graph, under the filters in force at that time.
+The graph breaks, and the real call is made, where a filter turns the warning into an error or where code records or
+handles warnings.
+"""
 
 from __future__ import annotations
 
