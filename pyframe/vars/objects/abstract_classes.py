@@ -16,7 +16,8 @@ from .lookup import lookup, note_class
 
 
 class _SameAnswer:
-    """Whether `ask(kind, cls)` still gives what it gave.  Asked again only after some class was registered."""
+    """Guard predicate: `ask(kind, cls)` has the same result.  Evaluated again only after some class was registered with
+    any ABC (the ABC cache token has changed)."""
 
     def __init__(self, ask: Callable[[type, type], bool], kind: type, cls: type) -> None:
         self.ask, self.kind, self.cls = ask, kind, cls
@@ -39,7 +40,7 @@ class _SameAnswer:
 
 
 def guard_answer(tx: Tracer, ask: Callable[[type, type], bool], kind: type, cls: Any) -> None:
-    """Guard what an abstract base class `cls` says of `kind`; nothing where `cls` is another sort of class."""
+    """Guard the answer of `ask(kind, cls)` if `cls` is an abstract base class; else guard just the classes' MROs."""
     if not isinstance(cls, type):
         return
     note_class(cls)
@@ -47,13 +48,13 @@ def guard_answer(tx: Tracer, ask: Callable[[type, type], bool], kind: type, cls:
     if not isinstance(cls, abc.ABCMeta):
         return
     lookup(cls, "__subclasshook__")
-    lookup(cls, "_abc_impl")  # which C reads
+    lookup(cls, "_abc_impl")  # read by C code
     for name in getattr(cls, "__abstractmethods__", ()):
         lookup(kind, name)
     source = ConstSource.of(cls, cls.__name__)
     text = f"issubclass({kind.__name__}, {cls.__name__}) is as before"
     try:
         same = _SameAnswer(ask, kind, cls)
-    except Exception as error:  # noqa: BLE001  whatever a hook of the program raises
+    except Exception as error:  # noqa: BLE001  a hook of the program may raise anything
         tx.graph_break("unsupported-object", f"{type(error).__name__} of issubclass({kind.__name__}, {cls.__name__})")
     tx.guard(source, "PREDICATE", (same, (), text))

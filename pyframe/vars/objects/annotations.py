@@ -29,7 +29,7 @@ def _with_subclasses(kind: type) -> list[type]:
     return [kind, *(each for derived in below for each in _with_subclasses(derived))]
 
 
-# Values that never change and compare by what they say.
+# Types of immutable values that compare by content.
 TYPE_FORMS = tuple(dict.fromkeys(kind for base in _BASES for kind in _with_subclasses(base)))
 
 
@@ -45,7 +45,7 @@ class TypeFormVar(ConstVar):
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         try:
-            item = key.plain()  # a list of parameters is copied by the form
+            item = key.plain()  # the result copies a list of parameters
         except NotConstant:
             return self.unsupported(tx, "indexing by an unknown value")
         return fold(tx, operator.getitem, self.value, item)
@@ -57,7 +57,7 @@ class TypeFormVar(ConstVar):
         return fold(tx, BINARY["|"], *pair)
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        """`list[int](items)`: the class is called; what it makes may keep the alias it was made through."""
+        """`list[int](items)`: calls the class and sets `__orig_class__` of the result to the alias, where possible."""
         raw = lookup(type(self.value), "__call__")
         if isinstance(raw, types.FunctionType):
             return tx.call(BoundMethodVar(class_function(tx, type(self.value), "__call__", raw), self), args, kwargs)

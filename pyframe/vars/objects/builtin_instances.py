@@ -29,13 +29,16 @@ KINDS = (collections.OrderedDict, dict, list, tuple, set, frozenset, *SCALARS)
 
 
 def kind_of(cls: type) -> type | None:
-    """The built-in type that keeps the contents of a subclass."""
+    """The built-in type of which `cls` is a subclass; None if there is none among `KINDS`."""
     return next((kind for kind in KINDS if issubclass(cls, kind)), None)
 
 
 class BuiltinInstanceVar(InstanceVar):
-    """Methods written in Python are traced; those of the built-in type act on `base`, the Var of a value of that type.
-    The base of an object that existed before the frame has its source, so that changes of it are logged."""
+    """An instance of a subclass of the built-in type `kind`; `base` is the Var of its contents, a value of that type.
+
+    Methods written in Python are traced; those of the built-in type act on `base`.  If the object existed before the
+    frame, `base` has the same source, so that changes to it are logged as effects.
+    """
 
     __slots__ = ("base", "kind")
 
@@ -47,7 +50,7 @@ class BuiltinInstanceVar(InstanceVar):
         raise NotConstant(self.cls.__name__)
 
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        """The method `name` of the built-in type itself, past the overrides of the class."""
+        """Call the method `name` of the built-in type itself, bypassing overrides in the class."""
         arity.of_kind(tx, self.kind, self, name, args, kwargs)
         if name == "__init__":
             arity.check(tx, self.kind, args, kwargs)
@@ -71,7 +74,7 @@ class BuiltinInstanceVar(InstanceVar):
         return self if result is self.base else result
 
     def _has_own_text(self) -> bool:
-        """Whether str() of it runs code of the program."""
+        """Whether `str(obj)` runs a method written in Python."""
         text = lookup(self.cls, "__str__")
         if text is lookup(self.kind, "__str__"):
             text = lookup(self.cls, "__repr__") if text is object.__str__ else text
@@ -91,7 +94,7 @@ class BuiltinInstanceVar(InstanceVar):
         return ConstVar(None)
 
     def _update(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> None:
-        """OrderedDict's: through `__setitem__`, which may be overridden."""
+        """`OrderedDict.update`, which stores through `__setitem__`; the class may override that."""
         for key, value in [*(_pairs(tx, args[0]) if args else ()), *((make(k), v) for k, v in kwargs.items())]:
             self.setitem(tx, key, value)
 
@@ -108,7 +111,7 @@ class BuiltinInstanceVar(InstanceVar):
             return None, self.base.call_method(tx, "items", [], {}).iterate(tx)
         return self.unsupported(tx, "a copy")
 
-    # ---- slots that a built-in type may have ----
+    # ---- operators and C attributes of the built-in type ----
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         found = super().binary(tx, op, other, reflected)
         if found is not None:
@@ -128,7 +131,7 @@ class BuiltinInstanceVar(InstanceVar):
         return self.base.truth(tx)
 
     def getattr_c(self, tx: Tracer, name: str) -> Var | None:
-        """A member of a number, such as `real`."""
+        """A C attribute of a number, such as `real`, or a field of a namedtuple; None for anything else."""
         raw = lookup(self.cls, name)
         if isinstance(raw, type(int.real)) and self.kind in SCALARS:
             return self.base.getattr_(tx, name)
@@ -140,7 +143,7 @@ class BuiltinInstanceVar(InstanceVar):
     def _found(self, tx: Tracer, name: str) -> Var:
         return self.getattr_c(tx, name) or super()._found(tx, name)
 
-    # ---- leaving the graph ----
+    # ---- reconstruction ----
     def rebuild_empty(self, cg: Any) -> None:
         cg.load_const(self.kind.__new__)
         if self.kind in (*SCALARS, tuple, frozenset):
@@ -161,7 +164,7 @@ class BuiltinInstanceVar(InstanceVar):
 
 
 def fill(obj: Any, kind: Any, items: Any) -> None:
-    """Make `items` the contents of `obj`, past the overrides of its class; `kind` is the built-in type."""
+    """Set the contents of `obj` to `items` with methods of the built-in type `kind`, bypassing overrides."""
     if kind is list:
         list.__setitem__(obj, slice(None), items)
         return
@@ -184,7 +187,7 @@ def _exact(base: Var) -> Var:
     return TupleVar(base.items) if isinstance(base, TupleVar) else ConstVar(base.constant())
 
 
-# Methods that keep an argument, or give it back, as the object it is: its position.
+# Methods that store or return one argument as it is, and its position; other arguments are replaced by their base.
 _KEPT = {"append": 0, "add": 0, "__setitem__": 1, "setdefault": 1, "get": 1, "pop": 1, "insert": 1}
 
 

@@ -40,9 +40,9 @@ from .lookup import class_function, lookup
 from .lru_cache import MadeCacheVar
 
 Step = tuple[Callable[..., Any], tuple[Var, ...]]
-# What `type.__new__` looks at, and so cannot be given later.
+# Namespace entries that `type.__new__` itself reads; they must be present when the class is created.
 _CORE = ("__module__", "__qualname__", "__slots__", "__doc__", "__orig_bases__")
-# Where `type.__annotations__` keeps what it has evaluated, from CPython 3.14 on.
+# The entry in which `type.__annotations__` caches its result, from CPython 3.14 on.
 _ANNOTATIONS, _CACHE = type.__dict__["__annotations__"], "__annotations_cache__"
 _MADE: weakref.WeakValueDictionary[int, NewClassVar] = weakref.WeakValueDictionary()
 CONFLICT = (
@@ -53,7 +53,10 @@ _NOT_BY_PROGRAM = ("typing", "abc", "builtins", "enum")
 
 
 class NewClassVar(ClassVar):
-    """`value` is the stand-in.  `maker(*parts)` makes the class at run time, then each of `steps` is called with it."""
+    """A class that the traced program creates; `value` is its placeholder.
+
+    At run time `maker(*parts)` creates the real class; then each of `steps` is called with it.
+    """
 
     __slots__ = ("__weakref__", "maker", "parts", "steps")
 
@@ -64,7 +67,7 @@ class NewClassVar(ClassVar):
         _MADE[id(value)] = self
 
     def run(self, tx: Tracer, step: Callable[..., Any], *args: Var) -> None:
-        """Do `step(cls, *args)` to the stand-in, and to the class at run time."""
+        """Call `step(cls, *args)` on the placeholder now, and record it for the class created at run time."""
         try:
             step(self.value, *(placeholder_object(tx, arg) for arg in args))
         except (AttributeError, TypeError, ValueError) as error:
@@ -77,7 +80,7 @@ class NewClassVar(ClassVar):
         return super().getattr_(tx, name)
 
     def _annotations(self, tx: Tracer) -> Var:
-        """As `type.__annotations__` does: evaluated once, then kept in the class."""
+        """As `type.__annotations__` does: evaluate once, then cache the result in the class."""
         if any(name in vars(self.value) for name in ("__annotations__", _CACHE)):
             return super().getattr_(tx, "__annotations__")
         annotate = self.value.__annotate__  # type: ignore[attr-defined]
@@ -106,7 +109,7 @@ class NewClassVar(ClassVar):
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.maker)
         cg.call_top(*(lambda part=part: cg.load(part) for part in self.parts))
-        cg.remember(self)  # before the members, whose cells may lead back here
+        cg.remember(self)  # before the members, whose cells may refer back to the class
         for step, args in self.steps:
             cg.load_const(step)
             cg.call_top(lambda: cg.load(self), *(lambda arg=arg: cg.load(arg) for arg in args))
@@ -114,21 +117,21 @@ class NewClassVar(ClassVar):
 
 
 def var_of_class(value: type) -> ClassVar:
-    """The Var of a class, made by the program or not."""
+    """The Var of a class: its NewClassVar if it is a placeholder, else a new ClassVar."""
     return _MADE.get(id(value)) or ClassVar(value)
 
 
 def made_by_trace(value: type) -> NewClassVar | None:
-    """The Var that a class stands for, if it is a stand-in."""
+    """The Var of the class if it is a placeholder, else None."""
     return _MADE.get(id(value))
 
 
 class StandIn:
-    """Stands for a value that is not known while tracing."""
+    """Placeholder for a value that is unknown while tracing."""
 
 
 def placeholder_object(tx: Any, var: Var) -> Any:
-    """The value of `var`, or an object that `tx.wrap` takes for `var`."""
+    """The value of `var` if known, else a placeholder object, which `tx.wrap` maps back to `var`."""
     try:
         return var.constant()
     except NotConstant:
@@ -205,15 +208,15 @@ def _function(tx: Any, var: FunctionVar) -> types.FunctionType:
     return made
 
 
-# ---- making ----
+# ---- class creation ----
 class _Quiet:
-    """The first base of a class that is made without `__init_subclass__`."""
+    """Temporary first base of a new class, whose empty `__init_subclass__` keeps hooks of the program from running."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None: ...
 
 
 class _QuietSlotted:
-    """The same, for bases without `__dict__`."""
+    """Like `_Quiet`, for bases without `__dict__`."""
 
     __slots__ = ()
 
@@ -221,7 +224,7 @@ class _QuietSlotted:
 
 
 def bare_class(meta: type, name: str, bases: tuple[type, ...], core: dict[str, Any]) -> type:
-    """A class of these bases, as `type.__new__` makes it, but no code of the program runs."""
+    """A class with these bases, created by `type.__new__` without running an `__init_subclass__` of the program."""
     if not any(_has_hook(base) for base in bases):
         return type.__new__(meta, name, bases, dict(core))
     cls: Any
@@ -235,13 +238,13 @@ def bare_class(meta: type, name: str, bases: tuple[type, ...], core: dict[str, A
 
 
 def _hook(base: type) -> types.FunctionType | None:
-    """The `__init_subclass__` that runs for a subclass of `base`, if it is written in Python."""
+    """The `__init_subclass__` that runs for a subclass of `base`, if it is written in Python; else None."""
     function = getattr(lookup(base, "__init_subclass__"), "__func__", None)
     return function if isinstance(function, types.FunctionType) else None
 
 
 def _has_hook(base: type) -> bool:
-    """Whether the hook is of the program; those of the standard library run when the class is made."""
+    """Whether the hook belongs to the program.  Hooks of the modules `_NOT_BY_PROGRAM` run for the placeholder too."""
     function = _hook(base)
     return function is not None and function.__module__ not in _NOT_BY_PROGRAM
 
@@ -305,14 +308,14 @@ def _most_derived(tx: Any, meta: type, bases: tuple[Any, ...]) -> type:
 
 
 def _wrapped(name: str, value: Var) -> Var:
-    """A member as `type.__new__` keeps it: some functions are made static or class methods."""
+    """A member as `type.__new__` stores it: `__new__` becomes a staticmethod, two other functions a classmethod."""
     if isinstance(value, FunctionVar) and name in ("__new__", "__init_subclass__", "__class_getitem__"):
         return WrappedFunctionVar(staticmethod if name == "__new__" else classmethod, value)
     return value
 
 
 def _name_members(tx: Any, var: NewClassVar, members: Mapping[str, Var]) -> None:
-    """Tell the members their names, through `__set_name__`."""
+    """Call `__set_name__` of the members that have one written in Python."""
     for name, member in members.items():
         if not isinstance(member, InstanceVar):
             continue
@@ -327,7 +330,7 @@ def _init_subclass(tx: Any, var: NewClassVar, kwargs: Mapping[str, Var]) -> None
     function = getattr(hook, "__func__", None)
     if isinstance(function, types.FunctionType):
         ran = function.__module__ in _NOT_BY_PROGRAM
-    else:  # a hook written in C other than object's has run where the stand-in was made, as it does at run time
+    else:  # a C hook other than object's has run when the placeholder was created, and runs again at run time
         ran = isinstance(hook, types.ClassMethodDescriptorType) and hook is not object.__dict__["__init_subclass__"]
     if not ran:
         tx.call(SuperVar(var.value, var).getattr_(tx, "__init_subclass__"), [], kwargs)
@@ -350,7 +353,7 @@ def _plain_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Va
 
 
 def _generic_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """`Generic.__init_subclass__` where it is written in C (CPython 3.12): it calls this function of `typing`."""
+    """`Generic.__init_subclass__`, which is written in C in CPython 3.12 and calls this function of `typing`."""
     called: Var = tx.call(make(typing._generic_init_subclass), args, kwargs)  # type: ignore[attr-defined]
     return called
 
@@ -385,9 +388,9 @@ def _type_setattr(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return ConstVar(None)
 
 
-# ---- classes made by functions of the standard library ----
+# ---- classes created by functions of the standard library ----
 def from_factory(tx: Any, factory: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    """`factory(*args, **kwargs)` of a function that makes a class of its arguments and runs no code of the program."""
+    """`factory(*args, **kwargs)`, where `factory` creates a class and runs no code of the program."""
     values = [placeholder_object(tx, arg) for arg in args]
     named = {key: placeholder_object(tx, arg) for key, arg in kwargs.items()}
     try:
@@ -409,7 +412,7 @@ def _namedtuple(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """What `@dataclass` does to a class."""
+    """`dataclasses._process_class`, which implements `@dataclass`; the new methods are added to the placeholder."""
     cls, *flags = args
     if not isinstance(cls, NewClassVar):
         return cls.unsupported(tx, "dataclass()")
@@ -421,20 +424,20 @@ def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return tx.raise_(type(error), *error.args)
     for name, field in made_new.__dataclass_fields__.items():
         of_field = tx.placeholder_objects.get(id(field), (None, None))[1]
-        if isinstance(of_field, InstanceVar):  # made by `field()`: it is told what it is of
+        if isinstance(of_field, InstanceVar):  # from a `field()` call; set the attributes that `@dataclass` fills in
             told = {"name": name, "kw_only": field.kw_only, "type": field.type, "_field_type": field._field_type}
             of_field.attrs.update({key: tx.wrap(value, None) for key, value in told.items()})
     if made_new is cls.value:
         cls.steps.append((process, tuple(flags)))
         return cls
-    var = NewClassVar(made_new, process, [cls, *flags])  # with slots
+    var = NewClassVar(made_new, process, [cls, *flags])  # `slots=True` creates a second class
     tx.placeholder_objects[id(made_new)] = (made_new, var)
     return var
 
 
 @contextlib.contextmanager
 def _annotations_known(tx: Any, cls: NewClassVar) -> Iterator[None]:
-    """Within, annotations of the stand-in are the traced ones, as `annotationlib` evaluates them for `dataclass`."""
+    """Cache the traced annotations in the placeholder, so that `dataclass` finds them as `annotationlib` gives them."""
     held = cls.value.__dict__
     if not LAZY_ANNOTATIONS or "__annotations__" in held:
         yield
@@ -469,7 +472,7 @@ def _total_ordering(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _named_tuple_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """What a class derived from `typing.NamedTuple` is made by."""
+    """`typing._make_nmtuple`, which creates a class derived from `typing.NamedTuple`."""
     fields = ListVar(args[1].unpack(tx))
     return from_factory(tx, typing._make_nmtuple, [args[0], fields, *args[2:]], kwargs)  # type: ignore[attr-defined]
 
@@ -477,7 +480,7 @@ def _named_tuple_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 def _module_of_frame(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`sys._getframemodulename(depth)`: the `__module__` of the function that runs in that frame."""
     depth = kwargs["depth"] if "depth" in kwargs else args[0] if args else make(0)
-    # frames of this project's own functions stand for functions written in C, which have no frame
+    # polyfills of this project replace C functions, which have no frame
     frames = [frame for frame in tx.frames if not our_file(frame.file)]
     number = max(depth.constant(), 0)
     if number >= len(frames):

@@ -17,7 +17,7 @@ _HEAP_TYPE = 0x200
 
 
 class WrittenClassVar(HeldVar):
-    """A class as the target of effects; `attrs` holds what was written (None: deleted)."""
+    """A class as the target of effects; `attrs` holds the attributes written (None: deleted)."""
 
     __slots__ = ("attrs", "dropped")
 
@@ -39,7 +39,7 @@ class WrittenClassVar(HeldVar):
 
 
 def write(tx: Tracer, cls_var: Var, name: str, value: Var | None) -> None:
-    """`cls.name = value`; None deletes.  Special methods, and what descriptors keep, break the graph."""
+    """`cls.name = value`; None deletes.  Breaks the graph for special names and where a descriptor is involved."""
     cls = cls_var.constant()
     special = "__setattr__" if value is not None else "__delattr__"
     plain = cls.__flags__ & _HEAP_TYPE and lookup(type(cls), special) is getattr(type, special)
@@ -60,7 +60,7 @@ def write(tx: Tracer, cls_var: Var, name: str, value: Var | None) -> None:
 
 
 def _is_plain(value: Var) -> bool:
-    """Whether a value in a class is read as it is, or is a function."""
+    """Whether a value stored in a class is a function, or no descriptor, so that reads return the value itself."""
     try:
         return isinstance(value, FunctionVar) or not hasattr(value.python_type(), "__get__")
     except NotConstant:
@@ -68,7 +68,7 @@ def _is_plain(value: Var) -> bool:
 
 
 def _no_attribute(tx: Tracer, cls: type, name: str) -> None:
-    """Raise what `del cls.name` does where there is no such attribute."""
+    """Raise the AttributeError of `del cls.name` for a missing attribute."""
     try:
         delattr(type(cls.__name__, (), {}), name)
     except AttributeError as error:

@@ -108,7 +108,7 @@ class ClassVar(HeldVar):
         return True if method is None else tx.call(method, [], {}).truth(tx)
 
     def _operator(self, tx: Tracer, name: str, other: Var) -> Var | None:
-        """The result of the operator method `name` of a metaclass; None if it has none in Python or gives NotImplemented."""
+        """Call the operator method `name` of the metaclass.  None if it has none in Python, or for NotImplemented."""
         method = self._of_metaclass(tx, name)
         if method is None:
             return None
@@ -165,7 +165,7 @@ class ClassVar(HeldVar):
         meta_call = guarded_lookup(tx, type(cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
             return tx.call(class_function(tx, type(cls), "__call__", meta_call), [self, *args], kwargs)
-        if isinstance(meta_call, type):  # a class is no descriptor, so it is called without `self`; TypedDict's metaclass does this
+        if isinstance(meta_call, type):  # a class is not bound to `self`; see TypedDict
             return tx.call(tx.wrap(meta_call, class_source(type(cls), "__call__")), args, kwargs)
         return construct(tx, self, args, kwargs)
 

@@ -19,7 +19,7 @@ VALUE, VALUE_WITH_FAKE_GLOBALS, FORWARDREF = 1, 2, 3  # annotationlib.Format
 
 
 def evaluated(tx: Tracer, annotate: Var | None) -> Any:
-    """The dict that `annotate(VALUE)` returns; an empty one if there is no such function."""
+    """The dict that `annotate(VALUE)` returns; an empty dict if `annotate` is None."""
     if annotate is None or slots.constant_or(annotate, annotate) is None:
         return make({})
     found = tx.call(annotate, [make(VALUE)], {})
@@ -46,8 +46,11 @@ def in_format(tx: Tracer, annotate: Var, number: Var) -> Var:
 
 
 class StandInAnnotate:
-    """Stands for an `__annotate__` of the program in a class that the trace has made: what asks such a class for its
-    annotations while tracing gets what `evaluate` makes of the traced ones."""
+    """Placeholder for a traced `__annotate__` function, set on the placeholder of a class.
+
+    Code that reads the annotations of that class while tracing gets the values that `evaluate(format)` computes by
+    tracing the real function.
+    """
 
     def __init__(self, evaluate: Callable[[int], Any]) -> None:
         self.evaluate = evaluate

@@ -113,7 +113,7 @@ class WrappedFunctionVar(Var):
             return tx.wrap(vars(self.held)[name], DictItemSource(place, name) if place is not None else None)
         if self.held is None and name in _COPIED:
             return self.fn.getattr_(tx, name)
-        if any(name in vars(cls) for cls in self.kind.__mro__):  # hasattr would also find `__type_params__` of the metaclass
+        if any(name in vars(cls) for cls in self.kind.__mro__):  # not hasattr: it finds metaclass attributes
             return self.unsupported(tx, f"attribute {name!r}")
         if self.source is not None:
             tx.guard(self.source, "NO_ATTR", name)

@@ -19,11 +19,11 @@ from .instances import InstanceVar
 from .lookup import MISSING, lookup
 from .registry import Args, Kwargs
 
-SIMPLE = (str, int, float, complex, bytes)  # what a member may be besides, and still be a constant
+SIMPLE = (str, int, float, complex, bytes)  # types that a member may also be an instance of and stay a constant
 
 
 class _Member(InstanceVar):
-    """What all members have in common: they are constants, and operators on them are traced by their class."""
+    """Base of all members: a constant, whose operators are traced through the methods of its class."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class _Member(InstanceVar):
 
 
 class EnumVar(_Member):
-    """A member of an enumeration that is nothing else."""
+    """A member that is not also an instance of a built-in type."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ class EnumVar(_Member):
 
 
 class NumberEnumVar(_Member, BuiltinInstanceVar):
-    """A member that is a number or text as well, such as those of `IntEnum`."""
+    """A member that is also a number, str or bytes, such as those of `IntEnum`."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class NumberEnumVar(_Member, BuiltinInstanceVar):
 
 
 def repr_of_member(value: enum.Enum) -> str:
-    """The name of a member, whatever its class makes of `repr`."""
+    """The qualified name of a member, bypassing a `__repr__` of its class."""
     fields = object.__getattribute__(value, "__dict__")
     return f"{type(value).__qualname__}.{fields.get('_name_')}"
 
@@ -75,8 +75,10 @@ _FLAG_OPERATORS = {"|": "__or__", "&": "__and__", "^": "__xor__"}
 
 
 def make_flags(op: str, left: InstanceVar, right: Var) -> None:
-    """Ask `enum` for a combination of flags once, so that it exists when the operator is traced: `enum` makes and keeps
-    it at the first use."""
+    """Evaluate an operator on flags for real.
+
+    `enum` creates the member for a combination at its first use and caches it; the traced operator then finds it.
+    """
     if isinstance(left.value, enum.Flag) and op in _FLAG_OPERATORS and slots.has_type(right, type(left.value)):
         combine = getattr(enum.Flag, _FLAG_OPERATORS[op])
         if right.is_constant():
@@ -89,18 +91,18 @@ _CONTENTS: dict[type, Any] = {str: str.__str__, int: int.__int__, float: float._
 
 @maker(enum.Enum)
 def member(value: Any) -> Var:
-    """The Var of a member; one of a container type is a constant of which only the class is known."""
+    """The Var of a member.  A member that is also a container is a plain constant."""
     kind = kind_of(type(value))
     if kind is None:
         return EnumVar(value)
     return NumberEnumVar(value, kind, _CONTENTS[kind](value)) if kind in SIMPLE else ConstVar(value)
 
 
-# ---- what the metaclass does, in one step ----
+# ---- member lookups, without tracing the methods of the metaclass ----
 
 
 def _in_table(tx: Tracer, args: Args, table: str) -> Var | None:
-    """The member that a table of the class has under a known key."""
+    """The member under a constant key in the dict `table` of the class; None if it cannot be found there."""
     cls, key = slots.constant_or(args[0], None), slots.constant_or(args[1], MISSING)
     if not isinstance(cls, enum.EnumMeta) or type(key) not in (*SIMPLE, bool, type(None)):
         return None
@@ -112,13 +114,13 @@ def _in_table(tx: Tracer, args: Args, table: str) -> Var | None:
 
 
 def _from_table(tx: Tracer, args: Args, kwargs: Kwargs, table: str, function: Any) -> Var:
-    """`function`, which gives what the table has: without its frame where the key is known, else traced."""
+    """`function`, which looks up a member: read from `table` if the key is known, else traced inline."""
     found = _in_table(tx, args, table) if len(args) == 2 and not kwargs else None
     return tx.inline(function, args, kwargs) if found is None else found
 
 
 _GETITEM, _NEW = enum.EnumMeta.__getitem__, enum.Enum.__new__
-_GETATTR = vars(enum.EnumMeta).get("__getattr__")  # of CPython 3.11
+_GETATTR = vars(enum.EnumMeta).get("__getattr__")  # CPython 3.11
 BUILTINS[_GETITEM] = lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_member_map_", _GETITEM)
 BUILTINS[_NEW] = lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_value2member_map_", _NEW)
 if _GETATTR is not None:

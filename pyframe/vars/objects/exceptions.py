@@ -25,8 +25,11 @@ _LINKS = ("__cause__", "__context__")
 
 
 class ExceptionVar(InstanceVar):
-    """An exception: class, arguments, attributes; what else is kept in C is in `links`.  `step`: the root step at which
-    it was raised first, 0 if it was not."""
+    """An exception: its class, arguments and attributes.
+
+    `links` holds further attributes that CPython keeps in C, such as `__cause__`.  `step` is the step of the root frame
+    at which the exception was first raised, or 0.
+    """
 
     __slots__ = ("args", "links", "origin", "step")
 
@@ -41,10 +44,10 @@ class ExceptionVar(InstanceVar):
         self.args = list(args)
         self.step = 0
         self.links: dict[str, Var] = {}
-        self.origin: tuple[type, list[Var], dict[str, Var]] | None = None  # the call that made it, see `keep`
+        self.origin: tuple[type, list[Var], dict[str, Var]] | None = None  # the call that creates it, see `keep`
 
     def keep(self, made: BaseException, origin: tuple[type, list[Var], dict[str, Var]]) -> None:
-        """Take over what C keeps of `made`, an exception like this one, which `origin` makes again."""
+        """Copy the C attributes of `made`, a real exception like this one.  The call `origin` creates it again."""
         self.origin = origin
         for base in self.cls.__mro__:
             for name, member in base.__dict__.items():
@@ -57,9 +60,9 @@ class ExceptionVar(InstanceVar):
     def constant(self) -> Any:
         raise NotConstant(self.cls.__name__)
 
-    # ---- attributes kept in C ----
+    # ---- attributes that C code keeps ----
     def getattr_c(self, tx: Tracer, name: str) -> Var | None:
-        """What a C descriptor of the class gives; None for other names."""
+        """The value of a C descriptor of the class; None for other names."""
         if name == "args":
             return TupleVar(self.args)
         real = self.value is not MISSING and name not in self.links
@@ -72,7 +75,7 @@ class ExceptionVar(InstanceVar):
             return self._traceback(tx)
         if name in _LINKS:
             if name == "__context__" and name not in self.links:
-                tx.none_outside()  # when it was raised, a caller may have been handling another one
+                tx.none_outside()  # a caller may have been handling another exception when this one was raised
             return self.links.get(name, ConstVar(None))
         kept = {"value": StopIteration, "code": SystemExit}.get(name)
         if kept is not None and issubclass(self.cls, kept):
@@ -112,7 +115,7 @@ class ExceptionVar(InstanceVar):
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         match name:
             case "__init__":
-                if self.origin is None:  # else C has looked at them
+                if self.origin is None:  # else the C constructor has processed them
                     self.args = list(args)
                 if self.source is not None:
                     initialize = lookup(_base(self.cls), "__init__")
@@ -182,19 +185,19 @@ class ExceptionVar(InstanceVar):
         method = self.special(tx, "__str__")
         return self._own_str(tx) if method is None else tx.call(method, [], {})
 
-    # ---- being raised ----
+    # ---- raising ----
     def raised_at(self, step: int) -> None:
         self.step = self.step or step
         self.links.pop("__traceback__", None)
 
     def put_context(self, tx: Tracer, handled: Var | None) -> None:
-        """Raised while `handled` is being handled."""
+        """Set `__context__`: this exception is raised while `handled` is being handled."""
         if handled is None or handled is self:
             return
         if self.value is not MISSING:
             tx.effects.add("CALL", None, (raised_while, [self, handled], {}), tx.user_line())
         link: Var | None = handled
-        seen: set[int] = set()  # a program may have made a ring of them
+        seen: set[int] = set()  # the program may have created a cycle
         while isinstance(link, ExceptionVar) and id(link) not in seen:
             seen.add(id(link))
             after = link.links.get("__context__")
@@ -205,7 +208,7 @@ class ExceptionVar(InstanceVar):
         self.links["__context__"] = handled
 
     def _rebuild(self, cg: Any) -> None:
-        """Push an exception of the class with these arguments."""
+        """Push a new exception of this class with these arguments."""
         if self.origin is not None:
             cls, args, kwargs = self.origin
             cg.load_const(cls)
@@ -224,7 +227,7 @@ class ExceptionVar(InstanceVar):
             cg.emit("POP_TOP")
 
     def needs_traceback(self) -> None:
-        """NotRebuilt where it was raised while tracing: the real one gets a traceback."""
+        """Raise NotRebuilt if it was raised while tracing: only an exception raised for real has a traceback."""
         if self.step and "__traceback__" not in self.links:
             raise NotRebuilt("an exception that was raised, and is kept", self.step, "exception-in-traced-code")
 
@@ -240,7 +243,7 @@ class ExceptionVar(InstanceVar):
 
 
 class TracebackVar(Var):
-    """The traceback of `owner`: it is there, and nothing is known of it."""
+    """The traceback of `owner`: not None, but of unknown content."""
 
     __slots__ = ("owner",)
 
@@ -262,7 +265,7 @@ class TracebackVar(Var):
 
 
 def raised_while(error: BaseException, handled: BaseException) -> None:
-    """What C does to an exception that is raised while another one is handled."""
+    """Chain `error` as CPython does when it is raised while `handled` is being handled."""
     link, seen = handled, {id(handled)}
     while (after := link.__context__) is not None and id(after) not in seen:
         if after is error:
@@ -275,12 +278,12 @@ def raised_while(error: BaseException, handled: BaseException) -> None:
 
 
 def _base(cls: type) -> type:
-    """The class of the standard library that keeps what `cls` has in C."""
+    """The first builtin exception class along the MRO of `cls`."""
     return next(base for base in cls.__mro__ if base.__module__ == "builtins")
 
 
 def as_exception(tx: Tracer, kind: Any, *args: Any) -> Var:
-    """The exception that `raise kind` raises: `kind` a class, or the Var of a class or of an instance."""
+    """The exception that `raise kind` raises; `kind` is a class, or the Var of a class or of an instance."""
     if isinstance(kind, type):
         return ExceptionVar(kind, [make(arg) for arg in args])
     value = slots.constant_or(kind, None)

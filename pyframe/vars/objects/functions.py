@@ -263,7 +263,7 @@ class FunctionVar(Var):
         return tx.inline(self, args, kwargs)
 
     def _dispatched(self, tx: Tracer, cls: Var) -> Var:
-        """The implementation that `functools.singledispatch` selects for a class, with a guard that it stays the same."""
+        """The implementation that `functools.singledispatch` selects for a class, guarded to stay the same."""
         kind = cls.constant()
         assert self.fn is not None
         kept = [cell.content for cell in self.cells(tx)]
@@ -322,8 +322,10 @@ class _Dispatches:
 
 
 def _set_annotate(fn: Any, annotate: Any, annotations: dict[str, Any] | None) -> None:
-    """Set `__annotate__` at run time.  `annotations`: as the traced program evaluated, and maybe changed, them; None if it
-    did not evaluate them."""
+    """Set `__annotate__` at run time.
+
+    `annotations` is what the traced program evaluated and perhaps modified, or None if it did not read them.
+    """
     fn.__annotate__ = annotate
     if annotations is not None:
         kept = fn.__annotations__

@@ -18,7 +18,7 @@ from ..protocol.class_reads import reads_attributes_itself
 
 
 def dict_source(source: Source | None, cls: type) -> Source | None:
-    """Where the `__dict__` of an object of `cls` is: each thread has its own of a `threading.local`."""
+    """The source of the `__dict__` of an object of `cls`.  A `threading.local` has one for each thread."""
     if source is None:
         return None
     if issubclass(cls, threading.local):
@@ -27,7 +27,7 @@ def dict_source(source: Source | None, cls: type) -> Source | None:
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """The `__dict__` of an object, past what its class may say of attributes; None where it has none."""
+    """The `__dict__` of an object, bypassing attribute hooks of its class; None if it has none."""
     if issubclass(type(value), threading.local):
         return value.__dict__
     try:
@@ -38,13 +38,15 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def has_dict(cls: type) -> bool:
-    """Whether objects of `cls` can have any attribute."""
+    """Whether objects of `cls` have a `__dict__`, so that any attribute can be set."""
     return cls.__dictoffset__ != 0 or issubclass(cls, threading.local)
 
 
 def _said_of_slots() -> str:
-    """What this CPython says where an attribute that an object of slots cannot have is set or deleted: 3.13 and later
-    name the missing `__dict__`."""
+    """The message of this CPython, as a template, for setting or deleting an attribute on an object without `__dict__`.
+
+    CPython 3.13 and later mention the missing `__dict__`.
+    """
     try:
         object().attribute = None  # type: ignore[attr-defined]
     except AttributeError as error:
@@ -61,7 +63,7 @@ def no_slot_message(cls: type, name: str) -> str:
 
 
 class _Empty:
-    """Asked for the message of a slot with nothing in it: its name and its full name differ."""
+    """A class whose name and full name differ, to learn which of them the message for an empty slot contains."""
 
     __slots__ = ("a",)
     __module__ = "m"
@@ -88,7 +90,7 @@ def empty_slot_message(cls: type, name: str) -> str:
 
 
 class FieldsVar(DictVar):
-    """Live: `items` is what the instance holds when asked."""
+    """The `__dict__` of `owner`: a live view, as `items` is computed from the attributes at each read."""
 
     __slots__ = ("owner", "tx")
 
@@ -140,7 +142,7 @@ class FieldsVar(DictVar):
 
     @classmethod
     def of(cls, owner: Any, tx: Tracer) -> FieldsVar:
-        """The one of `owner`: `obj.__dict__ is obj.__dict__`."""
+        """The `__dict__` Var of `owner`; the same Var each time, as `obj.__dict__ is obj.__dict__`."""
         found = tx.fields_of.get(id(owner))
         if found is None:
             found = tx.fields_of[id(owner)] = cls(owner, tx)

@@ -216,8 +216,11 @@ class InstanceVar(Var):
         return tx.wrap(found, self._read_by(name, raw))
 
     def _read_by(self, name: str, raw: Any) -> Source | None:
-        """The source of a value read from a C descriptor.  If the class has attribute hooks in Python, the source calls the
-        descriptor directly, so that evaluating a guard does not run them."""
+        """The source of a value read from a C descriptor.
+
+        If the class has `__getattr__` or its own `__getattribute__`, the source calls the descriptor directly, so that
+        evaluating a guard does not run them.
+        """
         if self.source is None or not self._answers_itself():
             return self.source and AttrSource(self.source, name)
         return CallSource(self.source, raw.__get__, name)
@@ -427,7 +430,7 @@ class InstanceVar(Var):
         return next(in_c) is object.__dict__[name]
 
     def refuse_arguments(self, tx: Tracer) -> None:
-        """Raise TypeError for arguments of `object.__init__`, unless the class overrides `__new__` but not `__init__`."""
+        """`object.__init__` with arguments: a TypeError unless the class overrides `__new__` but not `__init__`."""
         wants = "takes exactly one argument (the instance to initialize)"
         if lookup(self.cls, "__init__") is not object.__init__:
             tx.raise_(TypeError, f"object.__init__() {wants}")

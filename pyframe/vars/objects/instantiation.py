@@ -148,7 +148,7 @@ def _exception(tx: Tracer, cls: type[BaseException], args: Sequence[Var], kwargs
 
 
 def _exception_of_c(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    """An exception whose C constructor derives fields from its arguments; these must be known, as it is really called."""
+    """An exception whose C constructor computes fields.  It is called while tracing, so the arguments must be known."""
     python = any(isinstance(lookup(cls, name), types.FunctionType | staticmethod) for name in ("__init__", "__new__"))
     try:
         values, named = [arg.constant() for arg in args], {name: arg.constant() for name, arg in kwargs.items()}

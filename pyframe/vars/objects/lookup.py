@@ -69,8 +69,10 @@ def wins_over_fields(kind: type) -> bool:
 
 
 def reads_before_fields(kind: type) -> bool:
-    """Whether a class attribute of this type takes precedence over an entry of the instance `__dict__` on reads: true for
-    data descriptors that have `__get__`."""
+    """Whether a class attribute of this type takes precedence over the instance `__dict__` on reads.
+
+    True for data descriptors that have `__get__`.
+    """
     return wins_over_fields(kind) and lookup(kind, "__get__") is not MISSING
 
 

@@ -22,14 +22,16 @@ from .instances import MISSING, InstanceVar
 
 
 def _name(cached: Any) -> str:
-    """A wrapped function written in C has given it no name."""
+    """The qualified name of a wrapper, or its text if it has none, as for some C functions."""
     return str(getattr(cached, "__qualname__", cached))
 
 
 class CachedFunctionVar(HeldVar):
-    """A call with known arguments is made for real while tracing, and again by a guard, as eager makes it at each call
-    of the program: the cache may have been cleared, or have dropped the result, in between.  Objects that existed
-    before the frame are known by identity, while the frame has not changed them.  A call with others breaks the graph.
+    """A function wrapped in `functools.lru_cache` before the trace.
+
+    A call with known arguments is really made while tracing.  A guard repeats it at each run, as eager would, because
+    the cache may have been cleared or may have dropped the result.  Arguments count as known if they are constants, or
+    objects that existed before the frame and that it has not changed.  A call with other arguments breaks the graph.
     """
 
     __slots__ = ()
@@ -54,7 +56,7 @@ class CachedFunctionVar(HeldVar):
             return self.unsupported(tx, "a call with arguments known only at run time")
         try:
             result = self.value(*values, **named)
-        except Exception as error:  # noqa: BLE001  whatever it raises, the program sees
+        except Exception as error:  # noqa: BLE001  the program sees any exception
             tx.raise_(type(error), *error.args)
         source = _call_of(self.value, tuple(named), *values, *named.values())
         tx.guard(source, "EQUALS" if type(result) in _EQUAL_TYPES else "ID", result)
@@ -65,8 +67,10 @@ class CachedFunctionVar(HeldVar):
 
 
 class MadeCacheVar(Var):
-    """A function that the program puts under a cache: `fn` does the same, in Python.  Where it leaves the graph, the
-    root step `made_at` runs for real."""
+    """A function that the traced program wraps in `lru_cache`; `fn` is an equivalent wrapper written in Python.
+
+    It cannot be reconstructed: if it is needed after the graph, the root step `made_at` runs for real.
+    """
 
     __slots__ = ("fn", "made_at")
 
@@ -98,8 +102,10 @@ class MadeCacheVar(Var):
 
 @functools.lru_cache(maxsize=256, typed=True)
 def _call_of(cached: Any, keywords: tuple[str, ...], *values: Any) -> Source:
-    """The result of a call, made anew each time: one source for calls that are alike.  The last of the values are those
-    of the keywords."""
+    """The source of the result of a call, which repeats the call when read; equal calls share one source.
+
+    The last `len(keywords)` values are passed by keyword.
+    """
     label = f"{_name(cached)}(...)"
     if len(values) == 1 and not keywords:
         return CallSource(ConstSource.of(values[0], "its argument"), cached, _name(cached))
@@ -113,7 +119,7 @@ def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _known(tx: Tracer, var: Var) -> Any:
-    """The object that a Var stands for."""
+    """The object of a Var; raises NotConstant if it is unknown or the frame has changed it."""
     if var.is_constant() or not isinstance(var, InstanceVar):
         return var.constant()
     if var.source is None or var.value is MISSING or any(effect.target is var for effect in tx.effects):

@@ -43,7 +43,7 @@ class PyModuleVar(HeldVar):
                 tx.guard(place, "DICT_LACKS", "__getattr__")
                 tx.guard(place, "DICT_LACKS", name)
             tx.raise_(AttributeError, *error.args)
-        # read through the module object itself: it is that object whichever way the program reached it
+        # the source is the module object itself, independent of how the program reached it
         return tx.wrap(found, AttrSource(ConstSource.of(self.value, self.name()), name))
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
@@ -54,8 +54,8 @@ class PyModuleVar(HeldVar):
         tx.call(through[0], [through[1], self, value], {})
 
     def _descriptor(self, tx: Tracer, name: str, method: str) -> tuple[Var, Var] | None:
-        """That method, and the descriptor, of an attribute that the class of the module computes in Python:
-        `torch.backends.cudnn.enabled`."""
+        """The method (`__get__` or `__set__`) and the descriptor, if the class of the module has a data descriptor of
+        this name written in Python, such as `torch.backends.cudnn.enabled`; else None."""
         kind = type(self.value)
         raw = MISSING if kind is types.ModuleType else lookup(kind, name)
         if raw is MISSING or lookup(type(raw), "__set__") is MISSING:

@@ -28,14 +28,14 @@ _SPECIAL = (
 
 
 def acts_as_tuple(cls: type) -> bool:
-    """Whether a namedtuple class keeps nothing but its fields, and has the operators of a tuple."""
+    """Whether instances of a namedtuple class have no `__dict__` and the class overrides no operator of tuple."""
     if cls.__dictoffset__ != 0:
         return False
     return all(lookup(cls, name) is lookup(tuple, name) for name in _SPECIAL)
 
 
 class NamedTupleVar(TupleVar):
-    """Its items by position and by name; methods written in Python (the generated ones too) are traced."""
+    """A tuple whose items are also attributes.  Methods written in Python, including the generated ones, are traced."""
 
     __slots__ = ("cls",)
 

@@ -34,7 +34,8 @@ def in_torch(code: types.CodeType) -> bool:
 def torchs_own(found: Any, name: str) -> bool:
     """Whether `found`, the attribute `name` of `torch.Tensor`, is torch's original.
 
-    For a name that torch does not define, a Python function counts as original and anything else does not.
+    Under a name that torch does not define, a Python function (or a property or classmethod of one) counts as original
+    and anything else does not.
     """
     if found is MISSING or found is _IN_C.get(name, MISSING) or found is vars(object).get(name, MISSING):
         return True
@@ -47,10 +48,10 @@ def torchs_own(found: Any, name: str) -> bool:
 _PYTHON = dict(vars(torch.Tensor))
 
 
-# What has a model here, or becomes one node, instead of being traced: functions and classes of libraries. What each was
-# made of, and what its code read of its globals, when a capture first met it.
+# Library functions and classes that have a model or become one node, instead of being traced.  For each: its parts
+# (code, defaults, attributes) and the globals that its code reads, as they were when a capture first saw it.
 _first_seen: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
-_table, _mro = type.__dict__["__dict__"].__get__, type.__dict__["__mro__"].__get__  # whatever a metaclass says
+_table, _mro = type.__dict__["__dict__"].__get__, type.__dict__["__mro__"].__get__  # bypass metaclasses
 
 
 def _made_of(fn: types.FunctionType) -> dict[Any, Any]:
@@ -66,7 +67,7 @@ def _made_of(fn: types.FunctionType) -> dict[Any, Any]:
 
 
 def _written_globals(functions: Iterable[types.FunctionType]) -> set[str]:
-    """The globals that functions assign themselves: state, such as whether something was done already."""
+    """The globals that the functions assign: mutable state, such as a flag that something was initialized."""
     return set().union(*(_written_by(fn.__code__) for fn in functions))
 
 
@@ -81,7 +82,7 @@ _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 
 
 def _class_made_of(cls: type) -> dict[Any, Any]:
-    """Counters and registries of a class may change."""
+    """The parts of a class.  Of attributes of plain types (`PLAIN`) only the type counts: counters may change."""
     parts: dict[Any, Any] = {"metaclass": type(cls), "bases": _mro(cls)}
     for base in _own_bases(cls):
         for name, raw in _table(base).items():
@@ -92,7 +93,7 @@ def _class_made_of(cls: type) -> dict[Any, Any]:
 
 
 def _own_bases(cls: type) -> list[type]:
-    """The classes along the MRO that may change, but for `torch.Tensor`, which is guarded as a whole."""
+    """The mutable classes along the MRO, except `torch.Tensor`, which is guarded as a whole."""
     return [base for base in _mro(cls) if base is not torch.Tensor and not is_immutable(base)]
 
 
@@ -101,7 +102,7 @@ def _keyword_defaults(fn: types.FunctionType) -> dict[str, Any]:
 
 
 def _functions_of(cls: type) -> list[types.FunctionType]:
-    """The Python functions that instances of a class find as methods, but for those of all tensors."""
+    """The Python functions behind the methods of a class, except those of `torch.Tensor`."""
     found: dict[str, Any] = {}
     for base in reversed(_own_bases(cls)):
         found.update(_table(base))
@@ -110,13 +111,13 @@ def _functions_of(cls: type) -> list[types.FunctionType]:
 
 
 def _helpers(fn: types.FunctionType) -> list[types.FunctionType]:
-    """The functions of the same module that the code of `fn` names."""
+    """The functions of the same module whose names occur in the code of `fn`."""
     named = (fn.__globals__.get(name) for name in fn.__code__.co_names)
     return [each for each in named if type(each) is types.FunctionType and each.__globals__ is fn.__globals__]
 
 
 def as_first_seen(library_object: Any) -> bool:
-    """Whether a function or class of a library still is what its node in a graph, or its model here, stands for."""
+    """Whether a library function or class still has the parts that it had when a capture first saw it."""
     made_of = _class_made_of if isinstance(library_object, type) else _made_of
     now = made_of(library_object)
     before = _first_seen.setdefault(library_object, now)
@@ -124,8 +125,10 @@ def as_first_seen(library_object: Any) -> bool:
 
 
 def guard_parts(tx: Tracer, fn: types.FunctionType) -> None:
-    """Guards that a function whose body is not traced, and those of its module that it calls, are made of the same
-    parts and read the same globals."""
+    """Guard a function whose body is not traced, and the functions of its module that it names.
+
+    The guards cover code, defaults and the globals that the code reads.
+    """
     held = fn.__globals__
     place = ConstSource.of(held, f"the globals of {fn.__module__}")
     functions = (fn, *_helpers(fn))
@@ -142,8 +145,7 @@ def guard_parts(tx: Tracer, fn: types.FunctionType) -> None:
 
 
 def guard_class(tx: Tracer, cls: type) -> None:
-    """Guards that a class of a library, whose instances have a model here, finds the same attributes, and that its
-    methods are made of the same parts."""
+    """Guard a library class whose instances have a model: its attributes, and the parts of its methods."""
     for base in _own_bases(cls):
         for name in _table(base):
             lookup(cls, name)
@@ -152,8 +154,11 @@ def guard_class(tx: Tracer, cls: type) -> None:
 
 
 def by_name(target: Callable[..., Any]) -> Callable[..., Any]:
-    """What stands for `target` in a graph, whose code calls functions of torch by their names: `target`, or a function
-    that calls it where another one has that name now."""
+    """The object to use as the target of an FX node that calls `target`.
+
+    The generated code of a graph calls functions of torch by their qualified names.  If another object has that name
+    now, the result is a wrapper that calls `target`; otherwise it is `target` itself.
+    """
     if not isinstance(target, types.FunctionType | types.BuiltinFunctionType) or not _is_from_torch(target):
         return target
     path = _get_qualified_name(target)

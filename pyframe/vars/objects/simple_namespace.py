@@ -16,7 +16,7 @@ from .instances import InstanceVar
 
 
 class NamespaceVar(InstanceVar):
-    """An instance whose constructor, comparison and text are those of SimpleNamespace."""
+    """An instance of SimpleNamespace or a subclass; models its constructor, comparison and repr."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class NamespaceVar(InstanceVar):
         return super().c_method(tx, name, args, kwargs)
 
     def _take_positional(self, tx: Tracer, args: Sequence[Var]) -> None:
-        """From CPython 3.13 on one argument, a mapping or pairs, is allowed."""
+        """From CPython 3.13 on the constructor accepts one positional argument: a mapping or pairs."""
         if (refused := _refusal(len(args))) is not None:
             tx.raise_(TypeError, refused)
         given = args[0]
@@ -55,7 +55,7 @@ class NamespaceVar(InstanceVar):
 
 @functools.cache
 def _refusal(count: int) -> str | None:
-    """What this CPython says of so many positional arguments; None where it takes them."""
+    """The TypeError message of this CPython for `count` positional arguments; None if it accepts them."""
     try:
         types.SimpleNamespace(*[{}] * count)  # type: ignore[call-arg, unused-ignore]
     except TypeError as error:

@@ -24,12 +24,12 @@ _MAX_HELD = 1000
 
 
 class WeakVar(Var):
-    """A weak reference.  Two are equal where what they lead to is."""
+    """A weak reference.  Two references are equal if their referents are."""
 
     __slots__ = ()
 
     def referent(self, tx: Tracer) -> Var:
-        """What it leads to, alive; breaks the graph where that cannot be told."""
+        """The referent; breaks the graph where it may have been collected."""
         raise NotImplementedError
 
     def truth(self, tx: Tracer) -> bool:
@@ -55,7 +55,7 @@ class WeakVar(Var):
 
 
 class WeakRefVar(HeldVar, WeakVar):
-    """A reference that existed."""
+    """A reference that existed before the trace."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class WeakRefVar(HeldVar, WeakVar):
         value = self.value()
         if value is not None and any(_may_hold(tx.existing(var), value) for var in tx.let_go):
             tx.graph_break("unsupported-object", "a weak reference, after a local was deleted,")
-        if value is not None and len(tx.effects):  # what was changed may have held it
+        if value is not None and len(tx.effects):  # a changed object may have held the last reference
             held = tx.traced(value)
             if held is None or not _is_local(tx, held):
                 tx.graph_break("unsupported-object", "a weak reference to an object that no local has, after changes,")
@@ -76,7 +76,7 @@ class WeakRefVar(HeldVar, WeakVar):
 
 
 class MadeWeakVar(WeakVar):
-    """A reference that the program makes."""
+    """A reference that the traced program creates."""
 
     __slots__ = ("callback", "target")
 
@@ -101,7 +101,7 @@ class MadeWeakVar(WeakVar):
 
 
 def _outlives(tx: Tracer, target: Var) -> bool:
-    """Whether something outside of the program holds `target`, and the program has changed nothing that may."""
+    """Whether something outside the traced program keeps `target` alive, and no effect so far can have removed that."""
     if target.source is None:
         return target.is_constant()
     kinds = {effect.kind for effect in tx.effects}
@@ -111,7 +111,7 @@ def _outlives(tx: Tracer, target: Var) -> bool:
 
 
 def _may_hold(holder: Any, value: Any) -> bool:
-    """Whether `holder` is `value` or holds it, perhaps through others; True where that takes long to find out."""
+    """Whether `holder` is `value` or refers to it, directly or indirectly.  True if the search exceeds `_MAX_HELD`."""
     seen = {id(holder)}
     found = [holder]
     for each in found:
@@ -129,7 +129,7 @@ def _is_local(tx: Any, target: Var) -> bool:
 
 
 def follow(reference: weakref.ReferenceType[Any]) -> Any:
-    """The object, or None once it is gone."""
+    """The referent, or None once it was collected."""
     return reference()
 
 

@@ -60,7 +60,7 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         if is_tensor_type(args[1].value):
             return known(isinstance(args[0], TensorVar) and is_instance(args[0].fake, args[1].value))
         if kind is args[1].value and not isinstance(args[0], TensorVar):
-            return known(True)  # CPython asks no metaclass where the type is that class itself
+            return known(True)  # CPython does not call `__instancecheck__` if the type is the class itself
         check = lookup(type(args[1].value), "__instancecheck__")
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
             if not _of_torch(check):
@@ -74,7 +74,7 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     try:
         return known(issubclass(kind, classes) or (value is not None and isinstance(value, classes)))
     except TypeError:
-        return fold(tx, isinstance, None, classes)  # raises
+        return fold(tx, isinstance, None, classes)  # raises the TypeError in the program
 
 
 def _of_torch(function: Any) -> bool:
@@ -104,7 +104,7 @@ def _attribute(tx: Tracer, obj: Var, name: str) -> Var | None:
 
 
 def _name(tx: Tracer, name: Var) -> str:
-    """The name of an attribute."""
+    """The value of the `name` argument of getattr and the like; TypeError unless it is a str."""
     if not slots.has_type(name, str):
         tx.raise_(TypeError, f"attribute name must be string, not {slots.type_name(name)!r}")
     return str(name.constant())
@@ -166,7 +166,7 @@ def _object(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 
 def _via(function: Any, method: str) -> Handler:
-    """A builtin that folds on constants, runs `__method__` of instances, and else asks call_method."""
+    """A handler that folds constants, calls the special method `method` of instances, and else uses `call_method`."""
 
     def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         if all(arg.is_constant() for arg in args) and not kwargs:
@@ -196,7 +196,7 @@ _INSTEAD = {int: ("__index__", "__trunc__"), float: ("__index__",), complex: ("_
 
 
 def _numeric(tx: Tracer, function: Any, method: str, args: Args, kwargs: Kwargs) -> Var:
-    """`function` of an instance: its method, or one that stands in for that."""
+    """`function(obj)` of an instance: calls `method`, or a special method that CPython falls back to."""
     for name in (method, *_INSTEAD.get(function, ())):
         if lookup(args[0].python_type(), name) is not MISSING:
             result = args[0]._invoke(tx, name, *args[1:], *kwargs.values())  # type: ignore[attr-defined]
@@ -296,7 +296,7 @@ def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     kind = obj.python_type()
     if isinstance(obj, TensorVar) and not obj.own_attributes(tx):
         return make(dir(kind))
-    if kind.__dictoffset__ or kind is types.MethodType:  # it may have attributes of its own
+    if kind.__dictoffset__ or kind is types.MethodType:  # its own attributes are unknown
         return obj.unsupported(tx, "dir()")
     return make(dir(kind))
 
@@ -346,7 +346,7 @@ def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 def _polyfill(target: Any, function: types.FunctionType) -> Handler:
     def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         result = tx.inline(function, args, kwargs)
-        if isinstance(result, GeneratorVar):  # what a lazy class of C gives: that class makes it, if it is passed on
+        if isinstance(result, GeneratorVar):  # a lazy C iterator; the original call rebuilds it after the graph
             result.origin = (BuiltinVar(target), args, kwargs)
             if isinstance(target, type):
                 result.type = target
@@ -381,7 +381,7 @@ def _dataclass_fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 @model(inspect.signature)
 def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    """Of a function: its code is guarded, so is what the signature says."""
+    """`inspect.signature` of a function, whose code is guarded, and with it the signature."""
     function = args[0].fn if isinstance(args[0], BoundMethodVar) else args[0]
     target = _known_function(tx, function)
     if not isinstance(target, types.FunctionType | types.BuiltinFunctionType | type):
@@ -394,7 +394,7 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 
 def _known_function(tx: Tracer, function: Var) -> Any:
-    """A function that existed, or a stand-in of one that the program made, with its defaults."""
+    """The real function, or for one that the program created a placeholder with its annotations and defaults."""
     if not isinstance(function, FunctionVar) or function.fn is not None:
         return function.constant()
     target = placeholder_object(tx, function)
@@ -433,5 +433,5 @@ def _get_type_hints(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return DictVar({name: tx.wrap(hint, tx.const_source(hint, f"the type of {name}")) for name, hint in found.items()})
 
 
-# The files that fill the table by being imported.
+# Importing these modules registers their models.
 MODELS = (builtins_containers, builtins_iterate, builtins_operator, locks, warnings)

@@ -57,7 +57,7 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 
 
 def _row(tx: Tracer, iterators: list[Var]) -> list[Var] | None:
-    """The next item of each iterator; None once one has ended."""
+    """The next item of each iterator; None once one is exhausted."""
     row = []
     for iterator in iterators:
         item = iterator.next_(tx)

@@ -20,13 +20,15 @@ from ..protocol.base import Var
 _MODULES = ("bdb", "cProfile", "pdb", "profile", "trace")
 _NAMES = ("settrace", "setprofile", "_settraceallthreads", "_setprofileallthreads", "breakpointhook")
 _MONITORING = ("free_tool_id", "register_callback", "set_events", "set_local_events", "use_tool_id")
-# Names that speak of them, in code that no trace has come to.
+# Names by which code that was not traced yet may refer to these functions.
 _MENTIONS = frozenset((*_NAMES, *_MONITORING, *_MODULES, "breakpoint", "f_trace", "set_trace"))
 
 
 def mentions_watchers(code: types.CodeType) -> bool:
-    """Whether code may start or stop a debugger, profiler or trace function: where its frame breaks it runs as it is,
-    since what is resumed would be seen."""
+    """Whether code may start or stop a debugger, profiler or trace function.
+
+    A frame with such code is skipped instead of broken, because the tool would see the resume function.
+    """
     return not _MENTIONS.isdisjoint(code.co_names)
 
 

@@ -19,7 +19,11 @@ from ..torch_objects.tensor import TensorVar
 
 
 def put_off(tx: Tracer, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
-    """The result of a call that a setting names; None if it is none, or its arguments may change meanwhile."""
+    """Drop or defer a call of a logging function named in the options; the result is the Var of None.
+
+    None (no Var) if the function is not named, or if an argument is neither a tensor nor a constant: it could change
+    before the deferred call.
+    """
     if _named(tx, fn, tx.options.ignore_logging_functions):
         return ConstVar(None)
     if not _named(tx, fn, tx.options.reorderable_logging_functions):
@@ -32,7 +36,8 @@ def put_off(tx: Tracer, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var])
 
 
 def _named(tx: Any, fn: Var, functions: set[Any]) -> bool:
-    """Whether `fn` is one of `functions`, themselves or bound to an object."""
+    """Whether `fn` is one of `functions`.  A plain function in there matches bound to any object, a method only to its
+    own."""
     if not functions:
         return False
     if isinstance(fn, FunctionVar | BuiltinVar):
@@ -48,7 +53,7 @@ def _named(tx: Any, fn: Var, functions: set[Any]) -> bool:
 
 
 def _is_enabled_for(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """`Logger.isEnabledFor`: a guard of the answer, in place of the locks and caches that it is found with."""
+    """`Logger.isEnabledFor`: a guard on the answer, instead of tracing the locks and caches of the implementation."""
     logger, level = [*args, *kwargs.values()]
     if not isinstance(logger, InstanceVar) or logger.value is MISSING or not level.is_constant():
         return logger.unsupported(tx, "isEnabledFor()")

@@ -20,7 +20,7 @@ from ..protocol.const import ConstVar, MethodVar
 
 
 class LockVar(Var):
-    """`make()` of `threading.Lock` or `threading.RLock`, not held when the graph is left."""
+    """A lock that the traced program creates by `make()`; `held` counts acquisitions.  A held lock is not rebuilt."""
 
     __slots__ = ("attrs", "held", "make")
 
@@ -72,8 +72,11 @@ class LockVar(Var):
 
 
 class SharedLockVar(HeldVar):
-    """A lock that existed, in a `with` statement.  Where the program changes something while it has the lock, or
-    computes with tensors, which others may be writing, or breaks, the lock is taken for real."""
+    """A lock that existed before the trace, used in a `with` statement.
+
+    The lock is acquired for real if, while holding it, the program changes an object, computes with tensors (another
+    thread may be writing them) or breaks the graph.
+    """
 
     __slots__ = ("begun", "tx")
 
@@ -103,7 +106,7 @@ class SharedLockVar(HeldVar):
         return ConstVar(None)
 
     def for_real(self) -> None:
-        """Trace again, with nothing known of the lock."""
+        """Restart the trace with the lock as an opaque object, so that it is acquired for real."""
         self.tx.opaque[id(self.value)] = self.value
         raise Restart()
 
@@ -116,7 +119,7 @@ def _done(tx: Tracer) -> tuple[int, int]:
 
 
 def _is_free(lock: Any) -> bool:
-    """Whether this thread could take the lock at once."""
+    """Whether this thread could acquire the lock without waiting."""
     if type(lock) is _thread.LockType:
         return not lock.locked()
     free: bool = lock.acquire(blocking=False)

@@ -29,12 +29,12 @@ from ..protocol.const import BINARY, COMPARE, FOLDED, ConstVar, MethodVar, fold,
 
 PATTERNS = (re.Pattern, re.Match)
 _TIMES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
-_OF_THE_SYSTEM = ("astimezone", "timestamp", "strftime", "ctime")  # its time zone, its language
+_OF_THE_SYSTEM = ("astimezone", "timestamp", "strftime", "ctime")  # depend on time zone or locale
 _KNOWN = (*FOLDED, bool, *PATTERNS, *_TIMES, decimal.Decimal)
 
 
 def _context() -> str:
-    """What results of `decimal` depend on; the flags that operations set are left out."""
+    """The settings of `decimal` that results depend on, as text; without the flags, which operations set."""
     now = decimal.getcontext().copy()
     now.clear_flags()
     return repr(now)
@@ -54,7 +54,7 @@ def _guard_context(tx: Tracer) -> None:
 
 
 def _value(arg: Var) -> Any:
-    """The value of an argument; NotConstant unless it is made of plain values."""
+    """The value of an argument; NotConstant unless it consists of plain values."""
     value = arg.plain()
     if not _is_plain(value):
         raise NotConstant(arg.describe())
@@ -142,7 +142,7 @@ def _sub(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _listed(fn: Callable[..., Any]) -> Handler:
-    """A function that gives an iterator."""
+    """A handler for a pure function that returns an iterator."""
 
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         found = _call(tx, fn.__name__, lambda *values, **named: list(fn(*values, **named)), args, kwargs)

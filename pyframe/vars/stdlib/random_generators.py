@@ -32,10 +32,10 @@ from ..protocol.const import ConstVar, MethodVar
 from ..torch_objects.numpy_arrays import NdArrayVar, tensor_of
 
 _INT64 = 1 << 63
-MAX_VALUES = 4  # of an int that the program needs to know: each is a capture of its own
+MAX_VALUES = 4  # of an int whose value the program branches on: each value needs its own capture
 _OF_ITEMS = ("choice", "choices", "sample")
 _ITEMS = (int, float, bool, str, type(None))
-_ARGUMENTS = (*_ITEMS, bytes, range, list, tuple, type)  # a type: that of the elements
+_ARGUMENTS = (*_ITEMS, bytes, range, list, tuple, type)  # a type: the dtype of the elements
 _NUMBERS = (
     "random uniform randint randrange getrandbits gauss normalvariate lognormvariate expovariate betavariate "
     "gammavariate paretovariate vonmisesvariate weibullvariate binomialvariate choice choices sample"
@@ -50,8 +50,11 @@ _OF_NUMPY = (
 
 @dataclass(slots=True)
 class Draw:
-    """A call that the replaced frame makes before the graph: `fn(*args, **kwargs)`.  `bounds`: the least and the
-    greatest int that it gives; `repeats`: whether it gives the same again from the same state of its generator."""
+    """A call `fn(*args, **kwargs)` that the new bytecode makes before the graph.
+
+    `bounds`: the smallest and the largest int that it can return, if known.  `repeats`: whether it returns the same
+    value again from the same state of the generator.
+    """
 
     fn: Callable[..., Any]
     args: list[Var]
@@ -74,7 +77,7 @@ def _load(cg: Any, arg: Var) -> None:
 
 
 def draw(tx: Any, label: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> DrawnSource:
-    """Note a draw; gives the source of its result."""
+    """Record a draw and return the source of its result; breaks the graph for arguments that are unknown."""
     if tx.graph.is_nested:
         tx.graph_break("unsupported-object", f"{label} in a function that an operator takes")
     for arg in (*args, *kwargs.values()):
@@ -86,12 +89,12 @@ def draw(tx: Any, label: str, fn: Callable[..., Any], args: Sequence[Var], kwarg
 
 
 def _as_now(arg: Var) -> Var:
-    """An argument that the program may change later, as it is now."""
+    """A copy of an argument, as the program may change the object before the draw is made."""
     return arg if isinstance(arg, RngVar | NumberVar | StateVar) else ConstVar(known(arg))
 
 
 class StateVar(Var):
-    """The state of a generator, as it was read: to be set again, nothing else is known of it."""
+    """The result of `getstate` of a generator.  Its content is unknown; it can only be passed to `setstate`."""
 
     __slots__ = ()
 
@@ -103,7 +106,7 @@ class StateVar(Var):
 
 
 class RngVar(HeldVar):
-    """A generator; `value` is one to try draws with where the traced program makes it."""
+    """A generator.  If the traced program creates it, `value` is another one, used for trying draws."""
 
     __slots__ = ()
 
@@ -150,7 +153,7 @@ class RngVar(HeldVar):
         return _result(tx, example, source, bounds)
 
     def _chosen(self, tx: Any, raw: Any, given: SequenceVar) -> Var:
-        """`choice` of objects: an index is drawn, which has to be known."""
+        """`choice` from objects: an index is drawn, whose value must be predicted."""
         before = len(tx.draws)
         last = len(given.items) - 1
         source = draw(tx, "random.choice()", raw, [self, ConstVar(range(last + 1))], {})
@@ -162,7 +165,7 @@ class RngVar(HeldVar):
         return given.items[index]
 
     def _shuffle(self, tx: Any, label: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        """`shuffle` of numbers of one type: what is drawn is the list in its new order."""
+        """`shuffle` of known numbers of one type: the result of the draw is the shuffled list."""
         given = args[0] if len(args) == 1 and not kwargs else None
         if not isinstance(given, ListVar) or given.python_type() is not list:
             return tx.graph_break("unsupported-object", f"{label} of anything but a list")
@@ -177,7 +180,7 @@ class RngVar(HeldVar):
         return ConstVar(None)
 
     def _example(self, tx: Tracer, label: str, raw: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Any:
-        """What the draw may give."""
+        """An example result, drawn from another generator."""
         try:
             values = [_value(arg) for arg in args]
             named = {key: _value(arg) for key, arg in kwargs.items()}
@@ -200,7 +203,7 @@ def _shuffled(rng: random.Random, items: Sequence[Any]) -> list[Any]:
 
 
 def known(arg: Var) -> Any:
-    """The value of an argument, as a copy."""
+    """A copy of the value of an argument; NotConstant unless it is of one of the types `_ARGUMENTS`."""
     value = arg.plain()
     items = value if type(value) in (list, tuple) else ()
     if not isinstance(value, _ARGUMENTS) or not all(map(_plain, items)):
@@ -231,13 +234,13 @@ def _value(arg: Var) -> Any:
 
 
 def _alike(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
-    """Whether what is chosen from is all of one type."""
+    """Whether all items to choose from have one type."""
     items = known(args[0]) if args else known(next(iter(kwargs.values())))
     return len({type(item) for item in items}) == 1
 
 
 def _of_objects(given: Var) -> TypeGuard[SequenceVar]:
-    """Whether what is chosen from is a list of other things than numbers of one type."""
+    """Whether the items to choose from are anything else than constant numbers of one type."""
     if not isinstance(given, SequenceVar) or not given.items:
         return False
     types_ = {type(item.value) if isinstance(item, ConstVar) else None for item in given.items}
@@ -247,7 +250,7 @@ def _of_objects(given: Var) -> TypeGuard[SequenceVar]:
 def _bounds(
     kind: type, name: str, example: Any, args: Sequence[Var], kwargs: Mapping[str, Var]
 ) -> tuple[int, int] | None:
-    """The least and the greatest int that a draw may give, where it is known."""
+    """The smallest and the largest int that a draw can return, if known."""
     if type(example) is not int or kwargs or not all(map(_is_known, args)):
         return None
     values = [known(arg) for arg in args]
@@ -278,14 +281,14 @@ def _modelled(tx: Any, example: Any) -> bool:
 
 
 def _array(example: Any) -> torch.Tensor | None:
-    """The tensor of an array or number of numpy."""
+    """A numpy array or number as a tensor; None for anything else."""
     if isinstance(example, NUMPY_NUMBERS):
         return _of_number(example)
     return tensor_of(example) if type(example).__module__ == "numpy" else None
 
 
 def _result(tx: Any, example: Any, source: Source, bounds: tuple[int, int] | None) -> Var:
-    """The Var of what was drawn, from `source`."""
+    """The Var of the result of a draw, which is read from `source`."""
     if type(example) is list:
         return ListVar([_result(tx, item, SeqItemSource(source, at), None) for at, item in enumerate(example)])
     if type(example) is float:
@@ -330,7 +333,7 @@ def _register(kind: type, fresh: Callable[[], Any], names: Sequence[str]) -> Non
 
 
 def is_rng(value: Any) -> bool:
-    """Whether an object is a generator that is modelled, or the function of numpy that makes one, or seeds one."""
+    """Whether an object is a generator with a model; registers the models of numpy.random once that is loaded."""
     kind = type(value)
     if kind not in _FRESH and "numpy.random" in sys.modules:
         _register_numpy()
@@ -339,7 +342,7 @@ def is_rng(value: Any) -> bool:
 
 @functools.cache
 def _register_numpy() -> None:
-    """Once numpy.random is loaded, which takes a while, and which torch does without."""
+    """Register the generators of numpy.  Called once numpy.random is loaded; torch does not need it, and it loads slowly."""
     module = sys.modules["numpy.random"]
     legacy, modern = module.RandomState, module.Generator
     _register(legacy, functools.partial(legacy, 0), _OF_NUMPY)
@@ -350,13 +353,13 @@ def _register_numpy() -> None:
 
 
 def wrap_rng(tx: Any, value: Any, source: Source | None) -> Var:
-    """The Var of a generator that exists."""
+    """The Var of a generator that existed before the trace."""
     tx.guard(source, "TYPE", type(value))
     return RngVar(value, source)
 
 
 def _made(cls: Any, fresh: Callable[[], Any]) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
-    """A generator that the traced program makes."""
+    """A handler for a call of `cls` that creates a generator; example draws are made from `fresh()`."""
 
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         label = f"{cls.__name__}()"

@@ -18,12 +18,12 @@ from ...core.source import DrawnSource, SeqItemSource, Source
 from ..protocol.base import NotConstant
 from .random_generators import MAX_VALUES, Draw, RngVar, known
 
-MAX_OUTCOMES = 2  # of one capture: each may be a capture more
+MAX_OUTCOMES = 2  # branches per capture: each may need another capture
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """A draw from the generator with this number among those of a guard."""
+    """A draw to repeat; `generator` is the index of its generator among those of the guard."""
 
     generator: int
     fn: Callable[..., Any]
@@ -33,7 +33,10 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RngBranchGuard:
-    """Whether `tree` of what is drawn is `outcome`: asked of the generators before, and of the values afterwards."""
+    """Whether the expression `tree` of the drawn values equals `outcome`.
+
+    As a guard it is called with the generators before the draws; `check` tests the drawn values afterwards.
+    """
 
     tree: Tree
     kind: type
@@ -44,7 +47,7 @@ class RngBranchGuard:
         return bool(predict_draw(self.tree, self.kind, self.steps, generators) == self.outcome)
 
     def check(self, *values: Any) -> None:
-        """The same of what was drawn, `values` in the order of `sources(tree)`."""
+        """Raise RuntimeError unless the drawn values, in the order of `sources(tree)`, give the same outcome."""
         if self.kind(evaluate(self.tree, dict(zip(sources(self.tree), values, strict=True)))) != self.outcome:
             raise RuntimeError(
                 f"a compiled function branches on {text(self.tree)}, and another thread has drawn from the same "
@@ -53,7 +56,7 @@ class RngBranchGuard:
 
 
 def predict_draw(tree: Tree, kind: type, steps: Sequence[_Step], generators: Sequence[Any]) -> Any:
-    """What `tree` is going to be, if `steps` are made next."""
+    """The value that `tree` will have if `steps` are the next draws."""
     copies = [_copy(generator) for generator in generators]
     drawn = [step.fn(copies[step.generator], *step.args, **step.kwargs) for step in steps]
     return kind(evaluate(tree, {source: _read(source, drawn) for source in sources(tree)}))
@@ -75,15 +78,15 @@ def _read(source: Source, drawn: Sequence[Any]) -> Any:
 
 
 def _draw_of(source: Source) -> int | None:
-    """The number of the draw that gives `source`, or what it is an item of; None for anything else."""
+    """The index of the draw that `source` is the result of, or an item of the result; None for anything else."""
     while isinstance(source, SeqItemSource):
         source = source.parent
     return source.index if isinstance(source, DrawnSource) else None
 
 
 def predict(tx: Any, tree: Tree, kind: type) -> Any:
-    """What `kind(tree)` is in this call, guarded; None where that cannot be said, or would take a capture for each of
-    many values."""
+    """The value of `kind(tree)` in this call, guarded.  None if it cannot be predicted, or if its many possible values
+    would need a capture each."""
     numbers = [_draw_of(source) for source in sources(tree)]
     if not numbers or None in numbers or not _may(tx, tree, kind):
         return None
@@ -102,7 +105,7 @@ def predict(tx: Any, tree: Tree, kind: type) -> Any:
 
 
 def _may(tx: Any, tree: Tree, kind: type) -> bool:
-    """Whether another outcome may be a capture of its own."""
+    """Whether each outcome may get its own capture: few possible values, and enough captures left."""
     if kind is int:
         bounds = tx.draws[tree.index].bounds if isinstance(tree, DrawnSource) else None
         if bounds is None or bounds[1] - bounds[0] >= MAX_VALUES:
@@ -115,7 +118,7 @@ def _may(tx: Any, tree: Tree, kind: type) -> bool:
 
 
 def _steps(draws: Sequence[Draw]) -> tuple[tuple[_Step, ...], list[RngVar]] | None:
-    """The draws as they can be made again, and the generators that they are from; None if one cannot."""
+    """The draws in a form that can be repeated, and their generators; None if a draw cannot be repeated."""
     generators: list[RngVar] = []
     steps = []
     for draw in draws:

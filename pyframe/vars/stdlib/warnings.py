@@ -25,15 +25,15 @@ _PARAMETERS = ("message", "category", "stacklevel", "source")
 
 
 def _only_prints() -> bool:
-    """Whether what is not filtered is printed, in the way of the module itself."""
+    """Whether warnings that pass the filters are printed by the original functions of `warnings`."""
     show, shown = warnings.showwarning, getattr(warnings, "_showwarnmsg_impl", None)
     stock = show is getattr(warnings, "_showwarning_orig", None) and isinstance(shown, types.FunctionType)
     context = getattr(warnings, "_get_context", None)
-    return stock and (context is None or context() is context.__globals__["_global_context"])  # as from CPython 3.14 on
+    return stock and (context is None or context() is context.__globals__["_global_context"])  # CPython 3.14 and later
 
 
 class _Prints:
-    """Whether a warning is printed or ignored, and does nothing else; equal for the same warning."""
+    """Guard predicate: the warning is only printed or ignored.  Instances for the same warning compare equal."""
 
     def __init__(self, text: str, category: type, module: str, lineno: int) -> None:
         self.asked = (text, category, module, lineno)
