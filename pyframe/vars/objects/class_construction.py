@@ -44,11 +44,13 @@ Step = tuple[Callable[..., Any], tuple[Var, ...]]
 _CORE = ("__module__", "__qualname__", "__slots__", "__doc__", "__orig_bases__")
 # The entry in which `type.__annotations__` caches its result, from CPython 3.14 on.
 _ANNOTATIONS, _CACHE = type.__dict__["__annotations__"], "__annotations_cache__"
+# Vars of placeholder classes, by the id of the placeholder.
 _MADE: weakref.WeakValueDictionary[int, NewClassVar] = weakref.WeakValueDictionary()
 CONFLICT = (
     "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the metaclasses of all "
     "its bases"
 )
+# Modules whose `__init_subclass__` is not traced; it runs when the placeholder is created.
 _NOT_BY_PROGRAM = ("typing", "abc", "builtins", "enum")
 
 

@@ -13,7 +13,7 @@ from ..protocol.base import HeldVar, NotConstant, Var
 from .functions import FunctionVar
 from .lookup import MISSING, guarded_lookup, lookup, wins_over_fields, written_in_class
 
-_HEAP_TYPE = 0x200
+_HEAP_TYPE = 0x200  # Py_TPFLAGS_HEAPTYPE: the class was created by Python code
 
 
 class WrittenClassVar(HeldVar):

@@ -1,8 +1,8 @@
 """Annotations that are evaluated when they are read (PEP 649, CPython 3.14 and later), by tracing `__annotate__`.
 
-`annotationlib` asks for annotations in one of several formats, but compiler-generated `__annotate__` functions support
-only VALUE.  FORWARDREF gives the same result when all names in the annotations are defined.  The graph breaks when
-they are not, and for STRING.
+`annotationlib` asks for annotations in one of several formats, but the `__annotate__` functions that CPython's compiler
+generates support only VALUE.  FORWARDREF gives the same result when all names in the annotations are defined.  The
+graph breaks when they are not, and for STRING.
 """
 
 from __future__ import annotations

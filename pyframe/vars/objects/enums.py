@@ -75,7 +75,7 @@ _FLAG_OPERATORS = {"|": "__or__", "&": "__and__", "^": "__xor__"}
 
 
 def make_flags(op: str, left: InstanceVar, right: Var) -> None:
-    """Evaluate an operator on flags for real.
+    """Execute an operator on flags.
 
     `enum` creates the member for a combination at its first use and caches it; the traced operator then finds it.
     """
@@ -85,6 +85,7 @@ def make_flags(op: str, left: InstanceVar, right: Var) -> None:
             combine(left.value, right.constant())
 
 
+# Read the value of the built-in type from a member, bypassing overrides.
 _CONTENTS: dict[type, Any] = {str: str.__str__, int: int.__int__, float: float.__float__, complex: complex.__complex__,
              bytes: bytes.__bytes__}  # fmt: skip
 

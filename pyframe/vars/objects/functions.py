@@ -1,7 +1,7 @@
 """Vars for callables: Python functions, closure cells, bound methods, `functools.partial` and functions written in C.
 
-A Python function is traced inline when it is called.  A C function runs its model from `BUILTINS`; without a model it
-is constant-folded if it is pure, and breaks the graph otherwise.
+A call of a Python function is traced inline.  A call of a C function runs its model, a handler in `BUILTINS`; without a
+model the call is constant-folded if the function is pure, and breaks the graph otherwise.
 """
 
 from __future__ import annotations
@@ -333,6 +333,7 @@ def _set_annotate(fn: Any, annotate: Any, annotations: dict[str, Any] | None) ->
         kept.update(annotations)
 
 
+# Attributes of a function that `_part` models, and all attributes that are no entries of its `__dict__`.
 _PARTS: tuple[str, ...]
 _PARTS = ("__module__", "__doc__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__")
 if LAZY_ANNOTATIONS:
@@ -453,6 +454,7 @@ BUILTINS: dict[Any, Handler] = {}
 # Modules whose C functions are pure; a call is constant-folded when all arguments are known.
 PURE_MODULES = {"math", "cmath", "operator", "_operator", "builtins", "_struct", "unicodedata", "_bisect"}
 _KEEP_NOTHING = {"math", "cmath", "builtins", "_struct", "unicodedata"}  # neither keep nor change arguments
+# Builtins with side effects, or that read the frame: a call without a model breaks the graph.
 IMPURE = {"print", "input", "open", "exec", "eval", "compile", "breakpoint", "globals", "locals", "vars", "dir"}
 # Types whose class methods (`int.from_bytes`, `str.maketrans`) are pure.
 _PURE_CLASSES = {int, float, str, bytes}

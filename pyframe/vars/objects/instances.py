@@ -56,7 +56,9 @@ _LACKING = {
 }
 # A generator or coroutine that has already started cannot be traced.
 _SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+# Modelled as the methods of object, even where a C class in between overrides them.
 _READS_AS_EVER = ("__getattribute__", "__reduce_ex__")
+# What `unsupported` reports as a problem of a context manager.
 _OF_CONTEXT = ("method '__enter__'", "method '__exit__'")
 _UNARY_OF = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 

@@ -1,7 +1,7 @@
 """Calling a class: `type.__call__`, that is `__new__` followed by `__init__`, and `__new__` of the types written in C.
 
-`__new__` and `__init__` written in Python are traced.  Each C type with a model gets a new Var; for other C types the
-graph breaks.
+`__new__` and `__init__` written in Python are traced.  For a C type that is modelled, the result is a new Var; for
+other C types the graph breaks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .simple_namespace import NamespaceVar
 _SPECIAL_ERRORS = (OSError, ImportError, UnicodeError, SyntaxError)
 # Classes whose instances are created by graph nodes: pairs of a test for such a class and the handler of a call.
 CONSTRUCTORS: list[tuple[Callable[[type], bool], Callable[[Tracer, type, Sequence[Var], Mapping[str, Var]], Var]]] = []
-_HEAP_TYPE = 0x200
+_HEAP_TYPE = 0x200  # Py_TPFLAGS_HEAPTYPE
 _NOT_CALLED = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
-_IMMUTABLE = 1 << 8
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 
 
 def construct(tx: Tracer, cls_var: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
@@ -70,6 +70,7 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
     if not issubclass(cls, base):
         name = f"{base.__name__}.__new__({cls.__name__})"
         tx.raise_(TypeError, f"{name}: {cls.__name__} is not a subtype of {base.__name__}")
+    # as CPython checks: `__new__` of a base must not skip that of the C type that determines the layout
     solid = next(kind for kind in cls.__mro__ if not kind.__flags__ & _HEAP_TYPE)
     if solid is not base and issubclass(solid, base) and "__new__" in solid.__dict__:
         safe = f"{base.__name__}.__new__({cls.__name__}) is not safe, use {solid.__name__}.__new__()"

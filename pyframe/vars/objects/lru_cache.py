@@ -29,8 +29,8 @@ def _name(cached: Any) -> str:
 class CachedFunctionVar(HeldVar):
     """A function wrapped in `functools.lru_cache` before the trace.
 
-    A call with known arguments is really made while tracing.  A guard repeats it at each run, as eager would, because
-    the cache may have been cleared or may have dropped the result.  Arguments count as known if they are constants, or
+    A call with known arguments is executed while tracing.  A guard repeats it at each run, as eager would, because the
+    cache may have been cleared or may have dropped the result.  Arguments count as known if they are constants, or
     objects that existed before the frame and that it has not changed.  A call with other arguments breaks the graph.
     """
 
@@ -69,7 +69,8 @@ class CachedFunctionVar(HeldVar):
 class MadeCacheVar(Var):
     """A function that the traced program wraps in `lru_cache`; `fn` is an equivalent wrapper written in Python.
 
-    It cannot be reconstructed: if it is needed after the graph, the root step `made_at` runs for real.
+    It cannot be reconstructed: if it is needed after the graph, the graph breaks at the root step `made_at` that
+    created it.
     """
 
     __slots__ = ("fn", "made_at")
@@ -128,6 +129,7 @@ def _known(tx: Tracer, var: Var) -> Any:
     return var.value
 
 
+# Results of these types are guarded by equality, others by identity.
 _EQUAL_TYPES = (int, float, complex, str, bytes, bool)
 CACHED = type(functools.lru_cache(len))
 BUILTINS[CACHED] = _made

@@ -1,7 +1,7 @@
 """Detects monkey-patching: whether functions, methods and classes of torch or a library are still the original ones.
 
-A library function that has a model, or that becomes one graph node, is not traced; the trace must therefore check and
-guard that nobody replaced it or a part of it.
+A library function that has a model, or that becomes one graph node, is not traced.  The trace must therefore check, and
+guard, that neither the function nor a part of it was replaced.
 """
 
 from __future__ import annotations

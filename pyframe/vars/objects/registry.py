@@ -1,4 +1,8 @@
-"""Helpers for modules that define models: `model` registers a handler for targets in `functions.BUILTINS`."""
+"""Helpers for modules that define models.
+
+A model is a handler that computes the result of a call on Vars while tracing.  The decorator `model` registers it in
+`functions.BUILTINS` under the function or class that it models.
+"""
 
 from __future__ import annotations
 

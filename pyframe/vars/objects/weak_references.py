@@ -20,7 +20,7 @@ from ..protocol.const import ConstVar, attribute_of_type, make
 from ..protocol.text import hash_of
 from .functions import BUILTINS
 
-_MAX_HELD = 1000
+_MAX_HELD = 1000  # objects that `_may_hold` searches before it gives up
 
 
 class WeakVar(Var):

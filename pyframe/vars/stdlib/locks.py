@@ -2,7 +2,7 @@
 
 A lock that the traced program creates is not shared with any thread, so acquiring it has no effect while tracing.  A
 lock that existed before is not acquired if the program only reads objects while it holds it: the reads are guarded,
-a guard checks that the lock is free, and all guards are evaluated together.
+a guard checks that the lock is free, and all guards hold at the same time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..protocol.const import ConstVar, MethodVar
 
 
 class LockVar(Var):
-    """A lock that the traced program creates by `make()`; `held` counts acquisitions.  A held lock is not rebuilt."""
+    """A lock that the traced program creates by `make()`; `held` counts how often it is acquired."""
 
     __slots__ = ("attrs", "held", "make")
 

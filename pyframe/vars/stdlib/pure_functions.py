@@ -30,6 +30,7 @@ from ..protocol.const import BINARY, COMPARE, FOLDED, ConstVar, MethodVar, fold,
 PATTERNS = (re.Pattern, re.Match)
 _TIMES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 _OF_THE_SYSTEM = ("astimezone", "timestamp", "strftime", "ctime")  # depend on time zone or locale
+# Types of values that may be arguments.
 _KNOWN = (*FOLDED, bool, *PATTERNS, *_TIMES, decimal.Decimal)
 
 

@@ -1,9 +1,9 @@
 """Random number generators of Python and numpy; their draws become inputs of the graph.
 
 A draw changes the state of its generator, so it cannot happen while tracing.  The new bytecode makes all draws first,
-in program order, and then calls the graph.  Nothing inside a graph reads these generators; code that runs for real
-breaks the graph, and therefore comes after the earlier draws.  The trace learns the type of a result by making the
-same draw from another generator.
+in program order, and then calls the graph.  This is correct because a graph never reads these generators; code that
+cannot be captured breaks the graph, and so runs after the draws before it.  The trace learns the type of a result by
+making the same draw from another generator.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..torch_objects.numpy_arrays import NdArrayVar, tensor_of
 
 _INT64 = 1 << 63
 MAX_VALUES = 4  # of an int whose value the program branches on: each value needs its own capture
-_OF_ITEMS = ("choice", "choices", "sample")
+_OF_ITEMS = ("choice", "choices", "sample")  # methods that choose from given items
 _ITEMS = (int, float, bool, str, type(None))
 _ARGUMENTS = (*_ITEMS, bytes, range, list, tuple, type)  # a type: the dtype of the elements
 _NUMBERS = (
@@ -240,7 +240,7 @@ def _alike(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
 
 
 def _of_objects(given: Var) -> TypeGuard[SequenceVar]:
-    """Whether the items to choose from are anything else than constant numbers of one type."""
+    """Whether `given` is a sequence whose items are not all constant numbers of one type."""
     if not isinstance(given, SequenceVar) or not given.items:
         return False
     types_ = {type(item.value) if isinstance(item, ConstVar) else None for item in given.items}
@@ -320,6 +320,7 @@ def _integer(tx: Any, source: Source, bounds: tuple[int, int] | None) -> Var:
 
 
 # ---- the generators ----
+# For each type of generator: a function that creates one for example draws, and the original methods by name.
 _FRESH: dict[type, Callable[[], Any]] = {}
 _METHODS: dict[tuple[type, str], Any] = {}
 _STATES = ("seed", "getstate", "setstate", "get_state", "set_state")
@@ -342,7 +343,7 @@ def is_rng(value: Any) -> bool:
 
 @functools.cache
 def _register_numpy() -> None:
-    """Register the generators of numpy.  Called once numpy.random is loaded; torch does not need it, and it loads slowly."""
+    """Register the generators of numpy.  Called once the program has loaded numpy.random: importing it is slow."""
     module = sys.modules["numpy.random"]
     legacy, modern = module.RandomState, module.Generator
     _register(legacy, functools.partial(legacy, 0), _OF_NUMPY)
