@@ -363,7 +363,7 @@ class InstanceVar(Var):
 
     # ---- special methods ----
     def special(self, tx: Tracer, name: str) -> Var | None:
-        """The bound special method `name`; None if the class has none that is written in Python."""
+        """The bound special method `name`; None if the class has none, or one written in C."""
         raw = guarded_lookup(tx, self.cls, name)
         get = lookup(type(raw), "__get__")
         known = isinstance(raw, (*FUNCTIONS, staticmethod, classmethod, property, functools.partialmethod))

@@ -24,7 +24,7 @@ from .simple_namespace import NamespaceVar
 
 # Exceptions whose C constructors do more than store their arguments.
 _SPECIAL_ERRORS = (OSError, ImportError, UnicodeError, SyntaxError)
-# Classes whose instances are created by graph nodes: pairs of a test for such a class and the handler of a call.
+# Wrapper subclasses of Tensor, a call of which is one graph node: pairs of a test for the class and a handler.
 CONSTRUCTORS: list[tuple[Callable[[type], bool], Callable[[Tracer, type, Sequence[Var], Mapping[str, Var]], Var]]] = []
 _HEAP_TYPE = 0x200  # Py_TPFLAGS_HEAPTYPE
 _NOT_CALLED = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
