@@ -1,4 +1,6 @@
-"""The public functions."""
+"""The public functions of pyframe: `compile`, `explain`, `disable`, `reset`, and the functions that mark others for the
+graph or keep them out of it. They check their arguments and then build a `FrameCompiler`, the callback that captures
+frames."""
 
 from __future__ import annotations
 

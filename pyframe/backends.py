@@ -1,4 +1,5 @@
-"""Backends: named callables `(gm, example_inputs) -> callable`."""
+"""The registry of backends, callables `(gm, example_inputs) -> callable` that compile an FX graph. Defines the built-in
+ones ("eager", "aot_eager", "inductor"); other names are looked up in torch.compile's registry."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What `compile` makes of callables that are no Python functions and no modules.
+"""How `compile` handles callables that are neither Python functions nor modules.
 
-Objects in C, partials and objects with a `__call__` are called by a small Python function, which is captured.  Classes,
-`staticmethod` and `classmethod` objects stay what they are, so that `compile` can stand above them as a decorator.
+Objects implemented in C, partials and objects with a `__call__` get a small Python function that calls them, and that
+function is captured. Classes, `staticmethod` and `classmethod` objects keep their type, so that `compile` works as a
+decorator on top of them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""`pyframe.config`: settings of the whole process, read whenever they matter.
+"""`pyframe.config`: settings of the whole process. Each is read again whenever it is needed, so changes take effect at
+once.
 
     pyframe.config.recompile_limit = 16
     with pyframe.config.patch(suppress_errors=True): ...
 
-A setting that `compile(options=...)` also has is a default there.  Unknown names and values of a wrong type are
-`UserError`s."""
+Where `compile(options=...)` has an option of the same name, the setting is its default. Unknown names and values of a
+wrong type raise `UserError`.
+"""
 
 from __future__ import annotations
 

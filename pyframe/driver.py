@@ -1,4 +1,6 @@
-"""One frame: trace it, compile its graph, install the entry; and the policy of recompiling."""
+"""Captures one frame: traces its bytecode, has the backend compile the graph, and installs the result as a cache entry
+with guards. Also decides when a function is recompiled, when it runs eagerly, and what a missed guard means for the
+next capture."""
 
 from __future__ import annotations
 

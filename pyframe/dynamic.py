@@ -1,4 +1,5 @@
-"""Marks on dimensions of tensors: what `compile` may assume of their sizes."""
+"""`mark_dynamic`, `mark_static` and related functions: marks on the dimensions of a tensor that say what `compile` may
+assume about their sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The exceptions of pyframe.  What a user can catch is public; what steers the tracer is not."""
+"""The exceptions of pyframe. Subclasses of `PyframeError` are public, for users to catch; subclasses of `TraceSignal`
+control the tracer and never leave it."""
 
 from __future__ import annotations
 

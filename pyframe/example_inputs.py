@@ -1,4 +1,5 @@
-"""The example inputs of a backend that the user wrote: real tensors, on which it can run the graph."""
+"""Builds the example inputs for a backend that is not pyframe's own. Such a backend gets real tensors, on which it may
+run the graph; pyframe's own backends get fake tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exceptions that a user of pyframe may catch, by the names that users of torch.compile look for."""
+"""The public exceptions again, under the module name that users of torch.compile (`torch._dynamo.exc`) look for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What happened since the last `reset()`."""
+"""`counters`: how many graphs, graph breaks, recompilations, cache hits and so on there were since the last `reset()`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`compile(module)`: an object of the module's class that shares its state and runs compiled."""
+"""What `compile(module)` returns: an object of a subclass of the module's class that shares the module's state and
+whose calls run compiled code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of `compile`, validated."""
+"""The options of `compile`: their meaning, and the validation of what the user passed."""
 
 from __future__ import annotations
 

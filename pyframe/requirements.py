@@ -1,5 +1,5 @@
-"""What the capture itself needs of Python and torch, which the program may have deleted or replaced: frames run as they
-are for as long as it is not there."""
+"""Checks that the parts of Python and torch that the tracer itself depends on (builtins, `torch.Tensor`, the grad
+modes, ...) are unchanged. A program may delete or replace them; until they are restored, frames run uncompiled."""
 
 from __future__ import annotations
 

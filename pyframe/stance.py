@@ -1,4 +1,5 @@
-"""`set_stance`: what compiled functions do when they are called, for the whole process."""
+"""`set_stance`: a process-wide switch for what compiled functions do when they are called, for example run eagerly or
+raise on a recompilation."""
 
 from __future__ import annotations
 

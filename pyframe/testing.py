@@ -1,4 +1,5 @@
-"""What tests of captures need: backends that count or record, a comparison, every frame sent through the tracer."""
+"""Helpers for tests of captures: backends that count or record graphs, a comparison of results, and a mode that sends
+every frame of a program through the tracer."""
 
 from __future__ import annotations
 

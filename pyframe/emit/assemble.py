@@ -1,8 +1,8 @@
-"""`Assembler`: builds the code object that replaces a transformed frame.
+"""`Assembler`: builds the code object that replaces a captured frame.
 
-The new code takes the original frame's fast-local arguments as plain positional parameters (`*args` and
-`**kwargs` arrive as the tuple and the dict that they are in the frame) and the original's closure.  Live objects are
-constants of the code; the compiled graph is an argument of its own (`call_graph`), which has its inputs already.
+The new code takes the original frame's arguments as plain positional parameters (`*args` and `**kwargs` arrive as one
+tuple and one dict) and uses the original's closure. Live objects become constants of the code. The compiled graph is an
+additional parameter (see `call_graph`): a callable that already holds the graph's inputs.
 """
 
 from __future__ import annotations

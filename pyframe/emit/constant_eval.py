@@ -1,5 +1,6 @@
-"""The values of tensors that depend on nothing but constants, or on numbers that modules keep as tensors: computed
-while tracing, where the program asks."""
+"""Computes the value of a graph node while tracing, when it depends only on constants or on 0-d integer buffers of
+modules. The tracer asks for it where the program needs the value, for example for a branch. Also tells whether a graph
+consists of views only."""
 
 from __future__ import annotations
 

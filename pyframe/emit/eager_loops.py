@@ -1,5 +1,5 @@
-"""Loops that run as they are, because to trace them takes too long: the code that replaces a frame holds a copy of such
-a loop, and goes on in resume functions where control leaves it."""
+"""Plans the eager execution of a loop that would take too long to trace. The code that replaces the frame contains a
+copy of the loop's instructions and continues in resume functions where control leaves the copy."""
 
 from __future__ import annotations
 

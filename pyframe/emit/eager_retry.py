@@ -1,7 +1,10 @@
-"""Frames that run again as they are where their graph raises an exception that the program handles: its handlers do
-what they do in eager. What the graph changed by then, inputs that it writes and the random state of the CPU, is put
-back first. A frame whose graph changes an input in a way that cannot be put back, in its sizes or with a record of
-autograd, runs as it is from the start if an operator of the graph may raise because of elements."""
+"""Runs a frame eagerly when its graph raises an exception that the program handles, so that the program's own handlers
+see it as in eager mode.
+
+Before that, what the graph may already have changed is restored: inputs that it writes and the CPU generator's state.
+Some changes of inputs cannot be undone: changes of sizes, and writes that autograd has recorded. A frame with such a
+graph is not compiled at all if one of its operators may raise depending on tensor elements.
+"""
 
 from __future__ import annotations
 

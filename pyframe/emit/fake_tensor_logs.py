@@ -1,4 +1,5 @@
-"""What torch logs of operators that fail on fake tensors: the program raises the same error for real."""
+"""Suppresses what torch logs when an operator fails on fake tensors. The record would be redundant: the program raises
+the same error when it runs."""
 
 from __future__ import annotations
 

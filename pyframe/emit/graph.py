@@ -1,4 +1,5 @@
-"""GraphBuilder: the FX graph of one trace, run on fake tensors as it grows."""
+"""`GraphBuilder`: builds the FX graph of one trace. Each operation runs on fake tensors as its node is added, so that
+shapes, dtypes and errors are known at once; inputs, nested graphs, modes and unbacked sizes are handled here too."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Leaving a traced frame at a break: the values into their places, the breaking instruction for real, and then the
-resume functions that go on, or the loop that the frame runs itself."""
+"""`BreakEmitter`: the code that follows the graph when a frame breaks. It restores locals and stack, executes the
+breaking instruction as in the original, and calls the resume function for the rest of the frame. A break inside a loop
+keeps the loop in the frame and calls a function for its body."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Exception handlers that a frame comes to for real, because an instruction that broke the graph raised: where each of
-them starts, the frame goes on in a resume function, which is captured like any other."""
+"""Exception handlers that are entered at run time because the instruction at a graph break raised. The rest of such a
+handler runs in a resume function, which is captured like any other; this module finds where these handlers start."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Loops that a graph break cuts: the frame runs the loop itself, and calls a body function once an iteration.
+"""Loops that contain a graph break: the frame runs the loop itself and calls a *body function* in each iteration.
 
-A break inside a loop that went on in a chain of resume functions would nest one call per iteration.  Instead the
-frame keeps the loop: it asks the real iterator for the next item and calls the *body function*, made from the original
-code.  That function is captured like any other, breaks included.  It starts where the body starts; where the original
-jumps back to the head of the loop it returns `(carried, None)`, the values that the loop hands to its next iteration,
-those of the stack after those of locals: while it runs nothing else holds them, so that a `break` frees the iterator;
-where the original returns, after a `break` or from code behind the loop, it returns `(None, value)`.
+If the rest of the frame ran in a chain of resume functions, as after other breaks, each iteration would nest another
+call. Instead the frame asks the real iterator for the next item and calls the body function, which is made from the
+original code and is captured like any other function, breaks included. It starts where the loop body starts. Where the
+original jumps back to the loop head, it returns `(carried, None)`: the values that the next iteration needs, first
+those of locals, then those of stack slots. Nothing else holds these values while the body runs, so a `break` frees the
+iterator. Where the original returns, after a `break` or from code behind the loop, it returns `(None, value)`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The code that replaces a traced frame: call the graph, write effects, return or go on after a break."""
+"""Builds the code that replaces a traced frame: it calls the compiled graph, replays side effects, and then returns a
+value or continues after a graph break."""
 
 from __future__ import annotations
 

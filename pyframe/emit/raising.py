@@ -1,4 +1,5 @@
-"""Which operators may raise an exception that depends on the elements of their operands."""
+"""Classifies operators: may they raise an exception that depends on the elements of their operands, and not only on
+shapes and dtypes?"""
 
 from __future__ import annotations
 

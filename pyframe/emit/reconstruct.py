@@ -1,4 +1,4 @@
-"""`Codegen`: instructions that rebuild the values of Vars, each object once."""
+"""`Codegen`: emits instructions that rebuild the values of Vars at run time, each object once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Effects as instructions: every new value is computed into a temporary, then everything is written."""
+"""Turns the log of side effects into instructions. The code first computes every new value into a temporary, then
+performs all writes."""
 
 from __future__ import annotations
 

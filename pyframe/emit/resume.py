@@ -1,9 +1,9 @@
-"""Resume functions: continue a frame in the middle, in code generated from the original code object.
+"""Resume functions: code objects that continue a frame in the middle, generated from the original code object.
 
-After a graph break the rest of a frame runs as a call of a resume function: its parameters are the stack slots
-and the live locals at the break, its free variables are the original's cells and free variables, and its body is
-the original body, entered by a jump.  Regions, loops and positions are the original's, so tracebacks, `try` and
-`with` keep working, and a later break in the same body resumes from the resume function in the same way.
+After a graph break the rest of a frame runs as a call of a resume function. Its parameters are the stack slots and the
+live locals at the break, its free variables are the original's cells and free variables, and its body is the original
+body, entered by a jump. Exception regions, loops and line positions are the original's: tracebacks, `try` and `with`
+keep working, and a later break in the same body can resume from the resume function in the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Numbers that the graph makes of data: what `.item()` gives, and sizes that depend on values."""
+"""Unbacked numbers: SymInts, SymFloats and SymBools whose value is known only when the graph runs, such as the result
+of `.item()` and sizes that depend on data. Their graph nodes are created on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Asserts on what is known at run time only: a check in the graph, which raises what the program would."""
+"""Assertions on values that are known only at run time: they become a check in the graph that raises the program's
+AssertionError."""
 
 from __future__ import annotations
 

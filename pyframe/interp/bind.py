@@ -1,4 +1,5 @@
-"""Binding call arguments to parameters by CPython's rules."""
+"""Binds the arguments of a call to the parameters of a Python function, by CPython's rules and with CPython's error
+messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One frame of the traced program: a canonical code, a stack and locals of Vars."""
+"""One frame of the traced program: its normalized bytecode, and a value stack and locals that hold Vars. Runs
+instructions through the registered handlers, and unwinds to exception handlers."""
 
 from __future__ import annotations
 

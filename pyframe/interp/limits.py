@@ -1,4 +1,5 @@
-"""How long a trace may go on, and what of the program is then left to run as it is."""
+"""Limits the number of instructions that one trace may execute, and picks the loop or call that runs eagerly when the
+limit is reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers, strings, slices and unpacking."""
+"""Handlers of the instructions that build, extend and unpack containers, strings and slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls, function making, imports."""
+"""Handlers of the instructions for calls, function creation and imports."""
 
 from __future__ import annotations
 

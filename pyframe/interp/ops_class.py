@@ -1,4 +1,5 @@
-"""`class` statements: the body, a frame whose names are the items of a mapping, and `__build_class__`."""
+"""`class` statements: `__build_class__`, and the instructions of a class body, a frame whose names are items of a
+mapping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raising, handling, `with`."""
+"""Handlers of the instructions for raising and handling exceptions and for `with` blocks."""
 
 from __future__ import annotations
 

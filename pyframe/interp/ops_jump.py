@@ -1,4 +1,4 @@
-"""Jumps, loops, returns and generators."""
+"""Handlers of the instructions for jumps, loops, returns and generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`match` statements, and the instructions that are always a break."""
+"""Handlers of the instructions of `match` statements, and of the instructions that always break the graph."""
 
 from __future__ import annotations
 

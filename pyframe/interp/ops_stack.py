@@ -1,4 +1,5 @@
-"""Stack shuffling, constants, names and cells."""
+"""Handlers of the instructions that move stack slots, load constants, access names, cells and attributes, and apply
+operators."""
 
 from __future__ import annotations
 

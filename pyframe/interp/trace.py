@@ -1,4 +1,5 @@
-"""`Trace`: the run of one root frame over Vars, and what it leaves behind."""
+"""`Trace`: interprets the bytecode of one root frame over Vars, inlining the Python functions that it calls, and
+collects the guards, side effects, FX graph and new bytecode of the capture."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`torch.autograd.Function.apply`.
+"""Models `torch.autograd.Function.apply`.
 
-Where no gradient is recorded, apply is the forward, traced inline.  Where one is, the call is one node of the graph
-that calls `apply` itself; forward and backward are traced all the same, for the guards on what they read, and what that
-added to the graph is taken out again.
+Where no gradient is recorded, `forward` is traced inline. Where one is, the call is one graph node that calls `apply`
+itself. `forward` and `backward` are traced nevertheless, to collect guards on what they read; the nodes that this added
+are then removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`torch.cond`, `torch.while_loop` and `scan`: one node of the graph that takes its branches or bodies as graphs.
+"""Models `torch.cond`, `torch.while_loop`, `scan` and `map`: one graph node that takes its branches or bodies as
+subgraphs.
 
-What a branch reads from outside becomes an operand.  A branch may not do anything that can be seen from outside but
-give its result: both are traced, and loop bodies once.
+Values that a branch reads from outside become operands. A branch may have no side effects visible outside: both
+branches are traced, and loop bodies only once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`torch.func.vjp`, `jvp`, `jacrev`, `jacfwd` (and so `hessian`), and `torch.autograd.grad`, in a traced program."""
+"""Models `torch.func.vjp`, `jvp`, `jacrev`, `jacfwd` (and so `hessian`), and `torch.autograd.grad`. The function to
+differentiate is traced into a subgraph that one graph node differentiates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Functions traced into graphs of their own, for operators that take functions.
+"""Traces a function into a graph of its own, for operators that take functions.
 
-One node of the outer graph applies the operator to that graph, with what it reads from outside as further arguments.
+One node of the outer graph applies the operator to that graph; values that the function reads from outside are passed
+as further arguments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`tensor.register_hook(fn)` and `retain_grad()`: nodes of the graph that do the same to the real tensor.
+"""Models `tensor.register_hook(fn)` and `retain_grad()` as graph nodes that do the same to the real tensor.
 
-The function is traced into a graph of its own, which the backward pass runs.  One that changes objects breaks: that is
-not for the forward pass to do.
+The hook is traced into a graph of its own, which the backward pass runs. A hook that changes objects breaks the graph:
+its effects belong to the backward pass and cannot be replayed after the forward pass.
 """
 
 from __future__ import annotations

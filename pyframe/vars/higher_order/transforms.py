@@ -1,4 +1,5 @@
-"""Functions that transform a function: `torch.func.vmap`, `grad` and `grad_and_value`, and activation checkpoints."""
+"""Models functions that transform a function (`torch.func.vmap`, `grad`, `grad_and_value`) and activation
+checkpointing."""
 
 from __future__ import annotations
 

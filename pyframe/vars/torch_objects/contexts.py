@@ -1,7 +1,8 @@
-"""Context managers of torch that change how operators run: gradient mode and autocast.
+"""Context managers of torch that change how operators run: grad mode, inference mode, autocast, attention kernels and
+default devices.
 
-Each mode is switched for real while tracing, so that the fake tensors see it, and by a node of the graph.  The graph
-leaves every mode as it found it; a mode that the program leaves switched is an effect.
+While tracing, each mode is really switched, so that the fake tensors see it, and it is switched by a node of the graph.
+The graph restores every mode at its end; a mode that the program leaves switched is recorded as a side effect.
 """
 
 from __future__ import annotations

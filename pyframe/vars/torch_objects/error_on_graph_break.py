@@ -1,4 +1,5 @@
-"""`error_on_graph_break`: whether a graph break is an error, for a part of the program."""
+"""`error_on_graph_break`: a context manager that makes graph breaks errors in a part of the program, and its model for
+the tracer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random number generators of torch, and the functions that seed them.
+"""`torch.Generator` objects, and the functions that seed random number generators.
 
-A generator is an input of the graph, or made by a node of it; what changes or reads its state is a node too, in the
-order of the program.  No generator of the program is touched while tracing.
+A generator is an input of the graph or is created by a node. Operations that change or read its state are nodes too, in
+program order. Tracing never changes a generator of the program.
 """
 
 from __future__ import annotations

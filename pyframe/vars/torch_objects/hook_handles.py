@@ -1,4 +1,5 @@
-"""What registering a hook gives: a `RemovableHandle`, whose number is not known while tracing."""
+"""Models `RemovableHandle`, the result of registering a hook. Its number (`id`) is taken from a global counter when the
+real handle is created, so it is unknown while tracing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Values of which only the type is guarded: numbers that change from one iteration of a loop to the next, and
-containers that grow.  Arithmetic on such numbers is put off to run time, a branch guards its outcome; whatever else
-needs the value breaks the graph."""
+"""Values of which only the type is guarded: numbers and strings that change from one loop iteration to the next, and
+containers that grow. Arithmetic on such numbers is deferred to run time, and a branch on one is guarded by its outcome.
+Anything else that needs the value breaks the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""nn.Module: attributes by `nn.Module.__getattr__`'s rules, calls by `_call_impl`'s."""
+"""Models nn.Module: attribute access as in `nn.Module.__getattr__` and `__setattr__`, calls as in
+`nn.Module._call_impl`."""
 
 from __future__ import annotations
 

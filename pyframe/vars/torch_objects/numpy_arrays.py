@@ -1,7 +1,9 @@
-"""Arrays of numpy: tensors that share their memory, computed with by `torch._numpy`.
+"""NumPy arrays in traced code. Each is represented by a tensor that shares its memory, and computed with by
+`torch._numpy`.
 
-An array that comes in is an input of the graph through `torch.from_numpy`; one that goes out is made with
-`Tensor.numpy`.  Functions of numpy are nodes that call the function of the same name in `torch._numpy`."""
+An array that exists before the frame becomes a graph input through `torch.from_numpy`; a result becomes an array again
+through `Tensor.numpy`. A NumPy function becomes a node that calls the function of the same name in `torch._numpy`.
+"""
 
 from __future__ import annotations
 

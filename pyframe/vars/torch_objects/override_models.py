@@ -1,4 +1,5 @@
-"""The functions and contexts of torch about `__torch_function__` itself."""
+"""Models of torch's own functions and contexts for `__torch_function__`: `has_torch_function`, `handle_torch_function`,
+`DisableTorchFunction`, the stack of modes and the like."""
 
 from __future__ import annotations
 

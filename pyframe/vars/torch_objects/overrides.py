@@ -1,7 +1,8 @@
-"""Who sees the calls of torch's functions before they run: modes of `__torch_function__`, and arguments whose classes
-have one; in torch's order.
+"""Dispatch of `__torch_function__`: before a torch function runs, modes and arguments whose classes define
+`__torch_function__` may override it. This module finds them and calls them in torch's order.
 
-The thread's own state is left alone while the program is traced: nothing overrides what the tracer itself does.
+The thread's real override state is not changed while tracing, so nothing overrides the torch calls of the tracer
+itself.
 """
 
 from __future__ import annotations

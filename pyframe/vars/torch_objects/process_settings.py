@@ -1,7 +1,7 @@
-"""Settings of the whole process that a program writes: the default dtype, deterministic algorithms, flags of backends.
+"""Process-wide settings that a program writes: the default dtype, deterministic algorithms, backend flags.
 
-A write is a node of the graph, in the order of the program.  Settings on which fake tensors may depend are in force
-while tracing too, from the write to the end of the trace.
+A write is a node of the graph, in program order. A setting that fake tensors may depend on is also applied while
+tracing, from the write to the end of the trace.
 """
 
 from __future__ import annotations

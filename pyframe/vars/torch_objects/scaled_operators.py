@@ -1,7 +1,5 @@
-"""`addcmul`, `addcdiv` with a 0-d tensor as their `value`, as optimizers pass it while they are compiled.
-
-Eager reads the number; in a graph it stays a tensor.
-"""
+"""Models `addcmul` and `addcdiv` with a 0-d tensor as their `value`, which optimizers pass while they are being
+compiled. Eager mode reads the number from the tensor; in a graph it stays a tensor."""
 
 from __future__ import annotations
 

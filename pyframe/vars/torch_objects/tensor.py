@@ -1,4 +1,5 @@
-"""Tensors: an FX node and the fake tensor that says what is known of it."""
+"""`TensorVar`: a tensor of the traced program, represented by an FX node and a fake tensor. Decides for each attribute,
+method and operator whether it becomes a node, is answered from the fake tensor, or breaks the graph."""
 
 from __future__ import annotations
 

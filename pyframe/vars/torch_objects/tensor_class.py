@@ -1,8 +1,10 @@
-"""The attributes of `torch.Tensor` and `Parameter`, which captures depend on without reading them: an operator becomes
-a node of the graph, `x.dtype` is what the fake tensor says, and Python code of torch that a graph calls uses methods.
+"""Guards on the attributes of `torch.Tensor` and `Parameter` as a whole. Captures depend on these attributes without
+reading them: an operator becomes a graph node, `x.dtype` comes from the fake tensor, and torch's Python code that a
+graph calls uses tensor methods.
 
-One guard for each class covers them all (`whole_class`).  Those that the capture itself goes by have to be as they were
-when this module was imported, else frames run as they are (`NEEDED`)."""
+One guard per class covers all of them (`whole_class`). The attributes that the tracer itself relies on must be
+unchanged since this module was imported (`NEEDED`); otherwise frames run uncompiled.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`copy.copy` and `copy.deepcopy` of tensors and parameters."""
+"""Models `copy.copy` and `copy.deepcopy` of tensors and parameters."""
 
 from __future__ import annotations
 

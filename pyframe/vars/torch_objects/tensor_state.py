@@ -1,7 +1,7 @@
-"""What a program changes of a tensor object itself: whether it requires a gradient, `.grad`, `.data`; and parameters
-made of tensors.
+"""Changes of a tensor object itself: `requires_grad`, `detach_()`, `.grad` and `.data`; also the construction of an
+`nn.Parameter` from a tensor.
 
-Each is a node of the graph that does the same to the real tensor, after what comes before it in the program.
+Each is a graph node that makes the same change to the real tensor, in program order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Tensors whose class is one of the program's own: a plain tensor of the graph, and the attributes of an instance."""
+"""Tensors whose class is defined by the program: each is a plain tensor of the graph plus the attributes of a Python
+instance. The calls that its `__torch_function__` overrides are traced."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""torch's classes that name a dtype and a device, such as torch.FloatTensor: no tensor is an instance of them as Python
-classes go; what `isinstance` says depends on the tensor's metadata."""
+"""torch's legacy tensor types such as `torch.FloatTensor`, each of which names a dtype and a device. No tensor's Python
+class derives from them; `isinstance` answers from the tensor's metadata. Also models calls of these types and of
+`torch.Tensor`."""
 
 from __future__ import annotations
 

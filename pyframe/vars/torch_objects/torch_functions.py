@@ -1,4 +1,5 @@
-"""Functions of torch: graph nodes, constants, or models of their own."""
+"""Calls of torch functions. Depending on the function, a call becomes a graph node, is folded to a constant, is handled
+by a model registered for it, or breaks the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Functions of `torch._C` that only answer: they may run while tracing, and again in a guard."""
+"""The functions of `torch._C` that only query state. The tracer may call them while tracing, and a guard may call them
+again."""
 
 from __future__ import annotations
 

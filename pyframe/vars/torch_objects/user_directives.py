@@ -1,6 +1,8 @@
-"""Functions that the user marked: kept whole in the graph, kept out of it, run once while tracing, replaced.
+"""Functions that the user marked: `disable`, `assume_constant_result`, `substitute_in_graph` and torch.compiler's
+equivalents.
 
-`api` fills the tables, `wrap` asks `wrap_marked` about every function."""
+`api` fills the tables; `wrap` calls `wrap_marked` for every function it meets.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Traceable wrapper subclasses, whose instances are tensors of the graph as they are: what `__torch_dispatch__` does
-with the inner tensors is the compiler's to trace."""
+"""Traceable wrapper subclasses (with `__tensor_flatten__`). Their instances enter the graph unchanged; the compiler,
+not the bytecode tracer, traces what `__torch_dispatch__` does with the inner tensors."""
 
 from __future__ import annotations
 
