@@ -1,6 +1,5 @@
-"""The public functions of pyframe: `compile`, `explain`, `disable`, `reset`, and the functions that mark others for the
-graph or keep them out of it. They check their arguments and then build a `FrameCompiler`, the callback that captures
-frames."""
+"""The public functions of pyframe: `compile`, `explain`, `disable`, `reset`, and the functions that force others into
+the graph or keep them out of it."""
 
 from __future__ import annotations
 
@@ -35,14 +34,14 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """Compile an nn.Module, a function or anything else that can be called; signature and meaning follow torch.compile.
+    """Compile an nn.Module, a function or any other callable; signature and meaning follow torch.compile.
 
-    A class is given back, changed: calls of its instances are compiled.
+    A class is modified in place and returned: calls of its instances are compiled.
 
-    fullgraph: raise `errors.Unsupported` instead of breaking the graph.  backend: "inductor", "eager", "aot_eager", a
-    name registered here or with torch.compile, or a callable `(gm, example_inputs) -> callable`, given real tensors.
-    options: see `options.Options`; they and `mode` are passed on to a backend that is not pyframe's own.  disable:
-    return `model` as it is.  Without `model`, returns a decorator.  `errors.UserError` for anything not accepted.
+    fullgraph: raise `errors.Unsupported` instead of breaking the graph. backend: "inductor", "eager", "aot_eager", a
+    name registered here or with torch.compile, or a callable `(gm, example_inputs) -> callable`, which gets real
+    tensors. options: see `options.Options`; a backend that is not pyframe's own also receives them and `mode`. disable:
+    return `model` unchanged. Without `model`, returns a decorator. Raises `errors.UserError` for invalid arguments.
     """
     settings: dict[str, Any] = {
         "fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options,
@@ -62,7 +61,7 @@ def compile(
 def _checked(
     backend: Any, fullgraph: bool, dynamic: bool | None, mode: str | None, options: Mapping[str, Any] | None
 ) -> tuple[Options, Backend]:
-    """The settings of a capture, and the backend with the keyword arguments that it is called with."""
+    """The validated options, and the backend with the keyword arguments that it needs bound to it."""
     mode, options, passed = split_settings(backend, mode, options)
     checked = make_options(fullgraph, dynamic, mode, options)
     chosen = find_backend(backend, checked.strict, checked.verify)
@@ -92,17 +91,18 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
     compiler.always.add(function.__code__)
     compiled = _C.CompiledFunction(caller, compiler)
     compiled.__wrapped__ = model
-    vars(compiled)["_pyframe_reduced"] = compile_again, (model, settings)  # of how it is pickled
+    vars(compiled)["_pyframe_reduced"] = compile_again, (model, settings)  # read by __reduce__
     return compiled
 
 
 def compile_again(model: Any, settings: dict[str, Any]) -> Any:
-    """What unpickling calls: `compile(model, **settings)`."""
+    """Called by unpickling: `compile(model, **settings)`."""
     return compile(model, **settings)
 
 
 def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
-    """`explain(fn)(*args)` runs `fn` once under a fresh capture and tells what happened; settings as for compile."""
+    """`explain(fn)(*args)` runs `fn` once under a fresh capture and returns a report of it; settings as for `compile`.
+    """
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         backend = settings.get("backend", "inductor")
@@ -117,9 +117,11 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanatio
 
 
 def disable(fn: Callable[..., Any] | None = None, recursive: bool = True) -> Any:
-    """`fn` as a function (or nn.Module) that is never captured; with `recursive`, nor is anything that it calls.
+    """Return `fn` as a function (or nn.Module) that is never captured; with `recursive`, neither is anything that it
+    calls.
 
-    Without `recursive`, `fn` itself is marked and returned: it runs as written, what it calls is captured.
+    Without `recursive`, `fn` itself is marked and returned: it runs uncompiled, but functions that it calls are
+    captured.
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive)
@@ -148,11 +150,11 @@ def _disable_alone(fn: Any) -> Any:
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """Put calls of `fn` into the graph whole, without tracing what it does; returns `fn`.
+    """Put calls of `fn` into the graph as single nodes, without tracing into it; returns `fn`.
 
-    It runs once on fake tensors while capturing; the backend sees the call.  Only for functions of tensors and
-    constants without other effects: globals, closures and attributes that they read are not guarded.  A list or tuple
-    marks each of its items.
+    `fn` runs once on fake tensors during capture, and the backend sees the call. Only for functions of tensors and
+    constants without side effects: globals, closures and attributes that `fn` reads are not guarded. Given a list or
+    tuple, marks each item.
     """
     if isinstance(fn, list | tuple):
         return [allow_in_graph(each) for each in fn]
@@ -164,9 +166,9 @@ def allow_in_graph(fn: Any) -> Any:
 
 
 def disallow_in_graph(fn: Any) -> Any:
-    """Break the graph at calls of `fn`, a function of torch or one given to `allow_in_graph`; returns `fn`.
+    """Break the graph at calls of `fn`, a torch function or one given to `allow_in_graph`; returns `fn`.
 
-    For functions that a backend cannot handle.  A list or tuple marks each of its items.
+    For functions that a backend cannot handle. Given a list or tuple, marks each item.
     """
     if isinstance(fn, list | tuple):
         return [disallow_in_graph(each) for each in fn]
@@ -178,9 +180,9 @@ def disallow_in_graph(fn: Any) -> Any:
 
 
 def assume_constant_result(fn: Any) -> Any:
-    """Call `fn` once while capturing and take its result for a constant from then on; returns `fn`.
+    """Call `fn` once during capture and treat its result as a constant afterwards; returns `fn`.
 
-    Nothing guards the result: where `fn` would give another one later, compiled code still uses the first.  Its
+    The result is not guarded: if `fn` would later return something else, compiled code still uses the first result. Its
     arguments must be constants or objects that exist before the compiled function is called.
     """
     function = getattr(fn, "__func__", fn)
@@ -193,11 +195,12 @@ def assume_constant_result(fn: Any) -> Any:
 def substitute_in_graph(
     original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: trace the decorated function where the program calls `original_fn` (written in C, say).
+    """Decorator: where the program calls `original_fn` (for example a function written in C), trace the decorated
+    function.
 
-    can_constant_fold_through: `original_fn` is pure; it is called while capturing when all arguments are constants.
-    skip_signature_check: do not compare the parameters of the two.  The decorated function, called on its own, calls
-    `original_fn`.
+    can_constant_fold_through: `original_fn` is pure and is called during capture when all arguments are constants.
+    skip_signature_check: do not compare the parameters of the two functions. Calling the decorated function directly
+    calls `original_fn`.
     """
     kinds = (
         types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type,
@@ -220,7 +223,7 @@ def substitute_in_graph(
 
 
 def graph_break() -> None:
-    """Ends the graph here when captured; does nothing otherwise."""
+    """Break the graph here during capture; does nothing otherwise."""
 
 
 def is_compiling() -> bool:
@@ -229,7 +232,7 @@ def is_compiling() -> bool:
 
 
 def reset() -> None:
-    """Forget every capture and clear the counters."""
+    """Discard all captures and set the counters to 0."""
     _C.reset_all()
     metrics.clear()
 

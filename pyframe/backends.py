@@ -26,7 +26,7 @@ _REGISTRY: dict[str, Backend] = {}
 
 
 def register_backend(name: str, backend: Backend | None = None) -> Any:
-    """Makes `compile(..., backend=name)` use `backend`.  As a decorator: `@register_backend("name")`."""
+    """Make `compile(..., backend=name)` use `backend`. As a decorator: `@register_backend("name")`."""
     if backend is None:
         return lambda fn: register_backend(name, fn)
     if not isinstance(name, str) or not name:
@@ -38,12 +38,12 @@ def register_backend(name: str, backend: Backend | None = None) -> Any:
 
 
 def list_backends() -> list[str]:
-    """The names that `compile(backend=...)` accepts."""
+    """The names that are registered here; `compile(backend=...)` also accepts torch's."""
     return sorted(_REGISTRY)
 
 
 def takes_fake_tensors(backend: Any) -> bool:
-    """Whether a backend is one of pyframe's own, which take fake tensors; others get real ones."""
+    """Whether a backend accepts fake tensors as example inputs, as pyframe's own do; others get real tensors."""
     if isinstance(backend, functools.partial):
         backend = backend.func
     return bool(getattr(backend, "takes_fake_tensors", False))
@@ -55,8 +55,8 @@ def _with_fake_tensors(backend: Backend) -> Backend:
 
 
 def find_backend(backend: Any, strict: bool = False, verify: str | float | None = None) -> Backend:
-    """The callable of a name, or the callable itself; `strict` and `verify` are for "inductor" only.  Names that are
-    not registered here are looked up among torch's."""
+    """The callable registered under a name, or the given callable itself. `strict` and `verify` are valid for
+    "inductor" only. Names that are not registered here are looked up in torch's registry."""
     for name, given in (("strict", strict), ("verify", verify)):
         if given and backend != "inductor":
             raise UserError(f"the option {name!r} is of the backend 'inductor', not of {backend!r}")
@@ -70,8 +70,8 @@ def find_backend(backend: Any, strict: bool = False, verify: str | float | None 
 
 
 def _of_torch(name: str) -> Backend:
-    """The backend that torch.compile has under this name."""
-    registry = importlib.import_module("torch._dynamo.backends.registry")  # takes seconds
+    """The backend that torch.compile has registered under this name."""
+    registry = importlib.import_module("torch._dynamo.backends.registry")  # the import takes seconds
     if name not in registry.list_backends(()):
         raise UserError(
             f"unknown backend {name!r}; accepted: {', '.join(list_backends())}, a name of "
@@ -84,10 +84,11 @@ def _of_torch(name: str) -> Backend:
 def split_settings(
     backend: Any, mode: str | None, options: Mapping[str, Any] | None
 ) -> tuple[str | None, Mapping[str, Any] | None, dict[str, Any]]:
-    """The mode and the options that are pyframe's, and the keyword arguments of a backend that is not pyframe's own.
+    """Split settings into the mode and options for pyframe, and keyword arguments for a backend that is not pyframe's
+    own.
 
-    As with torch.compile, such a backend is called with `mode=` and `options=` where they are given. The option
-    "recompile_limit" is of the capture and is not passed on.
+    As with torch.compile, such a backend is called with `mode=` and `options=` if they are given. The option
+    "recompile_limit" belongs to the capture and is not passed on.
     """
     known = _REGISTRY.get(backend) if isinstance(backend, str) else backend
     if takes_fake_tensors(known) or not (callable(known) or isinstance(backend, str)):
@@ -101,15 +102,15 @@ def split_settings(
 @register_backend("eager")
 @_with_fake_tensors
 def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Runs the captured graph as it is."""
+    """Runs the captured graph uncompiled."""
     return runnable(gm).forward
 
 
 @register_backend("aot_eager")
 @_with_fake_tensors
 def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The graph lowered to ATen operators, run one by one: tells a fault of the capture from one of code generation.
-    Where gradients are recorded or results depend on data, runs the captured graph as it is."""
+    """Lowers the graph to ATen operators and runs them one by one, to tell bugs of capture from bugs of code
+    generation. Graphs that record gradients or have data-dependent results run as captured."""
     if needs_split(gm):
         return runnable(gm).forward
     if torch.is_grad_enabled() and any(x.requires_grad for x in example_inputs if isinstance(x, torch.Tensor)):
@@ -126,9 +127,9 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 def inductor_backend(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], strict: bool = False, verify: str | float | None = None
 ) -> Callable[..., Any]:
-    """The default: our own compiler.  strict: an error where it cannot compile, in place of a warning and ATen.
-    verify: when compiled graphs are compared with ATen."""
-    import inductor  # the compiler is loaded by its first use only
+    """The default backend: pyframe's own compiler. strict: raise where it cannot compile, instead of warning and
+    falling back to ATen. verify: when to compare compiled graphs with ATen (see `options.Options`)."""
+    import inductor  # deferred: loads the whole compiler
     from inductor.log import stages
 
     stages.set_sink(log, counters)

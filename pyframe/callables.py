@@ -17,8 +17,8 @@ from . import _C
 
 
 def original(model: Any) -> Any:
-    """`model` without what an earlier `compile` or `disable`, ours or torch's, has put around it."""
-    eval_frame = sys.modules.get("torch._dynamo.eval_frame")  # where torch's own compiler makes its wrappers
+    """`model` without the wrappers that earlier calls of `compile` or `disable`, ours or torch's, put around it."""
+    eval_frame = sys.modules.get("torch._dynamo.eval_frame")  # defines torch's wrappers
     while True:
         if isinstance(model, _C.CompiledFunction | _C.DisabledFunction):
             model = model.__wrapped__
@@ -42,23 +42,23 @@ def python_function(model: Any) -> types.FunctionType | None:
 
 
 def caller_of(target: Callable[..., Any]) -> types.FunctionType:
-    """A Python function that calls `target`, with its name and signature, and code that no other function has."""
+    """A Python function that calls `target`. It has the target's name and signature, and a code object of its own."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return target(*args, **kwargs)
 
-    call.__name__ = call.__qualname__ = type(target).__name__  # of those without a name, such as partials
+    call.__name__ = call.__qualname__ = type(target).__name__  # partials, for example, have no __name__
     call.__module__ = type(target).__module__
     name = getattr(target, "__name__", None)
     name = name if isinstance(name, str) else call.__name__
     call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
     functools.update_wrapper(call, target, updated=())
-    return call  # type: ignore[return-value]  # a function, and not only callable
+    return call  # the checker infers a mere callable
 
 
 def compile_class(cls: type, compile_function: Callable[[Any], Any]) -> type:
-    """`cls` itself, changed: calls of its instances are compiled, as torch.compile does it, or, where instances cannot
-    be called, its own `__init__`.  A class with neither in Python is left as it is."""
+    """Modify `cls` in place, as torch.compile does, and return it: calls of its instances are compiled, or its own
+    `__init__` if instances are not callable. A class that has neither method in Python is left unchanged."""
     call = _in_class(cls, "__call__")
     if python_function(original(call)) is not None:
         cls.__call__ = compile_function(caller_of(original(call)))  # type: ignore[method-assign]

@@ -24,7 +24,7 @@ from .errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`accept` words what `valid` checks, for the message of an error."""
+    """One setting: its default, type, description and, for numbers, the least valid value."""
 
     default: Any
     type: type
@@ -76,7 +76,7 @@ SETTINGS: dict[str, Setting] = {
         set(), set, "Functions and methods, such as those of loggers, whose calls are left out of captured code."
     ),
 }
-if TYPE_CHECKING:  # what the module's class gives
+if TYPE_CHECKING:  # for type checkers: `_Config` provides these
     recompile_limit: int
     fail_on_recompile_limit_hit: bool
     error_on_recompile: bool
@@ -109,7 +109,7 @@ def describe() -> str:
 
 @contextlib.contextmanager
 def patch(changes: Mapping[str, Any] | str | None = None, value: Any = None, /, **settings: Any) -> Iterator[None]:
-    """Context manager and decorator: other settings for a while.
+    """Context manager and decorator: change settings temporarily.
 
     `patch(recompile_limit=2)`, `patch({"recompile_limit": 2})` or `patch("recompile_limit", 2)`.
     """
@@ -126,7 +126,7 @@ def patch(changes: Mapping[str, Any] | str | None = None, value: Any = None, /, 
 
 
 class _Config(types.ModuleType):
-    """The module itself: its settings are attributes."""
+    """The class of this module: makes the settings attributes of the module."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -56,8 +56,8 @@ from .vars.torch_objects import loop_varying, tensor_class
 from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
-_OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # guards on values that a capture took as constants
-_FEW = 2  # operators on single numbers that cost no more than the call of a graph, guards included
+_OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # kinds of guards that specialize on a value
+_FEW = 2  # that many operators on 0-d tensors cost no more than a graph call with its guards
 
 
 @dataclass(slots=True)
@@ -69,20 +69,22 @@ class Capture:
     graphs: list[torch.fx.GraphModule]
     breaks: list[Any]
     seconds: dict[str, float] = field(default_factory=dict)
-    skipped: str | None = None  # why the frame runs as it is
+    skipped: str | None = None  # why the frame runs eagerly
 
 
 def _file_of(func: types.FunctionType) -> str:
-    """Where a function is from; for code without a file, as dataclasses generate, the module that it belongs to."""
+    """The file of a function. For code without a file, such as dataclasses generate, the file of its module."""
     filename = func.__code__.co_filename
     return func.__globals__.get("__file__", filename) if filename.startswith("<string") else filename
 
 
 def _transformed() -> bool:
-    """Whether something watches or rewrites the operators that run now (functorch, forward-mode AD, tracing, dispatch
-    modes, modes of `__torch_function__` that are not the program's own): it has to see the operators themselves, so
-    frames run as they are.  So do those called by `__torch_dispatch__` or by a kernel of an operator, under which
-    autograd records nothing and functional tensors do not work."""
+    """Whether frames must run eagerly because the current thread watches, rewrites or restricts operators.
+
+    Under functorch, forward-mode AD, jit tracing, dispatch modes, or `__torch_function__` modes that are not the
+    program's own, the operators themselves must be visible. Inside `__torch_dispatch__` or a kernel of an operator,
+    autograd records nothing and functionalization does not work.
+    """
     return (
         torch._C._functorch.maybe_current_level() is not None
         or not are_traced()
@@ -95,24 +97,25 @@ def _transformed() -> bool:
 
 
 class FrameCompiler:
-    """The hook's callback of one `compile()`: captures frames with one backend and one set of options."""
+    """The callback of the frame evaluation hook for one `compile()`: captures frames with one backend and one set of
+    options."""
 
     def __init__(self, backend: Backend, options: Options, backend_name: str) -> None:
         self.backend, self.options, self.backend_name = backend, options, backend_name
         self.owner = object()
-        self.asked: dict[int, weakref.ref[types.CodeType]] = {}  # codes that may have entries of ours
+        self.asked: dict[int, weakref.ref[types.CodeType]] = {}  # code objects that may have entries of this compiler
         weakref.finalize(self, _release, self.owner, self.asked).atexit = False
         self.always: set[types.CodeType] = set()
-        self.made: dict[int, weakref.ref[types.CodeType]] = {}  # the replacements of frames
+        self.made: dict[int, weakref.ref[types.CodeType]] = {}  # code objects that this compiler generated
         self.captures: list[Capture] | None = None
-        self.keeps_empty = False  # whether frames without a graph and without effects are replaced too
+        self.keeps_empty = False  # also replace frames without a graph and side effects
         self.warns = True
-        self.limited: dict[int, weakref.ref[types.CodeType]] = {}  # codes that reached the recompile limit
+        self.limited: dict[int, weakref.ref[types.CodeType]] = {}  # code objects that reached the recompile limit
         self.history: weakref.WeakKeyDictionary[types.CodeType, CaptureHistory] = weakref.WeakKeyDictionary()
         self.long = LongParts()
-        self.skipped: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()  # vain captures
+        self.skipped: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()  # captures skipped
         self.announced: set[tuple[str, str, int] | None] = set()
-        self.backend_seconds = threading.local()  # `spent`: of this thread's current capture
+        self.backend_seconds = threading.local()  # `spent`: seconds in the backend during this thread's current capture
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         if self.skips(func):
@@ -128,14 +131,15 @@ class FrameCompiler:
         )
 
     def _find_entry(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
-        """An entry for this call that another thread made since the guards were evaluated."""
+        """An entry that fits this call and that another thread installed after this call's guards were evaluated."""
         mine = [e for e in state.entries if e.owner is self.owner]
-        if len(mine) >= self.options.recompile_limit:  # each call of such a function comes here
+        if len(mine) >= self.options.recompile_limit:  # at the limit each miss comes here: skip the search
             return None
         return next((e for e in mine if e.guards.check(func, locals_)[0] < 0), None)
 
     def _handle_miss(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
-        """What the hook is to do with a call that no entry fits."""
+        """Capture a call that no entry fits. Returns what the hook expects: an entry, SKIP, or None to run the frame
+        eagerly."""
         code = func.__code__
         if id(code) not in self.asked:
             self.asked[id(code)] = weakref.ref(code, functools.partial(_forget, self.asked, id(code)))
@@ -148,9 +152,9 @@ class FrameCompiler:
             return None
         try:
             entry = restored_on_error(lambda: self._capture(func, locals_, len(entries)))
-            if entry.guards.check(func, locals_, False)[0] >= 0:  # a finalizer, say, has changed what was read
+            if entry.guards.check(func, locals_, False)[0] >= 0:  # a finalizer, for example, changed what was read
                 entry = restored_on_error(lambda: self._capture(func, locals_, len(entries)))
-            _C.install(code, entry)  # while other threads wait, which are to find it
+            _C.install(code, entry)  # before threads that wait for this capture continue: they look for it
             return entry
         except SkipFrame as skip:
             if self.options.fullgraph and not skip.nothing:
@@ -162,7 +166,7 @@ class FrameCompiler:
                 return _C.SKIP
             self.skipped[code] = self.skipped.get(code, 0) + 1
             return None
-        except RecursionError:  # the program is near the limit, or holds something that is nested that deep
+        except RecursionError:  # the stack is nearly full, or a traced object is nested too deep
             if self.options.fullgraph:
                 raise
             log("graph", f"{code.co_qualname} runs as it is: the recursion limit was reached")
@@ -174,7 +178,7 @@ class FrameCompiler:
             return _C.SKIP
 
     def _importing(self, func: types.FunctionType) -> bool:
-        """Whether this is called for an import that the program came to: such code is no part of it."""
+        """Whether this frame runs for an import that the program triggered; such module code is not captured."""
         frame = sys._getframe(1) if func.__code__ not in self.always else None
         while frame is not None and id(frame.f_code) not in self.made and frame.f_code not in self.always:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -183,8 +187,9 @@ class FrameCompiler:
         return False
 
     def _runs_as_it_is(self, code: types.CodeType, state: _C.CodeState) -> bool:
-        """Whether this is a function that reached the recompile limit, or is called by one that runs as it is: what it
-        calls has only the captures that there are, since it would take as many captures again."""
+        """Whether to run this call eagerly because the function, or one of its callers, reached the recompile limit.
+        Capturing the callees of such a caller would take as many captures again, so they use only their existing ones.
+        """
         if not self.limited or self._misses_are_errors():
             return False
         if id(code) in self.limited and len(state.entries) >= self.options.recompile_limit:
@@ -195,7 +200,7 @@ class FrameCompiler:
         return frame is not None
 
     def _misses_are_errors(self) -> bool:
-        """Whether a call that fits no capture, or that many of them, may be an error."""
+        """Whether a call that fits no capture, or reaching the recompile limit, may raise."""
         return (
             self.options.fullgraph
             or config.error_on_recompile
@@ -204,13 +209,14 @@ class FrameCompiler:
         )
 
     def skips(self, func: types.FunctionType) -> bool:
-        """Whether frames of this function are never captured on their own: those of files that are left out, and
-        overrides of torch's functions, which are told of another function in each call."""
+        """Whether frames of this function are never captured on their own: functions in skipped files, and
+        `__torch_function__` overrides, which receive a different function in each call."""
         overrides = func.__code__.co_name == "__torch_function__"
         return func.__code__ not in self.always and (overrides or skipped_file(_file_of(func)))
 
     def _allowed(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
-        """Whether the stance lets this call be captured.  What a whole graph is left to by an exception is not."""
+        """Whether the stance permits capturing this call. With `fullgraph`, only the compiled functions themselves are
+        captured: other frames run only after an exception has left the graph."""
         if self.options.fullgraph and func.__code__ not in self.always:
             return False
         now = stance.current()
@@ -263,8 +269,8 @@ class FrameCompiler:
 
     @staticmethod
     def _generalize(func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> None:
-        """In a function that runs once for each iteration of a loop, values that changed since the last capture are
-        no constants of the next one."""
+        """For code that runs once per loop iteration: values that changed since the last capture are not constants in
+        the next one."""
         known = continuation(func.__code__)
         if known is None or not known.loops:
             return
@@ -300,22 +306,22 @@ class FrameCompiler:
     def _finish(
         self, func: types.FunctionType, result: TraceResult, trace: Trace, state: _C.GlobalState, captures: int
     ) -> Any:
-        """The entry of a finished trace, of a frame that has so many captures."""
+        """The entry of a finished trace; `captures` is how many captures the frame already has."""
         for brk in result.breaks:
             if self._is_first_report(brk):
                 counters["graph_breaks"][brk.kind] += 1
             where = brk.stack[-1] if brk.stack else func.__qualname__
             log("breaks", f"{brk.kind} at {where}: {brk.detail}")
         nothing = result.compiled is None and not result.breaks and not len(trace.effects)
-        # beside other captures it is kept, so that calls like this one are not looked at again
+        # next to other captures an empty one is installed, so that calls like this one are not traced again
         kept = self.keeps_empty or 0 < captures < self.options.recompile_limit // 2
         if nothing and not trace.rng_branches and not kept:
             raise SkipFrame("nothing to compile", nothing=True)
         return self._entry(result, trace, state)
 
     def _is_first_report(self, brk: GraphBreak) -> bool:
-        """Whether a break is met for the first time: a frame that stops before a call or a loop because of a break in
-        there meets it, and so does the capture of that call or loop body."""
+        """Whether to report this break. A frame that stops before a call or loop because of a break inside it reports
+        that break, and the capture of the callee or loop body would report it a second time."""
         where = (brk.kind, brk.stack[-1].filename, brk.stack[-1].lineno) if brk.stack else None
         ahead = len(brk.stack) > 1 or bool(brk.context.get("ahead"))
         if where is None or where not in self.announced:
@@ -332,7 +338,7 @@ class FrameCompiler:
         planned_breaks: dict[int, Any] = {}
         opaque: dict[int, Any] = {}
         history = self.history.setdefault(func.__code__, CaptureHistory())
-        history.concrete = bool(overrides[1])  # sizes would be read where modes see it
+        history.concrete = bool(overrides[1])  # symbolic sizes would make calls that the modes see
         known = continuation(func.__code__)
         history.varied |= known.sizes if known is not None else set()
         for _ in range(MAX_RESTARTS):
@@ -370,7 +376,7 @@ class FrameCompiler:
                 else:
                     with real_examples(graph, gm) as examples:
                         compiled = self.backend(gm, examples)
-        except (PyframeError, MemoryError):  # a program may handle that no memory is left
+        except (PyframeError, MemoryError):  # the program may handle a MemoryError
             raise
         except Exception as error:
             raise BackendCompilerFailed(
@@ -407,7 +413,8 @@ class FrameCompiler:
 
 
 def _guard_classes(trace: Trace, with_graph: bool) -> None:
-    """Adds the guards on what a trace found of classes; those of tensors are guarded as a whole."""
+    """Add guards for the class attributes that a trace looked up. torch.Tensor and Parameter get one guard for the
+    whole class."""
     tensors = {guard.payload.type for guard in trace.guards if guard.kind == "TENSOR"}
     if with_graph or torch.Tensor in trace.class_reads:
         tensors.add(torch.Tensor)
@@ -425,7 +432,8 @@ def _guard_classes(trace: Trace, with_graph: bool) -> None:
 
 
 def _place(func: types.FunctionType) -> str:
-    """A function as messages name it: with the place where it is written, for a resume function that of its start."""
+    """A function's name for messages, with its file and first line; a resume function is named like the function it
+    continues."""
     code = func.__code__
     name = plain_name(func.__qualname__)
     return name if our_file(code.co_filename) else f"{name} ({code.co_filename}:{code.co_firstlineno})"
@@ -436,7 +444,7 @@ def _forget(asked: dict[int, Any], at: int, _: Any) -> None:
 
 
 def _release(owner: object, asked: dict[int, weakref.ref[types.CodeType]]) -> None:
-    """Drop the entries of a compiler that is gone, on code that lives on."""
+    """Remove the entries of a compiler that was garbage-collected from code objects that still exist."""
     for code in [ref() for ref in list(asked.values())]:
         if code is None:
             continue
@@ -446,7 +454,8 @@ def _release(owner: object, asked: dict[int, weakref.ref[types.CodeType]]) -> No
 
 
 def _may_alias(guards: Any) -> bool:
-    """Parameters of one module tree are told apart by identity cheaply enough; always check."""
+    """Whether two inputs may be the same object. Identity checks are cheap, so this is true whenever there is a tensor
+    guard."""
     return any(isinstance(g.payload, TensorMeta) for g in guards)
 
 
@@ -458,11 +467,11 @@ def _description(guards: list[Guard], index: int | None) -> Any:
 
 
 class _Explained:
-    """A guard that can say why it fails; keeps no object of the user alive that the guard itself would not."""
+    """Explains why a guard failed. Keeps no object of the user alive that the guard itself would not."""
 
     def __init__(self, guard: Guard) -> None:
         self.expected = _weakly(guard.payload) if guard.kind in ("ID", "NOT_ID", "TYPE") else None
-        if guard.kind == "PREDICATE":  # the words are enough
+        if guard.kind == "PREDICATE":  # its description suffices
             guard = dataclasses.replace(guard, payload=(None, *guard.payload[1:]))
         self.guard = guard if self.expected is None else dataclasses.replace(guard, payload=None)
 
@@ -474,7 +483,7 @@ class _Explained:
 
 
 def _weakly(value: Any) -> Callable[[], Any]:
-    """What gives `value`, or GONE once nobody else has it."""
+    """A function that returns `value`, or GONE once it has been freed."""
     try:
         ref = weakref.ref(value)
     except TypeError:
@@ -483,8 +492,8 @@ def _weakly(value: Any) -> Callable[[], Any]:
 
 
 def _too_small(graph: torch.fx.Graph, known: Continuation | None) -> bool:
-    """Whether a piece that a break left over is not worth a graph: it makes views only, or a loop runs it once for each
-    iteration and it computes one or two single numbers, which costs no more than the call of a graph."""
+    """Whether a graph between breaks is not worth compiling: it consists of views only, or runs once per loop iteration
+    and computes at most two 0-d tensors, which costs no more than the call of a graph."""
     if only_views(graph):
         return True
     if known is None or not known.loops:
@@ -495,7 +504,7 @@ def _too_small(graph: torch.fx.Graph, known: Continuation | None) -> bool:
 
 @contextlib.contextmanager
 def _without_modes() -> Iterator[None]:
-    """Without the program's own modes of `__torch_function__`."""
+    """Temporarily removes the program's own `__torch_function__` modes."""
     modes = modes_around()
     for _ in modes:
         torch._C._pop_torch_function_stack()
@@ -507,7 +516,8 @@ def _without_modes() -> Iterator[None]:
 
 
 def _unseen(compiled: Callable[..., Any], graph: GraphBuilder) -> Callable[..., Any]:
-    """The graph, of which modes and the classes of its inputs see nothing: what they make of it was traced."""
+    """Wraps the compiled graph so that modes and the classes of its inputs do not override its calls: their overrides
+    were already traced."""
     assert graph.tx is not None
     around = graph.tx.overrides.around
     if not around and not graph.takes_subclasses():
@@ -522,7 +532,7 @@ def _unseen(compiled: Callable[..., Any], graph: GraphBuilder) -> Callable[..., 
 
 
 def _as_tuple(compiled: Callable[..., Any]) -> Any:
-    """The compiled graph as the entries call it: with the hook off, giving a tuple."""
+    """The compiled graph as entries call it: with the frame hook disabled, and returning a tuple."""
     if getattr(compiled, "returns_tuple", False):
         return compiled
     return _C.run_disabled(compiled)

@@ -14,9 +14,11 @@ from .vars.numbers.dynamic import MARKS, Mark
 def mark_dynamic(
     t: torch.Tensor, index: int | Iterable[int], *, min: int | None = None, max: int | None = None
 ) -> None:
-    """The size of dimension `index` (or of each of several) varies: capture `t` for every size from `min` to `max`.
+    """Declare that the size of dimension `index` (or of each of several) varies: one capture of `t` serves every size
+    from `min` to `max`.
 
-    UserError while capturing where the program then runs for one size alone.  0 and 1 are always captures of their own.
+    Raises UserError during capture if the program then requires one particular size. Sizes 0 and 1 always get captures
+    of their own.
     """
     for limit in (min, max):
         if limit is not None and (type(limit) is not int or limit < 0):
@@ -27,17 +29,19 @@ def mark_dynamic(
 
 
 def maybe_mark_dynamic(t: torch.Tensor, index: int | Iterable[int]) -> None:
-    """As mark_dynamic, but where the program runs for one size alone, it is captured for that one."""
+    """Like mark_dynamic, but a program that requires one particular size is captured for that size instead of failing.
+    """
     _mark(t, index, Mark("maybe"))
 
 
 def mark_static(t: torch.Tensor, index: int | Iterable[int] | None = None) -> None:
-    """The size of dimension `index` (default: of every one) is a constant of each capture, however it varies."""
+    """The size of dimension `index` (default: of every one) is a constant of each capture, even if it varies between
+    calls."""
     _mark(t, range(t.dim()) if index is None else index, Mark("static"))
 
 
 def mark_unbacked(t: torch.Tensor, index: int | Iterable[int]) -> None:
-    """As mark_dynamic, for any size, 0 and 1 included; a branch on the size breaks the graph."""
+    """Like mark_dynamic, but for any size, including 0 and 1; a branch on the size breaks the graph."""
     _mark(t, index, Mark("unbacked"))
 
 

@@ -10,20 +10,20 @@ from .core.guard import UserLine
 
 
 class PyframeError(Exception):
-    """Base of every error that pyframe raises on its own account."""
+    """Base class of all errors that pyframe itself raises."""
 
 
 class UserError(PyframeError):
-    """A wrong argument, option or backend; the message says what is accepted."""
+    """An invalid argument, option or backend; the message says what is accepted."""
 
 
 class Unsupported(PyframeError):
-    """Raised under ``fullgraph=True`` where a graph break would be needed."""
+    """Raised instead of breaking the graph, under ``fullgraph=True`` and ``error_on_graph_break(True)``."""
 
 
 class BackendCompilerFailed(PyframeError):
-    """A backend raised while it compiled a graph; ``inner_exception`` (also ``__cause__``) is its exception, None
-    where it returned something that cannot be called."""
+    """A backend raised while compiling a graph; ``inner_exception`` (also ``__cause__``) is its exception, or None if
+    the backend returned something that is not callable."""
 
     def __init__(self, message: str, inner_exception: BaseException | None = None) -> None:
         super().__init__(message)
@@ -31,26 +31,28 @@ class BackendCompilerFailed(PyframeError):
 
 
 class RecompileLimitExceeded(PyframeError):
-    """Raised under ``fullgraph=True`` when a function was recompiled too often."""
+    """A function reached the recompile limit, with ``fullgraph=True`` or config.fail_on_recompile_limit_hit."""
 
 
 class RecompileError(PyframeError, RuntimeError):
-    """A function would be captured anew where the stance "fail_on_recompile" or config.error_on_recompile forbids."""
+    """A function needs another capture, but the stance "fail_on_recompile" or config.error_on_recompile forbids it."""
 
 
 class InternalError(PyframeError):
-    """A bug in pyframe.  Never swallowed."""
+    """A bug in pyframe. Raised to the user unless config.suppress_errors is set."""
 
 
 class TraceSignal(BaseException):
-    """Base of the signals that unwind the tracer; never seen by users, never caught by traced programs."""
+    """Base of the signals that unwind the tracer; users never see them and traced programs never catch them."""
 
 
 class GraphBreak(TraceSignal):
-    """Tracing cannot go past this instruction: compile what there is, run it for real, resume after it.
+    """Tracing cannot continue past this instruction: compile the graph so far, execute the instruction, resume after
+    it.
 
-    ``kind`` is an id of ``core.breaks.CATALOGUE``; ``detail`` says what exactly; ``stack`` the user's frames,
-    outermost first."""
+    ``kind`` is an id of ``core.breaks.CATALOGUE``; ``detail`` is the specific cause; ``stack`` holds the user's frames,
+    outermost first.
+    """
 
     def __init__(self, kind: str, detail: str, stack: Sequence[UserLine] = (), **context: Any) -> None:
         super().__init__(f"{kind}: {detail}")
@@ -58,12 +60,12 @@ class GraphBreak(TraceSignal):
 
 
 class Restart(TraceSignal):
-    """A speculation failed and was recorded; trace the frame again from its start."""
+    """An assumption of the trace was wrong; the correction is recorded. Trace the frame again from its start."""
 
 
 class SkipFrame(TraceSignal):
-    """Nothing of this frame can be captured, or with `nothing` need be: run it by the default evaluator.  Under
-    ``fullgraph=True`` an error, unless there is nothing to capture."""
+    """Run this frame uncompiled: it cannot be captured or, with `nothing`, contains nothing to capture. Under
+    ``fullgraph=True`` the former is an error."""
 
     def __init__(self, reason: str, nothing: bool = False) -> None:
         super().__init__(reason)

@@ -23,12 +23,12 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 @contextlib.contextmanager
 def real_examples(graph: GraphBuilder, gm: fx.GraphModule) -> Iterator[list[Any]]:
-    """For the time of one call of a backend: the inputs of `gm`, as torch.compile gives them.
+    """Context manager for one call of a backend: the example inputs of `gm`, as torch.compile provides them.
 
-    Tensors are real: copies of the values of this call, so that running `gm` changes nothing of the program's.
-    Parameters that `gm` does not write are the program's own.  Sizes and numbers that vary are SymInts and SymFloats.
-    As with torch.compile, `meta["example_value"]` of nodes has the fake tensor, and the context of `torch._guards` the
-    fake mode in which sizes are symbolic; random number generators are put back at the end.
+    Tensors are real: copies of the values of this call, so that running `gm` does not change the program's tensors.
+    Parameters that `gm` does not write are passed without a copy. Sizes and numbers that vary are SymInts and
+    SymFloats. As with torch.compile, `meta["example_value"]` of each node holds its fake tensor, and the
+    `torch._guards` context holds the fake mode with the symbolic sizes. On exit, random number generators are restored.
     """
     for node in gm.graph.nodes:
         if "val" in node.meta:
@@ -55,7 +55,7 @@ def real_examples(graph: GraphBuilder, gm: fx.GraphModule) -> Iterator[list[Any]
 
 
 def _copied_parts(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of a tensor that has no memory of its own."""
+    """A copy of a tensor without a storage of its own, such as a wrapper subclass: its inner tensors are copied."""
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         if is_wrapper(tensor):
             form, parts = Form.of(tensor), list[torch.Tensor]()
@@ -67,7 +67,7 @@ def _copied_parts(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Copies:
-    """Copies of the inputs of a graph; those that share memory do so in the copies."""
+    """Copies of a graph's inputs; inputs that share memory have copies that share memory."""
 
     def __init__(self, graph: GraphBuilder, gm: fx.GraphModule) -> None:
         inputs = [graph.originals[source] for source in graph.inputs if source in graph.originals]
@@ -77,7 +77,7 @@ class _Copies:
         self.written = _written(gm)
 
     def of(self, tensor: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
-        """What stands for `tensor`, which was traced as `fake`."""
+        """The example input for `tensor`, which was traced as `fake`."""
         parameter = isinstance(tensor, torch.nn.Parameter)
         if type(tensor) not in _PLAIN and torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python):
             return _copied_parts(tensor)
@@ -91,7 +91,7 @@ class _Copies:
             copy.requires_grad_(tensor.requires_grad)
             if tensor.is_leaf:
                 return copy
-            made = copy.clone()  # no view of a leaf, so that the graph may write it in place
+            made = copy.clone()  # not a view of a leaf: the graph may write it in place
             return made if made.stride() == copy.stride() else copy.view_as(copy)
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -110,12 +110,13 @@ class _Copies:
 
 
 def _memory(tensor: torch.Tensor) -> int | None:
-    """The identity of the memory of a strided tensor."""
+    """The address of a strided tensor's StorageImpl, as its identity."""
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
 
 
 def _written(gm: fx.GraphModule) -> set[int | None]:
-    """The memory of the fake tensors that the trace has changed in place."""
+    """The storages of fake tensors that the trace has written in place; those of inference tensors, which have no
+    version counter, all count as written."""
     values: Sequence[Any] = [node.meta.get("val") for node in gm.graph.nodes]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     return {_memory(tensor) for tensor in tensors if tensor.is_inference() or tensor._version}

@@ -11,17 +11,17 @@ RENAMED = {"runs_again": "eager_retries"}
 
 
 class Counters(dict[str, Any]):
-    """Counts by name; `clear` makes them 0, it does not take them away."""
+    """Counters by name. `clear` sets all of them to 0 and keeps the names."""
 
     def __missing__(self, name: str) -> Any:
-        """A count by the name that it had before."""
+        """Look up a counter under its former name, with a DeprecationWarning."""
         if name not in RENAMED:
             raise KeyError(name)
         warnings.warn(f"counters[{name!r}] is now counters[{RENAMED[name]!r}]", DeprecationWarning, stacklevel=2)
         return self[RENAMED[name]]
 
     def clear(self) -> None:
-        """All counts are 0 again."""
+        """Set all counters to 0."""
         super().clear()
         self.update(
             graphs=0,

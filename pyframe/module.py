@@ -12,20 +12,21 @@ from torch import nn
 
 
 def run_module(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-    """The root frame of every compiled module."""
+    """The code of the root frame of compiled modules."""
     return module(*args, **kwargs)
 
 
 def fresh_root(module: nn.Module) -> types.FunctionType:
-    """`run_module` with code of its own, so that its captures go when the compiled module does; named for `module`."""
+    """`run_module` with a code object of its own, whose captures are freed with the compiled module; named after
+    `module`."""
     name = type(module).__qualname__
     code = run_module.__code__.replace(co_name=type(module).__name__, co_qualname=name)
     return types.FunctionType(code, run_module.__globals__, name)
 
 
 class CompiledModule:
-    """Mixed in front of the module's own class.  The instance shares the original's `__dict__`: attributes,
-    parameters, hooks and `training` are one and the same; the original itself stays eager."""
+    """Base class put in front of the module's own class. The instance shares the original's `__dict__`, so attributes,
+    parameters, hooks and `training` are the same; the original itself stays eager."""
 
     _pyframe_original: nn.Module
     _pyframe_run: Callable[..., Any]
@@ -50,8 +51,8 @@ def compile_module(
     unpickle: Callable[[nn.Module, dict[str, Any]], nn.Module],
     settings: dict[str, Any],
 ) -> nn.Module:
-    """`module` as an object whose calls are `run(module, ...)`. `recompile` compiles a deep copy of it, and
-    `unpickle`, a function of a module that pickle finds by name, compiles a copy with `settings`."""
+    """An object like `module` whose calls are `run(module, ...)`. `recompile` compiles a deep copy of it; `unpickle`, a
+    module-level function that pickle can find by name, compiles a copy with `settings`."""
     cls = type(module)
     derived = type(
         cls.__name__,

@@ -10,25 +10,25 @@ from typing import Any
 from . import config
 from .errors import UserError
 
-# torch.compile's modes: they trade compile time for speed, and never change results. All compile the same here.
+# torch.compile's modes, which trade compile time for speed without changing results. Here all of them compile the same
+# code.
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a capture depends on.
+    """The settings that a capture depends on.
 
-    fullgraph: an error instead of a graph break.
-    dynamic: which sizes and ints are symbols, so that one capture serves all of them. None: those that turned out to
-        vary; True: all sizes of inputs but 0 and 1, and ints among the arguments; False: none.
-    limit: captures per code object before calls run eagerly; None: as config.recompile_limit says.
-    strict: with the backend "inductor": an error where a graph cannot be compiled, in place of a warning and ATen.
-    verify: with the backend "inductor": compiled graphs are compared with ATen, "first" at their first call, or a rate
-        above 0 and up to 1: at such a share of their calls, for no larger a share of the time. None: the environment
-        variable PYFRAME_VERIFY says.
-    float_inputs: floats that vary are inputs of the graph; False: constants of it, for a backend that is not pyframe's
-        own and may take the example's value for that of all calls.
-    steps: instructions of one trace while its graph does not grow; None: as config.instruction_limit says.
+    fullgraph: raise an error instead of breaking the graph.
+    dynamic: which sizes and ints are symbolic, so that one capture serves all values. None: those that were found to
+        vary; True: all input sizes except 0 and 1, and int arguments; False: none.
+    limit: captures per code object before calls run eagerly; None: config.recompile_limit.
+    strict: with backend "inductor": raise if a graph cannot be compiled, instead of warning and falling back to ATen.
+    verify: with backend "inductor": when to compare compiled graphs with ATen. "first": at their first call;
+        a rate r, 0 < r <= 1: at that share of calls, for at most that share of the time; None: as PYFRAME_VERIFY says.
+    float_inputs: floats that vary are graph inputs; False: constants, for a backend that is not pyframe's own and may
+        wrongly treat the example's value as a constant.
+    steps: instructions that one trace may execute while its graph does not grow; None: config.instruction_limit.
     """
 
     fullgraph: bool = False
@@ -68,7 +68,7 @@ _USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
 def make_options(
     fullgraph: bool, dynamic: bool | None, mode: str | None, options: Mapping[str, Any] | None
 ) -> Options:
-    """Checks what the user gave; UserError says what is accepted."""
+    """Validate what the user passed; the message of the UserError says what is accepted."""
     if not isinstance(fullgraph, bool):
         raise UserError(f"fullgraph must be True or False, not {fullgraph!r}")
     if dynamic not in (None, True, False):

@@ -34,7 +34,8 @@ _MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad
 
 
 def is_there(func: types.FunctionType, locals_: tuple[Any, ...]) -> bool:
-    """Whether all of it is as it was at the first capture, seen from a call of `func`."""
+    """Whether these builtins, torch functions and class attributes are as they were at the first capture; `func` and
+    `locals_` are the context in which the guards are evaluated."""
     return (
         _C.has_items(_BUILTINS_NOW, _BUILTINS)
         and _C.has_items(_TORCH_NOW, _TORCH)
@@ -43,7 +44,7 @@ def is_there(func: types.FunctionType, locals_: tuple[Any, ...]) -> bool:
 
 
 class _Collector:
-    """Takes guards as a trace does."""
+    """Collects guards through the same interface as a trace."""
 
     def __init__(self) -> None:
         self.guards: list[Guard] = []
@@ -55,7 +56,8 @@ class _Collector:
 
 @functools.cache
 def _classes() -> _C.GuardProgram:
-    """Passes while tensors have the attributes, and the gradient modes the methods, that they had."""
+    """A guard program that passes while tensors have their original attributes and the grad modes their original
+    methods."""
     found, reads = _Collector(), dict[type, dict[str, Any]]()
     with reads_of_classes(reads):
         for mode in _MODES:

@@ -20,7 +20,7 @@ _current = "default"
 
 
 def current() -> str:
-    """The stance in force."""
+    """The current stance."""
     return _current
 
 
@@ -31,11 +31,11 @@ def _switch(name: str) -> None:
 
 
 def set_stance(stance: str = "default") -> Stance:
-    """Say what compiled functions do, from now on and in all threads: "default", "force_eager",
-    "eager_on_recompile" or "fail_on_recompile".
+    """Set what compiled functions do from now on, in all threads: "default", "force_eager", "eager_on_recompile" or
+    "fail_on_recompile".
 
-    The result is a context manager that puts the previous stance back on leaving, and a decorator that switches for
-    the calls of one function only.  Not to be called inside a compiled function: that breaks the graph.
+    Use the result as a context manager, which restores the previous stance on exit, or as a decorator, which sets the
+    stance for calls of one function only. A call inside a compiled function breaks the graph.
 
         pyframe.set_stance("force_eager")
         with pyframe.set_stance("fail_on_recompile"): ...
@@ -46,7 +46,7 @@ def set_stance(stance: str = "default") -> Stance:
 
 
 class Stance:
-    """What `set_stance` returns."""
+    """The result of `set_stance`: a context manager and decorator."""
 
     def __init__(self, name: str) -> None:
         if name not in STANCES:
@@ -56,7 +56,7 @@ class Stance:
         _switch(name)
 
     def __enter__(self) -> None:
-        """The stance is in force already."""
+        """Does nothing: the constructor has set the stance."""
 
     def __exit__(self, *exception: object) -> None:
         _switch(self.previous)

@@ -21,7 +21,8 @@ _CALLS = ("call_function", "call_method", "call_module")
 
 
 class CompileCounter:
-    """A backend that runs graphs as they are; `frame_count` graphs were compiled, with `op_count` operations."""
+    """A backend that runs graphs uncompiled and counts them: `frame_count` graphs with `op_count` operations in total.
+    """
 
     takes_fake_tensors = True
 
@@ -38,7 +39,7 @@ class CompileCounter:
 
 
 class CompileCounterWithBackend(CompileCounter):
-    """As CompileCounter, with the graphs compiled by another backend and kept in `graphs`."""
+    """Like CompileCounter, but another backend compiles the graphs, which are kept in `graphs`."""
 
     def __init__(self, backend: str | Backend) -> None:
         self.backend = find_backend(backend)
@@ -56,7 +57,7 @@ class CompileCounterWithBackend(CompileCounter):
 
 
 class EagerAndRecordGraphs:
-    """A backend that runs graphs as they are and keeps them in `graphs`."""
+    """A backend that runs graphs uncompiled and keeps them in `graphs`."""
 
     takes_fake_tensors = True
 
@@ -69,8 +70,8 @@ class EagerAndRecordGraphs:
 
 
 def same(a: Any, b: Any, *, tol: float = 1e-4, equal_nan: bool = False) -> bool:
-    """Whether two results are alike: of one type, containers item by item, tensors of one dtype and shape, and numbers
-    within `tol` (absolute and relative)."""
+    """Whether two results agree: same types, containers compared item by item, tensors of the same dtype, shape and
+    layout, and floating-point values within `tol` (absolute and relative)."""
     if isinstance(a, torch.Tensor):
         if not isinstance(b, torch.Tensor) or (a.dtype, a.shape, a.layout) != (b.dtype, b.shape, b.layout):
             return False
@@ -92,8 +93,8 @@ def same(a: Any, b: Any, *, tol: float = 1e-4, equal_nan: bool = False) -> bool:
 
 
 class EveryFrame(FrameCompiler):
-    """Captures every frame except those of torch and of ourselves, also where there is nothing to compile: the frame
-    is replaced all the same."""
+    """Captures every frame except those of torch and pyframe, and replaces frames even if there is nothing to compile.
+    """
 
     def __init__(self, backend: str | Backend, recompile_limit: int) -> None:
         super().__init__(find_backend(backend), Options(limit=recompile_limit, steps=30_000), str(backend))
@@ -104,7 +105,7 @@ class EveryFrame(FrameCompiler):
         return func.__code__.co_filename.startswith(OWN_ROOTS)
 
     def forget(self, keeps: Callable[[types.CodeType], bool]) -> None:
-        """Drop the captures of all code but that which `keeps` names."""
+        """Drop the captures of all code objects for which `keeps` returns False."""
         for code in [ref() for ref in list(self.asked.values())]:
             if code is not None and not keeps(code):
                 _C.reset_code(code)
@@ -115,9 +116,9 @@ class EveryFrame(FrameCompiler):
 def trace_everything(
     backend: str | Backend = "eager", recompile_limit: int = 4, compiler: EveryFrame | None = None
 ) -> Iterator[EveryFrame]:
-    """Send every frame that this thread starts through the tracer, and run what it makes of it: the standard library
-    and functions without tensors too.  For finding faults of the capture in programs that say what they expect.
-    `compiler`: one that has captures already, in place of a new one."""
+    """Send every frame that this thread starts through the tracer, including those of the standard library and
+    functions without tensors, and run the generated code. For finding bugs of the capture with programs that check
+    their own results. `compiler`: one that already has captures, instead of a new one."""
     _C.bind_torch()
     compiler = compiler or EveryFrame(backend, recompile_limit)
     before = _C.set_callback(compiler)

@@ -40,7 +40,7 @@ from .resume import (
 
 
 def frame_arguments(cc: CanonicalCode) -> tuple[str, ...]:
-    """Names of the fast locals that a call of `cc` binds: positional, keyword-only, then *args and **kwargs."""
+    """Names of the locals that a call of `cc` binds: positional, keyword-only, then *args and **kwargs."""
     count = cc.argcount + cc.kwonlyargcount
     count += bool(cc.flags & CO_VARARGS) + bool(cc.flags & CO_VARKEYWORDS)
     return cc.varnames[:count]
@@ -56,9 +56,9 @@ def local_names(items: Iterable[Instr | Label]) -> set[str]:
 
 
 class Assembler:
-    """Appends instructions in order; methods that emit return None unless they say otherwise.
+    """Appends instructions in order. Methods that emit return None unless documented otherwise.
 
-    `position` is given to each instruction that is emitted without one: set it to the user's line.
+    Instructions without a position get `position`; callers set it to the user's line.
     """
 
     def __init__(self, original: CanonicalCode | types.CodeType) -> None:
@@ -67,17 +67,17 @@ class Assembler:
         self.position: Position = NO_POSITION
         self._instrs: list[Instr | Label] = []
         self._regions: list[TryRegion] = []
-        self._tail: list[Instr | Label] = []  # embedded originals, after the straight code
+        self._tail: list[Instr | Label] = []  # copies of original instructions, placed at the end
         self._tail_regions: list[TryRegion] = []
         self._locals: dict[str, None] = dict.fromkeys((*self.original.varnames, *self.original.cellvars))
         self._cells: dict[str, None] = {}
         self._count = 0
         self._temps: list[str] = []
-        self._graph: str | None = None  # the argument that runs the graph
-        self._failed: Label | None = None  # where exceptions go that are raised in a function of the original code
-        self._guarded: Label | None = None  # where the region began that sends them there
-        self._left: Label | None = None  # where the region began whose handler leaves what was entered
-        self._leaving: tuple[Callable[[Any], None], str] | None = None  # what that handler calls, with which local
+        self._graph: str | None = None  # parameter that holds the graph
+        self._failed: Label | None = None  # handler that raises the exception in the original code
+        self._guarded: Label | None = None  # start of the region with that handler
+        self._left: Label | None = None  # start of the region whose handler exits entered modes
+        self._leaving: tuple[Callable[[Any], None], str] | None = None  # what that handler calls, and its argument
 
     # Single instructions
 
@@ -95,7 +95,7 @@ class Assembler:
         self.emit("LOAD_CONST", value)
 
     def fresh_temp(self) -> str:
-        """A local name that nothing else uses; it lets go of its value after the last use."""
+        """A new local name. `finish` unbinds it after its last use."""
         while True:
             name = f"__tmp_{self._count}"
             self._count += 1
@@ -109,7 +109,7 @@ class Assembler:
         self.emit("LOAD_FAST", name)
 
     def store_fast(self, name: str | None = None) -> str:
-        """Pop into local `name` (default: a fresh one); returns the name."""
+        """Pop into local `name` (default: a new temporary); returns the name."""
         name = name if name is not None else self.fresh_temp()
         self._locals.setdefault(name)
         self.emit("STORE_FAST", name)
@@ -119,7 +119,7 @@ class Assembler:
         self.emit("DELETE_FAST", name)
 
     def make_cell(self, name: str) -> None:
-        """Make local `name` a cell of the new frame (with its argument's value, if it is one) from the start."""
+        """Make local `name` a cell from the start of the frame; if it is a parameter, the cell holds the argument."""
         if name in self.original.freevars:
             raise ValueError(f"{name!r} is already a free variable")
         self._cells.setdefault(name)
@@ -160,7 +160,7 @@ class Assembler:
         self.emit("POP_TOP")
 
     def discard_null(self) -> None:
-        """Pop a slot that may hold NULL (POP_TOP must not meet one)."""
+        """Pop a slot that may hold NULL, which POP_TOP does not allow."""
         self.store_fast()
 
     def build_tuple(self, count: int) -> None:
@@ -193,13 +193,14 @@ class Assembler:
         self.emit(test, label)
 
     def region(self, start: Label, end: Label, handler: Label, depth: int, lasti: bool = False) -> None:
-        """Add a try region; inner regions first."""
+        """Add an exception region; inner regions must be added first."""
         self._regions.append(TryRegion(start, end, handler, depth, lasti))
 
     # Calls and functions
 
     def collect(self, emit: Callable[[], None]) -> list[Instr]:
-        """The instructions that `emit()` would have appended, for `call`; labels are refused."""
+        """The instructions that `emit()` would append, for use in `call`. Raises ValueError if one of them is a label.
+        """
         saved, self._instrs = self._instrs, []
         try:
             emit()
@@ -218,21 +219,21 @@ class Assembler:
         self.append(*call_sequence(load_callable, load_args, n, kwnames))
 
     def push_null_for_call(self) -> None:
-        """The NULL that a call wants next to the callable on top of the stack."""
+        """Push the NULL that CALL requires next to the callable on top of the stack."""
         self.emit("PUSH_NULL")
         if NULL_BEFORE_CALLABLE:
             self.emit("SWAP", 2)
 
     def call_graph(self, *more: str) -> None:
-        """Run the entry's graph, once; pushes its outputs.  The new code gets an argument after all others for it,
-        which has the graph's inputs; `more`: locals that are inputs after those."""
+        """Run the entry's graph and push its outputs; may be used once. Adds a last parameter to the new code, which
+        receives the graph bound to its inputs. `more`: locals that are passed as further inputs."""
         self._graph = self.fresh_temp()
         self.call([Instr("LOAD_FAST", self._graph)], [Instr("LOAD_FAST", name) for name in more], len(more))
         self.delete_fast(self._graph)
 
     def run_instead_of_none(self, code: types.CodeType) -> None:
-        """Where None is on top of the stack, return what `code` gives for the arguments of this frame; the frame is to
-        have done nothing else so far."""
+        """If None is on top of the stack, return what `code` returns for this frame's arguments. The frame must not
+        have had side effects yet."""
         done = Label("done")
         guarded = self._guarded is not None
         self.raise_errors_here()
@@ -247,9 +248,12 @@ class Assembler:
             self._guarded = done
 
     def raise_errors_in(self, code: types.CodeType, raise_in: Callable[..., Any]) -> None:
-        """From here to `raise_errors_here`, an exception is raised by the RESUME of a function of `code`, the original,
-        which has a handler for it, and what that returns is returned: the frame has done nothing so far.
-        `raise_in`: `_C.raise_in`."""
+        """From here to `raise_errors_here`, raise exceptions inside the original code.
+
+        An exception is raised at the RESUME of a function made from `code`, whose RESUME has an exception handler, and
+        this frame returns what that function returns. The frame must not have had side effects yet. `raise_in`:
+        `_C.raise_in`.
+        """
         self._guarded, self._failed = Label("guarded"), Label("failed")
         self.label(self._guarded)
         error = self.fresh_temp()
@@ -265,7 +269,7 @@ class Assembler:
         self._tail += [self._failed, *handler]
 
     def raise_errors_here(self) -> None:
-        """Ends what `raise_errors_in` began, if it did."""
+        """End the region that `raise_errors_in` began, if any."""
         if self._guarded is None or self._failed is None:
             return
         if self._left is not None:  # regions are nested
@@ -277,18 +281,19 @@ class Assembler:
         self._guarded = None
 
     def leave_on_error(self, leave: Callable[[Any], None], name: str) -> None:
-        """From here to `leave_no_more`, an exception calls `leave` with the local `name` on its way out."""
+        """From here to `leave_no_more`, call `leave` with the value of local `name` when an exception propagates."""
         self._left, self._leaving = Label("entered"), (leave, name)
         self.label(self._left)
 
     def leave_no_more(self) -> None:
-        """Ends what `leave_on_error` began, if it did."""
+        """End the region that `leave_on_error` began, if any."""
         if self._left is not None:
             self._end_leaving(None)
         self._left = None
 
     def _end_leaving(self, outer: Label | None) -> None:
-        """End a region that leaves, and begin the next; `outer`: what handles the exception then."""
+        """End the region of `leave_on_error` and begin the next. `outer`: the handler that the exception goes to
+        afterwards."""
         assert self._left is not None and self._leaving is not None
         leave, name = self._leaving
         end, handler, begin, done = map(Label, ("entered.end", "leave", "leave.begin", "leave.end"))
@@ -309,7 +314,7 @@ class Assembler:
         self.call([Instr("LOAD_CONST", function)], [Instr("LOAD_FAST", name) for name in args], len(args))
 
     def function_instrs(self, code: types.CodeType) -> list[Instr]:
-        """Instructions that push a function made from `code`, its closure taken from cells of this frame."""
+        """Instructions that push a function made from `code`, with a closure of this frame's cells."""
         for name in code.co_freevars:
             self._need_cell(name)
         if not code.co_freevars:
@@ -335,25 +340,24 @@ class Assembler:
         leaves: Mapping[int, Label] | None = None,
         instead: Sequence[Instr] = (),
     ) -> Label:
-        """Add a copy of instruction `at` that runs inside the original's try regions; returns its label.
+        """Add a copy of instruction `at` that runs inside the original's exception regions; returns its label.
 
-        Jump there with the original's stack and locals in place.  If the instruction completes, control goes to
-        `tail_label`, outside every region, with its results on the stack (to `jump_label` if it jumps).  If it
-        raises inside a region, the original's handlers and all that follows them run, as copied, to the end of
-        the function: the caller has made sure that this frame's locals and cells are those of the original.
-        `leaves`: labels to go to behind instructions of the copy, named by their ordinals; `instead`: what runs in
-        place of the instruction.
+        Jump there with the original's stack and locals in place. If the instruction completes, control continues at
+        `tail_label`, outside all regions, with its results on the stack, or at `jump_label` if it jumps. If it raises
+        inside a region, copies of the original's handlers and of all code that follows them run to the end of the
+        function. The caller must ensure that this frame's locals and cells are those of the original. `leaves` maps
+        ordinals of copied instructions to labels that control jumps to after them; `instead` replaces the instruction.
 
-        LOAD_METHOD is run as LOAD_ATTR: one result, not two.
+        LOAD_METHOD is run as LOAD_ATTR, with one result instead of two.
 
-        FOR_ITER and SEND come with their END_FOR or END_SEND: at `jump_label` the iterator (or receiver) is gone,
-        and the resume function continues behind the original's END_FOR.
+        FOR_ITER and SEND are followed by their END_FOR or END_SEND: at `jump_label` the iterator (or receiver) is
+        already popped, and the resume function continues after the original's END_FOR.
         """
         cc = cc or self.original
         instrs = cc.real_instrs()
         index = at if isinstance(at, int) else next(i for i, item in enumerate(instrs) if item is at)
         instr = instrs[index].copy()
-        if instr.op == "LOAD_METHOD":  # a pair with an unknown place for its NULL
+        if instr.op == "LOAD_METHOD":  # its two results may hold a NULL in either slot
             instr.op = "LOAD_ATTR"
         row = OPS[instr.op]
         if row.jump:
@@ -369,7 +373,7 @@ class Assembler:
         self._tail.append(entry)
         if instead:
             self._tail += [Instr(each.op, each.arg, instr.pos) for each in instead]
-        elif instr.op == "CALL_KW":  # up to 3.12 the names are part of the instruction: load them again, right here
+        elif instr.op == "CALL_KW":  # up to 3.12 the names belong to the instruction: load them again
             self._tail += (Instr("POP_TOP"), Instr("LOAD_CONST", keyword_names(instrs, index)))
         self._tail += (end,) if instead else (instr, end)
         if not row.terminator:
@@ -393,9 +397,12 @@ class Assembler:
     def embed_part(
         self, cc: CanonicalCode, kept: Set[int], leaves: Mapping[int, Label], exits: Mapping[int, Label]
     ) -> dict[int, Label]:
-        """Add a copy of the instructions `kept` with their regions; returns their labels.  Control leaves it behind the
-        instructions `leaves`, and where it would come to the instructions `exits`, for their labels; everything else
-        that it can come to is kept.  The caller has made sure that this frame's locals and cells are those of `cc`."""
+        """Add a copy of the instructions `kept` with their regions; returns their labels.
+
+        Control leaves the copy after the instructions in `leaves` and before those in `exits`, by jumping to the labels
+        given there. All other successors must be in `kept`. The caller must ensure that this frame's locals and cells
+        are those of `cc`.
+        """
         flow = build_flow(cc)
         body, regions, entries = copy_body(cc, set(kept))
         for at in kept:
@@ -452,20 +459,20 @@ class Assembler:
         return cc
 
     def finish(self, name: str | None = None) -> types.CodeType:
-        """Verify and materialize; VerifyError says what is malformed. Default name: the original's."""
+        """Verify and materialize the code; raises VerifyError if it is malformed. `name` defaults to the original's."""
         cc = self.to_canonical(name)
         verify(cc)
         self._let_go(cc)
         return materialize(cc)
 
     def _let_go(self, cc: CanonicalCode) -> None:
-        """Unbind temporaries after their last use: objects die when they die in the original frame."""
+        """Unbind temporaries after their last use, so that objects are freed when they are in the original frame."""
         last = last_loads(cc, self._temps)
         kept: list[Instr | Label] = []
         for item, following in zip(cc.instrs, [*cc.instrs[1:], None], strict=True):
             before = kept[-1] if kept else None
             if item in last and item.op == "STORE_FAST" and isinstance(before, Instr) and before.op == "COPY":
-                kept.pop()  # it was put aside in case that it is needed again
+                kept.pop()  # stored for a later use that does not exist
                 continue
             kept.append(item)
             leaves = isinstance(following, Instr) and following.op == "RETURN_VALUE"

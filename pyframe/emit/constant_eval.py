@@ -19,7 +19,7 @@ MAX_ELEMENTS = 1 << 22
 
 
 class _Unknown(Exception):
-    """The value depends on something else."""
+    """The value depends on more than constants."""
 
 
 class _OnlyPure(TorchDispatchMode):
@@ -30,8 +30,11 @@ class _OnlyPure(TorchDispatchMode):
 
 
 def evaluate_constant(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> tuple[torch.Tensor | None, set[fx.Node]]:
-    """The value that a node has now, at the end of its graph, and which of the inputs in `given`, with what they hold,
-    it depends on; None where it depends on other inputs of the graph or on random numbers."""
+    """The value of a node at the end of its graph, and the nodes of `given` that it depends on.
+
+    `given` maps input nodes to their current values. The value is None if it depends on other inputs of the graph or on
+    random numbers.
+    """
     needed = _needed(node, given)
     if needed is None:
         return None, set()
@@ -50,7 +53,8 @@ def evaluate_constant(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> t
 
 
 def _needed(node: fx.Node, given: Collection[fx.Node]) -> set[fx.Node] | None:
-    """What a node is computed from, and what was changed in place since; None where that holds another input."""
+    """The nodes that `node` is computed from, including later in-place writes to their storages; None if one of them is
+    an input that is not in `given`."""
     needed: set[fx.Node] = set()
     todo = [node]
     while todo:
@@ -60,7 +64,7 @@ def _needed(node: fx.Node, given: Collection[fx.Node]) -> set[fx.Node] | None:
                 continue
             if each.op not in ("call_function", "call_method") and each not in given:
                 return None
-            if getattr(each.target, "in_order", False):  # its value depends on what ran before
+            if getattr(each.target, "in_order", False):  # its value depends on earlier nodes
                 return None
             needed.add(each)
             todo += each.all_input_nodes
@@ -76,14 +80,14 @@ def _storage(node: fx.Node) -> set[int]:
 
 
 def only_views(graph: fx.Graph) -> bool:
-    """Whether a graph does nothing but look at its inputs in other ways."""
+    """Whether all operations of a graph create views of its inputs."""
     return all(_is_view(node) for node in graph.nodes if node.op in ("call_function", "call_method"))
 
 
 def _is_view(node: fx.Node) -> bool:
     if getattr(node.target, "in_order", False):
         return False
-    if not isinstance(node.meta.get("val"), torch.Tensor):  # a tuple, whose parts are looked at
+    if not isinstance(node.meta.get("val"), torch.Tensor):  # a tuple: all users must take items of it
         return bool(node.users) and all(user.target is operator.getitem for user in node.users)
     viewed = node.all_input_nodes[0] if node.all_input_nodes else node
     if node.target is operator.getitem and "val" not in viewed.meta:
@@ -92,7 +96,7 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _changes(node: fx.Node) -> bool:
-    """Whether an operation may change its arguments."""
+    """Whether an operation may write to its arguments."""
     schema = getattr(node.target, "_schema", None)
     if schema is not None:
         return bool(schema.is_mutable)
@@ -113,5 +117,5 @@ def _run(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     else:
         result = node.target(*args, **kwargs)
     if isinstance(fake, torch.Tensor) and (result.dtype != fake.dtype or result.shape != fake.shape):
-        raise _Unknown  # made under another mode, autocast say
+        raise _Unknown  # computed under another mode, such as autocast
     return result

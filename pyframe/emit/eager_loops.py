@@ -10,15 +10,18 @@ from ..bytecode import CanonicalCode
 from ..bytecode.flow import FlowGraph
 from .handlers import worth_capturing
 
-# They go with the way out of a loop.
+# Instructions on the way out of a loop, which belong to it.
 _CLEANUP = ("END_FOR", "JUMP", "POP_TOP")
 
 
 @dataclass(frozen=True, slots=True)
 class PlainLoop:
-    """`kept`: the ordinals of the instructions that are copied.  `exits`: where control goes on that leaves the copy.
-    `handlers`: the PUSH_EXC_INFOs behind which it leaves the copy, with the number of exceptions being handled before
-    each."""
+    """How to copy a loop that runs eagerly.
+
+    `kept`: ordinals of the instructions to copy. `exits`: ordinals at which execution continues outside the copy.
+    `handlers`: ordinals of the PUSH_EXC_INFO instructions after which it leaves the copy, each with the number of
+    exceptions being handled before it.
+    """
 
     kept: frozenset[int]
     exits: frozenset[int]
@@ -28,11 +31,14 @@ class PlainLoop:
 def plan_plain_loop(
     cc: CanonicalCode, flow: FlowGraph, start: int, inside: Collection[int], handled: int, may_handle: bool
 ) -> PlainLoop:
-    """What to copy of the loop with the instructions `inside`, entered at `start` (its head, or the GET_ITER in front)
-    while `handled` exceptions are being handled; `may_handle`: whether handlers may go on elsewhere.
+    """Plan the copy of the loop with the instructions `inside`.
 
-    An exception that the loop itself handles is known only by being the thread's current one: code is copied until
-    that has been dealt with."""
+    The loop is entered at `start` (its head, or the GET_ITER before it) while `handled` exceptions are being handled;
+    `may_handle`: whether exception handlers may continue in resume functions.
+
+    While the loop itself handles an exception, that exception exists only as the thread's current one, so code is
+    copied until the handler has finished.
+    """
     kept: set[int] = set()
     exits: set[int] = set()
     handlers: dict[int, int] = {}

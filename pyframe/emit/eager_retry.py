@@ -34,23 +34,24 @@ _MODULES = ("torch", "_operator", "math", "builtins")
 
 @dataclass(frozen=True)
 class Undo:
-    """What a graph changes besides making its results: the inputs, by position, that it writes, of which each call
-    keeps a copy, and whether it draws from torch's generator of the CPU."""
+    """What a graph changes besides computing its results: the positions of inputs that it writes, which are copied
+    before each call, and whether it draws from the CPU generator."""
 
     written: tuple[int, ...] = ()
     draws: bool = False
 
 
 class _Permanent(Exception):
-    """The graph draws from a generator that is not put back."""
+    """The graph draws from a generator whose state is not restored."""
 
 
 class NotPutBack(Exception):
-    """The graph changes an input in a way that cannot be put back, and an operator of it may raise."""
+    """The graph changes an input in a way that cannot be undone, and one of its operators may raise."""
 
 
 class _Watch(TorchDispatchMode):
-    """Notes which of `storages` operators write to, whether they draw random numbers and may raise because of data."""
+    """Records which of `storages` operators write to, whether they draw random numbers, and whether they may raise
+    depending on tensor elements."""
 
     def __init__(self, storages: set[int]) -> None:
         super().__init__()
@@ -68,7 +69,7 @@ class _Watch(TorchDispatchMode):
                 raise _Permanent
             self.draws = True
         written = [given.get(arg.name) for arg in func._schema.arguments if arg.alias_info and arg.alias_info.is_write]
-        if given.get("training", True):  # written, which no schema says
+        if given.get("training", True):  # written in place, although no schema says so
             written += [given.get("running_mean"), given.get("running_var")]
         for each in written:
             self._note(func, each if isinstance(each, list | tuple) else [each])
@@ -77,7 +78,7 @@ class _Watch(TorchDispatchMode):
     def _note(self, func: Any, written: Sequence[Any]) -> None:
         for each in written:
             if isinstance(each, torch.Tensor) and memory_of(each) in self.storages:
-                if torch.Tag.inplace_view in func.tags:  # sizes and strides, not elements
+                if torch.Tag.inplace_view in func.tags:  # changes sizes and strides, not elements
                     self.resizes = True
                 self.written.add(memory_of(each))
 
@@ -88,9 +89,11 @@ def _devices(result: Any) -> set[str]:
 
 
 def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
-    """What has to be put back before the frame of a graph runs again; None where that cannot be done, or where there is
-    something to put back and no operator raises because of data: copies are not worth it then. NotPutBack where the
-    frame is not to be replaced at all."""
+    """What must be restored before the frame of a graph runs eagerly.
+
+    None if the frame cannot run again, or if something would have to be restored but no operator may raise, so that the
+    copies would not pay off. Raises NotPutBack if the frame must not be compiled.
+    """
     if not all(map(_is_plain, gm.graph.nodes)):
         return None
     inputs = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
@@ -115,18 +118,19 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
 
 
 def _as_recorded(x: torch.Tensor, fake_mode: Any) -> torch.Tensor:
-    """A tensor in place of an input: no leaf, since what the graph writes of leaves is not recorded."""
+    """A tensor to run the graph on in place of input `x`. It is not a leaf, because autograd rejects in-place writes to
+    leaves."""
     with fake_mode, torch.enable_grad():
         return x.detach().requires_grad_().clone() if x.requires_grad else x.detach()
 
 
 def _is_copied(value: torch.Tensor) -> bool:
-    """Whether a copy of its elements is all of a tensor that operators change."""
+    """Whether copying the elements of a tensor captures all of its state that operators change."""
     return type(value) is FakeTensor and value.layout == torch.strided and not value.is_quantized
 
 
 def _is_plain(node: fx.Node) -> bool:
-    """Whether a node is an operator, of torch or of Python, or gives a mode back that it switches."""
+    """Whether a node is an operator of torch or Python, or restores a mode that it switches."""
     if node.op != "call_function":
         return node.op in ("placeholder", "call_method", "output", "get_attr")
     target: Any = node.target
@@ -137,7 +141,7 @@ def _is_plain(node: fx.Node) -> bool:
 
 
 def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callable[..., Any]:
-    """`compiled`, which gives None in place of an exception and has changed nothing then."""
+    """Wrap `compiled` to return None instead of raising; its changes are undone in that case."""
 
     changes = bool(undo.written or undo.draws)
 
@@ -147,7 +151,7 @@ def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callab
             return compiled(*args)
         except CompileError:
             raise
-        except Exception as error:  # the frame, as it runs next, raises it where the program does
+        except Exception as error:  # the eager run raises it again, where the program handles it
             if before is not None and not before.restore():
                 raise
             counters["eager_retries"] += 1
@@ -158,7 +162,7 @@ def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callab
 
 
 class _Before:
-    """What a graph is about to change, as it is now."""
+    """The state that a graph may change, saved before its call."""
 
     def __init__(self, args: Sequence[Any], undo: Undo) -> None:
         with torch._C.DisableTorchFunction():
@@ -166,7 +170,7 @@ class _Before:
             self.state = torch.default_generator.get_state() if undo.draws else None
 
     def restore(self) -> bool:
-        """Put all of it back; False, and nothing done, where autograd has recorded a write already."""
+        """Restore the state. Does nothing and returns False if autograd has already recorded a write."""
         with torch._C.DisableTorchFunction():
             if any(tensor.grad_fn is not grad_fn for tensor, grad_fn, _ in self.tensors):
                 return False
@@ -179,7 +183,8 @@ class _Before:
 
 @per_code
 def as_it_is(code: types.CodeType) -> types.CodeType:
-    """A copy of `code` that is never captured, and takes what are locals of its frame one by one."""
+    """A copy of `code` that is never captured; its parameters are the frame's arguments one by one, *args and **kwargs
+    as a tuple and a dict."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
     copied = code.replace(

@@ -9,7 +9,8 @@ from typing import Any
 
 
 class _Quiet(threading.local):
-    """A block in which this thread's records are dropped, and the filter that drops them."""
+    """A context manager in which log records of this thread are dropped; it is also the logging filter that drops them.
+    """
 
     def __init__(self) -> None:
         self.depth = 0

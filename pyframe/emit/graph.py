@@ -56,24 +56,25 @@ from .fake_tensor_logs import quiet
 from .loops import loops_of
 from .unbacked import LazyUnbackedNode, new_numbers, size_of, truth_as_int
 
-# Calls whose node must stay although nobody uses its value.
+# Calls whose nodes are kept although their results are unused.
 _EFFECTFUL = {torch._C._set_grad_enabled}
 _WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-_TAKE_TENSORS = {operator.getitem, operator.setitem}  # which give something else for numbers
-_FROM_OFFSET = {"as_strided", "as_strided_", "as_strided_copy"}  # which count an offset from the start of the storage
-# What is known of the entries of a sparse tensor only as it runs: a fake one has none.
+_TAKE_TENSORS = {operator.getitem, operator.setitem}  # they treat ints unlike tensors
+_FROM_OFFSET = {"as_strided", "as_strided_", "as_strided_copy"}  # their offsets count from the start of the storage
+# Properties of a sparse tensor's entries, known only when it runs: a fake one has no entries.
 _OF_ENTRIES = {
     "_nnz", "is_coalesced", "indices", "values", "_indices", "_values", "col_indices", "row_indices",
 }  # fmt: skip
-_NO_FAKE = "There was no fake impl registered"  # torch's words for a custom operator that lacks one
+_NO_FAKE = "There was no fake impl registered"  # torch's message for a custom operator without one
 
 
 class GraphBuilder:
-    """Nodes are added by `call` and `call_method`; every tensor node carries its fake tensor in `meta['val']` and the
-    user's line in `meta['stack_trace']`.  `inputs` lists the sources of the placeholders, in order.
+    """Builds the FX graph. `call` and `call_method` add nodes; each tensor node has its fake tensor in `meta['val']`
+    and the user's line in `meta['stack_trace']`. `inputs` lists the sources of the placeholders, in order.
 
-    `seen`: sizes and numbers of earlier captures.  `numbers`: what varies in this one, by source: SymInts, and the
-    values of floats.  `promised`: sizes that the user marked as dynamic."""
+    `history`: sizes and numbers of earlier captures. `numbers`: the numbers that vary in this capture, by source:
+    SymInts, and the values of floats. `promised`: the sizes that the user marked as dynamic.
+    """
 
     def __init__(self, make_mode: Callable[[], FakeTensorMode], history: CaptureHistory | None = None) -> None:
         self._make_mode = make_mode
@@ -82,31 +83,31 @@ class GraphBuilder:
         self.promised: set[Source] = set()
         self._shapes: Any = None
         self._number_nodes: dict[tuple[fx.Graph, Tree], fx.Node] = {}
-        self._modules: dict[fx.Graph, torch.nn.Module] = {}  # the graphs that operators of a graph take, by its own
+        self._modules: dict[fx.Graph, torch.nn.Module] = {}  # holds the subgraphs that nodes of each graph take
         self._takes_floats = False
-        self._by_example = False  # whether the arguments of a call hold a float that varies
+        self._by_example = False  # an argument is a float that varies, used by its example value
         self.graph = fx.Graph()
         self.inputs: list[Source] = []
         self.example_inputs: list[Any] = []
         self.originals: dict[Source, torch.Tensor] = {}
-        self._kept: dict[fx.Node, Source] = {}  # inputs that are numbers in buffers of modules
+        self._kept: dict[fx.Node, Source] = {}  # inputs that are 0-d integer buffers of modules
         self.tx: Tracer | None = None
         self._last_placeholder: fx.Node | None = None
         self._grad_at_entry = torch.is_grad_enabled()
         self._modes: list[Any] = []
-        self.restores: list[Callable[[], Any]] = []  # what puts settings back that the trace has switched
-        self.written: dict[str, Any] = {}  # the settings that the program wrote, see `vars.settings`
-        self.switched: dict[Any, Any] = {}  # each of them, with its first arguments, and what it was
-        self.errors_are_seen = False  # whether the program sees what an operator raises, see `emit.again`
-        self.only_constants = False  # numbers that vary break the graph
-        self._outer: list[fx.Graph] = []  # around the graph of a transformed function, outermost first
-        self._lifted: list[dict[fx.Node, Any]] = []  # of each nested graph: its inputs for values of outside
-        # Of each node that gives back an argument: the argument, and the node that stood for it before.
+        self.restores: list[Callable[[], Any]] = []  # restore the settings that the trace changed
+        self.written: dict[str, Any] = {}  # by group, settings that the program wrote; see `process_settings`
+        self.switched: dict[Any, Any] = {}  # (setting, leading arguments) -> its value before the frame
+        self.errors_are_seen = False  # whether the program handles an operator's exception, see `emit.eager_retry`
+        self.only_constants = False  # if set, numbers that vary break the graph
+        self._outer: list[fx.Graph] = []  # the graphs around the current nested graph, outermost first
+        self._lifted: list[dict[fx.Node, Any]] = []  # per nested graph: placeholder -> value of an outer graph
+        # For each node that returns one of its arguments: that tensor, and the node that represented it before.
         self._replaced: dict[fx.Node, tuple[TensorVar, fx.Node]] = {}
-        self._transforms = 0  # how many of the nested graphs are of functions that torch.func transforms
+        self._transforms = 0  # how many of the nested graphs torch.func transforms
 
     def size(self) -> int:
-        """The number of nodes so far."""
+        """The number of nodes in all graphs under construction."""
         return sum(len(graph.nodes) for graph in (self.graph, *self._outer))
 
     @functools.cached_property
@@ -114,8 +115,8 @@ class GraphBuilder:
         return self._make_mode()
 
     def finish(self, outputs: Sequence[Any]) -> fx.GraphModule | None:
-        """The finished graph: gives the tuple of `outputs` (TensorVars) and leaves grad mode as it found it.  None
-        where there is nothing to run."""
+        """The finished graph, which returns the tuple of `outputs` (TensorVars) and restores grad mode. None if there
+        is nothing to run."""
         while self._modes:
             self.exit_mode(self._modes[-1])
         put_back = as_found(self)
@@ -128,14 +129,14 @@ class GraphBuilder:
         self._drawn_last()
         if not outputs and not any(node.op.startswith("call") for node in self.graph.nodes):
             return None
-        if self._shapes is not None:  # those of an operator that is not in the graph
+        if self._shapes is not None:  # left by an operator whose node was removed
             self._shapes.pending_fresh_unbacked_symbols.clear()
         self.graph.output(tuple(var.node for var in outputs))
         self.graph.lint()
         return self._module(self.graph, put_back)
 
     def _drawn_last(self) -> None:
-        """Inputs that are drawn come after those that exist before the frame."""
+        """Move inputs that are drawn at random after those that exist before the frame."""
         given = list(zip(self.graph.find_nodes(op="placeholder"), self.inputs, self.example_inputs, strict=True))
         ordered = sorted(given, key=lambda each: is_drawn(each[1]))
         for (before, _, _), (node, _, _) in itertools.pairwise(ordered):
@@ -151,8 +152,8 @@ class GraphBuilder:
         self, source: Source, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None,
         fake: torch.Tensor | None = None,
     ) -> TensorVar:
-        """A placeholder for a tensor that exists before the frame; `layout`: symbolic sizes and strides; `fake`: what
-        stands for it, where that is made already."""
+        """A placeholder for a tensor that exists before the frame. `layout`: symbolic sizes and strides. `fake`: its
+        fake tensor, if it was already created."""
         if fake is None:
             fake = self.fake_of_input(tensor, layout)
         self.originals[source] = tensor
@@ -162,7 +163,7 @@ class GraphBuilder:
         return TensorVar(node, fake, source, type(tensor))
 
     def fake_of_input(self, tensor: torch.Tensor, layout: tuple[Any, Any] | None = None) -> torch.Tensor:
-        """What stands for a tensor that exists before the frame. Raises what the methods of its class raise."""
+        """The fake tensor for a tensor that exists before the frame. Propagates exceptions of its class's methods."""
         inference = tensor.is_inference()
         other = inference != torch.is_inference_mode_enabled()
         with torch.inference_mode(inference) if other else contextlib.nullcontext():
@@ -172,7 +173,7 @@ class GraphBuilder:
                 return fake_of(tensor, *layout)
 
     def takes_subclasses(self) -> bool:
-        """Whether an input is of a class that may override what the graph does with it."""
+        """Whether an input's class may override operations of the graph."""
         given = (self.originals.get(source) for source in self.inputs)
         return any(tensor is not None and type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in given)
 
@@ -187,9 +188,10 @@ class GraphBuilder:
         return node
 
     def fake_examples(self) -> list[Any]:
-        """The example inputs as they are before the graph runs: writing may have made one require a gradient."""
+        """The example inputs in their state before the graph runs. A write during the trace may have made one require
+        gradients; such an example is detached."""
         examples = list(self.example_inputs)
-        with torch._C.DisableTorchFunctionSubclass():  # without `__torch_function__` of the program's classes
+        with torch._C.DisableTorchFunctionSubclass():  # the program's classes must not override this
             for i, (source, fake) in enumerate(zip(self.inputs, examples, strict=True)):
                 given = self.originals.get(source)
                 if given is not None and type(fake) is FakeTensor and fake.requires_grad and not given.requires_grad:
@@ -198,7 +200,7 @@ class GraphBuilder:
         return examples
 
     def number(self, tree: Tree) -> Any:
-        """The node that computes a number, or its value where it is a constant."""
+        """The node that computes a number, or its value if it is constant."""
         if isinstance(tree, Number):
             return tree.value
         node = self._number_nodes.get((self.graph, tree))
@@ -212,7 +214,7 @@ class GraphBuilder:
         return node
 
     def _given(self, source: Source) -> fx.Node:
-        """The node of a number that is not computed of others."""
+        """The node of a number that is an input or the result of an operator, not computed from other numbers."""
         outermost = self._outer[0] if self._outer else self.graph
         if isinstance(source, UnbackedSource):
             node = source.holder.node
@@ -227,15 +229,15 @@ class GraphBuilder:
 
     @property
     def shapes(self) -> Any:
-        """The symbolic sizes of this capture."""
+        """The symbolic sizes of this capture, created on first use."""
         if self._shapes is None:
             import_whole(SYMBOLIC_SHAPES)
-            from ..vars.numbers.shapes import Shapes  # sympy is loaded by its first use only
+            from ..vars.numbers.shapes import Shapes  # deferred: loads sympy
 
             tx = self.tx
             assert tx is not None
             self._shapes = Shapes(
-                lambda: tx.user_line() if vars(tx).get("frames") else None,  # a finished trace is taken apart
+                lambda: tx.user_line() if vars(tx).get("frames") else None,  # `release` has cleared a finished trace
                 tx,
                 config.capture_scalar_outputs and not self.history.concrete,
                 config.capture_dynamic_output_shape_ops and not self.history.concrete,
@@ -246,17 +248,17 @@ class GraphBuilder:
 
     @property
     def makes_numbers(self) -> bool:
-        """Whether numbers read from tensors stay in the graph, here."""
+        """Whether reading a number from a tensor here yields an unbacked number instead of a graph break."""
         return config.capture_scalar_outputs and self._makes()
 
     @property
     def makes_sizes(self) -> bool:
-        """Whether operators whose result size depends on data stay in the graph, here."""
+        """Whether an operator with a data-dependent result size stays in the graph here."""
         return config.capture_dynamic_output_shape_ops and self._makes()
 
     def _makes(self) -> bool:
-        """Not in a loop, whose body is rather a graph that runs as often as it is entered, nor in what torch.func
-        transforms."""
+        """False in a loop, where a break makes the body a graph of its own that serves all iterations, and in functions
+        that torch.func transforms."""
         tx = self.tx
         assert tx is not None
         if self.history.concrete or self._transforms:
@@ -266,7 +268,8 @@ class GraphBuilder:
         )
 
     def relations(self) -> list[Guard]:
-        """What the capture assumed of symbolic sizes and ints, as guards.  UserError if that breaks a promise."""
+        """The capture's assumptions about symbolic sizes and ints, as guards. Raises UserError if they fix a size that
+        the user marked as dynamic."""
         if self._shapes is None:
             return []
         guards = list(self._shapes.relations())
@@ -289,8 +292,8 @@ class GraphBuilder:
 
     # ---- graphs of functions that operators take ----
     def enter_nested(self, transform: bool = True) -> fx.Graph:
-        """Build a graph of its own from here on; `transform`: of a function that torch.func transforms, whose tensors
-        cannot be asked for their values."""
+        """Begin a nested graph. `transform`: it is for a function that torch.func transforms, whose tensor values
+        cannot be read."""
         self._outer.append(self.graph)
         self._lifted.append({})
         self._transforms += transform
@@ -298,13 +301,13 @@ class GraphBuilder:
         return self.graph
 
     def nested_input(self, fake: torch.Tensor) -> TensorVar:
-        """An argument of the nested graph."""
+        """A tensor argument of the nested graph."""
         node = self.graph.placeholder(f"arg{len(self.graph.nodes)}")
         node.meta["val"] = fake
         return TensorVar(node, fake)
 
     def nested_number(self) -> Var:
-        """An int that is an argument of the nested graph, of which nothing is known."""
+        """An unbacked int that is an argument of the nested graph."""
         node = self.graph.placeholder(f"arg{len(self.graph.nodes)}")
         sym = node.meta["val"] = self.shapes.create_unbacked_symint()
         self._note(sym, lambda: node)
@@ -313,8 +316,8 @@ class GraphBuilder:
     def leave_nested(
         self, nested: fx.Graph, outputs: Sequence[Var], transform: bool = True, single: bool = False
     ) -> tuple[fx.GraphModule, list[Var]]:
-        """The finished nested graph, and the values of outside to be passed after its arguments; `single`: it gives its
-        one output, not a tuple."""
+        """Finish the nested graph. Returns it with the outer values that must be passed after its arguments. `single`:
+        the graph returns its only output itself, not a tuple."""
         assert self.graph is nested
         nodes = tuple(self._value(var, fake=False) for var in outputs)
         nested.output(nodes[0] if single else nodes)
@@ -327,11 +330,11 @@ class GraphBuilder:
         return self._module(nested), [var for _, var in ordered]
 
     def _node(self, var: TensorVar) -> fx.Node:
-        """The node of a tensor in the graph being built: in a nested graph, what is of outside becomes an argument."""
+        """The node of a tensor in the current graph. In a nested graph, an outer tensor becomes an argument."""
         return var.node if var.node.graph is self.graph else self._lift(var.node, var, var.fake)
 
     def _lift(self, node: fx.Node, var: Var, value: Any) -> fx.Node:
-        """An argument of the nested graph for a value of outside."""
+        """The argument of the nested graph for an outer value."""
         tx = self.tx
         assert tx is not None
         if node.graph not in self._outer:
@@ -349,46 +352,47 @@ class GraphBuilder:
         return inside
 
     def attach(self, name: str, gm: fx.GraphModule) -> fx.Node:
-        """A graph as an argument of operators: a submodule of the module to be, read by its name."""
+        """Store a graph as a submodule and return the `get_attr` node that passes it to operators."""
         root = self._modules.setdefault(self.graph, torch.nn.Module())
         number = sum(other.startswith(f"{name}_") for other, _ in root.named_children())
         setattr(root, f"{name}_{number}", gm)
         return self._annotate(self.graph.get_attr(f"{name}_{number}"))
 
     def lifted_fakes(self) -> list[torch.Tensor]:
-        """The tensors of outside that the nested graph reads so far."""
+        """The outer tensors that the nested graph has read so far."""
         return [var.fake for var in self._lifted[-1].values() if isinstance(var, TensorVar)]
 
     def changes_lifted(self) -> bool:
-        """Whether the nested graph writes to a tensor of outside."""
+        """Whether the nested graph writes to an outer tensor."""
         lifted = self._lifted[-1].items()
         return any(isinstance(v, TensorVar) and v.fake._version != node.meta["version"] for node, v in lifted)
 
     def entered(self, leave: Callable[[Any], None]) -> bool:
-        """Whether the program is inside a mode that `leave` leaves."""
+        """Whether a mode that is exited with `leave` is active."""
         return self._entered(leave) is not None
 
     def _entered(self, leave: Callable[[Any], None]) -> Any:
-        """The innermost mode that `leave` leaves; None if there is none."""
+        """The innermost active mode that is exited with `leave`; None if there is none."""
         return next((mode for mode in reversed(self._modes) if mode[2] is leave), None)
 
     @property
     def in_mode(self) -> bool:
-        """Whether an exception raised by the graph would leave a mode switched, or is inside a nested graph."""
+        """Whether an exception raised here by the graph would leave a mode switched, or the current graph is nested."""
         return bool(self._modes or self._outer) or torch.is_grad_enabled() != self._grad_at_entry
 
     @property
     def is_nested(self) -> bool:
-        """Whether the graph being built is an argument of an operator."""
+        """Whether the current graph is nested: an argument of an operator."""
         return bool(self._outer)
 
     @property
     def in_transform(self) -> bool:
-        """Whether a function is being traced that torch.func transforms."""
+        """Whether the function being traced is one that torch.func transforms."""
         return self._transforms > 0
 
     def record(self, target: Callable[..., Any], args: Sequence[Any], results: Sequence[Any]) -> list[Var]:
-        """`target(*args)` as a node that gives a tuple: fake tensors, and None for ints of which nothing is known."""
+        """Add `target(*args)` as a node that returns a tuple. `results`: for each item its fake tensor, or None for an
+        unbacked int."""
         node = self._annotate(self.graph.call_function(target, tuple(self._value(arg, fake=False) for arg in args)))
         found: list[Var] = []
         for index, result in enumerate(results):
@@ -404,15 +408,15 @@ class GraphBuilder:
 
     # ---- operations ----
     def call(self, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Var:
-        """`target(*args, **kwargs)` as a node; arguments are Vars or plain values."""
+        """Add `target(*args, **kwargs)` as a node; arguments are Vars or plain values."""
         if isinstance(target, types.BuiltinFunctionType) and target.__module__ == "_operator":
             name = target.__name__.strip("_")
             self._needs_own(f"__{name}__", f"__r{name}__")
         return self._add("call_function", by_name(target), target, args, kwargs)
 
     def call_method(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Var:
-        """`args[0].name(*args[1:], **kwargs)` as a node."""
-        if "from" in kwargs and len(args) == 1:  # torch.fx writes Python, where that is no name of an argument
+        """Add `args[0].name(*args[1:], **kwargs)` as a node."""
+        if "from" in kwargs and len(args) == 1:  # torch.fx generates Python, where `from` is a keyword
             args, kwargs = [*args, kwargs["from"]], {k: v for k, v in kwargs.items() if k != "from"}
 
         def run(self_: Any, *rest: Any, **keywords: Any) -> Any:
@@ -422,35 +426,35 @@ class GraphBuilder:
         return self._add("call_method", name, run, args, kwargs)
 
     def _needs_own(self, *names: str) -> None:
-        """Graphs call methods of tensors by name: where the process has others in torch's place, the frame runs as it
-        is."""
+        """Skip the frame if the program replaced one of these methods of torch.Tensor, because graphs call them by
+        name."""
         for name in names:
             if not torchs_own(lookup(torch.Tensor, name), name):
                 raise SkipFrame(f"torch.Tensor.{name} is not torch's own")
 
     def effect(self, target: Callable[..., Any], *args: Any) -> None:
-        """A node for its effect only (switching grad mode, a check)."""
+        """Add a node for its side effect only, such as switching grad mode or a check."""
         self.call_for_effect(target, args, {})
 
     def call_for_effect(self, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> fx.Node:
-        """`target(*args, **kwargs)` as a node that is not run while tracing."""
+        """Add `target(*args, **kwargs)` as a node, without running it while tracing."""
         values = tuple(self._value(arg, fake=False) for arg in args)
         named = {name: self._value(value, fake=False) for name, value in kwargs.items()}
         return self._annotate(self.graph.call_function(target, values, named))
 
     def _restore(self) -> None:
-        """Put back the settings that the trace has switched."""
+        """Restore the settings that the trace has changed."""
         while self.restores:
             self.restores.pop()()
 
     def enter_mode(self, enter: Callable[..., Any], leave: Callable[[Any], Any], args: tuple[Any, ...]) -> Any:
-        """Enter a mode, here and in the graph; gives what `exit_mode` takes."""
+        """Enter a mode, while tracing and in the graph; returns the token for `exit_mode`."""
         mode = (enter(*args), self._annotate(self.graph.call_function(enter, args)), leave)
         self._modes.append(mode)
         return mode
 
     def exit_mode(self, mode: Any) -> None:
-        """Leave the mode entered last."""
+        """Exit a mode, while tracing and in the graph."""
         self._modes.remove(mode)
         token, node, leave = mode
         leave(token)
@@ -458,24 +462,24 @@ class GraphBuilder:
             self._annotate(self.graph.call_function(leave, (node,)))
 
     def enter_device(self, device: torch.device) -> None:
-        """Tensors are made on `device` from here on, in the graph by arguments of its nodes."""
+        """Make `device` the default device from here on. In the graph, nodes get it as an argument."""
         context = DeviceContext(device)
         context.__enter__()
         self._modes.append((context, None, _leave_device))
 
     @property
     def has_device(self) -> bool:
-        """Whether there is a default device, by the program or around it."""
+        """Whether a default device is set, by the traced program or around it."""
         return self._entered(_leave_device) is not None or any(
             isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack()
         )
 
     def exit_device(self) -> None:
-        """Back to the device of before."""
+        """Restore the previous default device."""
         self.exit_mode(self._entered(_leave_device))
 
     def unwind(self) -> None:
-        """Leave every mode that the trace entered (for a trace that is given up)."""
+        """Exit every mode that the trace entered, when the trace ends or is abandoned."""
         while self._modes:
             token, _, leave = self._modes.pop()
             leave(token)
@@ -484,8 +488,8 @@ class GraphBuilder:
             torch._C._set_grad_enabled(self._grad_at_entry)
 
     def release(self) -> None:
-        """Let go of everything, when the capture is done.  The nodes of a graph are a ring, which would be garbage
-        where the graph was not wanted."""
+        """Free everything when the capture is done. The nodes of a graph form a reference cycle, which would be garbage
+        if no GraphModule owns the graph."""
         for graph in (self.graph, *self._outer):
             if graph.owning_module is None:
                 for node in (*graph.nodes, graph._root):
@@ -497,12 +501,12 @@ class GraphBuilder:
         vars(self).clear()
 
     def value_of(self, var: TensorVar, reads: bool = False) -> torch.Tensor | None:
-        """The value of a tensor that depends on constants alone; `reads`: or on numbers that modules keep as tensors,
-        which are guarded then."""
-        constant: torch.Tensor | None = getattr(var.fake, "constant", None)  # fake tensors keep that of one element
+        """The value of a tensor that depends only on constants, or None. `reads`: it may also depend on 0-d integer
+        buffers of modules, which are then guarded."""
+        constant: torch.Tensor | None = getattr(var.fake, "constant", None)  # set for one-element constants
         if constant is not None:
             return constant
-        if self.written:  # operators would run under the settings of now
+        if self.written:  # operators would run under the current settings
             return None
         given = {node: self.originals[kept] for node, kept in self._kept.items() if reads}
         found, read = evaluate_constant(var.node, given)
@@ -513,7 +517,7 @@ class GraphBuilder:
         return found
 
     def _is_kept(self, source: Source, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is a number that a module keeps, and the same in each capture."""
+        """Whether a tensor is a 0-d integer buffer of a module on the CPU whose value was the same in all captures."""
         if not (isinstance(source, ModuleAttrSource) and source.where == "_buffers" and tensor.dim() == 0):
             return False
         if tensor.device.type != "cpu" or tensor.dtype not in _WHOLE or type(tensor) is not torch.Tensor:
@@ -521,7 +525,7 @@ class GraphBuilder:
         return not self.history.number_varies(source, tensor.item())
 
     def forget(self, known: set[fx.Node]) -> None:
-        """Take out the operations that are not among `known` (the program's values do not depend on them)."""
+        """Remove the operations that are not in `known`. No value of the program may depend on them."""
         for node in reversed(self.graph.nodes):
             if node.op != "placeholder" and node not in known:
                 if node in self._replaced:
@@ -559,7 +563,7 @@ class GraphBuilder:
                 if fake_kwargs.get("out") is not None:
                     check_out(run, fake_args, fake_kwargs)
                 result = run_in_place(run, target, fake_args, fake_kwargs)
-                if type(result) is torch.Tensor:  # torch.tensor(..., device="meta") is real even there
+                if type(result) is torch.Tensor:  # torch.tensor(..., device="meta") is not fake even there
                     result = self.fake_mode.from_tensor(result)
         except DataDependentOutputException as error:
             if self._begins(self.makes_numbers):
@@ -583,7 +587,7 @@ class GraphBuilder:
         if self._shapes is not None:
             self._refuse_new(label, result)
         if self._shapes is not None and (assumption := self._shapes.assumption_since(assumed)) is not None:
-            # where it does not hold, the operator may still work, and give something else: broadcast, for one
+            # the operator may also work where this is false, with another result, such as by broadcasting
             tx.graph_break("data-dependent-shape", f"{label} takes {assumption} to be true")
         if self._by_example:
             _forget_values(result)
@@ -601,7 +605,7 @@ class GraphBuilder:
         return self._wrap(node, result, tensors)
 
     def guard_offset(self, var: Any) -> None:
-        """Guard where in its storage the input lies whose memory `var` has, if it is one's."""
+        """If a tensor shares memory with a graph input, guard that input's storage offset."""
         tx = self.tx
         assert tx is not None
         if not isinstance(var, TensorVar):
@@ -610,7 +614,7 @@ class GraphBuilder:
         for source, fake in zip(self.inputs, self.example_inputs, strict=True):
             if isinstance(fake, torch.Tensor) and memory_of(fake) == storage:
                 offset = int(self.originals[source].storage_offset())
-                if fake.storage_offset() != offset:  # symbolic sizes: without an offset
+                if fake.storage_offset() != offset:  # fakes with symbolic sizes drop the offset
                     self._try_concrete()
                 what = f"its storage offset is {offset}"
                 tx.guard(source, "PREDICATE", (functools.partial(_lies_at, offset), (), what))
@@ -618,7 +622,8 @@ class GraphBuilder:
     def _with_numbers(
         self, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Sequence[Any]:
-        """The arguments, with sizes that are known tensors (`pad(x, (module.left, module.right))`) as ints."""
+        """The arguments, with lists of sizes that contain tensors of known value (`pad(x, (module.left,
+        module.right))`) converted to ints."""
         lists = [arg for arg in args if isinstance(arg, ListVar | TupleVar) and any(map(_is_whole, arg.items))]
         changed = {id(arg): self._numbers_in(arg) for arg in lists}
         if not lists or None in changed.values():
@@ -628,12 +633,12 @@ class GraphBuilder:
         try:
             with quiet, self.fake_mode, self._kernels():
                 run(*(self._value(arg, fake=True) for arg in numbers), **named)
-        except TypeError:  # it is tensors that the operator takes
+        except TypeError:  # the operator requires tensors
             return args
         return numbers
 
     def _numbers_in(self, items: ListVar | TupleVar) -> TupleVar | None:
-        """A list of sizes with known tensors as ints; None if one is not known."""
+        """A list of sizes with tensors of known value converted to ints; None if a value is unknown."""
         found: list[Var] = []
         for item in items.items:
             value = self.value_of(item, reads=True) if isinstance(item, TensorVar) and _is_whole(item) else None
@@ -643,13 +648,14 @@ class GraphBuilder:
         return TupleVar(found)
 
     def _begins(self, allowed: bool) -> bool:
-        """Whether an operator that needs symbols is to be run again, now that there are."""
+        """After an operator failed without symbolic shapes: create them if allowed; True if the operator should be
+        tried again."""
         if self._shapes is not None or not allowed:
             return False
         return self.shapes is not None
 
     def _refuse_generator(self, label: str, result: Any, args: Sequence[Any]) -> None:
-        """Break where an operator gets a generator of another device, which fake tensors do not look at."""
+        """Break the graph if an operator gets a generator of another device, which fake tensors do not check."""
         given = [arg.example for arg in args if isinstance(arg, GraphObjectVar)]
         devices = {each.device.type for each in given if isinstance(each, torch.Generator)}
         if devices and not (isinstance(result, torch.Tensor) and {result.device.type} <= devices | {"meta"}):
@@ -657,7 +663,7 @@ class GraphBuilder:
             self.tx.graph_break("exception-in-traced-code", f"{label} with a generator on {devices}")
 
     def _refuse_new(self, label: str, result: Any) -> None:
-        """Break where an operator made numbers that are not to be in the graph."""
+        """Break the graph if an operator created unbacked numbers where these are not allowed."""
         tx = self.tx
         assert tx is not None
         for part in result if isinstance(result, tuple | list) else (result,):
@@ -670,7 +676,7 @@ class GraphBuilder:
                 tx.graph_break("tensor-to-python", f"{label} reads a value of a tensor")
 
     def _note(self, value: Any, build: Callable[[], fx.Node]) -> Any:
-        """From here on `value`, a new symbol, is known as what the node that `build` gives computes."""
+        """Register `value`, a new symbol, as the result of the node that `build` creates."""
         holder = LazyUnbackedNode(self.graph, value, build)
         source = UnbackedSource(len(self.shapes.source_of), holder, f"{value}")
         self.shapes.source_of[value.node.expr] = source
@@ -678,7 +684,7 @@ class GraphBuilder:
         return holder
 
     def _note_new(self, node: fx.Node, result: Any) -> None:
-        """Find the numbers that an operator made."""
+        """Register the unbacked numbers that an operator created."""
         self._shapes.pending_fresh_unbacked_symbols.clear()
         for dim, value in new_numbers(result, self._shapes.is_new):
             self._note(value, (lambda: node) if dim is None else size_of(self.graph, node, dim))
@@ -686,14 +692,14 @@ class GraphBuilder:
             self._note(symbol, truth_as_int(self.graph, node))
 
     def _try_concrete(self) -> None:
-        """After a failure with symbolic sizes, which an operator may not know: trace again without any."""
+        """After a failure that symbolic sizes may have caused: restart the trace without them."""
         if self._shapes is not None:
             self.history.concrete = True
             raise Restart()
 
     def _kernels(self) -> Any:
-        """With symbolic sizes, operators run kernels written in Python where there are any: those of C++ may need
-        concrete sizes."""
+        """With symbolic sizes, operators use Python kernels where available, because C++ kernels may require concrete
+        sizes."""
         return contextlib.nullcontext() if self._shapes is None else enable_python_dispatcher()
 
     def _annotate(self, node: fx.Node) -> fx.Node:
@@ -712,7 +718,7 @@ class GraphBuilder:
                 return self.tx.graph_break("unsupported-object", "a function of outside, in a transformed function")
             return value.held if fake else value.node
         if isinstance(value, GraphObjectVar):
-            return None if fake else self._object(value)  # generators: not all kernels of fake tensors take them
+            return None if fake else self._object(value)  # generators: not all fake tensor kernels accept them
         if isinstance(value, NumberVar):
             if value.is_constant() or (value.sym is None and (self._outer or not self._takes_floats)):
                 return value.constant()
@@ -734,16 +740,16 @@ class GraphBuilder:
         if isinstance(value, DictVar):
             return {k: self._value(v, fake) for k, v in value.items.items()}
         if isinstance(value, NumpyNumberVar):
-            return value.constant().item()  # which torch takes it for
+            return value.constant().item()  # as torch converts it
         try:
             found = value.constant()
-            return _DTYPES.get(found, found) if isinstance(found, type) else found  # torch.fx writes no classes
+            return _DTYPES.get(found, found) if isinstance(found, type) else found  # torch.fx cannot print classes
         except NotConstant:
             assert self.tx is not None
             return self.tx.graph_break("unsupported-object", f"{value.describe()} as an argument of a torch function")
 
     def _object(self, value: GraphObjectVar) -> fx.Node:
-        """The node of an object that exists before the frame, or that another node makes."""
+        """The node of an object that exists before the frame, or that another node creates."""
         if self._outer:
             assert self.tx is not None
             return self.tx.graph_break("unsupported-object", f"{value.describe()} in a function that an operator takes")
@@ -754,7 +760,7 @@ class GraphBuilder:
 
     def _wrap(self, node: fx.Node, result: Any, args: Sequence[TensorVar]) -> Var:
         if isinstance(result, torch.Tensor):
-            for arg in args:  # an in-place operation gives back its argument: the same object
+            for arg in args:  # an in-place operation returns its argument, the same object
                 if arg.fake is result:
                     if arg.node.graph is not self.graph:
                         assert self.tx is not None
@@ -778,7 +784,7 @@ class GraphBuilder:
                 return ListVar(items)
             if hasattr(type(result), "_fields"):
                 return NamedTupleVar(type(result), items)
-            if type(result) is not tuple:  # torch.return_types.*: fields by name and by position
+            if type(result) is not tuple:  # torch.return_types.*: fields have names and positions
                 return NamedTupleVar(type(result), items)
             return TupleVar(items)
         if isinstance(result, dict) and _holds_tensor(result):
@@ -799,7 +805,7 @@ class GraphBuilder:
         return make(result) if not isinstance(result, (torch.dtype, torch.device)) else ConstVar(result)
 
 
-# What torch's operators take these classes for, whatever the default dtype.
+# The dtypes that torch's operators use for these classes, whatever the default dtype is.
 _DTYPES: dict[type, torch.dtype] = {
     float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128,
 }  # fmt: skip
@@ -828,7 +834,7 @@ def _lies_at(offset: int, tensor: torch.Tensor) -> bool:
 
 
 def _version(tensor: torch.Tensor) -> int | None:
-    """How often a tensor was written; None for one made in inference mode, for which nobody counts."""
+    """The version counter of a tensor; None for an inference tensor, which has none."""
     return None if tensor.is_inference() else tensor._version
 
 
@@ -852,7 +858,7 @@ def _holds_tensor(value: Any) -> bool:
 
 
 def _arranged(value: Any, args: Sequence[TensorVar]) -> Any:
-    """What a function gives that only puts its arguments in other containers; None where it made a tensor."""
+    """The result of a function that only arranges its arguments in other containers; None if it created a tensor."""
     if isinstance(value, torch.Tensor):
         return next((arg for arg in args if arg.fake is value), None)
     if not _holds_tensor(value):
@@ -866,14 +872,14 @@ def _arranged(value: Any, args: Sequence[TensorVar]) -> Any:
 
 
 def _forget_values(result: Any) -> None:
-    """What was computed from the example of a float that varies is not known."""
+    """Drop constant values that were computed from the example of a float that varies."""
     for item in result if isinstance(result, list | tuple) else (result,):
         if hasattr(item, "constant"):
             item.constant = None
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[TensorVar]:
-    """The tensors among arguments and in their sequences."""
+    """The tensors among arguments, including those in lists and tuples."""
     for value in values:
         if isinstance(value, TensorVar):
             yield value

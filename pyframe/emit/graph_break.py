@@ -42,31 +42,34 @@ from .resume import (
     super_argument,
 )
 
-# Their results may hold a NULL that cannot be passed on to a resume function.
+# Their results may contain a NULL, which cannot be passed to a resume function.
 _NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
 _GROW = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
 _GROWING_CALLS = {("LOAD_METHOD", name) for name in ("append", "extend", "add")}
-_MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # of data, where they break: another text in each iteration
+_MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # they break on tensor data: the text differs in each iteration
 _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
 _NUMBERS = (int, float)
-_MAX_ARGUMENTS = 3  # of an exception that are not taken as constants
+_MAX_ARGUMENTS = 3  # of an exception's arguments are not constants
 _ITEMS = (int, float, str, tuple)
 
 
 def _no_error(text: str) -> None:
-    """What follows an exception that was expected and did not come, where breaks are errors."""
+    """Called at run time if the exception that ended the trace did not occur, where breaks are errors."""
     raise Unsupported(f"{text}\nThe exception was raised while tracing, but not when the instruction ran.")
 
 
 def _still_bound(var: Var | None, name: str) -> bool:
-    """Whether a parameter still is what it was, as far as is known."""
+    """Whether a parameter is known to still have the value that it had at the call."""
     return var is not None and isinstance(var.source, LocalSource) and var.source.local == name
 
 
 def raised_where(flow: FlowGraph, broke: int, at: int, kept: int) -> int | None:
-    """The instruction as which an exception counts that comes between the breaking instruction `broke` and `at`, where
-    the frame goes on: `broke` (which has left `kept` slots of the stack as they were), or None for `at` where that is
-    inside a block that `broke` has entered."""
+    """The ordinal of the instruction whose handler handles an exception that occurs between the breaking instruction
+    `broke` and `at`, where the frame continues.
+
+    That is `broke`, which left `kept` stack slots unchanged, or None for `at` if `broke` has entered the block around
+    `at`.
+    """
     left, entered = flow.region[broke], flow.region[at]
     if left is None or left is entered or left.depth > kept:
         return None
@@ -76,13 +79,14 @@ def raised_where(flow: FlowGraph, broke: int, at: int, kept: int) -> int | None:
 
 
 def _call(asm: Assembler, function: list[Instr], loads: list[Instr]) -> None:
-    """Call `function` with what `loads` push; this frame's stack does not keep the arguments meanwhile."""
+    """Call `function` with the values that `loads` push, without keeping the arguments on this frame's stack."""
     count = sum(OPS[item.op].pushes(item.arg) - OPS[item.op].pops(item.arg) for item in loads)
     asm.call([Instr("LOAD_CONST", _C.hand_over)], [*function, *loads, Instr("BUILD_LIST", count)], 2)
 
 
 def reads_all_locals(cc: CanonicalCode) -> bool:
-    """Whether a frame may see its locals other than by their names: what runs after a break is another frame."""
+    """Whether a frame may access its locals other than by name. That prevents resuming it: after a break another frame
+    runs."""
     instrs = cc.real_instrs()
     for at, instr in enumerate(instrs):
         if instr.op != "LOAD_GLOBAL" or instr.arg not in _SEE_LOCALS:
@@ -94,20 +98,21 @@ def reads_all_locals(cc: CanonicalCode) -> bool:
 
 
 def cells_of_comprehensions(cc: CanonicalCode) -> set[str]:
-    """Names that are cells in a comprehension that is part of the code, as from 3.12 on, and locals outside of it."""
+    """Names that are cells inside a comprehension inlined in the code (from CPython 3.12 on) and locals outside of it.
+    """
     made = {item.arg for item in cc.real_instrs() if item.op == "MAKE_CELL"}
     return made & {item.arg for item in cc.real_instrs() if item.op == "STORE_FAST"}
 
 
 class BreakEmitter:
-    """Emits what comes after the graph of a frame that breaks.  `end` is the `output.End` of its trace."""
+    """Emits the code after the graph of a frame that breaks. `end` is the `output.End` of its trace."""
 
     def __init__(self, tx: Any, root: Any, end: Any, cells: set[str]) -> None:
         self.tx, self.root, self.end, self.cells = tx, root, end, cells
         self.known = continuation(root.code)
         self.lingering: list[str] = []
         self.passed: list[str] = []
-        self.handled: list[str] = []  # where the exceptions are that are being handled for real, outermost first
+        self.handled: list[str] = []  # locals with the exceptions being handled at run time, outermost first
         self.first = super_argument(root.cc)
         if cells_of_comprehensions(root.cc):
             raise SkipFrame("a graph break in a frame with a comprehension whose variable a closure keeps")
@@ -121,7 +126,7 @@ class BreakEmitter:
             self.first = FIRST
 
     def emit(self, cg: Codegen, commits: Sequence[Commit]) -> None:
-        """Everything from the values of the live locals on."""
+        """Emit everything from the values of the live locals on."""
         asm, root, end = cg.asm, self.root, self.end
         values = {name: self._temp(cg, root.locals[name]) for name in self.live}
         own = [(name, root.cells[name].content) for name in root.cc.cellvars if name in root.cells]
@@ -145,7 +150,7 @@ class BreakEmitter:
             asm.load_fast(temp)
             asm.store_fast(name)
         stored = {*values, *linger, *self.cells}
-        for name in asm.params:  # deleted by the program, or bound to something else that nothing will read
+        for name in asm.params:  # deleted by the program, or rebound to a value that is not read
             if name not in stored and not _still_bound(root.locals.get(name), name):
                 asm.delete_fast(name)
         for name, content in contents.items():
@@ -169,7 +174,7 @@ class BreakEmitter:
             self._loop(asm, end.loop)
 
     def _bound_anew(self, at: int) -> set[str]:
-        """Those of `passed` whose values the frame lets go of where it goes on at `at`."""
+        """The names in `passed` that the frame rebinds, and thereby releases, if it continues at `at`."""
         written = {
             self.root.flow.instrs[each].arg
             for each in (reachable(self.root.cc, at, self.root.flow) if self.passed else ())
@@ -178,7 +183,7 @@ class BreakEmitter:
         return written.intersection(self.passed)
 
     def _lingering(self, cg: Codegen) -> list[str]:
-        """The locals that nothing will read, but which keep objects alive that others may look at."""
+        """Locals that nothing will read, but that keep objects alive which may be observed in other ways."""
         dead = {name: var for name, var in self.root.locals.items() if name not in self.live and name not in self.cells}
         return [
             name
@@ -192,8 +197,8 @@ class BreakEmitter:
         return cg.asm.store_fast()
 
     def _handing_over(self) -> tuple[int, list[Instr]] | None:
-        """For a call: the stack slot where it starts, and what makes it so that this frame does not keep the arguments
-        meanwhile, as is usual between functions."""
+        """For a call: the stack slot where it starts, and the instructions that perform it so that this frame does not
+        hold the arguments during the call. A call between two functions does not hold them either."""
         instrs, at, stack = self.root.flow.instrs, self.end.at, self.end.stack
         op, count = instrs[at].op, instrs[at].arg
         if op not in ("CALL", "CALL_KW"):
@@ -208,8 +213,8 @@ class BreakEmitter:
     def _embed(
         self, asm: Assembler, at: int, tail: Label, taken: Label | None = None, instead: Sequence[Instr] = ()
     ) -> None:
-        """Run the instruction `at` for real, then go to `tail` or `taken`.  Where an exception that it raises has been
-        handled, the frame goes on in a resume function as well."""
+        """Execute the original instruction `at`, then go to `tail` or `taken`. If it raises and the program handles the
+        exception, the frame continues in a resume function that starts in the handler."""
         cc, flow = self.root.cc, self.root.flow
         region = flow.region[at]
         starts: dict[int, int] = {}
@@ -222,15 +227,15 @@ class BreakEmitter:
             self._handle(asm, start, self.handled[:count])
 
     def _handle(self, asm: Assembler, start: int, handled: Sequence[str]) -> None:
-        """Return what the rest of the frame behind the PUSH_EXC_INFO at `start` returns.  `handled`: the exceptions
-        that were being handled already.  Locals may be unbound: what copied code did with them is not known."""
+        """Return the result of the rest of the frame after the PUSH_EXC_INFO at `start`. `handled`: the exceptions that
+        were already being handled. Any local may be unbound, because copied original code has run."""
         at = start + 1
         depth = stack_depths(self.root.cc, self.root.flow)[at]
         assert depth is not None
         stack = [asm.store_fast() for _ in range(depth)][::-1]
         before, exc = stack[-2:]
         if any(region.lasti and self.root.flow.place[region.handler] == start for region in self.root.cc.regions):
-            asm.load_const(0)  # a place in this code means nothing in another one
+            asm.load_const(0)  # an instruction offset of this code is meaningless in another
             asm.store_fast(stack[-3])
         alive = live_locals(self.root.cc, at)
         names = [name for name in self.root.cc.varnames if name in alive and name not in self.cells]
@@ -241,14 +246,14 @@ class BreakEmitter:
             asm.load_fast(temp)
         self._continue(asm, at, (), (False,) * depth, names, places, (*handled, exc))
         asm.label(end)
-        asm.label(failed)  # the exception may not stay the current one, whatever failed
+        asm.label(failed)  # whatever failed, this exception must not stay the current one
         asm.load_fast(before)
         asm.emit("POP_EXCEPT")
         asm.emit("RERAISE", 0)
         asm.region(begin, end, failed, 0)
 
     def _perhaps_unbound(self, asm: Assembler, name: str) -> str:
-        """Move the value of a local, or UNBOUND, to a place of its own; the stack is empty."""
+        """Move the value of a local, or UNBOUND if it has none, into a new local; the stack must be empty."""
         start, end, unbound, bound = (Label(f"{name}.{part}") for part in ("start", "end", "unbound", "bound"))
         asm.label(start)
         asm.load_fast(name)
@@ -268,7 +273,7 @@ class BreakEmitter:
 
     # ---- straight on ----
     def _break(self, asm: Assembler, instead: Sequence[Instr]) -> None:
-        """Run the breaking instruction for real (`instead`: in this way), then call what continues after it."""
+        """Execute the breaking instruction (by `instead`, if given), then call the resume function."""
         root, end = self.root, self.end
         instr: Instr = root.flow.instrs[end.at]
         if instr.op in _NULL_RESULTS:
@@ -305,10 +310,13 @@ class BreakEmitter:
         maybe: Mapping[str, str] | None = None,
         handled: Sequence[str] | None = None,
     ) -> None:
-        """Return what the rest of the frame returns.  On the stack: `kept` and new slots, `pushed` says which of them
-        hold NULL.  `live`: the locals that may be live (default: those at the break); `maybe`: locals in other
-        places than their own; `handled`: at the start of a handler, whose exception is on top, the places of those
-        being handled (default: at the break)."""
+        """Return the result of the rest of the frame, computed by a resume function.
+
+        On the stack are `kept` and new slots; `pushed` says which of the latter hold NULL. `live`: the locals that may
+        be live (default: those at the break). `maybe`: locals that are stored in other places. `handled`: at the start
+        of a handler, whose exception is on top of the stack, the locals with the exceptions being handled (default: at
+        the break).
+        """
         maybe = maybe or {}
         starts = handled is not None
         handled = self.handled if handled is None else handled
@@ -337,7 +345,7 @@ class BreakEmitter:
         asm.return_value()
 
     def _made(self, key: ResumeKey) -> Any:
-        """The code for `key`; values not known while tracing stay unknown in it."""
+        """The resume function's code for `key`; values that are unknown in this trace are unknown there too."""
         try:
             code = shared_resume(key)
         except ValueError as error:
@@ -361,7 +369,7 @@ class BreakEmitter:
         made.varying.setdefault(parameter_source(code, name), types)
 
     def _vary_like(self, code: Any, name: str, var: Var | None) -> None:
-        """What is not known of `var` now is no constant in `code` either."""
+        """If the value of `var` is not a constant here, do not treat it as one in `code`."""
         if isinstance(var, RuntimeValueVar | UnknownContainerVar):
             self._vary(code, name, (var.python_type(),))
         elif isinstance(var, MethodVar) and isinstance(var.obj, UnknownContainerVar):
@@ -372,19 +380,19 @@ class BreakEmitter:
             self._vary_sizes(code, name, {dim for dim, n in enumerate(var.fake.shape) if isinstance(n, torch.SymInt)})
         elif isinstance(var, ExceptionVar) or issubclass(type(getattr(var, "value", None)), BaseException):
             self._vary_arguments(code, name)
-        elif var is not None and var.source is not None and self.known is not None:  # passed on as it is
+        elif var is not None and var.source is not None and self.known is not None:  # passed on unchanged
             self._vary_sizes(code, name, {dim for source, dim in self.known.sizes if source == var.source})
             if types := self.known.varying.get(var.source):
                 self._vary(code, name, types)
 
     def _vary_sizes(self, code: Any, name: str, dims: set[int]) -> None:
-        """What varies of a tensor's sizes now varies in `code`."""
+        """Make dimensions of a tensor that vary here vary in `code` too."""
         made = continuation(code)
         assert made is not None
         made.sizes.update((parameter_source(code, name), dim) for dim in dims)
 
     def _vary_arguments(self, code: Any, name: str) -> None:
-        """The words of an exception, which may differ each time, are no constants."""
+        """Do not treat the arguments of an exception, such as its message, as constants: they may differ each time."""
         made = continuation(code)
         assert made is not None
         args = AttrSource(parameter_source(code, name), "args")
@@ -394,7 +402,7 @@ class BreakEmitter:
     def _loads(
         self, asm: Assembler, stack: Sequence[str], names: Sequence[str], places: Mapping[str, str]
     ) -> list[Instr]:
-        """The arguments of a resume function."""
+        """Instructions that push the arguments of a resume function."""
         loads = []
         if self.first is not None:
             own = self.first == FIRST
@@ -405,7 +413,7 @@ class BreakEmitter:
 
     # ---- a loop ----
     def _plain_loop(self, asm: Assembler, head: int) -> None:
-        """Run a copy of the loop at `head` here; on the stack: the slots at the break."""
+        """Run a copy of the loop at `head` in this frame; on the stack are the slots at the break."""
         root, end = self.root, self.end
         cc, flow = root.cc, root.flow
         inside = loops_of(root.code)[head]
@@ -425,7 +433,7 @@ class BreakEmitter:
             depth = depths[at]
             assert depth is not None
             kept = below[:depth]
-            temps = [asm.store_fast() for _ in range(depth)][::-1]  # a handler of unbound locals empties the stack
+            temps = [asm.store_fast() for _ in range(depth)][::-1]  # handlers of unbound locals clear the stack
             alive = live_locals(cc, at)
             names = [name for name in cc.varnames if name in alive and name not in self.cells]
             places = {name: self._perhaps_unbound(asm, name) for name in names if name not in (*bound, self.first)}
@@ -437,7 +445,8 @@ class BreakEmitter:
             self._continue(asm, at, kept, (False,) * (depth - len(kept)), names, places)
 
     def _loop(self, asm: Assembler, head: int) -> None:
-        """Run the loop at `head` here, its body as a function; on the stack: the slots at the break."""
+        """Run the loop at `head` in this frame, with its body as a function; on the stack are the slots at the break.
+        """
         root, end = self.root, self.end
         if end.at != head:  # GET_ITER
             made = Label("iterator")
@@ -474,7 +483,7 @@ class BreakEmitter:
             asm.discard_null() if null else asm.store_fast(name)
         loads = self._loads(asm, [*slots, *element, *self.handled], names, maybe)
         loads += [Instr("DELETE_FAST", name) for name in names if name in cut.carried and name not in maybe]
-        loads += [Instr("DELETE_FAST", name) for name in slots]  # a `break` lets go of the iterator
+        loads += [Instr("DELETE_FAST", name) for name in slots]  # so that a `break` frees the iterator
         self._forget(asm, maybe)
         _call(asm, [Instr("LOAD_FAST", body)], loads)
         asm.unpack(2)
@@ -499,7 +508,7 @@ class BreakEmitter:
 
     @staticmethod
     def _restore(asm: Assembler, stack: Sequence[str], nulls: Sequence[bool]) -> None:
-        """Move the slots of the stack back there, so that nothing else holds what they do."""
+        """Move stack slots back from locals, leaving no other references to them."""
         for name, null in zip(stack, nulls, strict=True):
             if null:
                 asm.emit("PUSH_NULL")
@@ -508,13 +517,13 @@ class BreakEmitter:
                 asm.delete_fast(name)
 
     def _forget(self, asm: Assembler, names: Iterable[str]) -> None:
-        """Let go of locals that may be unbound, and will be stored before they are read."""
+        """Release the values of locals that may be unbound and will be stored before they are read."""
         for name in names:
             asm.load_const(None)
             asm.store_fast(name)
 
     def _carry(self, asm: Assembler, name: str, place: str | None) -> None:
-        """Take a carried value off the stack, into the local itself (handlers read it there) and into `place`."""
+        """Pop a carried value into the local itself, where exception handlers read it, and into `place`."""
         if place is None:
             asm.store_fast(name)
             return
@@ -530,7 +539,7 @@ class BreakEmitter:
         asm.label(bound)
 
     def _body(self, cut: LoopBodySpec, live: Sequence[str], items: bool) -> tuple[Any, tuple[str, ...]]:
-        """The code of the body, and which of `live` it takes."""
+        """The code of the body function, and the names in `live` that it takes."""
         at = cut.head + items
         alive = live_locals(self.root.cc, at)
         names = tuple(name for name in live if name in alive)
@@ -541,7 +550,7 @@ class BreakEmitter:
         made = continuation(code)
         assert made is not None
         made.loops = True
-        # A number that the loop makes anew in each iteration is no constant of its body.
+        # A number that changes in each iteration is not a constant of the body.
         for name in names:
             if name in cut.carried:
                 self._vary(code, name, _NUMBERS)
@@ -554,7 +563,7 @@ class BreakEmitter:
         return code, names
 
     def _growing(self, cut: LoopBodySpec) -> set[int]:
-        """The stack slots of containers that a comprehension adds to in each iteration."""
+        """Stack slots of containers that a comprehension grows in each iteration."""
         depths = stack_depths(self.root.cc, self.root.flow)
         grown = set()
         for index in loops_of(self.root.code)[cut.head]:
@@ -564,7 +573,7 @@ class BreakEmitter:
         return {slot for slot in grown if 0 <= slot < len(cut.nulls)}
 
     def _changed(self, cut: LoopBodySpec) -> set[str]:
-        """The locals of which the loop calls a method that makes containers grow."""
+        """Locals on which the loop calls a method that makes containers grow."""
         instrs = self.root.flow.instrs
         pairs = ((instrs[at - 1], instrs[at]) for at in loops_of(self.root.code)[cut.head] if at)
         return {load.arg for load, call in pairs if load.op == "LOAD_FAST" and (call.op, call.arg) in _GROWING_CALLS}

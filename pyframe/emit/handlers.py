@@ -7,19 +7,21 @@ from ..bytecode import OPS
 from ..bytecode.flow import FlowGraph, reachable
 from ..bytecode.isa import CanonicalCode
 
-# Where none of these is left to run there is nothing to capture.
+# Code without any of these instructions has nothing to capture.
 _WORTH = ("BINARY_OP", "BINARY_SUBSCR", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "COMPARE_OP", "LOAD_ATTR")
 
 
 def worth_capturing(cc: CanonicalCode, at: int, flow: FlowGraph) -> bool:
-    """Whether anything that can run from the ordinal `at` on is worth a capture."""
+    """Whether any instruction reachable from the ordinal `at` is worth a capture."""
     return any(flow.instrs[i].op in _WORTH for i in reachable(cc, at, flow))
 
 
 def starts_of_handling(cc: CanonicalCode, flow: FlowGraph, handler: int, handled: int) -> dict[int, int]:
-    """The PUSH_EXC_INFOs that an exception going to `handler` can come to first, and how many exceptions are being
-    handled there before it; `handled`: how many where it was raised.  Those with nothing worth a capture are left
-    out, and what follows them is looked through."""
+    """The PUSH_EXC_INFO instructions that an exception going to `handler` may reach first.
+
+    Maps each ordinal to the number of exceptions being handled before it; `handled` is that number where the exception
+    was raised. Handlers with nothing worth a capture are left out, and the code after them is searched instead.
+    """
     found: dict[int, int] = {}
     seen = {handler}
     todo = [(handler, handled)]

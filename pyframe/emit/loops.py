@@ -24,7 +24,7 @@ UNBINDS = ("DELETE_FAST", "LOAD_FAST_AND_CLEAR")
 
 
 class Unbound(enum.Enum):
-    """Stands for an unbound local where values are passed on."""
+    """Marks an unbound local where values are passed between functions."""
 
     UNBOUND = 0
 
@@ -34,14 +34,14 @@ UNBOUND = Unbound.UNBOUND
 
 @per_code
 def decoded(code: types.CodeType) -> tuple[CanonicalCode, FlowGraph]:
-    """A code to be read, not changed."""
+    """The canonical code and flow graph of `code`, shared: do not modify them."""
     cc = canonicalize(code)
     return cc, build_flow(cc)
 
 
 @per_code
 def loops_of(code: types.CodeType) -> dict[int, frozenset[int]]:
-    """The loops of a code: the ordinal of each head, and the ordinals that lie on a cycle through it."""
+    """The loops of a code object: each head's ordinal, mapped to the ordinals on a cycle through it."""
     cc, flow = decoded(code)
     heads = {flow.place[i.arg] for at, i in enumerate(flow.instrs) if OPS[i.op].jump and flow.place[i.arg] <= at}
     loops = {head: _cycle(cc, flow, head) for head in sorted(heads)}
@@ -49,7 +49,7 @@ def loops_of(code: types.CodeType) -> dict[int, frozenset[int]]:
 
 
 def _cycle(cc: CanonicalCode, flow: FlowGraph, head: int) -> frozenset[int]:
-    """The ordinals on a cycle through `head`; none if it is no head of a loop."""
+    """The ordinals on a cycle through `head`; empty if it is not a loop head."""
     forward: set[int] = set().union(*(reachable(cc, after, flow) for after in _successors(flow, head)))
     return frozenset(forward & _reaching(flow, head)) if head in forward else frozenset()
 
@@ -62,7 +62,7 @@ def _successors(flow: FlowGraph, index: int) -> Iterator[int]:
 
 
 def _reaching(flow: FlowGraph, target: int) -> set[int]:
-    """The ordinals from which control can come to `target`, itself included."""
+    """The ordinals from which control can reach `target`, including `target`."""
     before: list[list[int]] = [[] for _ in range(len(flow.instrs) + 1)]
     for index in range(len(flow.instrs)):
         for after in _successors(flow, index):
@@ -78,9 +78,9 @@ def _reaching(flow: FlowGraph, target: int) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class LoopBodySpec:
-    """What a body function of the loop at `head` depends on: `carried` names the locals that an iteration may change
-    and a later one (or what follows the loop) may read, those in `maybe` perhaps unbound; `nulls` says which stack
-    slots at the head hold NULL."""
+    """All that a body function of the loop at `head` depends on. `carried`: the locals that an iteration may change and
+    a later one (or the code after the loop) may read; those in `maybe` may be unbound. `nulls`: which stack slots at
+    the head hold NULL."""
 
     head: int
     carried: tuple[str, ...]
@@ -89,7 +89,7 @@ class LoopBodySpec:
 
 
 def plan_cut(code: types.CodeType, head: int, bound: Sequence[str], nulls: Sequence[bool]) -> LoopBodySpec:
-    """The cut of the loop at `head` when the locals in `bound` are bound on entry."""
+    """The body spec of the loop at `head`, given that the locals in `bound` are bound on entry."""
     cc, flow = decoded(code)
     alive = live_locals(cc, head, flow)
     inside = [flow.instrs[index] for index in loops_of(code)[head]]
@@ -101,7 +101,8 @@ def plan_cut(code: types.CodeType, head: int, bound: Sequence[str], nulls: Seque
 
 
 def extract_loop_body(cc: CanonicalCode, cut: LoopBodySpec) -> tuple[CanonicalCode, int]:
-    """`cc` as a body function (before a resume function is made of it), and the ordinal that it starts with."""
+    """Turn `cc` into the code of a body function, still without parameters, and return it with the ordinal where it
+    starts."""
     flow = build_flow(cc)
     inside = _cycle(cc, flow, cut.head)
     head = flow.instrs[cut.head]
@@ -125,7 +126,7 @@ def extract_loop_body(cc: CanonicalCode, cut: LoopBodySpec) -> tuple[CanonicalCo
     block, regions, names = _next_iteration(cut, again)
     cc.instrs = instrs + block
     cc.regions = [*cc.regions, *regions]
-    cc.varnames += tuple(name for name in names if name not in cc.varnames)  # a loop of a body has them already
+    cc.varnames += tuple(name for name in names if name not in cc.varnames)  # a body inside a body already has them
     for instr in cc.real_instrs():
         if instr.pos.lineno is None:
             instr.pos = head.pos
@@ -133,7 +134,8 @@ def extract_loop_body(cc: CanonicalCode, cut: LoopBodySpec) -> tuple[CanonicalCo
 
 
 def _next_iteration(cut: LoopBodySpec, again: Label) -> tuple[list[Instr | Label], list[TryRegion], list[str]]:
-    """Code that empties the stack and returns `(carried, None)`, its regions, and the locals that it needs."""
+    """Code that empties the stack and returns `(carried, None)`, its exception regions, and the locals that it needs.
+    """
     block: list[Instr | Label] = [again]
     tail: list[Instr | Label] = []
     regions = []

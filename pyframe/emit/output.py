@@ -28,8 +28,8 @@ from .resume import continuation
 
 @dataclass
 class TraceResult:
-    """A finished capture.  `output` is that of the DirectCall of `compiled`: a template where the code does nothing
-    but call the graph, else 'code'."""
+    """A finished capture. `output` says how a `DirectCall` of `compiled` forms the frame's result: a template if the
+    code only calls the graph, otherwise 'code'."""
 
     code: types.CodeType
     guards: GuardSet
@@ -42,8 +42,9 @@ class TraceResult:
 
 @dataclass
 class End:
-    """How the trace of the root frame ended: `value` returned, or `brk` at instruction `at`; with `loop`, the break is
-    inside the loop with that head, and `at` is its GET_ITER or the head itself; `plain`: the loop runs as it is."""
+    """How the trace of the root frame ended: it returned `value`, or it broke with `brk` at instruction `at`. With
+    `loop`, the break is inside the loop with that head, and `at` is its GET_ITER or the head. `plain`: the loop runs
+    eagerly."""
 
     value: Var | None = None
     brk: GraphBreak | None = None
@@ -106,7 +107,7 @@ class OutputBuilder:
         return TraceResult(asm.finish(), tx.guards, known, compiled, output, breaks, gms)
 
     def eager_retries(self, gm: fx.GraphModule) -> Undo | None:
-        """Where the frame runs again as it is if the graph raises: what is put back before."""
+        """If the frame runs again eagerly when the graph raises: what must be restored before. Otherwise None."""
         graph = self.tx.graph
         if not graph.errors_are_seen or self.tx.draws:
             return None
@@ -118,7 +119,7 @@ class OutputBuilder:
             raise SkipFrame(str(error)) from error
 
     def draw(self, cg: Codegen) -> None:
-        """What the frame does first of all: draw the random numbers that the trace came to."""
+        """Draw the random numbers that the trace predicted. The frame does this first."""
         for draw in self.tx.draws:
             draw.load(cg)
             cg.drawn.append(cg.asm.store_fast())
@@ -128,12 +129,12 @@ class OutputBuilder:
             cg.emit("POP_TOP")
 
     def place(self, cg: Codegen, source: Source) -> str:
-        """A local with the value of `source`."""
+        """Store the value of `source` in a local and return its name."""
         cg.load_source(source)
         return cg.asm.store_fast()
 
     def template(self, wanted: list[Var]) -> Any:
-        """The DirectCall output, or None when the frame does more than return values of the graph."""
+        """The output template of a DirectCall, or None if the frame does more than return values of the graph."""
         value = self.end.value
         if value is None or len(self.tx.effects) or self.tx.draws:
             return None
@@ -142,7 +143,7 @@ class OutputBuilder:
         return _template(value, wanted)
 
     def body(self, cg: Codegen) -> None:
-        """Everything after the call of the graph."""
+        """Emit everything after the call of the graph."""
         commits = replay.compute(cg, self.tx.effects)
         if self.end.brk is None:
             assert self.end.value is not None

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-# Of integers, these raise for a divisor of zero.
+# With integers, these raise for a divisor of zero.
 _DIVISIONS = {"div", "div_", "floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_"}
 
-# Beside views and pointwise operators, these look at shapes and dtypes alone.  Any other one may look at elements.
+# Like views and pointwise operators, these check shapes and dtypes only. Any other operator may check elements.
 _SHAPES_ALONE = frozenset("""
     _adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _fused_rms_norm _local_scalar_dense _log_softmax
     _native_batch_norm_legit _native_batch_norm_legit_no_training _prelu_kernel
@@ -34,7 +34,8 @@ _SHAPES_ALONE = frozenset("""
 
 
 def may_raise(func: Any, args: Sequence[Any]) -> bool:
-    """Whether an operator (an OpOverload, on fake tensors) may raise for some elements of tensors like these."""
+    """Whether an operator (an OpOverload, called with fake tensors) may raise for some elements of tensors like its
+    arguments."""
     if not isinstance(func, torch._ops.OpOverload) or func.namespace not in ("aten", "prims", "prim"):
         return True
     name = func._schema.name.partition("::")[2]

@@ -23,8 +23,8 @@ def _table(source: src.ModuleAttrSource) -> src.Source:
 
 
 class Codegen:
-    """Emits into `asm`.  With `outputs` None it is the dry run that finds out which graph values are needed
-    (`wanted`) and which Vars are loaded more than once (`counts`)."""
+    """Emits into `asm`. With `outputs` None, this is the dry run that finds out which graph values are needed
+    (`wanted`) and how often each Var is loaded (`counts`)."""
 
     def __init__(self, asm: Assembler, cells: set[str], function: Any) -> None:
         self.asm = asm
@@ -35,14 +35,14 @@ class Codegen:
         self.counts: dict[int, int] = {}
         self.keep: list[Var] = []
         self.outputs: str | None = None
-        self.drawn: list[str] = []  # the places of what was drawn
-        self.entered: str | None = None  # the place of the `Entered` that notes which modes the code has entered
-        self.rewritten: dict[src.Source, None] = {}  # places that the graph writes to
-        self.read_first: dict[src.Source, str | None] = {}  # those of them that are read; where their values are kept
+        self.drawn: list[str] = []  # locals with the random numbers drawn
+        self.entered: str | None = None  # local with the `Entered` that tracks modes entered at run time
+        self.rewritten: dict[src.Source, None] = {}  # sources that the graph writes to
+        self.read_first: dict[src.Source, str | None] = {}  # those also read -> local with the value before the graph
         self.dry = True
 
     def real(self, asm: Assembler) -> Codegen:
-        """The codegen of the real run, after this dry one."""
+        """The Codegen of the real run, based on this dry run."""
         other = Codegen(asm, self.cells, self.function)
         other.wanted, other.counts, other.dry, other.keep = self.wanted, self.counts, False, self.keep
         other.read_first = self.read_first
@@ -54,7 +54,7 @@ class Codegen:
 
     def load_const(self, value: Any) -> None:
         if isinstance(value, type) and (made := made_by_trace(value)) is not None:
-            self.load(made)  # not the stand-in that there was while tracing
+            self.load(made)  # not the placeholder class used while tracing
             return
         self.asm.load_const(value)
 
@@ -91,12 +91,12 @@ class Codegen:
             self.load_const(key)
 
     def remember(self, var: Var) -> None:
-        """Keep the object on top of the stack as the value of `var`."""
+        """Keep a reference to the object on top of the stack as the value of `var`."""
         self.emit("COPY", 1)
         self.temps[id(var)] = self.asm.store_fast()
 
     def set_attr_of_top(self, name: str, value: Var, plain: bool = True) -> None:
-        """`top.name = value`, leaving top; not `plain`: past the class's own __setattr__."""
+        """`top.name = value`, keeping `top`. Without `plain`, bypass the class's own __setattr__."""
         if plain:
             self.load(value)
             self.emit("COPY", 2)
@@ -111,7 +111,7 @@ class Codegen:
         self.emit("POP_TOP")
 
     def read_before_graph(self) -> None:
-        """Keep what is read of the places that the graph writes to."""
+        """Before the graph runs, save the values that are read from sources that it writes to."""
         for source in self.read_first:
             self.load_source(source)
             self.read_first[source] = self.asm.store_fast()
@@ -144,7 +144,7 @@ class Codegen:
         self.asm.load_item(list(self.wanted).index(id(var)))
 
     def load_source(self, source: src.Source) -> None:
-        """Push the value that `source` names."""
+        """Push the value at `source`."""
         asm = self.asm
         if self.rewritten and source in self.rewritten:
             kept = self.read_first.setdefault(source, None)
@@ -181,7 +181,7 @@ class Codegen:
                 self.load_const(list)
                 self.call_top(lambda: self.load_source(source.parent))
                 asm.load_item(source.index)
-            case src.ModuleAttrSource():  # not as an attribute: Module.__getattr__ is slow
+            case src.ModuleAttrSource():  # not LOAD_ATTR: Module.__getattr__ is slow
                 self.load_source(_table(source))
                 asm.load_item(source.attr)
             case src.HiddenDictSource():

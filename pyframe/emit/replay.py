@@ -16,8 +16,8 @@ Commit = Callable[[], None]
 
 
 def distinct(effects: Iterable[Effect]) -> list[Effect]:
-    """One effect for each place written, in the order of first writes (the Vars hold the final state); an attribute
-    that was deleted meanwhile comes where it was written last."""
+    """One effect per location written, in the order of first writes (the Vars hold the final state). An attribute that
+    was deleted in between moves to its last write."""
     seen: dict[Any, Effect] = {}
     for number, effect in enumerate(effects):
         key = number if effect.kind in ("CALL", "HANDLED") else (effect.kind, id(effect.target), effect.detail)
@@ -28,7 +28,7 @@ def distinct(effects: Iterable[Effect]) -> list[Effect]:
 
 
 def compute(cg: Codegen, effects: Iterable[Effect]) -> list[Commit]:
-    """Emit the computation of every new value; the returned functions emit the writes."""
+    """Emit the computation of all new values; returns functions that emit the writes."""
     return [_COMPUTE[effect.kind](cg, effect) for effect in distinct(effects)]
 
 
@@ -90,7 +90,7 @@ def _attr(cg: Codegen, effect: Effect) -> Commit:
 
 
 def _discard(delete: Callable[[Any, str], None], target: Any, name: str) -> None:
-    """The program left `target` without the attribute, which it may have made itself."""
+    """Delete an attribute that the program has deleted; it may be missing if the program also created it."""
     try:
         delete(target, name)
     except AttributeError:

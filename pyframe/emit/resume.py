@@ -36,21 +36,21 @@ CO_HAS_DOCSTRING = 0x4000000  # from 3.13
 _SUSPENDING = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _NOT_INHERITED = CO_VARARGS | CO_VARKEYWORDS | CO_HAS_DOCSTRING
 _SUFFIX = re.compile(r"__(resume|body)_\d+$")
-RAISED = "__raised"  # holds an exception that came before the first instruction
-FIRST = "__self"  # stands for the first argument where that is a cell
+RAISED = "__raised"  # local for an exception raised before the first instruction
+FIRST = "__self"  # parameter for the first argument if that is a cell
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeKey:
-    """All that a resume function depends on: two breaks with equal keys share one.
+    """All that a resume function depends on; breaks with equal keys share one.
 
-    `at` is the ordinal of the instruction to run next among the real instructions of `canonicalize(code)`;
-    `stack_nulls` says, bottom first, which stack slots hold NULL; `live` names the locals that are passed, those in
-    `maybe` as UNBOUND when they are not bound.  `first` is a local (or FIRST) that is passed before everything else,
-    because `super()` reads the frame's first argument.  With `cut`, the code is the body of that loop.  `handled`: how
-    many exceptions are being handled, which are passed too: they are known only by being the thread's current ones.
-    An exception that comes before the first instruction goes where one of the instruction `raised_at` would (default:
-    of `at`), so that `with` blocks are left and handlers run.
+    `at`: ordinal of the next instruction to run, among the real instructions of `canonicalize(code)`. `stack_nulls`:
+    which stack slots hold NULL, bottom first. `live`: the locals that are passed; those in `maybe` are passed as
+    UNBOUND if unbound. `first`: a local (or FIRST) that is passed before everything else, because `super()` reads the
+    frame's first argument. `cut`: the code is the body of that loop. `handled`: the number of exceptions being handled;
+    they are passed too, because otherwise they exist only as the thread's current exceptions. `raised_at`: the
+    instruction whose handler handles an exception that occurs before the first instruction (default: `at`), so that
+    `with` blocks are exited and handlers run.
     """
 
     code: types.CodeType
@@ -65,10 +65,12 @@ class ResumeKey:
 
 
 class Continuation:
-    """What is known of a resume function beyond its code.  `varying` holds sources whose values are not to be taken
-    as constants, with the types that this goes for; `sizes`, the dimensions of tensors that vary;
-    `loops` says that it runs once for each iteration of a loop; `handled` is the number of exceptions being handled
-    when it is called; `handles_errors` says that its RESUME has an exception handler."""
+    """What is known about a resume function beyond its code.
+
+    `varying`: sources whose values of the given types are not constants. `sizes`: dimensions of tensors that vary.
+    `loops`: it runs once per iteration of a loop. `handled`: the number of exceptions being handled when it is called.
+    `handles_errors`: its RESUME has an exception handler.
+    """
 
     def __init__(self) -> None:
         self.varying: dict[Source, tuple[type, ...]] = {}
@@ -82,18 +84,18 @@ _CONTINUATIONS: dict[int, Continuation] = {}
 
 
 def continuation(code: types.CodeType) -> Continuation | None:
-    """What is known of `code` as a resume function, None for other code."""
+    """The Continuation of a resume function's code, None for other code."""
     return _CONTINUATIONS.get(id(code))
 
 
 @per_code
 def _resumes(code: types.CodeType) -> dict[tuple[Any, ...], types.CodeType]:
-    """The resume functions made of `code`."""
+    """The resume functions made from `code`, by key."""
     return {}
 
 
 def shared_resume(key: ResumeKey) -> types.CodeType:
-    """`make_resume_for(key)`, one code object for equal keys: captures of it are shared and counted together."""
+    """`make_resume_for(key)`, with one code object for equal keys, whose captures are shared and counted together."""
     mine = _resumes(key.code)
     parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut, key.handled, key.raised_at)
     made = mine.get(parts)
@@ -112,7 +114,7 @@ def parameter_source(code: types.CodeType, name: str) -> LocalSource:
 
 
 def super_argument(cc: CanonicalCode) -> str | None:
-    """The local that `super()` without arguments reads, None if the code cannot call it."""
+    """The local that `super()` without arguments reads; None if the code cannot call it."""
     names = {item.arg for item in cc.real_instrs() if item.op in ("LOAD_GLOBAL", "LOAD_NAME")}
     return cc.varnames[0] if "__class__" in cc.freevars and "super" in names and cc.varnames else None
 
@@ -123,7 +125,7 @@ def plain_name(name: str) -> str:
 
 
 def stack_parameter(slot: int, live: tuple[str, ...] = ()) -> str:
-    """The parameter that carries stack slot `slot` (0 is the bottom)."""
+    """The name of the parameter for stack slot `slot` (0 is the bottom)."""
     name = f"__stack_{slot}"
     while name in live:  # a break in the prologue of a resume function
         name = f"_{name}"
@@ -131,7 +133,7 @@ def stack_parameter(slot: int, live: tuple[str, ...] = ()) -> str:
 
 
 def handled_parameter(number: int, live: tuple[str, ...] = ()) -> str:
-    """The parameter that carries an exception being handled (0 is the outermost)."""
+    """The name of the parameter for an exception being handled (0 is the outermost)."""
     name = f"__handled_{number}"
     while name in live:
         name = f"_{name}"
@@ -141,9 +143,9 @@ def handled_parameter(number: int, live: tuple[str, ...] = ()) -> str:
 def copy_body(
     cc: CanonicalCode, kept: set[int] | None = None
 ) -> tuple[list[Instr | Label], list[TryRegion], dict[int, Label]]:
-    """A copy of instructions and regions with labels of its own, and a label before each kept instruction.
+    """Copy instructions and exception regions with new labels, and put a label before each kept instruction.
 
-    `kept` holds ordinals of real instructions to keep (default all).  Every path out of a kept instruction must
+    `kept` holds the ordinals of real instructions to keep (default: all). Every path out of a kept instruction must
     lead to kept instructions; regions shrink to what remains.
     """
     fresh: dict[Label, Label] = {item: Label(item.name) for item in cc.instrs if isinstance(item, Label)}
@@ -177,7 +179,7 @@ def drop_empty_regions(cc: CanonicalCode) -> None:
 
 
 def keyword_names(instrs: list[Instr], index: int) -> tuple[str, ...]:
-    """The names that the CALL_KW at ordinal `index` gets from the LOAD_CONST in front of it."""
+    """The keyword names of the CALL_KW at ordinal `index`, from the LOAD_CONST before it."""
     load = instrs[index - 1]
     if load.op != "LOAD_CONST":
         raise ValueError(f"CALL_KW at {index} does not follow the LOAD_CONST of its names")
@@ -215,16 +217,16 @@ def make_resume(
 ) -> types.CodeType:
     """Code that continues `code` with instruction `at` (an ordinal, see ResumeKey).
 
-    Positional parameters: one for each stack slot that is not NULL, bottom first, then one for each name in
-    `live`; locals not in `live` start unbound.  Free variables: `code.co_cellvars + code.co_freevars`, in this
-    order; the caller passes the frame's own cells.  Stack slots mean the state in which `at` runs: results of the
-    breaking instruction included.
+    Positional parameters: one for each stack slot that is not NULL, bottom first, then one for each name in `live`;
+    locals not in `live` start unbound. Free variables: `code.co_cellvars + code.co_freevars`, in this order; the caller
+    passes the frame's own cells. The stack slots are those right before `at` runs, including results of the breaking
+    instruction.
 
-    Inside an `except` or `finally` handler the exception being handled must still be the thread's current one when
-    the resume function is called: the body's own POP_EXCEPT ends it.
+    Inside an `except` or `finally` handler, the exception being handled must still be the thread's current one when the
+    resume function is called: the body's own POP_EXCEPT ends it.
 
-    Raises ValueError for generators and coroutines, an unreachable target, a stack of another depth, a live name
-    that is no plain local, and inside an inlined comprehension whose variable hides a cell of the same name.
+    Raises ValueError for generators and coroutines, an unreachable target, a stack of another depth, a live name that
+    is not a plain local, and inside an inlined comprehension whose variable hides a cell of the same name.
     """
     if stack_depth != len(stack_nulls):
         raise ValueError(f"{len(stack_nulls)} null flags for {stack_depth} stack slots")
@@ -232,12 +234,12 @@ def make_resume(
 
 
 def make_resume_for(key: ResumeKey) -> types.CodeType:
-    """`make_resume` by key."""
+    """`make_resume` for a key."""
     return _make(key)[0]
 
 
 def _make(key: ResumeKey) -> tuple[types.CodeType, bool]:
-    """The code, and whether its RESUME has an exception handler."""
+    """The resume function's code, and whether its RESUME has an exception handler."""
     cc = canonicalize(key.code)
     _check(key, cc)
     cc, at = (cc, key.at) if key.cut is None else extract_loop_body(cc, key.cut)
@@ -248,7 +250,7 @@ def _make(key: ResumeKey) -> tuple[types.CodeType, bool]:
     params += handled
     params += [name for name in key.live if name != key.first]
     target = cc.real_instrs()[at]
-    # Up to 3.12 the names of a CALL_KW are part of it: drop them from the stack and enter at their LOAD_CONST.
+    # Up to 3.12 the names of a CALL_KW belong to the instruction: pop them and enter at their LOAD_CONST.
     has_names = target.op == "CALL_KW"
     entry = at - has_names
     if has_names:
@@ -292,11 +294,11 @@ def _make(key: ResumeKey) -> tuple[types.CodeType, bool]:
 
 
 def _start(cc: CanonicalCode, target: Instr) -> list[Instr | Label]:
-    """What a resume function does first: cells, and RESUME."""
+    """The first instructions of a resume function: COPY_FREE_VARS and RESUME."""
     start: list[Instr | Label] = []
     if cc.cellvars or cc.freevars:
         start.append(Instr("COPY_FREE_VARS", len(cc.cellvars) + len(cc.freevars)))
-    # The user's line is current from the start: profilers and tracebacks never see the seam.
+    # The position is the user's line from the start, so that profilers and tracebacks do not show the resume.
     start.append(Instr("RESUME", 0, target.pos._replace(col=None, end_col=None, end_lineno=None)))
     return start
 
@@ -304,8 +306,8 @@ def _start(cc: CanonicalCode, target: Instr) -> list[Instr | Label]:
 def _raise_again(
     prologue: list[Instr | Label], regions: list[TryRegion], region: TryRegion, state: list[Instr | Label]
 ) -> list[Instr | Label]:
-    """The handler of the RESUME in `prologue`: `state` makes stack and locals what they are where the body starts, and
-    there, inside `region` of the body, the exception is raised.  Adds to the regions."""
+    """The handler of the RESUME in `prologue`. `state` sets up stack and locals as at the start of the body; there,
+    inside `region` of the body, the exception is raised again. Adds to `regions`."""
     at = next(i for i, item in enumerate(prologue) if isinstance(item, Instr) and item.op == "RESUME")
     resume = prologue[at]
     assert isinstance(resume, Instr)
@@ -318,7 +320,7 @@ def _raise_again(
 
 
 def _state(key: ResumeKey, names: list[str]) -> list[Instr | Label]:
-    """Moves the arguments to where the frame has them: the stack, unbound locals."""
+    """Instructions that move the arguments to their places in the frame: stack slots, and unbound locals."""
     state: list[Instr | Label] = []
     for name, null in zip(names, key.stack_nulls, strict=True):
         if null:

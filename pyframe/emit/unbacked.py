@@ -11,7 +11,7 @@ from torch import fx
 
 
 class LazyUnbackedNode:
-    """One such number; its node is added to the graph when it is first asked for."""
+    """An unbacked number whose node is added to the graph on first use."""
 
     def __init__(self, graph: Any, value: Any, build: Callable[[], fx.Node]) -> None:
         """`value`: its SymInt or SymFloat."""
@@ -27,7 +27,7 @@ class LazyUnbackedNode:
 
 
 def size_of(graph: fx.Graph, tensor: fx.Node, dim: int) -> Callable[[], fx.Node]:
-    """Builds the node of a tensor's size, right behind the tensor."""
+    """A function that adds the node of a tensor's size, right after the tensor's node."""
 
     def build() -> fx.Node:
         with graph.inserting_after(tensor):
@@ -39,7 +39,7 @@ def size_of(graph: fx.Graph, tensor: fx.Node, dim: int) -> Callable[[], fx.Node]
 
 
 def truth_as_int(graph: fx.Graph, truth: fx.Node) -> Callable[[], fx.Node]:
-    """Builds the node of a bool as an int, right behind the bool."""
+    """A function that adds a node that converts a bool to an int, right after the bool's node."""
 
     def build() -> fx.Node:
         with graph.inserting_after(truth):
@@ -49,7 +49,7 @@ def truth_as_int(graph: fx.Graph, truth: fx.Node) -> Callable[[], fx.Node]:
 
 
 def new_numbers(result: Any, is_new: Callable[[Any], bool]) -> Iterator[tuple[int | None, Any]]:
-    """The new symbols in a number or a tensor, each with the dimension whose size it is, None for the number itself."""
+    """The new symbols in a number or a tensor's shape, each with its dimension, or None for the number itself."""
     if isinstance(result, torch.Tensor):
         for dim, size in enumerate(result.shape):
             if isinstance(size, torch.SymInt) and is_new(size.node.expr):

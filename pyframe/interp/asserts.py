@@ -20,15 +20,18 @@ _READABLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torc
 
 @in_order
 def asserted(condition: bool, required: bool, *message: Any) -> None:
-    """An assert as a node of the graph."""
+    """The check that the graph runs."""
     if bool(condition) is not required:
         raise AssertionError(*message)
 
 
 def outcome(frame: Frame, var: Var, label: Any, jumps: bool, after: int | None = None) -> bool:
-    """The truth of `var`, on which the frame jumps to `label` if it is `jumps`, and else goes on at `after` (by default
-    the next instruction).  Where one side of the branch fails an assert and the truth is known at run time only, the
-    graph checks it, and the trace goes on."""
+    """The truth value of `var`, on which the frame branches.
+
+    The frame jumps to `label` if the truth value equals `jumps`, and otherwise continues at `after` (default: the next
+    instruction). If one side of the branch fails an assertion and the value is known only at run time, the graph checks
+    it and tracing continues on the other side.
+    """
     after = frame.pc if after is None else after
     for at, required in ((frame.flow.place[label], not jumps), (after, jumps)):
         message = _message(frame, at)
@@ -38,7 +41,7 @@ def outcome(frame: Frame, var: Var, label: Any, jumps: bool, after: int | None =
 
 
 def _message(frame: Frame, at: int) -> tuple[Any, ...] | None:
-    """The arguments of the AssertionError that the code at `at` raises; None if it does something else, too."""
+    """The arguments of the AssertionError that the code at `at` raises; None if that code does anything else."""
     instrs = frame.flow.instrs[at : at + 4]
     ops = [instr.op for instr in instrs]
     if ops[:2] == ["LOAD_ASSERTION_ERROR", "RAISE_VARARGS"]:
@@ -49,7 +52,7 @@ def _message(frame: Frame, at: int) -> tuple[Any, ...] | None:
 
 
 def _checkable(frame: Frame, var: Var) -> bool:
-    """Whether the graph can fail in place of the program, and is able to read `var`."""
+    """Whether an error raised by the graph is equivalent to the program's, and the graph can read `var`."""
     tx = frame.tx
     if not tx.graph_error_is_equivalent:
         return False

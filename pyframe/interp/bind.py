@@ -15,7 +15,7 @@ CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 
 
 def bind(tx: Any, fn: FunctionVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> dict[str, Var]:
-    """Parameter name -> Var; raises TypeError in the traced program where CPython would."""
+    """Map parameter names to Vars; raises TypeError in the traced program where CPython would."""
     code = fn.code
     positional = code.co_varnames[: code.co_argcount]
     keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]

@@ -28,7 +28,7 @@ from .limits import too_long
 
 
 class UntouchedVar(Var):
-    """An argument of the root frame that the program has not read yet: nothing is assumed of it."""
+    """An argument of the root frame that has not been read yet, so that it needs no guards."""
 
     __slots__ = ("value",)
 
@@ -39,7 +39,7 @@ class UntouchedVar(Var):
 
 @dataclass(slots=True)
 class Outcome:
-    """How `run` ended: a returned value, or a yielded one (the frame can go on)."""
+    """How `Frame.run` ended: with a returned value, or with a yielded one, after which the frame can be resumed."""
 
     value: Var
     yielded: bool = False
@@ -50,7 +50,7 @@ HANDLERS: dict[str, Handler] = {}
 
 
 def op(*names: str) -> Callable[[Handler], Handler]:
-    """Register the handler of canonical instructions."""
+    """Register a handler for instructions of the canonical instruction set."""
 
     def register(fn: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(names, fn))
@@ -66,7 +66,7 @@ class Frame:
     globals: dict[str, Any]
     globals_source: Source | None
     is_root: bool = False
-    function: Var | None = None  # what was called; None in the root frame
+    function: Var | None = None  # the function called; None in the root frame
     locals: dict[str, Var] = field(default_factory=dict)
     cells: dict[str, CellVar] = field(default_factory=dict)
     free: list[CellVar] = field(default_factory=list)
@@ -75,9 +75,9 @@ class Frame:
     at: int = 0
     cc: CanonicalCode = field(init=False)
     flow: FlowGraph = field(init=False)
-    began: int = 0  # how many instructions of the trace were spent when it was entered
-    names: Var | None = None  # of a class body: the mapping that its names are items of
-    # Exceptions handled, with the root step of each raise: 0 where that is past, the exception being handled for real.
+    began: int = 0  # instructions spent by the trace when this frame was entered
+    names: Var | None = None  # in a class body: the namespace
+    # Exceptions being handled, each with the root step of its raise; 0: it was raised before this frame began.
     handling: list[tuple[Var, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class Frame:
         self.stack.append(var)
 
     def push_callable(self, fn: Var) -> None:
-        """A callable that is bound already, and the NULL in place of an object."""
+        """Push a callable that is already bound, and the NULL in place of self."""
         self.stack += (NULL, fn) if NULL_BEFORE_CALLABLE else (fn, NULL)
 
     def pop(self) -> Var:
@@ -102,7 +102,7 @@ class Frame:
         return taken
 
     def local(self, name: str) -> Var | None:
-        """The value of a local that is about to be read; None if unbound."""
+        """The value of a local, about to be read; None if unbound."""
         found = self.locals.get(name)
         if type(found) is UntouchedVar:
             found = self.locals[name] = self.tx.wrap(found.value, found.source)
@@ -144,7 +144,7 @@ class Frame:
             return self.tx.graph_break("unsupported-object", f"{instr.op} of {value}, known only at run time")
 
     def run(self, thrown: Var | None = None) -> Outcome:
-        """Run an inlined frame until it returns or yields; `thrown` is raised where it is suspended."""
+        """Run an inlined frame until it returns or yields; `thrown` is raised where the frame is suspended."""
         self.tx.enter_frame(self)
         try:
             outcome = None if thrown is None else self._throw(thrown)
@@ -158,7 +158,8 @@ class Frame:
             self.tx.leave_frame(self)
 
     def _throw(self, exc: Var) -> Outcome | None:
-        """Raise `exc` at the yield that suspends this frame, or in the iterator that a `yield from` is waiting for."""
+        """Raise `exc` at the yield that suspends this frame, or throw it into the iterator of the `yield from` that
+        does."""
         instrs = self.flow.instrs
         waiting = self.stack[-1] if self.at and instrs[self.at - 1].op == "SEND" else None
         try:
@@ -178,7 +179,7 @@ class Frame:
         return None
 
     def _sent(self, value: Var) -> None:
-        """Go on after a `yield from` whose iterator has ended with `value`."""
+        """Continue after a `yield from` whose iterator ended with `value`."""
         self.push(value)
         self.jump(self.flow.instrs[self.at - 1].arg)
 
@@ -195,18 +196,18 @@ class Frame:
         return waiting.call_method(tx, "throw", [exc], {})
 
     def in_try(self) -> bool:
-        """Whether an exception at the instruction that suspends this frame would be handled by the program."""
+        """Whether the program would handle an exception at the instruction that suspends this frame."""
         region = self.flow.region[self.at]
         if region is None:
             return False
         return not self._ignores_close(self.flow.place[region.handler])
 
     def _ignores_close(self, at: int) -> bool:
-        """Whether the handler at `at` lets a GeneratorExit pass without running code of the program."""
+        """Whether the handler at `at` passes on a GeneratorExit without running code of the program."""
         instrs = self.flow.instrs
-        if instrs[at].op == "CALL_INTRINSIC_1":  # of the whole body: StopIteration becomes RuntimeError
+        if instrs[at].op == "CALL_INTRINSIC_1":  # CPython's handler around the body: StopIteration -> RuntimeError
             return True
-        if instrs[at].op == "CLEANUP_THROW":  # of a `yield from`, from 3.12: raised again once that is closed
+        if instrs[at].op == "CLEANUP_THROW":  # of a `yield from`, from 3.12 on: raises again after closing
             region = self.flow.region[at]
             return region is None or self._ignores_close(self.flow.place[region.handler])
         if instrs[at].op != "PUSH_EXC_INFO":
@@ -220,7 +221,7 @@ class Frame:
         return instrs[at].op == "RERAISE"
 
     def unwind(self, raised: Raised) -> bool:
-        """Go to the handler of the exception; False where it leaves the frame."""
+        """Go to the handler of the exception; False if it leaves the frame."""
         if raised.fresh:
             self.tx.raised.append(raised.exc)
             if isinstance(raised.exc, ExceptionVar):
@@ -231,7 +232,7 @@ class Frame:
         if region is None:
             return False
         earlier = raised.exc.source is None or any(exc is raised.exc for exc in self.tx.raised)
-        anew = self.instr.op == "RERAISE" and earlier  # raised by the program, at an earlier step
+        anew = self.instr.op == "RERAISE" and earlier  # raised by the program at an earlier step
         if self.is_root and not anew and len(self.handled_for_real()) == len(self.handling):
             self.tx.raise_step = self.tx.steps
         del self.stack[region.depth :]
@@ -242,7 +243,7 @@ class Frame:
         return True
 
     def handled(self) -> Var | None:
-        """The exception that this frame is handling, innermost."""
+        """The innermost exception that this frame is handling."""
         if not self.handling:
             return None
         exc, step = self.handling[-1]
@@ -252,7 +253,8 @@ class Frame:
         return exc
 
     def handled_for_real(self) -> list[Var]:
-        """The exceptions that the thread is handling when this root frame starts, and has not dealt with yet."""
+        """In the root frame: exceptions that the thread was already handling when it began, and whose handling has not
+        ended."""
         return [exc for exc, step in self.handling if not step] if self.is_root else []
 
     # ---- names ----

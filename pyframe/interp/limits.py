@@ -13,13 +13,13 @@ from ..errors import Restart
 
 KIND = "instruction-limit"
 LOOP = "a long loop"
-NODES = 20  # a graph that grows by fewer of them before the limit is reached hardly grows
+NODES = 20  # a graph that grows by fewer nodes before the limit counts as not growing
 MAX_TURNS = 8  # how often the limit may be reached while the graph grows
 
 
 class LongParts:
-    """What took too many instructions in the captures of one `compile()`: loops, by code and head, which run as they
-    are from then on, and functions, whose calls are made for real."""
+    """What took too many instructions in captures of one `compile()`: loops, by code and head, which run eagerly from
+    then on, and functions, which are then called instead of traced."""
 
     def __init__(self) -> None:
         self.loops: weakref.WeakKeyDictionary[types.CodeType, set[int]] = weakref.WeakKeyDictionary()
@@ -27,7 +27,7 @@ class LongParts:
 
 
 class Arrival(NamedTuple):
-    """When a trace came to a loop: its root step, and how many instructions and nodes there were before it."""
+    """When a trace reached a loop: its root step, and the instructions spent and graph nodes made before it."""
 
     step: int
     spent: int
@@ -35,19 +35,19 @@ class Arrival(NamedTuple):
 
 
 class Budget:
-    """Counts the instructions of one trace, of all its frames.  `left` is taken down by who does the work."""
+    """Counts the instructions of one trace, over all frames. The interpreter loop decrements `left`."""
 
     def __init__(self, limit: int) -> None:
         self.limit = self.left = limit
         self.turns = 0
-        self.nodes = 0  # at the start of this turn
+        self.nodes = 0  # graph nodes when the limit was last reached
 
     @property
     def spent(self) -> int:
         return self.turns * self.limit + self.limit - self.left
 
     def renew(self, nodes: int) -> bool:
-        """Whether the trace may go on: the graph has grown, or nothing took a large part of the instructions."""
+        """Reset the budget when the trace may go on; False if that has happened too often."""
         self.turns, self.left, self.nodes = self.turns + 1, self.limit, nodes
         return self.turns < MAX_TURNS
 
@@ -55,12 +55,12 @@ class Budget:
         return nodes - self.nodes >= NODES
 
     def is_long(self, since: int) -> bool:
-        """Whether what started when `since` instructions were spent took a large part of them."""
+        """Whether what started when `since` instructions were spent took at least half the limit."""
         return self.spent - since >= self.limit // 2
 
     def long_loop(self, around: Mapping[int, Arrival], nodes: int) -> int | None:
-        """Of the loops that the trace is in, by their heads, the one to run as it is: the outermost without a node of
-        the graph, or else the innermost with few."""
+        """The loop, by its head, that should run eagerly, of those in `around` that took at least half the limit: the
+        outermost that added no graph node, or else the innermost that added few."""
         long = sorted((arrival, head) for head, arrival in around.items() if self.is_long(arrival.spent))
         for arrival, head in long:
             if arrival.nodes == nodes:
@@ -72,12 +72,12 @@ class Budget:
 
 
 def longest(frames: list[Any], budget: Budget) -> Any:
-    """The innermost frame that took a large part of the instructions, those it called included."""
+    """The innermost frame that took at least half the limit, including its callees; by default the root frame."""
     return next(frame for frame in reversed(frames) if frame is frames[0] or budget.is_long(frame.began))
 
 
 def too_long(tx: Any) -> None:
-    """The limit is reached: returns if the trace may go on."""
+    """Called when the limit is reached; returns if the trace may go on."""
     budget, root, nodes = tx.budget, tx.frames[0], tx.graph.size()
     if budget.grew(nodes):
         if budget.renew(nodes):

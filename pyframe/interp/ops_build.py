@@ -95,7 +95,7 @@ def format_with_spec(frame: Frame, arg: None) -> None:
     frame.push(format_of(frame.tx, *frame.popn(2)))
 
 
-# The container that a comprehension fills is an input of a resume function inside it: changes are logged.
+# In a resume function the container that a comprehension fills is an argument: changes must be logged as side effects.
 
 
 @op("LIST_APPEND")
@@ -134,7 +134,7 @@ def set_update(frame: Frame, depth: int) -> None:
 
 
 def _callee(frame: Frame) -> str:
-    """The function that the arguments being merged are for, as errors name it."""
+    """The name, for error messages, of the function whose arguments are being merged."""
     for var in frame.stack[::-1]:
         fn = getattr(var, "fn", None) if isinstance(var, BoundMethodVar) else var
         if isinstance(fn, FunctionVar):

@@ -25,7 +25,7 @@ from .frame import Frame, op
 @op("LOAD_METHOD")
 def load_method(frame: Frame, name: str) -> None:
     obj = frame.pop()
-    # Containers and tensors resolve a method that their class has at its call, everything else when it is loaded.
+    # Containers and tensors resolve methods of their class when called, all other objects when loaded.
     lazy = not isinstance(obj, InstanceVar) and type(obj).call_method is not Var.call_method
     with contextlib.suppress(NotConstant):
         lazy = lazy and hasattr(obj.python_type(), name)
@@ -34,7 +34,7 @@ def load_method(frame: Frame, name: str) -> None:
 
 
 def _callee(frame: Frame, args: list[Var]) -> tuple[Var, list[Var]]:
-    """The callable under the arguments on the stack, and its arguments with the object that it is a method of."""
+    """The callable below the arguments on the stack, and its arguments, including self of a method."""
     first, second = frame.popn(2)
     if first is NULL:
         return second, args
@@ -90,7 +90,7 @@ def _set_part(fn: FunctionVar, flag: int, value: Var, frame: Frame) -> None:
 
 
 def _annotations(flat: Var, frame: Frame) -> DictVar:
-    """Annotations as CPython up to 3.13 hands them over: names and values in turn."""
+    """Annotations in the form that CPython uses up to 3.13: names and values alternate."""
     items = flat.unpack(frame.tx)
     return DictVar({name.constant(): value for name, value in zip(items[::2], items[1::2], strict=True)})
 
@@ -113,7 +113,7 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
     frame.push(fn)
 
 
-_MODULES = sys.modules  # where the import system looks, whatever `sys.modules` is by then
+_MODULES = sys.modules  # the import system uses this dict even if `sys.modules` is replaced
 _LOADED, _BUILTINS = ConstSource.of(_MODULES, "sys.modules"), ConstSource.of(vars(builtins), "builtins.__dict__")
 _IMPORT = builtins.__import__
 
@@ -137,13 +137,13 @@ def import_name(frame: Frame, name: str) -> None:
         full = full.partition(".")[0]
     module = _loaded(frame, full)
     for part in names.plain() or () if hasattr(module, "__path__") else ():
-        if not hasattr(module, part):  # it may be a module of this package
+        if not hasattr(module, part):  # may be a submodule
             frame.tx.graph_break("builtin-side-effect", f"import of {full}.{part}, which is not loaded yet")
     frame.push(frame.tx.wrap(module, ConstSource.of(module, full)))
 
 
 def _loaded(frame: Frame, full: str) -> Any:
-    """What `sys.modules` has under a name, guarded to stay that."""
+    """The entry of `sys.modules` for a name, guarded by identity."""
     module = _MODULES.get(full)
     frame.tx.guard(DictItemSource(_LOADED, full), "ID", module)
     if module is None:

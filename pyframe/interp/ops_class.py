@@ -88,7 +88,7 @@ def setup_annotations(frame: Frame, arg: None) -> None:
 
 
 def _resolved(tx: Any, bases: Sequence[Var]) -> tuple[list[Var], bool]:
-    """The bases with what `__mro_entries__` puts in their place, and whether there was any."""
+    """The bases after `__mro_entries__`, and whether it replaced any."""
     found: list[Var] = []
     for base in bases:
         if isinstance(base, ClassVar):
@@ -98,7 +98,7 @@ def _resolved(tx: Any, bases: Sequence[Var]) -> tuple[list[Var], bool]:
             found.append(base)
             continue
         replaced_by = tx.existing(base).__mro_entries__
-        if getattr(replaced_by, "__module__", "") not in ("typing", "types"):  # code of the program
+        if getattr(replaced_by, "__module__", "") not in ("typing", "types"):  # the program's code
             base.unsupported(tx, "__mro_entries__()")
         entries = replaced_by(tuple(tx.existing(each) for each in bases))
         found += [tx.wrap(entry, tx.const_source(entry, entry.__name__)) for entry in entries]

@@ -20,7 +20,7 @@ from ..vars.stdlib.locks import SharedLockVar
 from ..vars.torch_objects.contexts import enter_unseen
 from .frame import Frame, op
 
-# What a handler does that others can see.
+# Instructions by which a handler has effects visible outside.
 _SEEN = {
     "RETURN_VALUE", "RAISE_VARARGS", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_OP", "IMPORT_NAME",
     "STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_DEREF",
@@ -34,14 +34,14 @@ class ExitVar(Var):
     __slots__ = ("context", "entered")
 
     def __init__(self, context: Any, entered: Var) -> None:
-        """`context`: a Var that has `enter` and `exit`; `entered`: what its `enter` gave."""
+        """`context`: a Var with `enter` and `exit`; `entered`: the result of its `enter`."""
         super().__init__()
         self.context = context
         self.entered = entered
 
     @property
     def enters_for_real(self) -> bool:
-        """Whether a mode of the thread is entered where this is rebuilt."""
+        """Whether reconstructing this enters a mode of the thread at run time."""
         return not isinstance(self.context, InstanceVar)
 
     def call(self, tx: Any, args: Any, kwargs: Any) -> Var:
@@ -49,8 +49,8 @@ class ExitVar(Var):
         return result if isinstance(result, Var) else ConstVar(None)
 
     def reconstruct(self, cg: Any) -> None:
-        """Leave the bound `__exit__`.  The `__enter__` of the program has been traced; modes of torch, which the graph
-        leaves as they were, are entered for real."""
+        """Push the bound `__exit__`. An `__enter__` of the program has been traced; torch's modes, which the graph
+        restored, are entered again."""
         if isinstance(self.context, SharedLockVar):
             self.context.for_real()
         if isinstance(self.context, InstanceVar):
@@ -66,7 +66,8 @@ class ExitVar(Var):
 
 
 class EnterVar(Var):
-    """The `__enter__` of a context manager that has been entered: its call gives what that gave (CPython 3.14)."""
+    """The `__enter__` of a context manager that was already entered: calling it returns the result of that (CPython
+    3.14)."""
 
     __slots__ = ("entered",)
 
@@ -79,8 +80,8 @@ class EnterVar(Var):
 
 
 def error_is_observable(frame: Frame) -> bool:
-    """Whether the program does something where the present instruction raises: in a handler, in `finally`, or in a
-    context manager of its own.  Modes of torch let exceptions pass, and the graph leaves them."""
+    """Whether an exception raised by the current instruction reaches code of the program: a handler, `finally`, or the
+    program's own context manager. torch's modes do not count: they pass exceptions on, and the graph exits them."""
     flow, region = frame.flow, frame.flow.region[frame.at]
     while region is not None:
         below = 2 if EXIT_IS_A_PAIR else 1
@@ -90,13 +91,13 @@ def error_is_observable(frame: Frame) -> bool:
             return _does_something(frame, handler)
         if isinstance(leave.context, InstanceVar):
             return True
-        cleanup = flow.region[handler]  # of what calls `__exit__`: raises again in the region around the `with`
+        cleanup = flow.region[handler]  # the handler around `__exit__` raises again in the region around the `with`
         region = None if cleanup is None else flow.region[flow.place[cleanup.handler]]
     return False
 
 
 def _does_something(frame: Frame, handler: int) -> bool:
-    """Whether running the handler differs from raising the exception again."""
+    """Whether running the handler differs from just raising the exception again."""
     known = _known_handlers(frame.code)
     if handler not in known:
         after = reachable(frame.cc, handler, frame.flow)
@@ -117,7 +118,7 @@ def before_with(frame: Frame, arg: None) -> None:
 
 
 def _enter(frame: Frame, context: Any) -> ExitVar:
-    """Enters a context manager, or breaks the graph."""
+    """Enter a context manager, or break the graph."""
     if not hasattr(context, "enter"):
         return frame.tx.graph_break("unsupported-context-manager", context.describe())
     if isinstance(context, InstanceVar) and lookup(context.cls, "__enter__") is not MISSING:
@@ -131,8 +132,8 @@ _ENTER, _EXIT = 0, 1  # arguments of LOAD_SPECIAL
 
 @op("LOAD_SPECIAL")
 def load_special(frame: Frame, which: int) -> None:
-    """CPython 3.14 loads `__exit__`, then `__enter__`, and calls the latter: nothing of the program runs in between, so
-    that the context manager is entered at the first of these.  Where that breaks the graph, so does the second one."""
+    """CPython 3.14 loads `__exit__`, then `__enter__`, and calls the latter. No code of the program runs in between, so
+    the context manager is entered at the first of the two. If that breaks the graph, so does the second."""
     if which not in (_ENTER, _EXIT):
         return frame.tx.graph_break("generator-frame", "LOAD_SPECIAL")
     if which == _EXIT:

@@ -32,7 +32,7 @@ def jump_if_false(frame: Frame, label: Any) -> None:
 
 @op("TO_BOOL")
 def to_bool(frame: Frame, arg: None) -> None:
-    """From CPython 3.13 on the truth that a jump depends on is an instruction of its own, right before the jump."""
+    """From CPython 3.13 on, computing the truth value for a jump is a separate instruction right before the jump."""
     after = frame.flow.instrs[frame.pc]
     if after.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
         jumps = after.op == "POP_JUMP_IF_TRUE"
@@ -78,7 +78,7 @@ def return_value(frame: Frame, arg: None) -> Outcome:
 
 @op("RETURN_GENERATOR")
 def return_generator(frame: Frame, arg: None) -> None:
-    frame.push(ConstVar(None))  # what the first resume sends
+    frame.push(ConstVar(None))  # the value that the first resume sends
 
 
 @op("YIELD_VALUE")

@@ -14,7 +14,7 @@ from .frame import Frame, op
 # Py_TPFLAGS_SEQUENCE, Py_TPFLAGS_MAPPING, _Py_TPFLAGS_MATCH_SELF
 _SEQUENCE, _MAPPING, _MATCH_SELF = 1 << 5, 1 << 6, 1 << 22
 
-# Instructions that end the graph, with the kind of break.
+# Instructions that always break the graph, with the kind of break.
 BREAKS = {
     **dict.fromkeys(
         (
@@ -37,7 +37,7 @@ def always_break(frame: Frame, arg: object) -> None:
 
 
 def _has_flag(frame: Frame, flag: int) -> bool:
-    """Whether the type of the value on top is marked as what a pattern takes for a sequence or mapping."""
+    """Whether the type of the value on top of the stack has the flag that marks sequences or mappings for patterns."""
     subject = frame.stack[-1]
     try:
         return bool(subject.python_type().__flags__ & flag)
@@ -95,7 +95,7 @@ def match_class(frame: Frame, count: int) -> None:
 
 
 def _positional(tx: Tracer, kind: type, count: int) -> tuple[Any, ...] | None:
-    """The names of the attributes that `count` positional patterns match; None where one matches the subject itself."""
+    """The attribute names that `count` positional patterns match; None if the pattern matches the subject itself."""
     if not count:
         return ()
     names = lookup(kind, "__match_args__")

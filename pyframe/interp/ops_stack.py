@@ -62,7 +62,7 @@ def load_fast(frame: Frame, name: str) -> None:
 
 @op("LOAD_FAST_AND_CLEAR")
 def load_fast_and_clear(frame: Frame, name: str) -> None:
-    """Put the local aside for a comprehension; one that is a cell as the cell that it is."""
+    """Save a local for the duration of a comprehension; if it is a cell, save the cell."""
     kept = frame.cells.pop(name, None) if name in frame.cc.cellvars else frame.local(name)
     frame.push(kept or NULL)
     frame.locals.pop(name, None)
@@ -71,7 +71,7 @@ def load_fast_and_clear(frame: Frame, name: str) -> None:
 @op("STORE_FAST")
 def store_fast(frame: Frame, name: str) -> None:
     value = frame.pop()
-    if isinstance(value, CellVar) and name in frame.cc.cellvars:  # back from `load_fast_and_clear`
+    if isinstance(value, CellVar) and name in frame.cc.cellvars:  # restored after `load_fast_and_clear`
         frame.cells[name] = value
         return
     if frame.tx.referred and name in frame.locals:
@@ -83,9 +83,9 @@ def store_fast(frame: Frame, name: str) -> None:
 
 
 def _let_go(frame: Frame, gone: Var) -> None:
-    """A local has `gone` no more; if it was the last, that object dies now."""
+    """A local releases `gone`; if that was the last reference, the object dies now."""
     source = gone.source
-    # What a weak reference led to before the local was read is known by that reference.
+    # For a value that was obtained from a weak reference, the source is a call of that reference.
     if not isinstance(source, LocalSource) and not (isinstance(source, CallSource) and source.fn is follow):
         return
     frame.tx.let_go.append(gone)
@@ -173,7 +173,7 @@ def load_super_attr(frame: Frame, arg: tuple[str, bool, bool]) -> None:
     function, cls, obj = frame.popn(3)
     if isinstance(function, ClassVar) and function.value is super:
         value = SuperVar(cls.constant(), obj).getattr_(frame.tx, name)
-    else:  # the program has another `super`
+    else:  # the program has replaced `super`
         made = frame.tx.call(function, [cls, obj] if with_arguments else [], {})
         value = frame.tx.getattr(made, name)
     if is_method:
