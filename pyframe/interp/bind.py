@@ -59,7 +59,7 @@ def _defaults(
     bound: dict[str, Var],
 ) -> None:
     values, named = fn.default_values(tx)
-    for name, value in zip(reversed(positional), reversed(values), strict=False):  # there may be more than names
+    for name, value in zip(reversed(positional), reversed(values), strict=False):  # extra defaults are allowed
         bound.setdefault(name, value)
     for name, value in named.items():
         bound.setdefault(name, value)

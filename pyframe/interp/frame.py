@@ -77,7 +77,7 @@ class Frame:
     flow: FlowGraph = field(init=False)
     began: int = 0  # instructions spent by the trace when this frame was entered
     names: Var | None = None  # in a class body: the namespace
-    # Exceptions being handled, each with the root step of its raise; 0: it was raised before this frame began.
+    # Exceptions being handled, each with the root step of its raise; 0: the thread already handles it at run time.
     handling: list[tuple[Var, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -85,7 +85,8 @@ def store_fast(frame: Frame, name: str) -> None:
 def _let_go(frame: Frame, gone: Var) -> None:
     """A local releases `gone`; if that was the last reference, the object dies now."""
     source = gone.source
-    # For a value that was obtained from a weak reference, the source is a call of that reference.
+    # A value that was first reached through a weak reference has that reference as its source, even if a local holds
+    # it.
     if not isinstance(source, LocalSource) and not (isinstance(source, CallSource) and source.fn is follow):
         return
     frame.tx.let_go.append(gone)

@@ -61,21 +61,22 @@ from .limits import Arrival, Budget, LongParts
 T = TypeVar("T")
 HANDLER_FILES = (ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
 MAX_DEPTH = 60
-CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")  # effects on one object
-RAISES = "exception-in-traced-code"  # made for real even where breaks are errors: it leaves the program
+CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")  # side effects that change one object
+RAISES = "exception-in-traced-code"  # raised at run time even where breaks are errors: it propagates to the caller
 CO_GENERATOR, CO_ASYNC = 0x20, 0x80 | 0x200
-# Shared values of these types carry no identity worth remembering.
+# Objects of these types may be shared freely: their identity is not tracked.
 _PLAIN = frozenset({int, bool, float, complex, str, bytes, type(None)})
 _SHARED = (type, types.FunctionType, types.ModuleType)
 
 
 def has_identity(value: Any) -> bool:
-    """Whether two Vars of this one value would be taken for two objects; instances of subclasses of int are objects."""
+    """Whether each object needs a single Var, so that two Vars are two objects. Instances of subclasses of int are
+    objects too."""
     return type(value) not in _PLAIN and not issubclass(type(value), _SHARED)
 
 
 def type_of(var: Var) -> type | None:
-    """The exact type, where it is known."""
+    """The exact type of a Var's value, or None if it is unknown."""
     try:
         return var.python_type()
     except NotConstant:
@@ -83,7 +84,8 @@ def type_of(var: Var) -> type | None:
 
 
 class PlannedBreak(NamedTuple):
-    """A break known to be needed at a step; `loop`: the head of the loop that has it inside, and starts there."""
+    """A graph break that an earlier attempt found to be needed at a step. `loop`: the head of the loop that contains
+    the break and starts at that step."""
 
     kind: str
     detail: str
@@ -107,11 +109,11 @@ def _nothing_handled(_: Any) -> bool:
 
 
 class Trace:
-    """Traces `func` called with the fast locals `locals_`.
+    """Traces `func`, called with the fast locals `locals_`.
 
-    `planned_breaks`: by step of the root frame, the breaks that are known to be needed there; the trace adds to it
-    before it raises Restart.  `captures`: how many there are of this code already.  `long`: what took too long
-    before.
+    `planned_breaks`: the breaks known to be needed, by step of the root frame; the trace adds to it before it raises
+    Restart. `captures`: how many captures this code already has. `long`: loops and calls that took too long in earlier
+    traces.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class Trace:
         long: LongParts | None = None,
     ) -> None:
         self.func = func
-        self.opaque = {} if opaque is None else opaque  # objects of which nothing is known, by id
+        self.opaque = {} if opaque is None else opaque  # objects whose contents must not be assumed, by id
         self.entry_locals = locals_
         self.options = options
         self.graph = graph_builder
@@ -140,35 +142,35 @@ class Trace:
         self.overrides = Overrides(self)
         self.guards = GuardSet()
         self.effects = EffectLog()
-        self.class_writes: dict[type, Any] = {}  # see `vars.class_writes`
-        self.class_reads: dict[type, dict[str, Any]] = {}  # what `vars.lookup` found: class -> name -> raw attribute
-        self.draws: list[Any] = []  # of random numbers, see `vars.rng`
-        self.rng_branches: list[rng_guards.RngBranchGuard] = []  # what is taken for granted of draws
+        self.class_writes: dict[type, Any] = {}  # classes that the program changed
+        self.class_reads: dict[type, dict[str, Any]] = {}  # class -> name -> raw attribute found
+        self.draws: list[Any] = []  # random numbers drawn at the start of the frame
+        self.rng_branches: list[rng_guards.RngBranchGuard] = []  # branches on draws, with the outcome assumed
         self.memo: dict[int, Var] = {}
         self.keep_alive: list[Any] = []
-        # plain tensors in instances of wrapper subclasses, by id: where they are, and what reads them there
+        # inner tensors of wrapper subclass instances, by id: their sources, and functions that read them
         self.inner_tensors: dict[int, tuple[Source, Callable[[], Var]]] = {}
         self.logs = bool(options.reorderable_logging_functions or options.ignore_logging_functions)
-        self.placeholder_objects: dict[int, tuple[Any, Var]] = {}  # objects made while tracing, see `vars.made_class`
-        self.wrapping: set[int] = set()  # objects whose Var is being made
+        self.placeholder_objects: dict[int, tuple[Any, Var]] = {}  # placeholders created while tracing, such as classes
+        self.wrapping: set[int] = set()  # ids of objects whose Var is being created
         self.frames: list[Frame] = []
-        self.cells: dict[int, CellVar] = {}  # of existing cells, by id
+        self.cells: dict[int, CellVar] = {}  # cells that existed before the frame, by id
         self.new_cells: list[CellVar] = []
         self.generators: list[GeneratorVar] = []
-        self.fields_of: dict[int, Any] = {}  # the `__dict__` of an object that was asked for, by the id() of its Var
-        self.rewritten: dict[Source, None] = {}  # places that the graph writes to
-        self.referred: list[weakref.ReferenceType[Any]] = []  # weak references that the program knows
-        self.let_go: list[Var] = []  # values that deleted locals had: those objects may be gone by now
+        self.fields_of: dict[int, Any] = {}  # `__dict__` Vars of objects, by the id() of the object's Var
+        self.rewritten: dict[Source, None] = {}  # sources that the graph writes to
+        self.referred: list[weakref.ReferenceType[Any]] = []  # weak references that the program uses
+        self.let_go: list[Var] = []  # values of deleted locals; those objects may have been freed
         self.globals_written: dict[tuple[int, str], Var] = {}
         self.globals_vars: dict[int, GlobalsVar] = {}
         self.known = continuation(func.__code__)
         self.varying = self.known.varying if self.known is not None else {}
         self.loops = loops_of(func.__code__)
-        self.entered: dict[int, Arrival] = {}  # the loops that the trace came to, by their heads
+        self.entered: dict[int, Arrival] = {}  # loops that the trace reached, by head
         self.steps = 0
         self.raise_step = 0
         self.handled_outside = sys.exc_info()[1] is not None
-        self.raised: list[Var] = []  # what the program has raised, in this order
+        self.raised: list[Var] = []  # exceptions that the program raised, in order
         self.inlined_in_step = False
         self.done_before_step = (0, 0)
         self.compile_graph: Callable[[Any], Any] = lambda gm: gm
@@ -190,14 +192,15 @@ class Trace:
         return tuple(frame.user_line() for frame in frames) or (self._compiled_line(),)
 
     def _compiled_line(self) -> UserLine:
-        """Where what is compiled starts: the `forward` of a module, whose root frame is our own."""
+        """The first line of the compiled function; for a module, of its `forward`, because the root frame is pyframe's
+        own."""
         module = self.entry_locals[0] if self.entry_locals else None
         forward = getattr(type(module), "forward", None) if isinstance(module, nn.Module) else None
         code = getattr(forward, "__code__", self.func.__code__)
         return UserLine(code.co_filename, code.co_firstlineno, code.co_name)
 
     def _inside(self) -> str:
-        """Where in a library below the user's line the trace is."""
+        """The current position in a library, if the trace is in one below the user's line; otherwise ""."""
         inner = self.frames[-1]
         if our_file(inner.file) or not skipped_file(inner.file) or all(skipped_file(f.file) for f in self.frames):
             return ""
@@ -219,14 +222,14 @@ class Trace:
         self.guards.add(Guard(source, kind, payload, self.user_line() if self.frames else None))
 
     def _of_stand_in(self, source: Source) -> bool:
-        """Whether `source` leads to something that was made while tracing, of which nothing needs a guard."""
+        """Whether `source` starts at an object created while tracing, which needs no guards."""
         root: Source = source
         while root.base is not None:
             root = root.base
         return isinstance(root, ConstSource) and root.obj_id in self.placeholder_objects
 
     def existing(self, var: Var) -> Any:
-        """The object of a Var: a constant, or what is read from its source."""
+        """The object of a Var: a constant, or the value read from its source."""
         if var.is_constant():
             return var.constant()
         if var.source is None:
@@ -234,7 +237,7 @@ class Trace:
         return guard_explain.read(var.source, CallContext(self.func, self.entry_locals))
 
     def wrap(self, value: Any, source: Source | None) -> Var:
-        if issubclass(type(value), Var):  # isinstance() would run a `__class__` of the program's own
+        if issubclass(type(value), Var):  # isinstance() might run the program's `__class__` property
             return value  # type: ignore[no-any-return]
         if self.placeholder_objects:
             stood = self.placeholder_objects.get(id(value))
@@ -255,7 +258,7 @@ class Trace:
                 var = OpaqueVar(value, source)
             var = var or wrapping.wrap(self, value, source)
             self.wrapping.discard(id(value))
-            # `var` of a compiled function is that of the function it wraps: it has another source.
+            # A compiled function's Var is that of the wrapped function, which has another source.
             if has_identity(value) and not issubclass(type(value), _C.CompiledFunction):
                 self.memo[id(value)] = var
                 self.keep_alive.append(value)
@@ -279,18 +282,18 @@ class Trace:
         return found if self.effects.changes == changes else None
 
     def ask_key(self, container: Any, var: Var) -> Any:
-        """The key that `var` is in a dict that existed before the frame; where the program's own code cannot say it
-        while tracing, nothing is taken to be known of the dict."""
+        """The key for `var` in a dict that existed before the frame. If hashing or comparing it runs code that cannot
+        be evaluated now, restart with the dict opaque."""
         key = self.speculate(lambda: key_of(self, var))
         if key is None:
             self.opaque[id(container)] = container
             raise Restart()
         if isinstance(key, ObjectKey) and key.step is not None:
-            key.step = 0  # of no step: where the dict has to be made anew, the frame runs as it is
+            key.step = 0  # no step to break at: if the dict must be rebuilt, the frame runs eagerly
         return key
 
     def _varying(self, source: Source | None) -> tuple[type, ...]:
-        """The types of values from `source` that are no constants."""
+        """The types of values from `source` that must not be treated as constants."""
         if source is None:
             return ()
         if isinstance(source, SeqItemSource) and source not in self.varying:
@@ -341,14 +344,14 @@ class Trace:
 
     @property
     def graph_error_is_equivalent(self) -> bool:
-        """Whether the graph can fail in place of the program: nothing handles the exception, no mode is to be left, and
-        nobody misses what the program did to objects before."""
+        """Whether an error raised by the graph is equivalent to one raised by the program here: nothing handles the
+        exception, no mode must be exited, and no side effects are pending."""
         handled = any(each.flow.region[each.at] is not None for each in self.frames)
         return not (handled or len(self.effects) or self.graph.in_mode)
 
     @property
     def error_is_observable(self) -> bool:
-        """Whether the program would see an exception raised here, in a handler or a context manager."""
+        """Whether a handler or context manager of the program would see an exception raised here."""
         return any(map(ops_exc.error_is_observable, self.frames))
 
     def graph_break(self, kind: str, detail: str) -> NoReturn:
@@ -362,7 +365,8 @@ class Trace:
         return DictItemSource(source, key)
 
     def predict(self, tree: Tree, kind: type) -> Any:
-        """What `kind(tree)`, drawn at random, is in this call, guarded; None where it cannot be known."""
+        """The outcome of `kind(tree)` in this call, where `tree` contains random draws; a guard predicts it. None if it
+        cannot be predicted."""
         known = next((each for each in self.rng_branches if each.kind is kind and each.tree == tree), None)
         if known is not None:
             return known.outcome
@@ -373,14 +377,15 @@ class Trace:
         return rng_guards.predict(self, tree, kind)
 
     def may_guess(self) -> bool:
-        """Whether a branch on an unknown number may be a guard: while captures are few; else it breaks the graph."""
+        """Whether a branch on an unknown number may become a guard on its outcome. Only in resume functions, and while
+        there are few captures; otherwise the branch breaks the graph."""
         return self.known is not None and self.captures < self.options.recompile_limit // 2
 
     def const_source(self, value: Any, label: str) -> Source:
         return ConstSource.of(value, label)
 
     def cell(self, cell: types.CellType, source: Source | None) -> CellVar:
-        """The CellVar of an existing cell, one for each cell object."""
+        """The CellVar of a cell that existed before the frame; one for each cell object."""
         found = self.cells.get(id(cell))
         if found is None:
             try:
@@ -407,11 +412,11 @@ class Trace:
         return as_exception(self, kind, *args)
 
     def handled(self) -> Var | None:
-        """The exception being handled, innermost."""
+        """The innermost exception being handled."""
         return next((frame.handled() for frame in reversed(self.frames) if frame.handling), None)
 
     def none_outside(self) -> None:
-        """Guard that no caller is handling an exception; where one is, the trace breaks."""
+        """Guard that no caller is handling an exception; break the graph if one is."""
         if self.known is not None and self.known.handled:
             return
         if self.handled_outside:
@@ -428,7 +433,7 @@ class Trace:
         return True
 
     def until_stop(self, method: Var | None) -> Var | None:
-        """Call `__next__`; None for StopIteration."""
+        """Call `__next__`; returns None on StopIteration."""
         if method is None:
             self.raise_(TypeError, "object is not an iterator")
         try:
@@ -476,7 +481,8 @@ class Trace:
 
     # ---- breaks ----
     def _break(self, brk: GraphBreak) -> BaseException:
-        """What to raise for a break: itself in the root frame, or a Restart that breaks before the root call."""
+        """What to raise for a break: the break itself if it can happen at the current instruction of the root frame,
+        otherwise a Restart after planning a break before that instruction."""
         if self.breaks_are_errors and brk.kind != RAISES:
             return Unsupported(describe(brk.kind, brk.detail, brk.stack))
         if any(mentions_watchers(frame.code) for frame in self.frames):
@@ -491,11 +497,12 @@ class Trace:
         return Restart()
 
     def real_step(self) -> int:
-        """The step to break at for this one to be made for real: what is handled has to be raised for real first."""
+        """The step to break at so that the current instruction can run outside the graph. If an exception traced
+        earlier is being handled, that is the step of its raise, because it must be raised at run time first."""
         return next((step for _, step in self.frames[0].handling if step), self.steps)
 
     def _began_step(self) -> bool:
-        """Whether the instruction of the root frame that is being traced has done something already."""
+        """Whether the current instruction of the root frame has already had an effect on the trace."""
         return len(self.frames) > 1 or self.inlined_in_step or self._done() != self.done_before_step
 
     def _done(self) -> tuple[int, int]:
@@ -503,7 +510,7 @@ class Trace:
 
     # ---- the root frame ----
     def run(self) -> TraceResult:
-        """Trace to the end or to the first break.  Raises Restart, SkipFrame, Unsupported, BackendCompilerFailed."""
+        """Trace to the end or the first break. Raises Restart, SkipFrame, Unsupported or BackendCompilerFailed."""
         root = self._root()
         self.frames.append(root)
         end = self._run_root(root)
@@ -518,13 +525,13 @@ class Trace:
                 raise Unsupported(describe(brk.kind, brk.detail, brk.stack)) from lost
             if lost.step in self.planned_breaks:
                 raise SkipFrame(str(lost)) from lost
-            brk = end.brk or GraphBreak(lost.kind, str(lost))  # reported where the value is made
+            brk = end.brk or GraphBreak(lost.kind, str(lost))  # reported at the step that creates the value
             self.planned_breaks[lost.step] = PlannedBreak(brk.kind, brk.detail, brk.stack)
             raise Restart() from lost
 
     def release(self) -> None:
-        """Let go of everything, when the capture is done: Vars, frames and graph refer to each other in rings, which
-        would keep the program's objects until garbage is collected."""
+        """Free everything when the capture is done. Vars, frames and the graph form reference cycles, which would keep
+        the program's objects alive until the next garbage collection."""
         for generator in self.generators:
             generator.forget()
         for cell in (*self.new_cells, *self.cells.values()):
@@ -533,19 +540,20 @@ class Trace:
         vars(self).clear()
 
     def _check_generators(self) -> None:
-        """A generator that is given up inside a `try` is closed when it is freed, which runs code of the program."""
+        """Reject a generator that is suspended inside a `try` at the end of the trace: freeing it closes it, which runs
+        code of the program."""
         for generator in self.generators:
             if generator.started and not generator.done and generator.in_try():
                 raise NotRebuilt("a generator that is left inside a try block", generator.made_at)
 
     def _check_raised(self) -> None:
-        """An exception that existed before gets a traceback by being raised."""
+        """An exception that existed before the frame and was raised here must get its traceback."""
         for exc in self.raised:
             if isinstance(exc, ExceptionVar) and exc.source is not None:
                 exc.needs_traceback()
 
     def _guard_aliases(self) -> None:
-        """An object that the program changed must not be one that it also read from somewhere else."""
+        """Guard that an object that the program changed is not also one that it read from another source."""
         changed = {type_of(e.target) for e in self.effects if e.kind in CHANGES} - {None}
         sources: dict[type, list[Source]] = {}
         for var in self.memo.values() if changed else ():
@@ -559,8 +567,8 @@ class Trace:
             self._tell_fields_apart()
 
     def _tell_fields_apart(self) -> None:
-        """A dict that the program changes may not be the `__dict__` of an object that it also knows by its attributes,
-        nor the other way round: nothing is taken to be known of such a dict."""
+        """Guard that a dict that the program changes is not the `__dict__` of an object whose attributes it also uses,
+        and vice versa. If it is one in this call, restart with the dict opaque."""
         owners = [var for var in self.memo.values() if isinstance(var, InstanceVar) and var.attrs]
         changed = {id(effect.target) for effect in self.effects}
         for owner in owners:
@@ -618,7 +626,7 @@ class Trace:
                     raise GraphBreak(note.kind, note.detail, lines, ahead=note.loop is not None)
                 outcome: Outcome | None = self._root_step(root)
             except GraphBreak as brk:
-                brk.__context__ = brk.__cause__ = None  # what led to it would hold this frame
+                brk.__context__ = brk.__cause__ = None  # a context would keep this frame alive
                 brk.__traceback__ = None
                 loop = self._broken_loop(root, brk)
                 return End(None, brk, root.at, stack, loop, loop in self.long_loops)
@@ -626,21 +634,21 @@ class Trace:
                 return End(outcome.value, None, root.at)
 
     def _enter_loop(self, root: Frame) -> None:
-        """Note the step at which a loop starts: its GET_ITER, if that is right before the head."""
+        """Record the step at which a loop starts: that of its GET_ITER, if it is right before the head."""
         head = root.pc
         instrs = root.flow.instrs
         fresh = root.at == head - 1 and instrs[root.at].op == "GET_ITER" and instrs[head].op == "FOR_ITER"
         self.entered[head] = Arrival(self.steps - fresh, self.budget.spent, self.graph.size())
 
     def _stop_at_long_loop(self, root: Frame) -> None:
-        """Break where a loop starts that runs as it is."""
+        """Break before a loop that must run eagerly."""
         if root.pc + (root.flow.instrs[root.pc].op == "GET_ITER") in self.long_loops:
             root.at = root.pc
             raise self._break(GraphBreak(limits.KIND, limits.LOOP, self.user_stack()))
 
     def _broken_loop(self, root: Frame, brk: GraphBreak) -> int | None:
-        """The head of the loop that a break is inside of, when the trace is at the start of that loop; when it is
-        further on, it starts again, to stop there."""
+        """The head of the loop that contains a break, if the trace is at the start of that loop; None if no loop
+        contains it. If the trace is already inside the loop, restart to break at the loop's start."""
         note = self.planned_breaks.get(self.steps)
         if note is not None and note.loop is not None:
             return note.loop
@@ -666,10 +674,10 @@ class Trace:
         except Raised as raised:
             what = raised.exc.describe()
             if root.instr.op == "RERAISE" and self.raise_step:
-                # The exception itself is to be made for real, with its traceback: go back to where it was raised.
+                # The exception must be raised at run time, with its traceback: break at the step that raised it.
                 self.planned_breaks[self.raise_step] = PlannedBreak(RAISES, what, ())
                 raise Restart() from raised
-            # a local variable that has it would be in a ring with its traceback
+            # a local variable for it would form a cycle with its traceback
             raise self._break(GraphBreak(RAISES, what, self.user_stack())) from raised
 
 

@@ -30,14 +30,14 @@ from ..protocol.const import ConstVar, MethodVar, make, maker
 
 
 class ContextVar(Var):
-    """A context manager the tracer models: `enter` and `exit` act on the trace."""
+    """A context manager with a model: `enter` and `exit` change the state of the trace."""
 
     __slots__ = ("by_name", "cls")
 
     def __init__(self, cls: type) -> None:
         super().__init__()
         self.cls = cls
-        self.by_name: list[Effect] = []  # of each `__enter__()` that the program called itself, if not left since
+        self.by_name: list[Effect] = []  # one per explicit `__enter__()` call without its `__exit__()`
 
     def python_type(self) -> type:
         return self.cls
@@ -52,7 +52,7 @@ class ContextVar(Var):
         if name == "clone":
             return self.clone()
         if name == "__enter__":
-            entered = self.enter(tx)  # the real object, where the frame is left or broken before `__exit__()`
+            entered = self.enter(tx)  # the effect enters the real object if the trace ends before `__exit__()`
             self.by_name.append(tx.effects.add("CALL", None, (enter_unseen, [self], {}), tx.user_line()))
             return entered
         if name == "__exit__" and self.by_name:
@@ -63,14 +63,14 @@ class ContextVar(Var):
         return super().call_method(tx, name, args, kwargs)
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        """The function `args[0]`, decorated."""
+        """Use as a decorator: the function `args[0]`, decorated."""
         fn = args[0] if len(args) == 1 and not kwargs else None
         if not isinstance(fn, FunctionVar) or fn.code.co_flags & _GENERATORS:
             return self.unsupported(tx, "as the decorator of something that is no plain function, a call")
         return tx.inline(_decorated, [MethodVar(self, "clone"), fn], {})
 
     def clone(self) -> ContextVar:
-        """What each call of a decorated function enters."""
+        """The context that each call of a decorated function enters."""
         raise NotImplementedError
 
     def enter(self, tx: Tracer) -> Var:
@@ -88,7 +88,8 @@ _OVERRIDES_OFF: Any = (torch._C.DisableTorchFunction, torch._C.DisableTorchFunct
 
 
 def enter_unseen(context: Any) -> Any:
-    """Enter for real what was traced: modes of `__torch_function__` have been told of it.  Gives the context."""
+    """Enter a context at run time whose entry was traced, hiding it from `__torch_function__` modes: they have seen it
+    in the trace. Returns the context."""
     if isinstance(context, _OVERRIDES_OFF):
         context.__enter__()
         return context
@@ -101,17 +102,17 @@ _ENTER = operator.methodcaller("__enter__")
 
 
 class Entered:
-    """The modes that the code in place of a frame has entered for real, in order, until the block is reached in which
-    they are: an exception before that has to leave them."""
+    """The modes that generated code has entered at run time, in order, until the `with` blocks that will exit them are
+    reached. An exception before that must exit them."""
 
     __slots__ = ("contexts", "done")
 
     def __init__(self) -> None:
         self.contexts: list[Any] = []
-        self.done: list[Any] = []  # an item for each of `contexts` that is entered
+        self.done: list[Any] = []  # one item per context that was entered
 
     def enter(self, context: Any) -> Any:
-        """`enter_unseen`, noted."""
+        """`enter_unseen`, and record the context."""
         self.contexts.append(context)
         if isinstance(context, _OVERRIDES_OFF):
             self.done.extend(map(_ENTER, (context,)))  # one call in C: no signal is handled between its two effects
@@ -121,7 +122,7 @@ class Entered:
         return context
 
     def leave(self) -> None:
-        """Leave those that are entered."""
+        """Exit the contexts that were entered."""
         for context in reversed(self.contexts[: len(self.done)]):
             context.__exit__(None, None, None)
 
@@ -136,7 +137,7 @@ def _decorated(clone: Callable[[], Any], fn: Callable[..., Any]) -> Callable[...
 
 
 class GradModeVar(ContextVar):
-    """`no_grad()`, `enable_grad()`, and `set_grad_enabled(mode)`, which switches as soon as it is made."""
+    """`no_grad()`, `enable_grad()`, and `set_grad_enabled(mode)`, whose constructor switches grad mode."""
 
     __slots__ = ("enabled", "previous", "switched_before", "takes_mode", "unentered")
 
@@ -145,10 +146,10 @@ class GradModeVar(ContextVar):
         self.enabled, self.takes_mode = enabled, takes_mode
         self.previous: bool | None = None
         self.unentered: Effect | None = None
-        self.switched_before = False  # whether it is entered after switches that are effects
+        self.switched_before = False  # entered after a switch that is a side effect
 
     def made(self, tx: Tracer) -> GradModeVar:
-        """Switch now; unless entered as a context, the switch outlives the frame."""
+        """Switch now. Unless it is entered as a context, the switch outlives the frame."""
         self.previous = torch.is_grad_enabled()
         if tx.overrides.moded:
             tx.graph_break("unsupported-context-manager", f"{self.describe()} inside a mode of __torch_function__")
@@ -158,7 +159,7 @@ class GradModeVar(ContextVar):
         return self
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if self.unentered is not None:  # `@set_grad_enabled(mode)`, which has switched already
+        if self.unentered is not None:  # as `@set_grad_enabled(mode)`: undo the constructor's switch
             tx.effects.cancel(self.unentered)
             self.unentered = None
             assert self.previous is not None
@@ -191,7 +192,7 @@ class GradModeVar(ContextVar):
         return ConstVar(None)
 
     def reconstruct(self, cg: Any) -> None:
-        if self.switched_before:  # the effects come after the values: what this finds, and restores, is set apart
+        if self.switched_before:  # effects are replayed after values are rebuilt: set the mode that this will restore
             cg.load_const(SET_GRAD)
             cg.call_top(lambda: cg.load_const(self.previous))
             cg.emit("POP_TOP")
@@ -203,7 +204,7 @@ class GradModeVar(ContextVar):
 
 
 class GradSwitchVar(BuiltinVar):
-    """`torch._C._set_grad_enabled`, as modes of `__torch_function__` are told of it by the contexts that call it."""
+    """`torch._C._set_grad_enabled` as `__torch_function__` modes see it when the grad mode contexts call it."""
 
     __slots__ = ()
 
@@ -215,7 +216,7 @@ class GradSwitchVar(BuiltinVar):
 
 
 def _is_switched(tx: Tracer) -> bool:
-    """Whether the program has switched for good: an effect."""
+    """Whether the program has switched grad mode beyond a context, as a side effect."""
     return any(effect.kind == "CALL" and effect.detail[0] is SET_GRAD for effect in tx.effects)
 
 
@@ -229,8 +230,8 @@ def _switch(tx: Tracer, enabled: bool) -> None:
 
 
 class GraphModeVar(ContextVar):
-    """A mode that one node of the graph enters and another leaves; `values` are the arguments of `switches[0]`, which
-    enters it."""
+    """A mode that one graph node enters and another exits. `values` are the arguments of the function that enters it,
+    `switches[0]`."""
 
     __slots__ = ("mode", "values")
 
@@ -260,7 +261,7 @@ class GraphModeVar(ContextVar):
 
 
 class AutocastVar(GraphModeVar):
-    """`torch.autocast(device_type, dtype, enabled, cache_enabled)`; `values` are these four."""
+    """`torch.autocast(device_type, dtype, enabled, cache_enabled)`; `values` are these four arguments."""
 
     __slots__ = ()
 
@@ -274,7 +275,8 @@ class AutocastVar(GraphModeVar):
 
 
 class RecordFunctionVar(ContextVar):
-    """`torch.profiler.record_function(name)`: the ranges of a profile do not cut a graph, and show nothing of it."""
+    """`torch.profiler.record_function(name)`: does not break the graph, and compiled graphs do not show the range in a
+    profile."""
 
     __slots__ = ("values",)
 
@@ -297,8 +299,8 @@ class RecordFunctionVar(ContextVar):
 
 
 class InferenceModeVar(GraphModeVar):
-    """`torch.inference_mode(mode)`.  A tensor is an inference tensor by the mode in which it is made,
-    so a backend has to compile what is inside apart from what is outside."""
+    """`torch.inference_mode(mode)`. A tensor created inside is an inference tensor, so a backend must compile the
+    operations inside separately from those outside."""
 
     __slots__ = ()
 
@@ -319,7 +321,7 @@ ENTER_ATTENTION, EXIT_ATTENTION = recorded(_enter_attention, _exit_attention)
 
 
 class AttentionVar(GraphModeVar):
-    """`sdpa_kernel(backends, set_priority)`; `values` are these two, backends as ints."""
+    """`sdpa_kernel(backends, set_priority)`; `values` are these two arguments, with backends as ints."""
 
     __slots__ = ()
 
@@ -337,7 +339,7 @@ class AttentionVar(GraphModeVar):
 
 @maker(torch.device)
 class DeviceVar(ConstVar):
-    """A `torch.device`.  As a context it is where tensors are made that name no device: their nodes then name it."""
+    """A `torch.device`. As a context it is the default device for new tensors: their nodes then name the device."""
 
     __slots__ = ()
 
@@ -367,7 +369,7 @@ def _constants(
 
 
 def _grad_mode(enabled: bool, cls: type) -> Handler:
-    """The model of `no_grad` or `enable_grad`, which also decorate without being called."""
+    """The model of `no_grad` or `enable_grad`, which also work as decorators without a call."""
 
     def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         context = GradModeVar(enabled, cls)
@@ -416,7 +418,7 @@ def _autocast_of(tx: Tracer, cls: type[torch.autocast], args: Sequence[Var], kwa
 
 
 def _old_autocast(cls: type[torch.autocast]) -> Handler:
-    """The model of `torch.cuda.amp.autocast` and its like, which are deprecated names."""
+    """The model of deprecated names such as `torch.cuda.amp.autocast`."""
 
     def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         tx.call(tx.wrap(warnings.warn, None), [make(cls.__dict__["__deprecated__"]), make(FutureWarning)], {})
@@ -444,7 +446,7 @@ def _record_function(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var
 
 
 def _by_name(cls: type, name: str) -> Handler:
-    """`cls.__enter__(context)`, as `contextlib.ExitStack` calls it."""
+    """The model of `cls.__enter__(context)`, as `contextlib.ExitStack` calls it."""
 
     def called(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         if args and isinstance(args[0], ContextVar):
@@ -455,7 +457,7 @@ def _by_name(cls: type, name: str) -> Handler:
 
 
 def wrap_autocast(tx: Tracer, value: torch.autocast, source: Source | None) -> Var:
-    """A `torch.autocast` that exists: a decorator of a function."""
+    """The Var of a `torch.autocast` object that exists before the frame, used as a decorator."""
     values = (value.device, value.fast_dtype, value._enabled, value._cache_enabled)
     if source is not None:
         tx.guard(source, "TYPE", type(value))

@@ -20,7 +20,7 @@ _state = threading.local()
 
 
 def is_error() -> bool:
-    """Whether a graph break met now, in this thread, is an error."""
+    """Whether a graph break is currently an error in this thread."""
     return getattr(_state, "on", False)
 
 
@@ -29,10 +29,11 @@ def _switch(on: bool) -> None:
 
 
 class error_on_graph_break:
-    """Context manager and decorator: graph breaks within are errors (`Unsupported`), or with False are not again.
+    """Context manager and decorator: graph breaks inside are errors (`Unsupported`); with False, they are allowed
+    again.
 
-    Works inside and around compiled functions; what was captured before is used as it is.  compile(fullgraph=True)
-    outranks it.
+    Works inside and around compiled functions, but existing captures stay valid. compile(fullgraph=True) takes
+    precedence.
 
         with pyframe.error_on_graph_break(True):
             y = must_be_one_graph(x)
@@ -63,7 +64,7 @@ class error_on_graph_break:
 
 
 def _entered(on: bool, *previous: bool) -> error_on_graph_break:
-    """The object as it is after it was entered over each of `previous`."""
+    """An object that was already entered, with `previous` as the states to restore."""
     made = error_on_graph_break(on)
     made.previous.extend(previous)
     return made
@@ -105,7 +106,7 @@ def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _switched(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """`_switch` in an object that was entered for real."""
+    """The model of `_switch`, called by an object that was entered at run time."""
     on = args[0].constant()
     tx.error_on_break = on
     tx.effects.add("CALL", None, (_switch, [ConstVar(on)], {}), tx.user_line())

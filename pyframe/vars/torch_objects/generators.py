@@ -67,7 +67,7 @@ def seed_all() -> tuple[int]:
 
 
 class TorchGeneratorVar(GraphObjectVar):
-    """A `torch.Generator`; `example` is one on the same device."""
+    """A `torch.Generator`; `example` is another one on the same device."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ class TorchGeneratorVar(GraphObjectVar):
         return True
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
-        return None  # by identity
+        return None  # compared by identity
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name == "device":
@@ -96,7 +96,7 @@ class TorchGeneratorVar(GraphObjectVar):
 
 
 def wrap_generator(tx: Tracer, value: torch.Generator, source: Source | None) -> Var:
-    """The Var of a generator that exists."""
+    """The Var of a generator that exists before the frame."""
     if source is None:
         source = ConstSource.of(value, "<generator>")
     tx.guard(source, "TYPE", torch.Generator)
@@ -110,9 +110,9 @@ def _not_nested(tx: Tracer, label: str) -> None:
 
 
 def _seed_of(tx: Tracer, given: Var, label: str) -> Var:
-    """An int that may seed a generator."""
+    """The Var of an int that is a valid seed; breaks the graph for anything else."""
     if isinstance(given, NumberVar) and not given.is_constant() and given.python_type() is int:
-        return given  # which is within 64 bits
+        return given  # symbolic ints have 64 bits
     try:
         value = given.constant()
     except NotConstant:
@@ -153,7 +153,7 @@ def _made(tx: Tracer, make_it: Callable[..., torch.Generator], given: Any, devic
 
 
 def _number(tx: Tracer, read: Callable[..., tuple[int]], args: Sequence[Var]) -> Var:
-    """An int that the graph reads."""
+    """An int that a graph node returns."""
     if not tx.graph.makes_numbers:
         tx.graph_break("unsupported-object", f"{read.__name__}() where no number may be read in the graph")
     return tx.graph.record(read, args, [None])[0]  # type: ignore[no-any-return]
@@ -191,7 +191,7 @@ def _generator(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _seeding(fn: Callable[[int], Any], gives_default: bool = False) -> Handler:
-    """A function that seeds generators of the process."""
+    """The model of a function that seeds the process's generators."""
 
     @in_order
     @functools.wraps(fn)

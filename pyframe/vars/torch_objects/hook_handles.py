@@ -18,7 +18,7 @@ from ..protocol.const import ConstVar
 
 
 class HookIdVar(Var):
-    """The number of a handle: the key of its hook, taken when the handle is made for real."""
+    """The number of a handle and key of its hook, assigned when the real handle is created."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ def _next_id() -> int:
 
 
 class HooksRefVar(Var):
-    """The weak reference to the hooks: they belong to a module or a tensor, which keeps them."""
+    """A weak reference to a dict of hooks, which the module or tensor owns."""
 
     __slots__ = ("hooks",)
 

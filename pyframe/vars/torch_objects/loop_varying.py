@@ -19,7 +19,7 @@ from .tensor import TensorVar
 VALUES = (int, float, str)
 CONTAINERS = (list, dict, set)
 _SCALARS = (int, float)
-# What cannot fail on numbers, whatever their values; the others need a constant right operand.
+# Operators that cannot fail for any numbers; those in _BY_CONSTANT require a nonzero constant on the right.
 _TOTAL = {"+", "-", "*", "&", "|", "^"}
 _BY_CONSTANT = {"/", "//", "%"}
 _METHODS: dict[str, Callable[..., Any]] = {
@@ -36,7 +36,7 @@ _ARITY = {"append": 1, "extend": 1, "clear": 0, "__setitem__": 2, "add": 1}
 
 
 def wrap(tx: Tracer, value: Any, source: Source, types: tuple[type, ...]) -> Var | None:
-    """The Var of a value that is not to be taken as a constant; None if its type is not in `types`."""
+    """The Var of a value that must not be treated as a constant; None if its type is not in `types`."""
     cls = type(value)
     if cls not in types or cls not in VALUES + CONTAINERS:
         return None
@@ -45,8 +45,8 @@ def wrap(tx: Tracer, value: Any, source: Source, types: tuple[type, ...]) -> Var
 
 
 class RuntimeValueVar(Var):
-    """An int, float, bool or str known at run time only.  `example` is its value while tracing; without a source it is
-    `fn(*args)`, of constants and other unknown values."""
+    """An int, float, bool or str known only at run time. `example` is its value in this call. Without a source, it is
+    `fn(*args)` of constants and other such values."""
 
     __slots__ = ("args", "example", "fn", "scalar")
 
@@ -68,7 +68,7 @@ class RuntimeValueVar(Var):
         return f"{self.source or 'a number'}, known only at run time"
 
     def derived(self, tx: Tracer, fn: Callable[..., Any], *args: Var) -> Var:
-        """`fn(*args)`, put off to run time; it must give a plain value."""
+        """`fn(*args)`, computed at run time; the result must be an int, float, str or bool."""
         try:
             example = fn(*(arg.example if isinstance(arg, RuntimeValueVar) else arg.constant() for arg in args))
         except (ArithmeticError, TypeError, ValueError, NotConstant):
@@ -127,7 +127,7 @@ class RuntimeValueVar(Var):
 
     # ---- with tensors ----
     def tensor(self, tx: Tracer, op: str, other: TensorVar) -> Var:
-        """This number as a 0-d tensor, where `op` with `other` means the same then."""
+        """This number as a 0-d tensor, if `op` with `other` gives the same result then."""
         source = self._scalar_source()
         cls = type(self.example)
         if cls not in _SCALARS or source is None or not (op.removesuffix("=") in _WITH_TENSORS or op in COMPARE):
@@ -146,7 +146,7 @@ class RuntimeValueVar(Var):
         return CallSource(leaves[0], as_scalar if self.source is not None else _Scalar(self, leaves), "scalar")
 
     def _leaves(self) -> tuple[Source, ...] | None:
-        """The distinct sources that the value depends on; None if one has no source."""
+        """The distinct sources that the value depends on; None if an operand has no source."""
         if self.source is not None:
             return (self.source,)
         found: dict[Source, None] = {}
@@ -158,7 +158,7 @@ class RuntimeValueVar(Var):
         return tuple(found)
 
     def value(self, leaves: Mapping[Source, Any]) -> Any:
-        """The value for given values of its sources."""
+        """The value, given the values of its sources."""
         if self.source is not None:
             return leaves[self.source]
         assert self.fn is not None
@@ -171,7 +171,7 @@ class RuntimeValueVar(Var):
 
 
 class _Scalar:
-    """Computes an unknown number from its one source, as a 0-d tensor."""
+    """Computes a RuntimeValueVar from its source, as a 0-d tensor."""
 
     def __init__(self, var: RuntimeValueVar, leaves: tuple[Source, ...]) -> None:
         self.var, self.leaves = var, leaves
@@ -181,7 +181,7 @@ class _Scalar:
 
 
 class _Truth(_Scalar):
-    """Whether an unknown value is as true as when it was traced."""
+    """Whether the truth value of a RuntimeValueVar is the same as when it was traced."""
 
     def __init__(self, var: RuntimeValueVar, leaves: tuple[Source, ...], outcome: bool) -> None:
         super().__init__(var, leaves)
@@ -192,12 +192,12 @@ class _Truth(_Scalar):
 
 
 def as_scalar(value: Any) -> torch.Tensor:
-    """A number as the 0-d tensor that an operator makes of it."""
+    """A number as the 0-d tensor that operators convert it to."""
     return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
 
 
 def with_tensor(tx: Tracer, op: str, left: Var, right: Var) -> tuple[Var, Var]:
-    """The operands of `op`, an unknown number next to a tensor as a tensor."""
+    """The operands of `op`; a RuntimeValueVar next to a tensor is converted to a tensor."""
     if isinstance(left, RuntimeValueVar) and isinstance(right, TensorVar):
         return left.tensor(tx, op, right), right
     if isinstance(right, RuntimeValueVar) and isinstance(left, TensorVar):
@@ -206,7 +206,7 @@ def with_tensor(tx: Tracer, op: str, left: Var, right: Var) -> tuple[Var, Var]:
 
 
 def joined(tx: Tracer, parts: Sequence[Var]) -> Var:
-    """`''.join(parts)` of strings, unknown ones among them."""
+    """`''.join(parts)` of strings, at least one known only at run time."""
     first = next(part for part in parts if isinstance(part, RuntimeValueVar))
     return first.derived(tx, _join, *parts)
 
@@ -222,7 +222,8 @@ def _plain(var: Var) -> bool:
 
 
 class UnknownContainerVar(Var):
-    """A list, dict or set whose items are not looked at: changes are put off, reading breaks the graph."""
+    """A list, dict or set whose items are not guarded: changes are replayed after the graph, and reading items breaks
+    the graph."""
 
     __slots__ = ("value",)
 

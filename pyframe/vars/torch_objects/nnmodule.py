@@ -33,7 +33,7 @@ _GLOBAL_HOOKS = (
     "_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
 )  # fmt: skip
 _STORES = ("_parameters", "_buffers", "_modules")
-# What torch has in nn.Module: whoever puts something else there has that traced.
+# torch's own methods of nn.Module. A replacement by the program is traced instead.
 _NAMES = ("__getattr__", "__setattr__", "__delattr__", "__call__", "_call_impl")
 _OWN = {name: nn.Module.__dict__[name] for name in _NAMES}
 _CODES = {id(fn): fn.__code__ for fn in _OWN.values()}
@@ -44,24 +44,24 @@ _SETTERS = {name: _OWN[name] for name in ("__setattr__", "__delattr__")}
 
 
 def is_own(tx: Tracer, found: Any, own: Any) -> bool:
-    """Whether what a class has is that function of nn.Module, whose code is as torch has it; guards the code."""
+    """Whether `found` is torch's own function `own` with its original code; guards the code."""
     if found is not own:
         return False
     tx.guard(FuncPartSource(ConstSource.of(own, own.__qualname__), "__code__"), "ID", own.__code__)
-    if _MODULE.get("torch") is not torch:  # the one global that all of them read
+    if _MODULE.get("torch") is not torch:  # the only global that these functions read
         return False
     tx.guard(DictItemSource(_TORCH, "torch"), "ID", torch)
     return own.__code__ is _CODES[id(own)]
 
 
 class NNModuleVar(InstanceVar):
-    """A module.  What was read of its parameter, buffer and module dicts is guarded item by item."""
+    """An nn.Module. Reads from its dicts of parameters, buffers and modules are guarded item by item."""
 
     __slots__ = ()
 
     def _instance_attr(self, tx: Tracer, name: str) -> Var | None:
-        """What the instance holds: in its `__dict__`, or what `nn.Module.__getattr__` finds in its three tables where
-        the class has nothing of this name."""
+        """An attribute of the instance: in its `__dict__`, or in one of the three dicts that `nn.Module.__getattr__`
+        searches if the class has no such attribute."""
         fields = {} if self.value is MISSING else self.value.__dict__
         if name not in self.attrs and name in fields:
             source = DictItemSource(InstanceDictSource(self.source), name) if self.source else None
@@ -73,7 +73,7 @@ class NNModuleVar(InstanceVar):
         return self._in_tables(tx, name, fields) if self._reads_tables(tx, name) else None
 
     def _reads_tables(self, tx: Tracer, name: str) -> bool:
-        """Whether reading the attribute `name` comes to `nn.Module.__getattr__`."""
+        """Whether reading attribute `name` calls `nn.Module.__getattr__`."""
         written = written_in_class(tx, self.cls, name)
         if lookup(self.cls, name) is not MISSING and written is not None or written not in (MISSING, None):
             return False
@@ -109,7 +109,8 @@ class NNModuleVar(InstanceVar):
             super().setattr_(tx, name, value)
 
     def assign(self, tx: Tracer, name: str, value: Var | None) -> None:
-        """`nn.Module.__setattr__` (or `__delattr__` for None): the tables kept here, the assignment itself replayed."""
+        """`nn.Module.__setattr__`, or `__delattr__` if `value` is None. Updates the traced dicts; the assignment itself
+        is replayed."""
         if isinstance(lookup(self.cls, name), property):
             self.store(tx, name, value)
             return
@@ -132,7 +133,7 @@ class NNModuleVar(InstanceVar):
         tx.effects.change("ATTR", self, name, tx.user_line)
 
     def _plain_names(self) -> set[str]:
-        """The names in the instance's own `__dict__`."""
+        """The names in the instance's `__dict__`."""
         names = {*(fields_of(self.value) or ()), *self.attrs}
         return {name for name in names if self.attrs.get(name, self) is not None}
 
@@ -149,7 +150,7 @@ class NNModuleVar(InstanceVar):
         return self.value is not MISSING and name in self.value.__dict__.get(store, ())
 
     def _store_for(self, tx: Tracer, name: str, value: Var | None) -> str | None:
-        """The table that an assignment of `value` to `name` writes; None: a plain attribute."""
+        """The dict that assigning `value` to `name` changes; None for a plain attribute."""
         held = next((store for store in _STORES if self._holds(store, name)), None)
         if value is None:
             return held
@@ -164,7 +165,7 @@ class NNModuleVar(InstanceVar):
         return self.unsupported(tx, f"assignment of {value.describe()} to the parameter or module {name!r}")
 
     def written(self, name: str) -> Var | None:
-        """What an assignment in the log has left; None: deleted."""
+        """The value that a logged assignment to `name` left; None if it was deleted."""
         for store in _STORES:
             table = self.attrs.get(store)
             if isinstance(table, DictVar) and name in table.items:
@@ -203,7 +204,7 @@ class NNModuleVar(InstanceVar):
         return self.attrs.get(name, held.get(name)) is not None
 
     def _hooked(self, tx: Tracer) -> bool:
-        """Whether any hook would run; guards the answer."""
+        """Whether a hook would run; guards the answer."""
         found = False
         fields = {} if self.value is MISSING else self.value.__dict__
         for name in _HOOKS:

@@ -30,21 +30,21 @@ from .tensor import INPLACE, METHODS, TensorVar
 
 try:
     import numpy
-except ImportError:  # torch runs without it
+except ImportError:  # torch also works without NumPy
     numpy = None  # type: ignore[assignment]
 
-# Of these a result without dimensions is an array all the same.
+# These return an array even if it has no dimensions; other functions return a scalar then.
 _MAKE_ARRAYS = frozenset("array asarray ascontiguousarray zeros ones empty full zeros_like ones_like copy".split())
 _ABOUT_TYPES = frozenset("can_cast result_type issubdtype isscalar broadcast_shapes min_scalar_type".split())
 _TO_PYTHON = frozenset("item tolist tobytes tofile dump dumps data ctypes flat view setflags byteswap".split())
 _METADATA = frozenset("ndim size itemsize nbytes".split())
 
 
-_from_numpy = torch.from_numpy  # torch's own, also where the program has put another function in its place
+_from_numpy = torch.from_numpy  # torch's own, even if the program replaces it
 
 
 def tensor_of(array: Any) -> torch.Tensor | None:
-    """The tensor that shares the memory of an array; None where there is no such tensor."""
+    """A tensor that shares the memory of an array; None if that is impossible."""
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         return None
     try:
@@ -58,12 +58,13 @@ def array_of(tensor: torch.Tensor) -> Any:
 
 
 def number_of(tensor: torch.Tensor) -> Any:
-    """What numpy gives in place of an array without dimensions."""
+    """The NumPy scalar that NumPy returns in place of an array without dimensions."""
     return tensor.numpy()[()]
 
 
 class NdArrayVar(Var):
-    """`tensor` shares the memory of the array; `scalar`: it is no array but a number, known at run time."""
+    """`tensor` shares the memory of the array. `scalar`: the value is not an array but a NumPy scalar known at run
+    time."""
 
     __slots__ = ("attrs", "scalar", "tensor")
 
@@ -117,7 +118,7 @@ class NdArrayVar(Var):
         return _result(_node(tx, UNARY[op].__name__, UNARY[op], [self], {}))
 
     def _as_number(self, tx: Tracer, op: str, other: TensorVar) -> Var:
-        """A number next to a tensor, as which torch takes it."""
+        """A NumPy scalar next to a tensor, as the number that torch converts it to."""
         if not self.scalar:
             return self.unsupported(tx, f"{op} with {other.describe()}")
         return tx.graph.call_method("item", [self.tensor], {})  # type: ignore[no-any-return]
@@ -181,7 +182,7 @@ def _operand(other: Var) -> bool:
 
 
 def _result(var: Var, name: str = "") -> Var:
-    """What a node gave, its tensors as arrays."""
+    """The result of a node, with tensors converted to arrays."""
     if isinstance(var, TensorVar):
         return NdArrayVar(var, None, var.fake.dim() == 0 and name not in _MAKE_ARRAYS)
     if is_plain(var):
@@ -192,7 +193,7 @@ def _result(var: Var, name: str = "") -> Var:
 # ---- nodes ----
 @functools.cache
 def _numpy() -> Any:
-    import torch._numpy  # loaded by its first use only
+    import torch._numpy  # deferred until first use
 
     return torch._numpy
 
@@ -204,7 +205,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 @functools.cache
 def _target(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` of arrays as a function of tensors."""
+    """`fn`, a function of arrays, as a function of tensors."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return _as_tensors(fn(*map(_as_arrays, args), **{key: _as_arrays(value) for key, value in kwargs.items()}))
@@ -233,8 +234,8 @@ def _node(
     kwargs: Mapping[str, Var],
     original: Callable[..., Any] | None = None,
 ) -> Var:
-    """`fn`, of the arrays of torch, as a node; `original` is that of numpy, where it is another."""
-    if not tensor_class.as_at_import():  # those of torch call methods of tensors
+    """Call `fn`, a function of `torch._numpy`, as a node. `original`: NumPy's function, if it differs from `fn`."""
+    if not tensor_class.as_at_import():  # torch._numpy calls tensor methods
         tx.graph_break("unsupported-object", f"numpy.{name}, while attributes of torch.Tensor are the program's own,")
     values, named = [_given(tx, arg) for arg in args], {key: _given(tx, value) for key, value in kwargs.items()}
     known = set(tx.graph.graph.nodes)
@@ -254,7 +255,7 @@ def _dtypes(var: Var) -> list[torch.dtype]:
 
 
 def _dtypes_of_numpy(fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> list[Any] | None:
-    """The types of elements that numpy gives, of arrays with one element; None if such arrays do not tell."""
+    """The dtypes that NumPy returns, tried on arrays with one element; None if the call fails on them."""
     try:
         with numpy.errstate(all="ignore"):
             result = fn(*map(_example, args), **{key: _example(value) for key, value in kwargs.items()})
@@ -274,7 +275,7 @@ def _example(var: Var) -> Any:
 
 
 def _given(tx: Tracer, var: Var) -> Var:
-    """An argument as a node takes it: arrays as tensors, types of elements by their names."""
+    """An argument as nodes take it: arrays as tensors, dtypes as their names."""
     if isinstance(var, NdArrayVar):
         return var.tensor
     if is_plain(var):
@@ -284,7 +285,7 @@ def _given(tx: Tracer, var: Var) -> Var:
     value = slots.constant_or(var, None)
     if isinstance(value, numpy.dtype) or isinstance(value, type) and issubclass(value, numpy.generic):
         return ConstVar(numpy.dtype(value).name)
-    if isinstance(value, NUMPY_NUMBERS):  # of a type of its own, as an array without dimensions has it
+    if isinstance(value, NUMPY_NUMBERS):  # NumPy scalars have a dtype, like an array without dimensions
         dtype = torch.from_numpy(numpy.zeros(1, type(value))).dtype
         number = ConstVar(numpy.asarray(value).item())
         return tx.graph.call(torch.tensor, [number], {"dtype": ConstVar(dtype)})  # type: ignore[no-any-return]
@@ -295,7 +296,7 @@ def _given(tx: Tracer, var: Var) -> Var:
 
 # ---- functions ----
 class ArrayFunctionVar(NumpyFunctionVar):
-    """A function of numpy; of numbers alone its result is known."""
+    """A NumPy function. Called with numbers only, it is folded to a constant."""
 
     __slots__ = ()
 
@@ -318,7 +319,7 @@ def _has_array(var: Var) -> bool:
 
 @functools.cache
 def _functions() -> dict[Any, str]:
-    """Functions of numpy that torch has too, and their names."""
+    """NumPy functions that `torch._numpy` also has, with their names."""
     ours = _numpy()
     found = {}
     modules = (("", numpy, ours), ("linalg.", numpy.linalg, ours.linalg), ("fft.", numpy.fft, ours.fft))
@@ -332,7 +333,7 @@ def _functions() -> dict[Any, str]:
 
 
 def wrap_array(tx: Any, value: Any, source: Source | None) -> Var | None:
-    """The Var of an array; None where a tensor cannot share its memory."""
+    """The Var of an array; None if no tensor can share its memory."""
     tensor = tensor_of(value) if source is not None and type(value) is numpy.ndarray else None
     if source is None or tensor is None:
         return None
@@ -343,10 +344,10 @@ def wrap_array(tx: Any, value: Any, source: Source | None) -> Var | None:
 
 
 def wrap_numpy(tx: Any, value: Any, source: Source | None) -> Var | None:
-    """The Var of an array or of a function of numpy; None of other objects."""
+    """The Var of a NumPy array or function; None for other objects."""
     if numpy is None:
         return None
-    cls: type = type(value)  # of which isinstance() would ask the object
+    cls: type = type(value)  # isinstance() might run the object's `__class__`
     if issubclass(cls, numpy.ndarray):
         return wrap_array(tx, value, source)
     kinds = (types.FunctionType, types.BuiltinFunctionType, *NUMPY_FUNCTIONS)
@@ -355,7 +356,7 @@ def wrap_numpy(tx: Any, value: Any, source: Source | None) -> Var | None:
     if not issubclass(cls, NUMPY_FUNCTIONS) and value not in _functions():
         return None
     tx.guard(source, "ID", value)
-    written = getattr(value, "__wrapped__", value)  # behind the dispatcher of `__array_function__`
+    written = getattr(value, "__wrapped__", value)  # inside the `__array_function__` dispatcher
     if isinstance(written, types.FunctionType):
         if not as_first_seen(written):
             return None
@@ -372,7 +373,7 @@ def _tensor_numpy(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Ma
 
 
 def from_array(value: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
-    """`value(array)` of a function of torch that takes over the memory of an array; None of other calls."""
+    """The result of `value(array)` for a torch function that shares an array's memory; None for other calls."""
     if value not in (_from_numpy, torch.as_tensor) or len(args) != 1 or kwargs:
         return None
     return args[0].tensor if isinstance(args[0], NdArrayVar) else None
