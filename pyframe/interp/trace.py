@@ -365,7 +365,7 @@ class Trace:
         return DictItemSource(source, key)
 
     def predict(self, tree: Tree, kind: type) -> Any:
-        """The outcome of `kind(tree)` in this call, where `tree` contains random draws; a guard predicts it. None if it
+        """The value of `kind(tree)` in this call, where `tree` depends on random draws; adds a guard for it. None if it
         cannot be predicted."""
         known = next((each for each in self.rng_branches if each.kind is kind and each.tree == tree), None)
         if known is not None:

@@ -115,7 +115,7 @@ class Entered:
         """`enter_unseen`, and record the context."""
         self.contexts.append(context)
         if isinstance(context, _OVERRIDES_OFF):
-            self.done.extend(map(_ENTER, (context,)))  # one call in C: no signal is handled between its two effects
+            self.done.extend(map(_ENTER, (context,)))  # one C call: no signal handler runs in between
             return context
         with torch._C.DisableTorchFunction():
             self.done.extend(map(_ENTER, (context,)))

@@ -31,7 +31,7 @@ _STATES = {
 
 
 class StateVar(ContextVar):
-    """`torch._C.DisableTorchFunctionSubclass()` and its like."""
+    """`torch._C.DisableTorchFunctionSubclass()` or `torch._C.DisableTorchFunction()`."""
 
     __slots__ = ("entered",)
 
@@ -76,12 +76,12 @@ def _handle(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _told(args: Sequence[Var], kwargs: Mapping[str, Var]) -> dict[str, Var]:
-    """The arguments of a `__torch_function__`, by name."""
+    """The arguments of a `__torch_function__` call, by name."""
     return dict(zip(("func", "types", "args", "kwargs"), args, strict=False)) | dict(kwargs)
 
 
 def _called(tx: Tracer, told: Mapping[str, Var]) -> Var:
-    """The call that a `__torch_function__` was told of, which no class overrides."""
+    """Make the call that a `__torch_function__` received, with overrides by subclasses disabled."""
     named: dict[str, Var] = {}
     if "kwargs" in told and slots.constant_or(told["kwargs"], 0) is not None:
         named = dict(pairs_of(tx, told["kwargs"]))
@@ -93,7 +93,8 @@ def _called(tx: Tracer, told: Mapping[str, Var]) -> Var:
 
 
 def _default(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """`torch.Tensor.__torch_function__` of a class: the call itself, and its tensors as instances of the class."""
+    """`torch.Tensor.__torch_function__`, called on a class: makes the call and converts resulting tensors to the class.
+    """
     kind, told = args[0].constant(), _told(args[1:], kwargs)
     if not all(issubclass(kind, each.constant()) for each in told["types"].unpack(tx)):
         return make(NotImplemented)
@@ -104,7 +105,7 @@ def _default(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _converted(tx: Tracer, value: Var, kind: type) -> Var:
-    """Tensors of a result as instances of a class."""
+    """A result with its tensors converted to instances of a class."""
     if kind is torch.Tensor:
         return value
     if isinstance(value, ListVar | TupleVar):

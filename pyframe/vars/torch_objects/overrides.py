@@ -35,7 +35,7 @@ from .tensor_subclass import TensorSubclassVar
 State = torch._C._TorchFunctionState  # type: ignore[attr-defined]  # not in torch's stubs
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 DISABLED = torch._C._disabled_torch_function_impl
-# Methods whose C function goes by another name, which is the one that overrides are told.
+# Methods whose C function has another name, which is the one that overrides receive.
 _NAMED = {
     **{f"__{prefix}{name}__": function for prefix in ("", "r") for name, function in (("add", "add"), ("mul", "mul"))},
     **{f"__{name}__": name for name in ("sub", "div", "matmul", "lt", "le", "gt", "ge", "ne")},
@@ -44,24 +44,24 @@ _NAMED = {
     "__itruediv__": "div_", "__ifloordiv__": "floor_divide_", "__imod__": "remainder_", "__long__": "__int__",
     "__nonzero__": "__bool__", "ndimension": "dim", "nelement": "numel",
 }  # fmt: skip
-NEVER_SEEN = {"as_subclass"}  # methods of tensors that no override is asked about
+NEVER_SEEN = {"as_subclass"}  # tensor methods that are never overridden
 _PUSH, _POP = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 _ASKS_SELF_ALONE = {"new", "new_tensor"}
 
 
 class Overrides:
-    """The state of one trace: `modes`, innermost last, and what is disabled."""
+    """The override state of one trace: the active `modes`, innermost last, and `state`, which says what is disabled."""
 
     def __init__(self, tx: Tracer) -> None:
         self.tx = tx
         self.state = torch._C._get_torch_function_state()  # type: ignore[attr-defined]  # not in torch's stubs
         self.modes: list[Var] = []
         self.around = False  # whether there are modes around the frame
-        self.switches: list[tuple[Callable[..., Any], Var, Effect]] = []  # that the frame has made, not undone since
+        self.switches: list[tuple[Callable[..., Any], Var, Effect]] = []  # by this frame, not undone since
 
     @property
     def moded(self) -> bool:
-        """Whether a mode sees what is called now."""
+        """Whether a mode intercepts torch calls now."""
         return bool(self.modes) and self.state != State.ALL_DISABLED
 
     @contextlib.contextmanager
@@ -74,7 +74,7 @@ class Overrides:
 
     @contextlib.contextmanager
     def without_mode(self) -> Iterator[Var]:
-        """The innermost mode, which does not see what is called in here."""
+        """Context manager: removes the innermost mode and returns it."""
         mode = self.modes.pop()
         try:
             yield mode
@@ -82,7 +82,7 @@ class Overrides:
             self.modes.append(mode)
 
     def begin(self, state: Any, modes: Sequence[Any]) -> None:
-        """Start from what there is around the frame."""
+        """Initialize from the state and the modes around the frame."""
         self.state = state
         for at, mode in enumerate(modes):
             source = CallSource(ConstSource.of(_reader(at), f"mode {at}"), operator.call, "call")
@@ -91,7 +91,7 @@ class Overrides:
 
     # ---- modes ----
     def push(self, mode: Var) -> None:
-        """Enter a mode.  That the frame leaves other modes than it found is an effect."""
+        """Enter a mode. A stack of modes that differs at the end of the frame is a side effect."""
         self._only_modes_of_programs()
         self.modes.append(mode)
         if self.switches and self.switches[-1][:2] == (_POP, mode):
@@ -100,7 +100,7 @@ class Overrides:
         self._switched(_PUSH, mode, [mode])
 
     def pop(self) -> Var:
-        """Leave the innermost mode."""
+        """Exit the innermost mode."""
         self._only_modes_of_programs()
         if not self.modes:
             return self.tx.graph_break("exception-in-traced-code", "a mode of __torch_function__ is left, of none")
@@ -116,7 +116,7 @@ class Overrides:
         self.switches.append((function, mode, effect))
 
     def all_modes(self) -> list[Var]:
-        """The modes, outermost first."""
+        """All modes, outermost first."""
         self._only_modes_of_programs()
         return self.modes
 
@@ -126,8 +126,8 @@ class Overrides:
 
     # ---- who is asked ----
     def overloaded(self, values: Iterable[Var], tensors: bool = False) -> list[Var]:
-        """Those of the arguments that override what is called, in the order in which they are asked: one of each
-        class, subclasses first.  `tensors`: plain tensors too, as functions of torch written in Python have it."""
+        """The arguments that may override a call, in the order in which they are tried: one per class, subclasses
+        first. `tensors`: include plain tensors, as torch's functions written in Python do."""
         found: list[Var] = []
         if self.state != State.ENABLED:
             return found
@@ -140,11 +140,11 @@ class Overrides:
         return found
 
     def seen(self, values: Iterable[Var]) -> bool:
-        """`has_torch_function` of the arguments."""
+        """`has_torch_function` for the arguments."""
         return self.moded or bool(self.overloaded(values))
 
     def concern(self, args: Sequence[Var], kwargs: Mapping[str, Var] | None = None) -> bool:
-        """Whether a call is not simply that of a function on tensors."""
+        """Whether a call may be overridden or has arguments that are tensor subclasses."""
         for value in (*args, *(kwargs or {}).values()):
             if isinstance(value, InstanceVar) and _answers_any_name(value.cls):
                 what = f"a call of torch with {value.describe()}, which computes any attribute it is asked for,"
@@ -155,8 +155,8 @@ class Overrides:
     def ask(
         self, func: Var, found: Sequence[Var], args: Sequence[Var], kwargs: Mapping[str, Var], python: bool = False
     ) -> Var:
-        """What the mode, or else the overriding arguments `found`, make of `func(*args, **kwargs)`.  `python`: they are
-        told of keywords even where there are none."""
+        """The result of `func(*args, **kwargs)` from the innermost mode, or else from the overriding arguments `found`.
+        `python`: pass a dict of keyword arguments even if it is empty."""
         tx = self.tx
         kinds = TupleVar([make(each.python_type()) for each in found])
         given: list[Var] = [func, kinds, TupleVar(list(args))]
@@ -175,7 +175,7 @@ class Overrides:
         return self._refused(func, found, python)
 
     def _refused(self, func: Var, found: Sequence[Var], python: bool) -> Var:
-        """The TypeError where all overrides decline."""
+        """Raise the TypeError of a call that all overrides declined."""
         value, kinds = func.constant(), [each.python_type() for each in found]
         name = f"torch.Tensor.{func.attribute}.{value.__name__}" if isinstance(func, AccessorVar) else _name(value)
         if self.moded or not name and not (python and isinstance(value, types.FunctionType)):
@@ -193,19 +193,19 @@ class Overrides:
     def call(
         self, func: Var, args: Sequence[Var], kwargs: Mapping[str, Var], run: Callable[..., Var], told: bool
     ) -> Var:
-        """A call of a function of torch written in C: by those who override it, else `run(args, kwargs)`."""
+        """Call a torch function written in C: through its overrides, or else `run(args, kwargs)`."""
         found = self.overloaded(leaves_of((*args, *kwargs.values())))
         if found or self.moded:
             return self.ask(func, found, args, kwargs, told or isinstance(func.constant(), OPERATORS))
         return self.plainly(run, args, kwargs)
 
     def plainly(self, run: Callable[..., Var], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        """`run`, which nobody overrides, on tensors of subclasses as the tensors that they are."""
+        """Call `run`, which is not overridden, with tensor subclass instances replaced by their plain tensors."""
         return owned(run([bare(arg) for arg in args], {name: bare(value) for name, value in kwargs.items()}))
 
     # ---- methods of tensors ----
     def method(self, name: str, args: Sequence[Var], kwargs: Mapping[str, Var], raw: Any = None) -> Var:
-        """The method `name` of torch.Tensor, called with `args`, self among them."""
+        """Call the method `name` of torch.Tensor; `args` includes self."""
         tx = self.tx
         raw = lookup(torch.Tensor, name) if raw is None else raw
         live = self.seen(leaves_of((*args, *kwargs.values())))
@@ -227,7 +227,7 @@ class Overrides:
         return self.ask(func, found, args, kwargs)
 
     def operator(self, name: str, args: Sequence[Var]) -> Var | None:
-        """The special method that an operator calls; None for NotImplemented."""
+        """Call the special method of an operator; None for NotImplemented."""
         try:
             result = self.method(name, args, {})
         except Raised as raised:
@@ -237,14 +237,14 @@ class Overrides:
         return None if _declines(result) else result
 
     def get_attribute(self, tensor: Var, name: str) -> Var:
-        """An attribute of tensors that C computes."""
+        """Read a tensor attribute that is computed in C."""
         func = AccessorVar(lookup(torch.Tensor, name).__get__)
         if self.seen([tensor]):
             return self.ask(func, self.overloaded([tensor], tensors=True), [tensor], {})
         return owned(bare(tensor).getattr_(self.tx, name))
 
     def set_attribute(self, tensor: Var, name: str, value: Var | None) -> None:
-        """The same, set; deleted for None."""
+        """Set a tensor attribute that is computed in C; a `value` of None deletes it."""
         if value is None:
             tensor.unsupported(self.tx, f"deleting attribute {name!r}")
             return
@@ -256,7 +256,7 @@ class Overrides:
 
 
 class AccessorVar(Var):
-    """`torch.Tensor.name.__get__` (or `__set__`): how overrides are told of attributes."""
+    """`torch.Tensor.name.__get__` or `__set__`, the functions that overrides receive for attribute access."""
 
     __slots__ = ("value",)
 
@@ -307,7 +307,7 @@ class AccessorVar(Var):
 
 
 class DescriptorVar(Var):
-    """`torch.Tensor.name` of an attribute that C computes."""
+    """`torch.Tensor.name`, the descriptor of an attribute that is computed in C."""
 
     __slots__ = ("value",)
 
@@ -339,17 +339,17 @@ def _reader(at: int) -> Callable[[], Any]:
 
 
 def _mode_around(at: int) -> Any:
-    """The mode at a place of the thread's stack, outermost first; None where there are fewer."""
+    """The mode at index `at` of the thread's stack, outermost first; None if the stack is shorter."""
     return torch._C._get_function_stack_at(at) if at < torch._C._len_torch_function_stack() else None
 
 
 def modes_around() -> list[Any]:
-    """The thread's modes, default devices left out."""
+    """The thread's modes, without default devices."""
     return [mode for mode in _get_current_function_mode_stack() if type(mode) is not DeviceContext]
 
 
 def are_traced() -> bool:
-    """Whether the thread's modes are default devices alone, or all of them are the program's own."""
+    """Whether the tracer can handle the thread's modes: only default devices, or only modes defined by the program."""
     modes = modes_around()
     if modes and len(modes) != torch._C._len_torch_function_stack():
         return False
@@ -361,7 +361,7 @@ def are_traced() -> bool:
 
 
 def bare(value: Var) -> Var:
-    """Tensors of subclasses, in sequences too, as the tensors that they are."""
+    """`value` with tensor subclass instances, also in sequences, replaced by their plain tensors."""
     if isinstance(value, TensorSubclassVar):
         return value.base
     if is_plain(value) and any(isinstance(leaf, TensorSubclassVar) for leaf in leaves_of([value])):
@@ -370,7 +370,7 @@ def bare(value: Var) -> Var:
 
 
 def owned(result: Var) -> Var:
-    """The result of an operator, with the objects whose tensors it gives back."""
+    """The result of an operator, with plain tensors replaced by the subclass instances that own them."""
     if isinstance(result, TensorVar):
         return result if result.owner is None else result.owner
     if isinstance(result, ListVar | TupleVar):
@@ -379,7 +379,7 @@ def owned(result: Var) -> Var:
 
 
 def leaves_of(values: Iterable[Var]) -> list[Var]:
-    """Arguments, with the items of lists and tuples among them."""
+    """The arguments, with lists and tuples flattened."""
     found: list[Var] = []
     for value in values:
         found += leaves_of(value.items) if isinstance(value, ListVar | TupleVar) else [value]
@@ -398,14 +398,14 @@ def _any_foreign(values: Iterable[Var]) -> bool:
 
 
 def _answers_any_name(cls: type) -> bool:
-    """Whether torch, which asks every argument for `__torch_function__`, comes to code of the class."""
+    """Whether torch's lookup of `__torch_function__`, which it does for every argument, runs code of the class."""
     if issubclass(cls, torch.nn.Module) or lookup(cls, "__torch_function__") is not MISSING:
         return False
     return lookup(cls, "__getattr__") is not MISSING or reads_attributes_itself(cls)
 
 
 def _overriding(value: Var, tensors: bool = False) -> type | None:
-    """The class of an argument that has a `__torch_function__`."""
+    """The class of an argument, if it has a `__torch_function__`; otherwise None."""
     if isinstance(value, TensorVar):
         return torch.Tensor if tensors and value.cls is torch.Tensor else None
     if not isinstance(value, InstanceVar):
@@ -419,7 +419,7 @@ def _declines(result: Var) -> bool:
 
 
 def _name(function: Any) -> str:
-    """What torch calls a function in messages; "" where that is not known."""
+    """The name of a function in torch's messages; "" if unknown."""
     if getattr(function, "__objclass__", None) is torch._C.TensorBase:
         return f"torch.Tensor.{function.__name__}"
     of_torch = getattr(torch._C._VariableFunctions, getattr(function, "__name__", ""), None) is function
@@ -428,7 +428,7 @@ def _name(function: Any) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _asks_self_alone(raw: Any) -> bool:
-    """Whether a method is among those of one argument or none, of which torch asks the tensor alone."""
+    """Whether a method takes at most one argument, so that torch checks only self for overrides."""
     if not isinstance(raw, types.MethodDescriptorType):
         return False
     if raw.__name__ in _ASKS_SELF_ALONE:

@@ -20,15 +20,17 @@ from ..protocol.const import ConstVar, make
 from ..protocol.graph_object import GraphObjectVar
 
 _NATIVE: Any = torch._C
-_PRECISION = "the precision of float32"  # settings that write each other
+_PRECISION = "the precision of float32"  # the group of settings that change each other
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`node` and `node_of_read` are what the graph calls to write and to read the setting.  `apply(state())` puts it
-    back to what it was, None where it is not switched while tracing; then `accepts` are the values that no write
-    refuses, and with `exact` a read gives what was written last.  `group`: the settings on whose writes a read
-    depends."""
+    """`node` and `node_of_read` are the functions that the graph calls to write and read the setting.
+
+    `apply(state())` restores it; None if the setting is not changed while tracing. In that case `accepts` lists the
+    values that no write rejects, and with `exact` a read returns the value last written. `group` names the settings
+    whose writes affect a read.
+    """
 
     node: Callable[..., Any]
     read: Callable[..., Any]
@@ -51,7 +53,7 @@ def _add(write: Callable[..., Any], read: Callable[..., Any], group: str = "", *
 
 
 def _node(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` as graphs call it."""
+    """`fn` as a graph node's target that is never reordered."""
 
     @in_order
     @functools.wraps(fn)
@@ -62,7 +64,7 @@ def _node(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    """A call of a function that writes a setting."""
+    """Model of a call that writes a setting."""
     setting, label = WRITES[fn], f"torch.{fn.__name__}()"
     graph = tx.graph
     if graph.is_nested:
@@ -95,7 +97,7 @@ def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -
 
 
 def as_found(graph: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """Of the settings that the program wrote, those that it has put back: how each is read and written."""
+    """For each setting that the program wrote and then restored: the functions that read and write it."""
     found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = []
     for (setting, of), state in graph.switched.items():
         current = functools.partial(setting.state or setting.read, *of)
@@ -107,7 +109,7 @@ def as_found(graph: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]
 
 
 def read(tx: Tracer, fn: Any, args: Sequence[Var]) -> Var | None:
-    """A call of a function that reads a setting which the program wrote; None for any other."""
+    """Model of a call that reads a setting which the program wrote; None for any other call."""
     setting = _READS.get(fn)
     if setting is None or setting.group not in tx.graph.written:
         return None
@@ -118,13 +120,13 @@ def read(tx: Tracer, fn: Any, args: Sequence[Var]) -> Var | None:
     last, values = tx.graph.written[setting.group]
     if setting.exact and last is setting and values:
         return make(values[-1])
-    if setting.apply is None and now is not None:  # None: there is no such thing here
+    if setting.apply is None and now is not None:  # None: not available in this build
         return ReadVar(tx, setting, fn, args)
     return make(now)
 
 
 class ReadVar(GraphObjectVar):
-    """What a setting is that is not switched while tracing, read by the graph: it can be written again."""
+    """The value of a setting that is not changed while tracing. The graph reads it, and it may be written back."""
 
     __slots__ = ("setting",)
 
@@ -141,7 +143,7 @@ def _is_deterministic() -> tuple[bool, bool]:
     return _NATIVE._get_deterministic_algorithms(), _NATIVE._get_deterministic_algorithms_warn_only()
 
 
-# What is called while tracing in place of a function that does more than write the setting.
+# Called while tracing instead of a function that does more than write the setting.
 _APPLIED: dict[Any, Callable[..., Any]] = {
     torch.use_deterministic_algorithms: _NATIVE._set_deterministic_algorithms,
 }

@@ -28,7 +28,7 @@ INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "//=": operator.ifloordiv, "%=": operator.imod, "**=": operator.ipow, "@=": operator.imatmul,
     "&=": operator.iand, "|=": operator.ior, "^=": operator.ixor, "<<=": operator.ilshift, ">>=": operator.irshift,
 }  # fmt: skip
-# Takes numbers as they are, and gives results whose sizes and dtypes do not depend on the value of a float.
+# Operators that accept numbers, with results whose sizes and dtypes do not depend on a float's value.
 _WITH_FLOATS = (
     "add sub mul div true_divide multiply subtract divide rsub pow clamp clamp_min clamp_max lerp addcmul addcdiv "
     "where eq ne lt le gt ge masked_fill fill"
@@ -38,7 +38,7 @@ TAKES_FLOATS: set[Any] = {
     *_WITH_FLOATS, *(f"{name}_" for name in _WITH_FLOATS), *(f"__{name}__" for name in _WITH_FLOATS),
     *(getattr(torch, name) for name in _WITH_FLOATS if hasattr(torch, name)),
 }  # fmt: skip
-# Attributes known from the fake tensor.
+# Attributes that are read from the fake tensor.
 METADATA = {
     "dtype", "device", "ndim", "is_cuda", "is_sparse", "is_quantized", "is_mps", "is_meta", "is_mkldnn", "is_nested",
     "is_xpu", "is_cpu", "layout", "itemsize", "nbytes", "requires_grad", "is_leaf", "is_inference",
@@ -53,17 +53,17 @@ TO_PYTHON = {
     "__repr__", "__str__", "__format__", "__hash__", "__array__", "__dlpack__", "__reduce__", "__reduce_ex__",
     "is_shared", "is_pinned", "__contains__", "const_data_ptr", "mutable_data_ptr", "_use_count",
 }  # fmt: skip
-# Those that give numbers: answered for a tensor whose value is known, else made by the graph, where it can.
+# Methods that return numbers: folded if the tensor's value is known, otherwise computed by the graph if possible.
 TO_NUMBERS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
 MADE_NUMBERS = {"item", "tolist", "__int__", "__float__", "__index__"}
-MAX_ITEMS = 64  # of a tensor that .tolist() reads one by one
-# Methods that change what kind of tensor the object is; left to the real interpreter.
+MAX_ITEMS = 64  # elements that .tolist() reads one by one
+# Methods that change the tensor object itself or register something on it; they break the graph.
 METADATA_MUTATION = {
     "resize_", "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
     "set_", "backward", "register_hook", "retain_grad",
     "share_memory_", "pin_memory", "apply_", "map_", "register_post_accumulate_grad_hook", "untyped_storage", "storage",
 }  # fmt: skip
-# Those that make a view of the tensor the tensor itself; of one that the graph made nobody else sees the change.
+# Methods that turn a tensor into a view of itself. If the graph created the tensor, nothing else sees the change.
 VIEWS_IN_PLACE = {
     name: name.removesuffix("_")
     for name in ("t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_")
@@ -73,9 +73,9 @@ _UNARY_METHODS = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
 _SCALARS = (int, float, complex, *NUMPY_NUMBERS)
 
-# Methods that have a model of their own: `model(tx, tensor, args, kwargs)`.
+# Models of methods: `model(tx, tensor, args, kwargs)`.
 METHODS: dict[str, Callable[[Tracer, Any, Sequence[Var], Mapping[str, Var]], Var]] = {}
-# Attributes that can be set: `model(tx, tensor, value)`.
+# Models of attribute assignment: `model(tx, tensor, value)`.
 SETTERS: dict[str, Callable[[Tracer, Any, Var], None]] = {}
 
 
@@ -84,15 +84,15 @@ def _is(key: Var, *values: Any) -> bool:
 
 
 def _moves_view(key: Var) -> bool:
-    """Whether a key of a tensor gives a view: an int, a slice, None or an Ellipsis."""
+    """Whether indexing with `key` yields a view: an int, a slice, None or an Ellipsis."""
     number = is_number(key) and key.python_type() is int
     return number or isinstance(key, SliceVar) or _is(key, None, Ellipsis)
 
 
 class TensorVar(Var):
-    """`fake` carries dtype, device, sizes and strides; `cls` is the Python class (Tensor or Parameter).  `owner`: the
-    Var of an object of another class, which this is the tensor of.  What others may see or override
-    (`tx.overrides.concern`) goes through them first."""
+    """`fake` has the dtype, device, sizes and strides; `cls` is the Python class (Tensor or Parameter). `owner`: the
+    Var of the subclass instance whose plain tensor this is. Operations that may be overridden (`tx.overrides.concern`)
+    are dispatched to the overrides first."""
 
     __slots__ = ("cls", "dropped", "fake", "function", "grad", "hooks", "node", "own", "owner")
     is_tensor = True
@@ -102,11 +102,11 @@ class TensorVar(Var):
     ) -> None:
         super().__init__(source)
         self.node, self.fake = node, fake
-        self.grad: Var | None = None  # where the program has set it
+        self.grad: Var | None = None  # if the program has set it
         self.owner: Var | None = None
-        self.own: dict[str, Var] = {}  # attributes that it gave the object
+        self.own: dict[str, Var] = {}  # attributes that the program set
         self.dropped: frozenset[str] = frozenset()
-        self.hooks: list[Var] = []  # the handles of those that it registered
+        self.hooks: list[Var] = []  # handles of the hooks that the program registered
         self.function: GradFnVar | None = None
         self.cls: type = torch.Tensor if cls is None or not issubclass(cls, torch.nn.Parameter) else cls
 
@@ -125,7 +125,7 @@ class TensorVar(Var):
             return tx.graph_break("unsupported-object", f"torch.Tensor.{name}, which is not torch's own,")
         if name == "shape":
             return SizeVar([make(size) for size in self.fake.shape])
-        if name == "_grad":  # another name of it
+        if name == "_grad":  # an alias of .grad
             return self.getattr_(tx, "grad")
         if name in ("is_leaf", "grad_fn") and self.source is not None and self.fake.requires_grad:
             tx.guard(AttrSource(self.source, "is_leaf"), "EQUALS", self.fake.is_leaf)
@@ -135,7 +135,7 @@ class TensorVar(Var):
             return tx.graph.call(getattr, [self, name], {})
         if name == "retains_grad" and self.source is None:
             return ConstVar(self.fake.retains_grad)
-        if name == "data":  # unlike detach(), with a count of its own of the writes that autograd checks
+        if name == "data":  # unlike detach(), it has its own version counter
             return tx.graph.call(getattr, [self, name], {})
         if name == "__class__":
             return make(self.cls)
@@ -152,7 +152,7 @@ class TensorVar(Var):
             if name == "grad_fn" and self.fake.is_leaf or name == "grad" and not self.fake.requires_grad:
                 return ConstVar(None)
             if name == "grad" and self.source is None and (self.fake.is_leaf or self.fake.retains_grad):
-                return ConstVar(None)  # made here, and nothing ran backward
+                return ConstVar(None)  # created here, and no backward pass has run
             self.unsupported(tx, f"attribute {name!r}")
         if original is not None and name in original.__dict__:
             return tx.wrap(original.__dict__[name], AttrSource(self.origin(), name))
@@ -166,12 +166,12 @@ class TensorVar(Var):
         return self.unsupported(tx, f"attribute {name!r}")
 
     def origin(self) -> Source:
-        """Where a tensor that exists before the frame comes from."""
+        """The source of a tensor that exists before the frame."""
         assert self.source is not None
         return self.source
 
     def own_attributes(self, tx: Tracer) -> dict[str, Any]:
-        """What the program has set on the tensor object; guarded if it was nothing before the frame."""
+        """The attributes that the program has set on the tensor; guarded if there were none before the frame."""
         original = tx.graph.originals.get(self.source)
         if original is None:
             return self.own
@@ -180,7 +180,7 @@ class TensorVar(Var):
         return {**original.__dict__, **self.own}
 
     def _grad_fn(self, tx: Tracer) -> GradFnVar:
-        """The function of the backward pass; another one after an operation in place."""
+        """The Var of `grad_fn`; an in-place operation replaces it."""
         if self.function is None or self.function.made_by is not self.node:
             self.function = GradFnVar(self, tx.steps)
         return self.function
@@ -202,7 +202,7 @@ class TensorVar(Var):
         return self.own[name]
 
     def setter(self, special: str) -> None:
-        """The attributes of tensors are set as usual."""
+        """None: the attributes of tensors are set normally."""
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if tx.overrides.concern([self, *args], kwargs):
@@ -210,14 +210,14 @@ class TensorVar(Var):
         return self.method(tx, name, args, kwargs)
 
     def _is_replaceable(self) -> bool:
-        """Whether a view may take the place of the tensor: nobody else has the object, and it has no hooks and retains
-        no gradient, which would be those of what it was before."""
+        """Whether a view may replace this tensor: nothing outside the frame has the object, and it has no hooks or
+        retained gradient, which would belong to its former value."""
         if self.source is not None or self.owner is not None:
             return False
         return not (self.fake.requires_grad and (self.fake.is_leaf or self.fake.retains_grad or self.hooks))
 
     def method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        """`self.name(*args, **kwargs)`, which nobody overrides."""
+        """`self.name(*args, **kwargs)`, not overridden."""
         if name in TO_NUMBERS and (value := tx.graph.value_of(self)) is not None:
             return fold(tx, getattr(value, name), *(arg.constant() for arg in args))
         if name in MADE_NUMBERS and not args and tx.graph.makes_numbers:
@@ -229,7 +229,7 @@ class TensorVar(Var):
         if name in VIEWS_IN_PLACE and self._is_replaceable() and not tx.graph.is_nested:
             view = tx.graph.call_method(VIEWS_IN_PLACE[name], [self, *args], kwargs)
             assert isinstance(view, TensorVar)
-            if self.fake.requires_grad:  # autograd may have saved it, and refuses to use what was written since
+            if self.fake.requires_grad:  # autograd may have saved it and must see that it changed
                 tx.graph.call(torch.autograd.graph.increment_version, [self], {})
             self.node, self.fake = view.node, view.fake
             return self
@@ -256,11 +256,11 @@ class TensorVar(Var):
             self.setitem(tx, args[0], args[1])
             return ConstVar(None)
         if name == "new" and len(args) == 1 and not kwargs and isinstance(args[0], SizeVar):
-            name = "new_empty"  # a graph holds sizes as tuples, which `new` takes for the items of the result
+            name = "new_empty"  # graphs hold sizes as tuples, which `new` treats as data
         return tx.graph.call_method(name, [self, *args], kwargs)
 
     def _numbers(self, tx: Tracer, name: str) -> Var:
-        """What the tensor holds as numbers that the graph makes."""
+        """The elements as unbacked numbers of the graph."""
         if name == "tolist" and self.fake.dim():
             if any(isinstance(n, torch.SymInt) for n in self.fake.shape) or self.fake.numel() > MAX_ITEMS:
                 return tx.graph_break("tensor-to-python", f".tolist() of {self.describe()}, whose items are too many")
@@ -285,7 +285,7 @@ class TensorVar(Var):
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if tx.overrides.concern([self, other]):
             return tx.overrides.operator(dunder.name_of(op, reflected), [self, other])  # type: ignore[no-any-return]
-        other = getattr(other, "base", other)  # of an instance of a subclass of a number, the number
+        other = getattr(other, "base", other)  # the number in an instance of a number subclass
         if not _operand(other):
             return None
         if op in INPLACE:
@@ -324,7 +324,7 @@ class TensorVar(Var):
         return tx.graph.call(operator.getitem, [self, key], {})
 
     def _viewed(self, tx: Tracer, keys: Sequence[Var]) -> Var:
-        """`self[keys]` one dimension after the other: torch takes no int known at run time only among its keys."""
+        """`self[keys]`, one dimension at a time, because torch's indexing does not accept unbacked ints."""
         view: Any = self
         dim, left = 0, self.fake.dim() - sum(not _is(each, None, Ellipsis) for each in keys)
         for each in keys:
@@ -371,7 +371,7 @@ class TensorVar(Var):
 
 
 class GradFnVar(Var):
-    """`tensor.grad_fn` of a tensor that records gradients: it exists once the graph has run."""
+    """`tensor.grad_fn` of a tensor that requires gradients; the real object exists once the graph has run."""
 
     __slots__ = ("made_by", "step", "tensor")
 

@@ -24,17 +24,17 @@ _SPECIAL = (
     "delattr call get set delete set_name enter exit neg pos invert abs index int float complex round trunc floor ceil "
     "new init del class torch_function torch_dispatch array array_wrap array_priority array_ufunc array_function"
 ).split()
-# What CPython and numpy ask of a class for operators, calls, attributes and conversions.
+# Special methods that CPython and NumPy look up for operators, calls, attributes and conversions.
 SPECIAL_NAMES = tuple(
     f"__{name}__" for name in (*_SPECIAL, *(prefix + name for name in _ARITHMETIC for prefix in ("", "r", "i")))
 )
-# What shows a tensor, stores it, or runs backward from it: a graph has none of it.
+# Attributes for printing and storing tensors and for the backward pass, which no graph uses.
 _OUTSIDE_OF_GRAPHS = {
     "__repr__", "__str__", "__format__", "__dir__", "__doc__", "__module__", "__reduce__", "__reduce_ex__",
     "__setstate__", "__deepcopy__", "__dict__", "__weakref__", "__annotations__", "__abstractmethods__", "backward",
     "register_hook", "register_post_accumulate_grad_hook", "share_memory_", "storage", "tolist",
 }  # fmt: skip
-# Methods that fake tensors, the capture and the compiler call.
+# Methods that fake tensors, the tracer and the compiler call.
 _CALLED = {
     "size", "stride", "detach", "untyped_storage", "as_subclass", "requires_grad_", "as_strided", "new_empty",
     "_is_view", "_make_subclass", "_make_wrapper_subclass", "is_set_to", "view", "reshape", "expand", "to", "clone",
@@ -49,7 +49,7 @@ def _find(cls: type, name: str) -> Any:
 
 
 def _reads(cls: type, names: Iterable[str]) -> ClassReads:
-    """That a class finds each of the names as it does now."""
+    """A guard payload: the class resolves each of the names as it does now."""
     entries: list[Any] = []
     for name in sorted(names):
         found = _find(cls, name)
@@ -69,11 +69,11 @@ NEEDED = {cls: _reads(cls, _NAMES[cls] & _NEEDED) for cls in CLASSES}
 
 
 class _Whole:
-    """The guard's payload, which captures share for as long as the class is as it is."""
+    """The payload of the guard for a whole class, shared by captures as long as the class is unchanged."""
 
     def __init__(self, cls: type) -> None:
         self.cls = cls
-        self.bases = [base for base in _mro(cls) if base in CLASSES]  # the others cannot be changed
+        self.bases = [base for base in _mro(cls) if base in CLASSES]  # other base classes are immutable
         self.tables = self._tables()
         self.at_import = self.reads = _reads(cls, _NAMES[cls])
 
@@ -102,19 +102,19 @@ _wholes = {cls: _Whole(cls) for cls in CLASSES}
 
 
 def whole_class(cls: type, written: Iterable[str] = ()) -> ClassReads:
-    """The payload of a guard on all attributes of a class of CLASSES that a graph may depend on, but for those that the
+    """The payload of a guard on all attributes of a class in CLASSES that a graph may depend on, except those that the
     captured frame itself writes."""
     return _reads(cls, _NAMES[cls].difference(written)) if written else _wholes[cls].now()
 
 
 def as_at_import() -> bool:
-    """Whether `torch.Tensor` has all that guard covers as it was when this module was imported."""
+    """Whether all guarded attributes of `torch.Tensor` are unchanged since this module was imported."""
     whole = _wholes[torch.Tensor]
     return whole.now() is whole.at_import
 
 
 def covers(cls: type, name: str) -> bool:
-    """Whether that guard covers what a capture found of a class under this name."""
+    """Whether the guard for the whole class includes attribute `name` of `cls`."""
     return cls in _NAMES and name in _NAMES[cls]
 
 

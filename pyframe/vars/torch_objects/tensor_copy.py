@@ -16,7 +16,7 @@ from .tensor import METHODS, TensorVar
 
 
 def _deepcopy(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    """`tensor.__deepcopy__(memo)`: a clone, the same for the same memo."""
+    """`tensor.__deepcopy__(memo)`: a clone, or the copy that `memo` already contains."""
     fake, memo = tensor.fake, args[0]
     is_parameter = tensor.cls is torch.nn.Parameter
     known = tx.inline(_known, [tensor, memo], {}) if is_parameter or fake.is_leaf else ConstVar(None)
@@ -57,7 +57,7 @@ def _deepcopied_parameter(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.T
 
 
 def _copy(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """Of a tensor: another one on the same memory."""
+    """`copy.copy`; of a tensor, a new tensor that shares the memory."""
     tensor = args[0] if len(args) == 1 else None
     if not isinstance(tensor, TensorVar):
         return tx.inline(copy.copy, args, kwargs)
@@ -75,9 +75,9 @@ def _shared_parameter(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _not_a_leaf() -> str:
-    """What torch says of a tensor that is not a leaf."""
+    """torch's error message for copying a tensor that is not a leaf."""
     try:
-        with torch.inference_mode(False), torch.enable_grad():  # whatever the modes of the first call
+        with torch.inference_mode(False), torch.enable_grad():  # independent of the modes of the first call
             torch.Tensor.__deepcopy__(torch.zeros((), requires_grad=True) + 1, {})
     except RuntimeError as error:
         return str(error)

@@ -83,7 +83,7 @@ def _set_grad(tx: Tracer, tensor: TensorVar, value: Var) -> None:
 def _set_data(tx: Tracer, tensor: TensorVar, value: Var) -> None:
     if not isinstance(value, TensorVar):
         tx.graph_break("exception-in-traced-code", ".data set to something that is not a tensor")
-    if value is not tensor:  # as `module.to(dtype)` does where nothing is to be done
+    if value is not tensor:  # `module.to(dtype)` does this if nothing changes
         tx.graph.call(set_data, [tensor, value], {})
 
 

@@ -22,14 +22,14 @@ from ..protocol.base import NotConstant, Var
 from .tensor import TensorVar
 
 _ALIAS = torch.ops.aten.alias.default
-# What the object itself would have to be asked for at each call, which its class would see.
+# State of the real object. Reading it at each call would go through its class's overrides.
 _OF_OBJECT = ("grad", "grad_fn", "is_leaf", "_version", "_base", "_backward_hooks", "retains_grad", "output_nr")
 _AS_TENSOR = ("__getattribute__", "__torch_dispatch__", "__del__", "__getattr__", "__setattr__", "__delattr__")
 
 
 class TensorSubclassVar(InstanceVar):
-    """Methods written in Python are traced; those of C act on `base`, the tensor, once nobody overrides them.  The base
-    of an object that existed before the frame has its source."""
+    """An instance of a tensor subclass. Methods written in Python are traced; C methods act on `base`, the plain
+    tensor, unless they are overridden. If the object existed before the frame, its base has the object's source."""
 
     __slots__ = ("base",)
 
@@ -81,10 +81,10 @@ class TensorSubclassVar(InstanceVar):
 
 
 def _as_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
-    """What the program had made of a tensor: another of the same data, as an instance of `cls`."""
+    """At run time: a new tensor object with the same data that is an instance of `cls`."""
     with torch._C.DisableTorchFunction():
         before = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(True)  # whether gradients are recorded is what the tensor says
+        torch._C._set_grad_enabled(True)  # record gradients if `tensor` requires them
         try:
             return tensor.as_subclass(cls)  # type: ignore[arg-type]
         finally:
@@ -103,7 +103,7 @@ def as_instance(tx: Tracer, tensor: TensorVar, cls: type) -> Var:
 
 
 def of_input(tensor: TensorVar, value: torch.Tensor, source: Source) -> Var:
-    """The Var of a tensor that existed before the frame; `tensor` is the graph's input."""
+    """The Var of a subclass instance that existed before the frame; `tensor` is the graph's input for it."""
     return _owner(tensor, type(value), value, source)
 
 
@@ -113,7 +113,8 @@ def _owner(base: TensorVar, cls: type, value: Any = MISSING, source: Source | No
 
 
 def is_traced(cls: type) -> bool:
-    """Whether what instances of a subclass of torch.Tensor do is all in `__torch_function__` and Python."""
+    """Whether all behavior of a torch.Tensor subclass is in `__torch_function__` and Python methods, so that it can be
+    traced."""
     lazy = nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]  # not in torch's stubs
     if issubclass(cls, lazy) or not issubclass(cls, torch.Tensor):
         return False

@@ -25,20 +25,20 @@ _ON_CPU = (
 
 
 def is_tensor_type(cls: Any) -> bool:
-    """Whether `cls` is one of those classes."""
+    """Whether `cls` is one of the legacy tensor types."""
     return isinstance(cls, _TENSOR_TYPE)
 
 
 def is_instance(tensor: torch.Tensor, cls: Any) -> bool:
-    """isinstance(tensor, cls) for the tensor of which `tensor` is the fake."""
+    """`isinstance(x, cls)` for the tensor `x` whose fake tensor is `tensor`."""
     if tensor.is_conj() or tensor.is_neg() or torch._is_zerotensor(tensor):
-        return False  # another dispatch key comes first
+        return False  # another dispatch key takes precedence
     device = "cuda" if cls.is_cuda else "xpu" if getattr(cls, "is_xpu", False) else "cpu"
     return bool((tensor.dtype, tensor.layout, tensor.device.type) == (cls.dtype, cls.layout, device))
 
 
 def _type(tx: Tracer, tensor: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    """`tensor.type(...)`, with the class as its name, which the graph's code can say."""
+    """`tensor.type(...)`, with classes replaced by their names, which generated graph code can contain."""
 
     def named(var: Var) -> Var:
         cls = var.value if isinstance(var, ClassVar) else None
@@ -50,14 +50,14 @@ def _type(tx: Tracer, tensor: Any, args: Sequence[Var], kwargs: Mapping[str, Var
 
 
 def _is_data(value: Var) -> bool:
-    """Whether `value` is a known number, or a list or tuple of such data."""
+    """Whether `value` is a number of known value, or a list or tuple of such values."""
     if isinstance(value, SequenceVar):
         return all(map(_is_data, value.items))
     return value.python_type() in (bool, int, float, complex) and value.is_constant()
 
 
 def _constructor(cls: Any) -> Handler:
-    """The model of a call of `torch.Tensor` or of one of those classes: with sizes, or with numbers in lists."""
+    """The model of calling `torch.Tensor` or a legacy tensor type, with sizes or with lists of numbers."""
 
     def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         typed = cls is not torch.Tensor

@@ -49,15 +49,16 @@ FOLD = {
 CONSTANT_CLASSES = (torch.finfo, torch.iinfo, torch.device, torch.nn.attention.SDPBackend)
 CHECKS = {torch._check, torch._check_value, torch._check_index, torch._check_type, torch._check_is_size}
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling}
-# Answers about the dispatch modes of the thread: no frame is captured under one, those of the trace are not its own.
+# Queries about the thread's dispatch modes. Frames are not captured under such a mode, and those that are active while
+# tracing belong to the tracer.
 DISPATCH_MODES: dict[Any, Any] = {torch._C._len_torch_dispatch_stack: 0, torch._C._get_dispatch_mode: None}
-# Those with models in `control_flow` and `context`.
+# Functions with models in `control_flow` and `contexts`.
 MODELLED = {torch.cond, torch.while_loop, torch._C._set_grad_enabled}
 _OVERRIDABLE = tuple(getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special"))
 IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()  # allow_in_graph
 ON_FAKE = {torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_storage, torch.is_nonzero}
 MAKES_SIZES = (torch.nonzero, torch.unique, torch.masked_select)
-# On fake tensors they give something else.
+# With fake tensors these return something else.
 MAKES_QUANTIZED = (torch.quantize_per_tensor, torch.quantize_per_channel, torch.quantize_per_tensor_dynamic)
 BREAKS: dict[Callable[..., Any], str] = {
     **dict.fromkeys((*torch_compat.GRAPH_BREAKS, torch.compiler.reset), "explicit-break"),
@@ -69,16 +70,16 @@ BREAKS: dict[Callable[..., Any], str] = {
 }
 
 
-# On a GPU cuDNN runs them, under autocast in float16; on fake tensors ATen takes them apart into other operators.
+# On a GPU, cuDNN runs these, under autocast in float16; with fake tensors ATen decomposes them into other operators.
 RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
-# Functions of torch that change process-wide state, never run while tracing: by the start of their names, so that
-# those that a later release adds, which would else become nodes, are among them.
+# Prefixes of torch functions that change process-wide state and must never run while tracing. Matching prefixes also
+# catches functions of later releases, which would otherwise become nodes.
 _MODE_SETTERS = (
     "set_", "_set_", "autocast_", "clear_autocast", "_push_", "_pop_", "_enter_", "_exit_", "use_deterministic",
 )  # fmt: skip
 
-# Functions of torch._C that, beside those that only answer, change nothing that a program can see; any other one breaks
-# the graph: called while tracing, and again by a guard, it could change the process.
+# Functions of torch._C that, like the pure queries, change nothing that a program can see. Any other one breaks the
+# graph: it is called while tracing, and again by a guard, and might change the process.
 _WITHOUT_EFFECT = {
     torch._C._log_api_usage_once, torch._C._infer_size, torch._C._select_conv_backend, torch._C._demangle,
     torch._C._parse_dispatch_key, torch._C._functionalization_reapply_views_tls, torch._C._autocast_supported_devices,
@@ -88,8 +89,8 @@ _WITHOUT_EFFECT = {
 
 
 def is_torch_function(value: Any) -> bool:
-    """Whether a callable becomes a graph node (or has a model here) rather than being traced through."""
-    cls: type = type(value)  # of which isinstance() would ask the object
+    """Whether a callable becomes a graph node (or has a model here) instead of being traced."""
+    cls: type = type(value)  # isinstance() might run the object's `__class__`
     if issubclass(cls, OPERATORS):
         return True
     known = issubclass(cls, types.FunctionType | types.BuiltinFunctionType | type)  # others may hash by user code
@@ -108,13 +109,13 @@ def is_torch_function(value: Any) -> bool:
     if module not in GRAPH_MODULES:
         return False
     if issubclass(cls, types.FunctionType):
-        own = inspect.unwrap(value)  # that of `typing_extensions.deprecated`, say, wraps one of torch
+        own = inspect.unwrap(value)  # for example, `typing_extensions.deprecated` wraps torch's
         return isinstance(own, types.FunctionType) and in_torch(own.__code__) and as_first_seen(value)
     return issubclass(cls, types.BuiltinFunctionType | types.BuiltinMethodType)
 
 
 def _is_overridable(value: Any) -> bool:
-    """Whether overrides are asked before a function of torch written in C runs."""
+    """Whether `__torch_function__` can override a torch function written in C."""
     if isinstance(value, OPERATORS):
         return True
     name = getattr(value, "__name__", "")
@@ -128,8 +129,8 @@ def _any_requires_grad(args: Sequence[Var]) -> bool:
 
 @functools.cache
 def _bindings() -> frozenset[Any]:
-    """The functions of torch._C itself, which do not go through the dispatcher: some read a tensor's memory, launch
-    kernels on it, or pass it to other libraries, and a fake tensor has none."""
+    """The functions of torch._C itself, which bypass the dispatcher. Some access a tensor's memory, launch kernels on
+    it or pass it to other libraries; a fake tensor has no memory."""
     of_metadata = (torch._C._group_tensors_by_device_and_dtype, torch._C._conv_determine_backend_memory_format)
     functions = (value for value in vars(torch._C).values() if isinstance(value, types.BuiltinFunctionType))
     return frozenset(functions).difference(of_metadata)
@@ -157,8 +158,8 @@ class TorchFunctionVar(HeldVar):
         return self.call_keywords(tx, args, kwargs, bool(kwargs))
 
     def call_keywords(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], told: bool = True) -> Var:
-        """`self(*args, **kwargs)`: a function in C is given the keywords even where there are none, and so are those
-        that override it (`told`)."""
+        """`self(*args, **kwargs)`. `told`: overrides receive a dict of keyword arguments even if it is empty, as C
+        functions do in such a call."""
         if (model := BUILTINS.get(self.value)) is not None:
             if self.value not in NOT_OVERRIDDEN and tx.overrides.concern(args, kwargs):
                 return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
@@ -183,7 +184,7 @@ class TorchFunctionVar(HeldVar):
         return tx.overrides.call(self, args, kwargs, run, told) if seen else tx.overrides.plainly(run, args, kwargs)
 
     def _run(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        """A call that nobody overrides."""
+        """A call that is not overridden."""
         value = self.value
         shared = from_array(value, args, kwargs)
         if shared is not None:
@@ -232,7 +233,8 @@ class TorchFunctionVar(HeldVar):
         return result
 
     def _guard_setting(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], found: Any) -> None:
-        """What a function gives that is told no tensor may change between calls: `torch._C._get_flash_sdp_enabled`."""
+        """Guard the result of a query without tensor arguments, which may change between calls
+        (`torch._C._get_flash_sdp_enabled`)."""
         if self.value in ABOUT_ATTENTION and tx.graph.entered(EXIT_ATTENTION):  # not that of the start
             return
         try:
@@ -256,7 +258,7 @@ def make_size(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def make_constant(cls: type) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
-    """A model of a class in CONSTANT_CLASSES: called while tracing."""
+    """A model of a class in CONSTANT_CLASSES: calls it while tracing."""
 
     def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         try:
@@ -271,7 +273,7 @@ def make_constant(cls: type) -> Callable[[Tracer, list[Var], dict[str, Var]], Va
 
 
 class DisabledVar(HeldVar):
-    """A function marked pyframe.disable."""
+    """A function marked with pyframe.disable."""
 
     __slots__ = ()
 

@@ -7,7 +7,7 @@ import torch
 
 from inductor.torch_compat import present
 
-# Of torch 2.11 to 2.15.  What a later release adds is not known to change nothing, so it breaks the graph.
+# The queries of torch 2.11 to 2.15. A function added by a later release might change state, so it breaks the graph.
 _ANSWERING = """
     _accelerator_getAccelerator _accelerator_getAllocatorSettings _accelerator_getDefaultGenerator
     _accelerator_getDeviceCapability _accelerator_getDeviceIndex _accelerator_getDeviceStats
@@ -72,7 +72,7 @@ _ANSWERING = """
 """.split()
 QUESTIONS = frozenset(present(torch._C, *_ANSWERING))
 
-# Which kernels of attention are allowed: `torch.nn.attention.sdpa_kernel` changes the answers.
+# Queries about allowed attention kernels, whose answers `torch.nn.attention.sdpa_kernel` changes.
 ABOUT_ATTENTION = frozenset(present(torch._C, *"""
     _get_cudnn_sdp_enabled _get_fa3_sdp_enabled _get_fa4_sdp_enabled _get_flash_sdp_enabled
     _get_math_sdp_allow_fp16_bf16_reduction _get_math_sdp_enabled _get_mem_efficient_sdp_enabled

@@ -31,11 +31,11 @@ CONSTANT_RESULTS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def wrap_marked(value: types.FunctionType, source: Source | None) -> Var | None:
-    """The Var of a Python function that carries a mark, of ours or of torch.compiler; None if it has none."""
+    """The Var of a Python function that pyframe or torch.compiler has marked; None if it is not marked."""
     if value in CONSTANT_RESULTS or getattr(value, "_dynamo_marked_constant", False):
         return ConstantResultVar(value, source)
     if getattr(value, "_torchdynamo_disable", False):
-        # torch.compiler.disable: its wrapper switches off torch's own hook only.
+        # The wrapper of torch.compiler.disable turns off only torch's own hook.
         _C.skip_code(value.__code__, recursive=hasattr(value, "_torchdynamo_orig_callable"))
         return torch_functions.DisabledVar(value, source)
     if value in SKIPPED:
@@ -44,9 +44,10 @@ def wrap_marked(value: types.FunctionType, source: Source | None) -> Var | None:
 
 
 def disabled_for_dynamo(value: types.FunctionType) -> types.FunctionType | None:
-    """The function of torch.optim behind a mark that the first torch.compile of the process put there.
+    """The original of a torch.optim function that the first torch.compile call of the process marked as disabled.
 
-    The mark says that torch's own tracer cannot follow the function; it is not the user's, and we can."""
+    That mark means that torch's tracer cannot handle the function. It is not the user's, and this tracer can.
+    """
     original = getattr(value, "_torchdynamo_orig_callable", None)
     if isinstance(original, types.FunctionType) and original.__name__ == "_init_group":
         return original if original.__module__.startswith("torch.optim.") else None
@@ -57,12 +58,14 @@ _MARKED = torch._disable_dynamo(lambda: None).__code__
 
 
 def behind_mark(value: types.FunctionType) -> types.FunctionType:
-    """What torch itself has marked as not to be traced: `torch.manual_seed`, once `torch._dynamo` is imported."""
+    """The original of a function that torch itself excludes from tracing, such as `torch.manual_seed` once
+    `torch._dynamo` is imported."""
     return value.__wrapped__ if value.__code__ is _MARKED else value  # type: ignore[attr-defined, no-any-return]
 
 
 class ConstantResultVar(FunctionVar):
-    """A function marked assume_constant_result: called while tracing, its result a constant of the capture."""
+    """A function marked assume_constant_result: it is called while tracing, and its result is a constant of the
+    capture."""
 
     __slots__ = ()
 
@@ -75,13 +78,13 @@ class ConstantResultVar(FunctionVar):
         try:
             assert self.fn is not None
             result = self.fn(*values, **named)
-        except Exception as error:  # noqa: BLE001  whatever the function raises, the program sees
+        except Exception as error:  # the program sees whatever the function raises
             tx.raise_(type(error), *error.args)
         return tx.wrap(result, ConstSource.of(result, f"{self.name}()"))
 
 
 def _existing(tx: Any, var: Var) -> Any:
-    """The object that a Var stands for: a constant, or one that was there before the frame and is as it was."""
+    """The object of a Var: a constant, or an object that existed before the frame and is unchanged."""
     if var.is_constant():
         return var.constant()
     if var.source is None or isinstance(var, TensorVar) or len(tx.effects):
@@ -90,8 +93,8 @@ def _existing(tx: Any, var: Var) -> Any:
 
 
 def substitute(original: Any, replacement: types.FunctionType, may_fold: bool, check_signature: bool) -> None:
-    """Trace `replacement` where the program calls `original`; `may_fold`: call `original` where all arguments are
-    known."""
+    """Trace `replacement` where the program calls `original`. `may_fold`: call `original` if all arguments are
+    constants."""
     if original in BUILTINS:
         raise UserError(f"{original!r} already has a model; calls of it are traced as they are")
     if check_signature:
@@ -110,7 +113,7 @@ def _check_signatures(original: Callable[..., Any], replacement: Callable[..., A
     try:
         expected = inspect.signature(original)
     except ValueError:
-        return  # functions written in C need not have one
+        return  # functions written in C may have none
     found = inspect.signature(replacement)
     if _calls(expected) != _calls(found):
         raise UserError(
@@ -120,7 +123,7 @@ def _check_signatures(original: Callable[..., Any], replacement: Callable[..., A
 
 
 def _calls(signature: inspect.Signature) -> list[tuple[Any, ...]]:
-    """What a caller can see of each parameter."""
+    """What matters to callers about each parameter."""
     positional = inspect.Parameter.POSITIONAL_ONLY
     return [
         (p.kind, None if p.kind is positional else p.name, p.default is p.empty) for p in signature.parameters.values()

@@ -30,14 +30,14 @@ _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.
 
 
 class WrapperTensorVar(TensorSubclassVar):
-    """An instance of such a class.  `base` is the tensor itself: its fake tensor is an instance around fake tensors.
-    The inner tensors are read off it by nodes of the graph."""
+    """An instance of a wrapper subclass. `base` is the same tensor in the graph; its fake tensor is an instance of the
+    class that contains fake tensors. Graph nodes read the inner tensors from it."""
 
     __slots__ = ("inner", "names")
 
     def __init__(self, base: TensorVar, value: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(base, type(base.fake), value, source)
-        self.inner: dict[str, Var] = {}  # those that were read
+        self.inner: dict[str, Var] = {}  # inner tensors that were read
         self.names = parts_of(base.fake)[0]
 
     def _instance_attr(self, tx: Tracer, name: str) -> Var | None:
@@ -53,7 +53,7 @@ class WrapperTensorVar(TensorSubclassVar):
         return _constant(self, tx, name, held[name])
 
     def inner_tensor(self, tx: Tracer, name: str) -> Var:
-        """The inner tensor of a name as it is now."""
+        """The current inner tensor of attribute `name`."""
         fake = getattr(self.base.fake, name)
         if self.value is not MISSING and name not in self.inner:
             traced = tx.traced(getattr(self.value, name))
@@ -85,8 +85,8 @@ def _base_of(var: Var) -> TensorVar:
 
 
 def _constant(var: WrapperTensorVar, tx: Tracer, name: str, value: Any) -> Var:
-    """An attribute of an instance that the graph makes: the same in each call where the class computes it of the
-    context and of sizes that are known."""
+    """An attribute of an instance that the graph creates. It is constant if the class computes it from the context and
+    from known sizes."""
     values: Sequence[Any] = value if type(value) in (tuple, torch.Size) else (value,)
     if not all(type(each) in _PLAIN for each in values):
         return var.unsupported(tx, f"attribute {name!r} of an instance that the graph makes")
@@ -94,21 +94,21 @@ def _constant(var: WrapperTensorVar, tx: Tracer, name: str, value: Any) -> Var:
 
 
 def of_result(tensor: TensorVar) -> TensorVar:
-    """Gives a tensor that an operator made its owner, where it is of such a class."""
+    """Set the owner of an operator's result if it is an instance of a wrapper subclass."""
     if is_wrapper(tensor.fake):
         tensor.owner = WrapperTensorVar(tensor)
     return tensor
 
 
 def of_input(tx: Tracer, tensor: TensorVar, value: torch.Tensor, source: Source) -> Var:
-    """The Var of a tensor of such a class that existed before the frame; `tensor` is the graph's input."""
+    """The Var of a wrapper subclass instance that existed before the frame; `tensor` is the graph's input for it."""
     made = tensor.owner = WrapperTensorVar(tensor, value, source)
     _guard(tx, value, source, tensor.fake, lambda: made)
     return made
 
 
 def makes_instances(cls: type) -> bool:
-    """Whether a call of a class is one node of the graph."""
+    """Whether constructing `cls` becomes a single graph node."""
     if not issubclass(cls, torch.Tensor):
         return False
     constructs = isinstance(cls.__dict__.get("__new__", None), staticmethod)
@@ -116,7 +116,7 @@ def makes_instances(cls: type) -> bool:
 
 
 def make_instance(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    """`cls(*args, **kwargs)` around tensors of the graph."""
+    """`cls(*args, **kwargs)` with tensors of the graph."""
     _guard_class(tx, cls)
     tensors = [arg.base if isinstance(arg, TensorSubclassVar) else arg for arg in args]
     named = {name: arg.base if isinstance(arg, TensorSubclassVar) else arg for name, arg in kwargs.items()}
@@ -132,7 +132,7 @@ def make_instance(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[st
 
 @functools.cache
 def _maker(cls: type) -> Callable[..., Any]:
-    """What the node of a graph calls."""
+    """The function that the graph node calls."""
 
     def make(*args: Any, **kwargs: Any) -> Any:
         return cls(*args, **kwargs)
@@ -144,7 +144,7 @@ def _maker(cls: type) -> Callable[..., Any]:
 
 
 def is_captured(value: torch.Tensor) -> bool:
-    """Whether a tensor of such a class, and those in it, can be inputs of a graph."""
+    """Whether a wrapper subclass instance, and those nested in it, can be graph inputs."""
     try:
         names, context = parts_of(value)
     except NoForm:
@@ -169,12 +169,12 @@ def _writes_globals(fn: types.FunctionType) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _stores_globals(code: types.CodeType) -> bool:
-    """Whether a function changes variables of its module, which it would do at each call."""
+    """Whether a function writes global variables; compiled code would not do that at each call."""
     return any(step.opname == "STORE_GLOBAL" for step in dis.get_instructions(code))
 
 
 def _guard_class(tx: Tracer, cls: type) -> None:
-    """Guards that the methods which the compiler runs are what they were, with the globals that they read."""
+    """Guard the methods that the compiler traces, and the globals that they read."""
     note_class(cls)
     for name in _METHODS:
         guarded_lookup(tx, cls, name)
@@ -186,7 +186,7 @@ def _guard_class(tx: Tracer, cls: type) -> None:
 
 
 class _SameParts:
-    """Whether a tensor has inner tensors of these names, and this context; equal for the same question."""
+    """A guard predicate: the tensor has these inner tensors and this context. Compares equal if both are the same."""
 
     def __init__(self, names: tuple[str, ...], context: Any) -> None:
         self.names, self.context = names, context
@@ -205,7 +205,7 @@ class _SameParts:
 def _guard(
     tx: Tracer, value: torch.Tensor, source: Source, fake: torch.Tensor, read: Callable[[], Any]
 ) -> None:
-    """Guards the class, the context, and the metadata of the inner tensors, as `fake` says it.  `read` gives the Var of
+    """Guard the class, the context and the metadata of the inner tensors, as given by `fake`. `read` returns the Var of
     `value`."""
     _guard_class(tx, type(value))
     names, context = parts_of(value)
