@@ -34,7 +34,7 @@ Function = torch.autograd.Function
 
 
 class Context:
-    """What a traced forward and backward see as `ctx`."""
+    """The object that a traced `forward` and `backward` get as `ctx`."""
 
     saved_tensors: tuple[Any, ...] = ()
     dirty: tuple[Any, ...] = ()
@@ -58,8 +58,8 @@ class Context:
 
 @functools.cache
 def apply_of(cls: type[Function], apart: bool = False, enabled: bool = False) -> Callable[..., Any]:
-    """What the node of a graph calls; `apart`: no compiled graph can hold the call; `enabled`: the class of an argument
-    sees what forward does with it."""
+    """The function that the graph node calls. `apart`: a compiled graph cannot contain the call. `enabled`: the class
+    of an argument overrides torch functions inside `forward`."""
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         if not enabled:
@@ -87,7 +87,7 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         dirty = ctx.getattr_(tx, "dirty").unpack(tx)
         return _not_the_inputs(tx, result, [each for each in inputs if not any(each is other for other in dirty)])
     effects, nodes = len(tx.effects), set(tx.graph.graph.nodes)
-    tx.graph.only_constants = True  # the node below knows nothing of numbers that become inputs of the graph
+    tx.graph.only_constants = True  # the node below does not take numbers that are graph inputs
     try:
         ctx, result = _forward(tx, cls, inputs)
         if ctx.getattr_(tx, "dirty").truth(tx):
@@ -98,9 +98,9 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if len(tx.effects) != effects:
         tx.graph_break("unsupported-object", f"{cls.__qualname__} changes objects that exist outside of it")
     tx.graph.forget(nodes)
-    # whose gradient is not that of a view
+    # the gradient of such a result is not that of a view
     aliases = bool(_storages(result) & _storages(TupleVar(inputs)))
-    # the backward may ask which of the results have a gradient: a compiled one takes zeros for those that have none
+    # the backward may check which results have a gradient: a compiled one passes zeros for those that have none
     asks = not ctx.getattr_(tx, "materializes").truth(tx) and isinstance(result, SequenceVar)
     if aliases and tx.graph.is_nested:
         tx.graph_break("unsupported-object", f"{cls.__qualname__} gives back an input, or a view of one")
@@ -122,7 +122,7 @@ def _storages(value: Var) -> set[int]:
 
 
 def _backward(tx: Tracer, cls: Any, ctx: Var, result: Var) -> None:
-    """Trace the backward, on tensors like those of the result."""
+    """Trace the backward, with the result's tensors as gradients."""
     name = "backward"
     if lookup(cls, name) is Function.__dict__.get(name):
         name = "vjp"
@@ -147,7 +147,7 @@ def _forward(tx: Tracer, cls: Any, inputs: list[Var]) -> tuple[Var, Var]:
 
 
 def _part(cls: Any, name: str) -> tuple[Any, list[Var]]:
-    """The function behind `cls.name`, and what it is bound to: a classmethod takes the class."""
+    """The function of `cls.name`, and its bound first argument: the class, for a classmethod."""
     raw = lookup(cls, name)
     return getattr(raw, "__func__", raw), [make(cls)] if isinstance(raw, classmethod) else []
 
@@ -165,7 +165,7 @@ def _without_grad(tx: Tracer, fn: Any, args: Sequence[Var]) -> Var:
 
 
 def _not_the_inputs(tx: Tracer, result: Var, inputs: Sequence[Var]) -> Var:
-    """`result` with a view in place of each input that forward gave back."""
+    """`result`, with each input that `forward` returned unchanged replaced by a view of it."""
     if any(result is given for given in inputs):
         return tx.graph.call_method("view_as", [result, result], {}) if isinstance(result, TensorVar) else result
     if isinstance(result, SequenceVar):

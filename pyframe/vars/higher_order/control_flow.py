@@ -38,11 +38,11 @@ KIND = "control-flow-operator"
 
 
 class Branch:
-    """A function traced into a graph; `outputs` are the leaves of its result."""
+    """A function traced into a subgraph; `outputs` are the leaves of its result."""
 
     def __init__(self, tx: Any, what: str, fn: Var, args: Sequence[Var], inputs: Sequence[Any]) -> None:
-        """`inputs`: for each leaf of `args` what `fn` sees in its place: a fake tensor, None for an int of which
-        nothing is known, or the leaf itself."""
+        """`inputs`: what `fn` gets for each leaf of `args`: a fake tensor, None for an unbacked int, or the leaf
+        itself."""
         self.tx, self.what = tx, what
         _, restore, _ = leaves_of(tx, TupleVar(args), f"arguments of {what}")
         self.graph = tx.graph.enter_nested(transform=False)
@@ -67,8 +67,8 @@ class Branch:
         self.outputs, self.restore, self.structure = leaves_of(tx, self.result, f"result of {what}")
 
     def close(self, places: Sequence[int], contiguous: bool = False, single: bool = False) -> Branch:
-        """Finish the graph: it gives the leaves at `places`, tensors in memory of their own; `single`: the one, not a
-        tuple."""
+        """Finish the graph. It returns the leaves at `places`, and its tensors do not share memory with each other or
+        with inputs. `single`: the graph returns the only leaf itself, not a tuple."""
         tx = self.tx
         known = {_storage(value) for value in self.given} | {_storage(fake) for fake in tx.graph.lifted_fakes()}
         for place in places:
@@ -86,7 +86,8 @@ class Branch:
         return self
 
     def taking(self, lifted: Sequence[Var]) -> fx.GraphModule:
-        """The graph as one that takes all of `lifted`, its own among them, after its arguments."""
+        """The graph with all of `lifted` as arguments after its own; `lifted` includes the values that this graph
+        reads."""
         if [id(var) for var in lifted] == [id(var) for var in self.lifted]:
             return self.gm
         graph = fx.Graph()
@@ -110,8 +111,8 @@ def _storage(fake: torch.Tensor) -> Any:
 
 
 def state_of(roots: Sequence[Var]) -> list[Any]:
-    """What can be reached from Vars that the program made, by identity: differs where a container, cell or object was
-    changed.  Changes of what existed before the frame are effects."""
+    """A snapshot of everything reachable from `roots` that the program created, by identity; it differs if a container,
+    cell or object was changed. Changes of objects that existed before the frame are logged as side effects instead."""
     found: list[Any] = []
     seen: set[int] = set()
     stack = list(roots)
@@ -144,13 +145,13 @@ def _held(var: Var) -> Iterator[Any]:
 
 
 def _fakes(tx: Tracer, leaves: Sequence[Var]) -> list[Any]:
-    """What a branch sees in place of each leaf: fake tensors, and numbers as they are."""
+    """What a branch gets for each leaf: a new fake tensor, or the number itself."""
     found: list[Any] = []
     with tx.graph.fake_mode:
         for leaf in leaves:
             if isinstance(leaf, TensorVar):
                 fake = leaf.fake.detach().requires_grad_(leaf.fake.requires_grad)
-                fake.constant = None  # type: ignore[attr-defined]  # a value of the first turn of a loop only
+                fake.constant = None  # its value holds in a loop's first iteration only
                 found.append(fake)
             else:
                 found.append(leaf)
@@ -166,13 +167,13 @@ def _union(*branches: Branch) -> list[Var]:
 
 
 def _records(*groups: Sequence[Var]) -> bool:
-    """Whether a result of the operator requires gradients: where any of its operands does."""
+    """Whether the results of the operator require gradients: if any of its operands does."""
     tensors = [var for group in groups for var in group if isinstance(var, TensorVar)]
     return torch.is_grad_enabled() and any(var.fake.requires_grad for var in tensors)
 
 
 def _result(tx: Tracer, like: torch.Tensor, recorded: bool, rows: Any = None) -> torch.Tensor:
-    """A new fake tensor with the metadata of `like`; with `rows`, that many of them, stacked."""
+    """A new fake tensor with the metadata of `like`; with `rows`, a stack of that many."""
     with tx.graph.fake_mode, torch.enable_grad():
         if rows is None:
             fake = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
@@ -182,7 +183,7 @@ def _result(tx: Tracer, like: torch.Tensor, recorded: bool, rows: Any = None) ->
 
 
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two fake tensors have the same metadata for certain."""
+    """Whether two fake tensors certainly have the same metadata."""
     sizes = lambda x: [str(n) for n in (*x.shape, *x.stride())]  # noqa: E731
     return (a.dtype, a.device) == (b.dtype, b.device) and sizes(a) == sizes(b)
 
@@ -201,7 +202,7 @@ def _is_contiguous(fake: torch.Tensor) -> bool:
 
 
 def _contiguous(tx: Tracer, leaves: Sequence[Var]) -> list[Var]:
-    """The leaves as a loop carries them: every turn finds the same layout."""
+    """The leaves, made contiguous, so that each iteration of a loop gets the same layout."""
     return [
         tx.graph.call_method("contiguous", [leaf], {})
         if isinstance(leaf, TensorVar) and not _is_contiguous(leaf.fake)
@@ -261,7 +262,7 @@ def _cond_branch(tx: Tracer, name: str, fn: Var, items: Sequence[Var], leaves: S
 
 
 def _chosen(a: Var, b: Var, made: Iterator[Var]) -> Var:
-    """The result of which the branches give `a` and `b`."""
+    """The result for a pair of branch outputs `a` and `b`."""
     if not isinstance(a, TensorVar) and not _is_int(a):
         return a
     found = next(made)
@@ -306,12 +307,12 @@ def _while_loop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _as_tuple(structure: Any) -> Any:
-    """A structure whose outermost container is a tuple or a list, which mean the same."""
+    """A structure without the type of its outermost container: a tuple and a list are equivalent there."""
     return structure if structure is None else (None, structure[1])
 
 
 def _carried(tx: Tracer, name: str, leaves: Sequence[Var], outputs: Sequence[Var], recorded: bool) -> list[Any]:
-    """The metadata of what a loop carries, which its body has to leave as it is."""
+    """The metadata of the values that a loop carries; breaks the graph if its body changes it."""
     if len(leaves) != len(outputs):
         tx.graph_break(KIND, f"the body of {name} takes {len(leaves)} values and gives {len(outputs)}")
     results: list[Any] = []
@@ -370,15 +371,16 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _associative_scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """Traced inline, as eager computes it. Not a node of its own: the gradient that torch (2.11 to 2.15)
-    has for the operator is wrong for the first of two operands, as of the states of a linear recurrence."""
+    """Traced inline, computing what eager mode computes. It is not a graph node, because torch's gradient of the
+    operator (2.11 to 2.15) is wrong for the first of two operands, such as the states of a linear recurrence."""
     given = dict(zip(("combine_fn", "xs", "additional_inputs"), args)) | kwargs
     operands = [given["combine_fn"], given["xs"]]
     return tx.inline(generic_associative_scan, operands, {"additional_inputs": given["additional_inputs"]})
 
 
 def _model(function: Any, model: Handler) -> Handler:
-    """`model`, after a break in which torch captures the branches itself: what runs then is not captured."""
+    """`model` for `function`. If the call runs after a graph break instead, torch captures the branches itself, so
+    pyframe must not capture anything below it."""
 
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         _C.skip_code(function.__code__, recursive=True)
@@ -388,7 +390,7 @@ def _model(function: Any, model: Handler) -> Handler:
 
 
 def _mapped(fn: Any, xs: Any, *args: Any) -> Any:
-    """`map(fn, xs, *args)`: a scan that carries nothing of use."""
+    """`map(fn, xs, *args)` as a scan whose carried value is unused."""
     return scan(lambda carry, x: (carry.clone(), fn(x, *args)), torch.zeros(()), xs)[1]
 
 

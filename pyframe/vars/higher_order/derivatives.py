@@ -20,7 +20,7 @@ from .nested_graphs import Body, Restored, leaves_of, tensors_of
 
 
 class FunctionResultVar(Var):
-    """An object that one node of the graph makes and others use: it exists inside the graph only."""
+    """A function that one graph node returns and others use; it exists only inside the graph."""
 
     __slots__ = ("held", "node", "step")
 
@@ -30,12 +30,13 @@ class FunctionResultVar(Var):
 
 
 class PullbackVar(Var):
-    """What `torch.func.vjp` gives: a function of gradients of the outputs that gives those of the inputs."""
+    """The function that `torch.func.vjp` returns: from gradients of the outputs it computes gradients of the inputs."""
 
     __slots__ = ("held", "inputs", "outputs")
 
     def __init__(self, held: FunctionResultVar, outputs: Any, inputs: Restored) -> None:
-        """`outputs`: the structure of the gradients that it takes; `inputs` makes what it gives of flat ones."""
+        """`outputs`: the structure of the gradients that it takes. `inputs`: builds its result from a flat list of
+        gradients."""
         super().__init__()
         self.held, self.outputs, self.inputs = held, outputs, inputs
 
@@ -71,8 +72,8 @@ class PullbackVar(Var):
 
 
 def _aux_parts(tx: Tracer, body: Body, has_aux: bool) -> tuple[int, Any, Restored, Var | None]:
-    """Of a traced function: how many tensors it is differentiated for, their structure, what restores them, and what
-    else it gives."""
+    """Of a traced function: the number of tensors to differentiate, their structure, the function that rebuilds that
+    structure, and the auxiliary output."""
     result, aux = body.result, None
     if has_aux:
         if not isinstance(result, TupleVar) or len(result.items) != 2:
@@ -97,7 +98,8 @@ def _fakes(tx: Tracer, tensors: Sequence[TensorVar], recorded: bool) -> list[Any
 
 
 def _split(body: Body, count: int) -> Callable[..., Any]:
-    """The traced function as `torch.func` takes it: (tensors to differentiate, others)."""
+    """The traced function in the form that `torch.func` takes with has_aux: it returns (tensors to differentiate,
+    others)."""
 
     def parts(*values: Any) -> Any:
         found = body.gm(*values)
@@ -173,8 +175,8 @@ def _jvp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _jacobian(transform: Callable[..., Any], options: Sequence[str]) -> Callable[..., Var]:
-    """The model of the function that `transform`, jacrev or jacfwd, gives; `options`: those of its arguments that are
-    passed on."""
+    """The model of the function that `transform` (jacrev or jacfwd) returns; `options`: which of its arguments to pass
+    on."""
 
     def run(tx: Tracer, cells: dict[str, Var], args: list[Var], kwargs: dict[str, Var]) -> Var:
         content = {name: cell.content for name, cell in cells.items() if isinstance(cell, CellVar)}
@@ -221,13 +223,13 @@ def _jacobian(transform: Callable[..., Any], options: Sequence[str]) -> Callable
 
 
 def _code_of(function: Callable[..., Any], name: str) -> types.CodeType:
-    """The code of a function that `function` makes."""
+    """The code of the inner function `name` of `function`."""
     constants = function.__code__.co_consts
     return next(code for code in constants if isinstance(code, types.CodeType) and code.co_name == name)
 
 
 def _autograd_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """`torch.autograd.grad` of tensors that the graph computes of each other, as a node."""
+    """`torch.autograd.grad` as a node, for tensors that the graph computes."""
     given = dict(zip(_GRAD_PARAMETERS, args), **kwargs)
     if not torch.is_grad_enabled() or not {"outputs", "inputs"} <= set(given) or set(given) - set(_GRAD_PARAMETERS):
         return tx.graph_break("unsupported-object", "torch.autograd.grad where no gradients are recorded")

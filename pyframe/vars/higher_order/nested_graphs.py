@@ -22,8 +22,8 @@ Restored = Callable[[Sequence[Var]], Var]
 
 
 def leaves_of(tx: Tracer, value: Var, what: str) -> tuple[list[Var], Restored, Any]:
-    """The tensors, numbers and constants in a value, the function that puts others in their places, and the structure
-    that holds them, to compare; breaks where it holds more."""
+    """Flatten a value: its tensors, numbers and constants, a function that rebuilds it from others, and its structure,
+    for comparison. Breaks the graph if it contains anything else."""
     if isinstance(value, TensorVar | NumberVar | ConstVar):
         return [value], lambda found: found[0], None
     if isinstance(value, ListVar) or type(value) is TupleVar:
@@ -48,7 +48,8 @@ def leaves_of(tx: Tracer, value: Var, what: str) -> tuple[list[Var], Restored, A
 
 
 def tensors_of(tx: Tracer, value: Var, what: str) -> tuple[list[TensorVar], Restored]:
-    """The tensors in a value, and the function that puts others in their places, numbers and constants as they are."""
+    """The tensors in a value, and a function that rebuilds it from other tensors, with the same numbers and constants.
+    """
     leaves, restore, _ = leaves_of(tx, value, what)
 
     def put(found: Sequence[Var]) -> Var:
@@ -59,10 +60,10 @@ def tensors_of(tx: Tracer, value: Var, what: str) -> tuple[list[TensorVar], Rest
 
 
 class Body:
-    """A function traced into a graph: `gm(*arguments, *lifted)` gives the tensors of its result as a tuple."""
+    """A function traced into a graph: `gm(*arguments, *lifted)` returns the tensors of its result as a tuple."""
 
     def __init__(self, tx: Tracer, fn: Var, args: Sequence[Var], kwargs: dict[str, Var], fakes: Sequence[Any]) -> None:
-        """`fakes`: what `fn` sees in place of each tensor of `args`."""
+        """`fakes`: what `fn` gets for each tensor of `args`."""
         self.inputs, restore = tensors_of(tx, TupleVar(args), "arguments")
         nested = tx.graph.enter_nested()
         inside = [tx.graph.nested_input(fake) for fake in fakes]
@@ -76,7 +77,8 @@ class Body:
     def node(
         self, tx: Tracer, apply: Callable[..., Any], name: str, output: Restored, more: Sequence[Var] = ()
     ) -> Var:
-        """One node that calls `apply(*arguments, *lifted, *more)`, giving the tensors of `output` as a tuple."""
+        """Add a node that calls `apply(*arguments, *lifted, *more)`, which returns a tuple of tensors; `output` builds
+        the result from them."""
         apply.__name__ = apply.__qualname__ = name
         apply.__module__ = __name__
         result = tx.graph.call(apply, [*self.inputs, *self.lifted, *more], {})

@@ -23,7 +23,7 @@ from .control_flow import state_of
 
 
 class TensorHookVar(Var):
-    """The handle of a hook of a tensor, which the node `registers` registers."""
+    """The handle of a tensor hook, which the node `registers` registers."""
 
     __slots__ = ("registers", "tensor")
 
@@ -63,7 +63,7 @@ class TensorHookVar(Var):
 
 
 def _handle(tensor: torch.Tensor, place: int) -> RemovableHandle:
-    """The handle of the hook of `tensor` at `place`, counted from the last, which is 1; 0: of one that is gone."""
+    """The handle of the hook of `tensor` at `place`, counted from the last, which is 1; 0 stands for a removed hook."""
     hooks: Any = tensor._backward_hooks if place else collections.OrderedDict()
     handle = RemovableHandle(hooks)
     if place:
@@ -72,7 +72,7 @@ def _handle(tensor: torch.Tensor, place: int) -> RemovableHandle:
 
 
 def _hooking(gm: Any) -> Callable[..., torch.Tensor]:
-    """What the node calls: `gm(gradient, *values)` is what the gradient becomes."""
+    """The function that the node calls; `gm(gradient, *values)` computes the new gradient."""
 
     @in_order
     def register_hook(tensor: torch.Tensor, *values: Any) -> torch.Tensor:
@@ -97,7 +97,7 @@ def _register_hook(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: M
     with tx.graph.fake_mode:
         gradient = tx.graph.nested_input(torch.empty_like(tensor.fake).detach())
     effects, before = len(tx.effects), state_of([hook])
-    with torch.no_grad():  # as in the backward pass
+    with torch.no_grad():  # the backward pass runs without recording gradients
         try:
             result = tx.call(hook, [gradient], {})
         except Raised as raised:
@@ -125,8 +125,8 @@ def _retain_grad(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Map
 
 
 def _early(tx: Tracer, tensor: TensorVar, target: Callable[..., Any], more: Sequence[Var]) -> Any:
-    """A node `target(tensor, *more)`.  It stands before other uses of the tensor: a backend that compiles the graph in
-    parts sees no gradient between those of one part."""
+    """Add a node `target(tensor, *more)` before other uses of the tensor. A backend that compiles the graph in parts
+    does not see the gradients between operations of one part."""
     made = tensor.node
     used = bool(made.users) and tensor.source is None
     tx.graph.call(target, [tensor, *more], {})

@@ -45,7 +45,7 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     every = (*spread, *[None] * len(body.lifted))
     if isinstance(body.result, TensorVar) and isinstance(to, tuple) and len(to) == 1:
         to = to[0]
-    out: Any = tuple(_dims_of(tx, to, body.result))  # also None, which the annotation of torch.vmap lacks
+    out: Any = tuple(_dims_of(tx, to, body.result))  # may contain None, which torch.vmap's annotation lacks
 
     def apply(*values: torch.Tensor) -> Any:
         return torch.vmap(body.gm, in_dims=every, out_dims=out, randomness=mode, chunk_size=size)(*values)
@@ -54,14 +54,14 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 def _one_of(batch: torch.Tensor, dim: int) -> torch.Tensor:
-    """A tensor as the function sees it; there need not be any."""
+    """One item of a batch, as the function sees it; the batch may be empty."""
     if batch.shape[dim] == 0:
         return batch.movedim(dim, 0).new_empty(batch.movedim(dim, 0).shape[1:])
     return batch.select(dim, 0)
 
 
 def _dims_of(tx: Tracer, dims: Any, value: Var) -> list[int | None]:
-    """The dimension of each tensor in `value`; `dims` is one for all, or built as `value` is."""
+    """The dimension for each tensor in `value`; `dims` is one for all, or has the structure of `value`."""
     if dims is None or type(dims) is int:
         return [dims] * len(tensors_of(tx, value, "arguments")[0])
     parts = value.items if isinstance(value, ListVar | TupleVar) else []
@@ -73,7 +73,7 @@ def _dims_of(tx: Tracer, dims: Any, value: Var) -> list[int | None]:
 
 
 def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """`(gradients, value)`, or `(gradients, (value, aux))`."""
+    """Returns `(gradients, value)`, or `(gradients, (value, aux))`."""
     fn, argnums, has_aux, given, named = (*args, *kwargs.values())
     items = given.unpack(tx)
     numbers, aux = argnums.constant(), has_aux.truth(tx)
@@ -127,7 +127,7 @@ def _grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 # ---- checkpoints ----
 def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """The function itself: what is kept for the backward pass is the compiler's choice."""
+    """Call the function directly: the compiler decides what is saved for the backward pass."""
     options = {name: kwargs.pop(name) for name in list(kwargs) if name in _CHECKPOINT_OPTIONS}
     reentrant = slots.constant_or(options.get("use_reentrant", ConstVar(None)), None)
     if "context_fn" in options or "debug" in options or (reentrant is not False and torch.is_grad_enabled()):
@@ -135,8 +135,8 @@ def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return tx.call(args[0], args[1:], kwargs)
 
 
-# Called for itself, after a break: what its function saves for the backward is computed again by the function when the
-# backward runs, then in eager, and must be the same tensors.
+# torch.utils.checkpoint is not captured when it runs after a graph break: its function is called again in eager mode
+# during the backward pass, and must save the same tensors as the first time.
 _C.skip_code(inspect.unwrap(torch.utils.checkpoint.checkpoint).__code__, recursive=True)
 
 _CHECKPOINT_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")

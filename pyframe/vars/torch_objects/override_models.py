@@ -23,7 +23,7 @@ from .tensor import METHODS, TensorVar
 from .tensor_subclass import as_instance
 from .torch_functions import TorchFunctionVar
 
-_NOT_WRAPPED = ("_base", "grad", "_grad")  # attributes that torch.Tensor's own `__torch_function__` gives as they are
+_NOT_WRAPPED = ("_base", "grad", "_grad")  # not converted to the subclass
 _STATES = {
     torch._C.DisableTorchFunctionSubclass: State.SUBCLASSES_DISABLED,
     torch._C.DisableTorchFunction: State.ALL_DISABLED,

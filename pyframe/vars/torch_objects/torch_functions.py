@@ -93,7 +93,7 @@ def is_torch_function(value: Any) -> bool:
     cls: type = type(value)  # isinstance() might run the object's `__class__`
     if issubclass(cls, OPERATORS):
         return True
-    known = issubclass(cls, types.FunctionType | types.BuiltinFunctionType | type)  # others may hash by user code
+    known = issubclass(cls, types.FunctionType | types.BuiltinFunctionType | type)  # others may define __hash__
     if known and (
         value in FOLD or value in COMPILING or value in ON_FAKE or value in BREAKS or value in IN_GRAPH
     ):
@@ -235,7 +235,7 @@ class TorchFunctionVar(HeldVar):
     def _guard_setting(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], found: Any) -> None:
         """Guard the result of a query without tensor arguments, which may change between calls
         (`torch._C._get_flash_sdp_enabled`)."""
-        if self.value in ABOUT_ATTENTION and tx.graph.entered(EXIT_ATTENTION):  # not that of the start
+        if self.value in ABOUT_ATTENTION and tx.graph.entered(EXIT_ATTENTION):  # changed since the start
             return
         try:
             read = functools.partial(
