@@ -109,7 +109,7 @@ def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[.
 @register_backend("aot_eager")
 @_with_fake_tensors
 def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Lowers the graph to ATen operators and runs them one by one, to tell bugs of capture from bugs of code
+    """Lowers the graph to ATen operators and runs them one by one, to separate bugs of capture from bugs of code
     generation. Graphs that record gradients or have data-dependent results run as captured."""
     if needs_split(gm):
         return runnable(gm).forward

@@ -73,7 +73,7 @@ class Capture:
 
 
 def _file_of(func: types.FunctionType) -> str:
-    """The file of a function. For code without a file, such as dataclasses generate, the file of its module."""
+    """The file of a function. Code generated without a file, for example by dataclasses, has the file of its module."""
     filename = func.__code__.co_filename
     return func.__globals__.get("__file__", filename) if filename.startswith("<string") else filename
 
@@ -338,7 +338,7 @@ class FrameCompiler:
         planned_breaks: dict[int, Any] = {}
         opaque: dict[int, Any] = {}
         history = self.history.setdefault(func.__code__, CaptureHistory())
-        history.concrete = bool(overrides[1])  # symbolic sizes would make calls that the modes see
+        history.concrete = bool(overrides[1])  # modes would see reads of symbolic sizes
         known = continuation(func.__code__)
         history.varied |= known.sizes if known is not None else set()
         for _ in range(MAX_RESTARTS):

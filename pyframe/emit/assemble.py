@@ -248,11 +248,11 @@ class Assembler:
             self._guarded = done
 
     def raise_errors_in(self, code: types.CodeType, raise_in: Callable[..., Any]) -> None:
-        """From here to `raise_errors_here`, raise exceptions inside the original code.
+        """From here to `raise_errors_here`, raise exceptions inside the original code instead of in this frame.
 
-        An exception is raised at the RESUME of a function made from `code`, whose RESUME has an exception handler, and
-        this frame returns what that function returns. The frame must not have had side effects yet. `raise_in`:
-        `_C.raise_in`.
+        `code` is the original, whose RESUME has an exception handler. A function made from it raises the exception at
+        that RESUME, and this frame returns what the function returns. The frame must not have had side effects yet.
+        `raise_in`: `_C.raise_in`.
         """
         self._guarded, self._failed = Label("guarded"), Label("failed")
         self.label(self._guarded)
@@ -472,7 +472,7 @@ class Assembler:
         for item, following in zip(cc.instrs, [*cc.instrs[1:], None], strict=True):
             before = kept[-1] if kept else None
             if item in last and item.op == "STORE_FAST" and isinstance(before, Instr) and before.op == "COPY":
-                kept.pop()  # stored for a later use that does not exist
+                kept.pop()  # the stored copy has no later use
                 continue
             kept.append(item)
             leaves = isinstance(following, Instr) and following.op == "RETURN_VALUE"

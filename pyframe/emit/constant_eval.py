@@ -1,5 +1,5 @@
-"""Computes the value of a graph node while tracing, when it depends only on constants or on 0-d integer buffers of
-modules. The tracer asks for it where the program needs the value, for example for a branch. Also tells whether a graph
+"""Computes the value of a graph node while tracing, if it depends only on constants or on 0-d integer buffers of
+modules. The tracer needs it where the program uses the value, for example in a branch. Also checks whether a graph
 consists of views only."""
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
 
 
 def _as_recorded(x: torch.Tensor, fake_mode: Any) -> torch.Tensor:
-    """A tensor to run the graph on in place of input `x`. It is not a leaf, because autograd rejects in-place writes to
+    """A tensor to run the graph on in place of input `x`. It is not a leaf, because autograd does not record writes to
     leaves."""
     with fake_mode, torch.enable_grad():
         return x.detach().requires_grad_().clone() if x.requires_grad else x.detach()

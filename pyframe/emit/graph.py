@@ -614,7 +614,7 @@ class GraphBuilder:
         for source, fake in zip(self.inputs, self.example_inputs, strict=True):
             if isinstance(fake, torch.Tensor) and memory_of(fake) == storage:
                 offset = int(self.originals[source].storage_offset())
-                if fake.storage_offset() != offset:  # fakes with symbolic sizes drop the offset
+                if fake.storage_offset() != offset:  # fakes with symbolic sizes have offset 0
                     self._try_concrete()
                 what = f"its storage offset is {offset}"
                 tx.guard(source, "PREDICATE", (functools.partial(_lies_at, offset), (), what))

@@ -49,7 +49,7 @@ _GROWING_CALLS = {("LOAD_METHOD", name) for name in ("append", "extend", "add")}
 _MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # they break on tensor data: the text differs in each iteration
 _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
 _NUMBERS = (int, float)
-_MAX_ARGUMENTS = 3  # of an exception's arguments are not constants
+_MAX_ARGUMENTS = 3  # leading arguments of an exception that are not constants
 _ITEMS = (int, float, str, tuple)
 
 

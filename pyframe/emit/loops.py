@@ -89,7 +89,7 @@ class LoopBodySpec:
 
 
 def plan_cut(code: types.CodeType, head: int, bound: Sequence[str], nulls: Sequence[bool]) -> LoopBodySpec:
-    """The body spec of the loop at `head`, given that the locals in `bound` are bound on entry."""
+    """The LoopBodySpec of the loop at `head`, if the locals in `bound` are bound on entry."""
     cc, flow = decoded(code)
     alive = live_locals(cc, head, flow)
     inside = [flow.instrs[index] for index in loops_of(code)[head]]

@@ -119,7 +119,8 @@ class OutputBuilder:
             raise SkipFrame(str(error)) from error
 
     def draw(self, cg: Codegen) -> None:
-        """Draw the random numbers that the trace predicted. The frame does this first."""
+        """Draw the random numbers that the traced code draws and check the predicted branches on them. The frame does
+        this first."""
         for draw in self.tx.draws:
             draw.load(cg)
             cg.drawn.append(cg.asm.store_fast())

@@ -144,7 +144,7 @@ class Codegen:
         self.asm.load_item(list(self.wanted).index(id(var)))
 
     def load_source(self, source: src.Source) -> None:
-        """Push the value at `source`."""
+        """Push the value that `source` refers to."""
         asm = self.asm
         if self.rewritten and source in self.rewritten:
             kept = self.read_first.setdefault(source, None)

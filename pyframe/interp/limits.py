@@ -35,7 +35,7 @@ class Arrival(NamedTuple):
 
 
 class Budget:
-    """Counts the instructions of one trace, over all frames. The interpreter loop decrements `left`."""
+    """Counts the instructions of one trace, over all frames. Code that does the work decrements `left`."""
 
     def __init__(self, limit: int) -> None:
         self.limit = self.left = limit
@@ -47,7 +47,7 @@ class Budget:
         return self.turns * self.limit + self.limit - self.left
 
     def renew(self, nodes: int) -> bool:
-        """Reset the budget when the trace may go on; False if that has happened too often."""
+        """Refill the budget; False once that has happened MAX_TURNS times."""
         self.turns, self.left, self.nodes = self.turns + 1, self.limit, nodes
         return self.turns < MAX_TURNS
 

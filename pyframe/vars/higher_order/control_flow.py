@@ -151,7 +151,7 @@ def _fakes(tx: Tracer, leaves: Sequence[Var]) -> list[Any]:
         for leaf in leaves:
             if isinstance(leaf, TensorVar):
                 fake = leaf.fake.detach().requires_grad_(leaf.fake.requires_grad)
-                fake.constant = None  # its value holds in a loop's first iteration only
+                fake.constant = None  # type: ignore[attr-defined]  # holds in a loop's first iteration only
                 found.append(fake)
             else:
                 found.append(leaf)

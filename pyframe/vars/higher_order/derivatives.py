@@ -122,7 +122,7 @@ def _vjp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     def apply(*values: Any) -> Any:
         lifted = values[width:]
         found, function, more = cast(
-            tuple[Any, ...],  # torch says nothing of the third
+            tuple[Any, ...],  # torch's annotation lacks the third item
             torch.func.vjp(lambda *inner: parts(*inner, *lifted), *values[:width], has_aux=True),
         )
         return (*found, *more, function)
@@ -160,7 +160,7 @@ def _jvp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     def apply(*values: Any) -> Any:
         outside, directions = values[width : width + lifted], values[width + lifted :]
         found, along, more = cast(
-            tuple[Any, ...],  # torch says nothing of the third
+            tuple[Any, ...],  # torch's annotation lacks the third item
             torch.func.jvp(
                 lambda *inner: parts(*inner, *outside), values[:width], directions, strict=strict, has_aux=True
             ),

@@ -88,8 +88,8 @@ _OVERRIDES_OFF: Any = (torch._C.DisableTorchFunction, torch._C.DisableTorchFunct
 
 
 def enter_unseen(context: Any) -> Any:
-    """Enter a context at run time whose entry was traced, hiding it from `__torch_function__` modes: they have seen it
-    in the trace. Returns the context."""
+    """Enter a context at run time whose entry was traced. `__torch_function__` modes do not see this, because they saw
+    the entry in the trace. Returns the context."""
     if isinstance(context, _OVERRIDES_OFF):
         context.__enter__()
         return context

@@ -53,7 +53,7 @@ def _add(write: Callable[..., Any], read: Callable[..., Any], group: str = "", *
 
 
 def _node(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` as a graph node's target that is never reordered."""
+    """`fn` as the target of graph nodes, marked to run in program order."""
 
     @in_order
     @functools.wraps(fn)

@@ -57,7 +57,8 @@ TO_PYTHON = {
 TO_NUMBERS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
 MADE_NUMBERS = {"item", "tolist", "__int__", "__float__", "__index__"}
 MAX_ITEMS = 64  # elements that .tolist() reads one by one
-# Methods that change the tensor object itself or register something on it; they break the graph.
+# Methods that change the tensor object itself, and others that a graph cannot contain. They break the graph unless a
+# model or VIEWS_IN_PLACE applies.
 METADATA_MUTATION = {
     "resize_", "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
     "set_", "backward", "register_hook", "retain_grad",

@@ -158,8 +158,8 @@ class TorchFunctionVar(HeldVar):
         return self.call_keywords(tx, args, kwargs, bool(kwargs))
 
     def call_keywords(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], told: bool = True) -> Var:
-        """`self(*args, **kwargs)`. `told`: overrides receive a dict of keyword arguments even if it is empty, as C
-        functions do in such a call."""
+        """`self(*args, **kwargs)`. As in CPython, a C function called with `**{}` receives a dict of keyword arguments,
+        and so do its overrides (`told`)."""
         if (model := BUILTINS.get(self.value)) is not None:
             if self.value not in NOT_OVERRIDDEN and tx.overrides.concern(args, kwargs):
                 return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")

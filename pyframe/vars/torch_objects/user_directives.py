@@ -78,7 +78,7 @@ class ConstantResultVar(FunctionVar):
         try:
             assert self.fn is not None
             result = self.fn(*values, **named)
-        except Exception as error:  # the program sees whatever the function raises
+        except Exception as error:  # noqa: BLE001  the program sees whatever the function raises
             tx.raise_(type(error), *error.args)
         return tx.wrap(result, ConstSource.of(result, f"{self.name}()"))
 
