@@ -91,7 +91,7 @@ class Codegen:
             self.load_const(key)
 
     def remember(self, var: Var) -> None:
-        """Keep a reference to the object on top of the stack as the value of `var`."""
+        """Store the object on top of the stack in a local, as the value of `var`."""
         self.emit("COPY", 1)
         self.temps[id(var)] = self.asm.store_fast()
 

@@ -66,8 +66,8 @@ class ExitVar(Var):
 
 
 class EnterVar(Var):
-    """The `__enter__` of a context manager that was already entered: calling it returns the result of that (CPython
-    3.14)."""
+    """The `__enter__` of a context manager that was already entered; calling it returns what that `__enter__` returned
+    (CPython 3.14)."""
 
     __slots__ = ("entered",)
 

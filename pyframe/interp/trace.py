@@ -70,8 +70,8 @@ _SHARED = (type, types.FunctionType, types.ModuleType)
 
 
 def has_identity(value: Any) -> bool:
-    """Whether each object needs a single Var, so that two Vars are two objects. Instances of subclasses of int are
-    objects too."""
+    """Whether the identity of a value matters, so that it must have only one Var. Instances of subclasses of int are
+    included."""
     return type(value) not in _PLAIN and not issubclass(type(value), _SHARED)
 
 

@@ -56,7 +56,7 @@ class Overrides:
         self.tx = tx
         self.state = torch._C._get_torch_function_state()  # type: ignore[attr-defined]  # not in torch's stubs
         self.modes: list[Var] = []
-        self.around = False  # whether there are modes around the frame
+        self.around = False  # whether modes were active before the frame
         self.switches: list[tuple[Callable[..., Any], Var, Effect]] = []  # by this frame, not undone since
 
     @property
