@@ -101,8 +101,7 @@ def compile_again(model: Any, settings: dict[str, Any]) -> Any:
 
 
 def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
-    """`explain(fn)(*args)` runs `fn` once under a fresh capture and returns a report of it; settings as for `compile`.
-    """
+    """`explain(fn)(*args)` runs `fn` once under a fresh capture and returns a report; settings as for `compile`."""
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         backend = settings.get("backend", "inductor")

@@ -29,8 +29,7 @@ def mark_dynamic(
 
 
 def maybe_mark_dynamic(t: torch.Tensor, index: int | Iterable[int]) -> None:
-    """Like mark_dynamic, but a program that requires one particular size is captured for that size instead of failing.
-    """
+    """Like mark_dynamic, but a program that requires one particular size is captured for that size."""
     _mark(t, index, Mark("maybe"))
 
 

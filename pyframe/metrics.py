@@ -1,5 +1,4 @@
-"""`counters`: how many graphs, graph breaks, recompilations, cache hits and so on there were since the last `reset()`.
-"""
+"""`counters`: the numbers of graphs, graph breaks, recompilations, cache hits and so on since the last `reset()`."""
 
 from __future__ import annotations
 

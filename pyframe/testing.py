@@ -21,8 +21,7 @@ _CALLS = ("call_function", "call_method", "call_module")
 
 
 class CompileCounter:
-    """A backend that runs graphs uncompiled and counts them: `frame_count` graphs with `op_count` operations in total.
-    """
+    """A backend that runs graphs uncompiled and counts them: `frame_count` graphs, `op_count` operations in total."""
 
     takes_fake_tensors = True
 
@@ -93,8 +92,7 @@ def same(a: Any, b: Any, *, tol: float = 1e-4, equal_nan: bool = False) -> bool:
 
 
 class EveryFrame(FrameCompiler):
-    """Captures every frame except those of torch and pyframe, and replaces frames even if there is nothing to compile.
-    """
+    """Captures every frame except those of torch and pyframe. Replaces frames even if there is nothing to compile."""
 
     def __init__(self, backend: str | Backend, recompile_limit: int) -> None:
         super().__init__(find_backend(backend), Options(limit=recompile_limit, steps=30_000), str(backend))

@@ -199,8 +199,7 @@ class Assembler:
     # Calls and functions
 
     def collect(self, emit: Callable[[], None]) -> list[Instr]:
-        """The instructions that `emit()` would append, for use in `call`. Raises ValueError if one of them is a label.
-        """
+        """The instructions that `emit()` would append, for use in `call`. Raises ValueError if one is a label."""
         saved, self._instrs = self._instrs, []
         try:
             emit()

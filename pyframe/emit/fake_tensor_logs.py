@@ -9,8 +9,7 @@ from typing import Any
 
 
 class _Quiet(threading.local):
-    """A context manager in which log records of this thread are dropped; it is also the logging filter that drops them.
-    """
+    """A context manager that drops log records of this thread; it is also the logging filter that does so."""
 
     def __init__(self) -> None:
         self.depth = 0

@@ -98,8 +98,7 @@ def reads_all_locals(cc: CanonicalCode) -> bool:
 
 
 def cells_of_comprehensions(cc: CanonicalCode) -> set[str]:
-    """Names that are cells inside a comprehension inlined in the code (from CPython 3.12 on) and locals outside of it.
-    """
+    """Names that are cells in a comprehension inlined in the code (from CPython 3.12 on) and locals outside of it."""
     made = {item.arg for item in cc.real_instrs() if item.op == "MAKE_CELL"}
     return made & {item.arg for item in cc.real_instrs() if item.op == "STORE_FAST"}
 
@@ -445,8 +444,7 @@ class BreakEmitter:
             self._continue(asm, at, kept, (False,) * (depth - len(kept)), names, places)
 
     def _loop(self, asm: Assembler, head: int) -> None:
-        """Run the loop at `head` in this frame, with its body as a function; on the stack are the slots at the break.
-        """
+        """Run the loop at `head` in this frame, with its body as a function; on the stack: the slots at the break."""
         root, end = self.root, self.end
         if end.at != head:  # GET_ITER
             made = Label("iterator")

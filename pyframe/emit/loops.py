@@ -134,8 +134,7 @@ def extract_loop_body(cc: CanonicalCode, cut: LoopBodySpec) -> tuple[CanonicalCo
 
 
 def _next_iteration(cut: LoopBodySpec, again: Label) -> tuple[list[Instr | Label], list[TryRegion], list[str]]:
-    """Code that empties the stack and returns `(carried, None)`, its exception regions, and the locals that it needs.
-    """
+    """Code that empties the stack and returns `(carried, None)`, its exception regions, and the locals it needs."""
     block: list[Instr | Label] = [again]
     tail: list[Instr | Label] = []
     regions = []

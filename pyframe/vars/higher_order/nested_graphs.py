@@ -48,8 +48,7 @@ def leaves_of(tx: Tracer, value: Var, what: str) -> tuple[list[Var], Restored, A
 
 
 def tensors_of(tx: Tracer, value: Var, what: str) -> tuple[list[TensorVar], Restored]:
-    """The tensors in a value, and a function that rebuilds it from other tensors, with the same numbers and constants.
-    """
+    """The tensors in a value, and a function that rebuilds it with other tensors."""
     leaves, restore, _ = leaves_of(tx, value, what)
 
     def put(found: Sequence[Var]) -> Var:

@@ -93,8 +93,7 @@ def _called(tx: Tracer, told: Mapping[str, Var]) -> Var:
 
 
 def _default(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    """`torch.Tensor.__torch_function__`, called on a class: makes the call and converts resulting tensors to the class.
-    """
+    """`torch.Tensor.__torch_function__`, called on a class: makes the call and converts its tensors to the class."""
     kind, told = args[0].constant(), _told(args[1:], kwargs)
     if not all(issubclass(kind, each.constant()) for each in told["types"].unpack(tx)):
         return make(NotImplemented)

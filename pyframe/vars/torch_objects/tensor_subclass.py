@@ -1,5 +1,5 @@
 """Tensors whose class is defined by the program: each is a plain tensor of the graph plus the attributes of a Python
-instance. The calls that its `__torch_function__` overrides are traced."""
+instance. Their `__torch_function__` is traced like other Python code."""
 
 from __future__ import annotations
 
