@@ -1,4 +1,8 @@
-"""The pipeline: a torch-level graph to something callable."""
+"""The compiler's pipeline: turns a torch-level FX graph into a callable that runs compiled kernels.
+
+`compile_fx` is the entry point. The functions below it pick the path for a graph (inference, training, symbolic sizes,
+tensor subclasses, a graph that has to be split), run the stages in order, and keep the results in the disk cache.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a graph is not compiled."""
+"""Exceptions that say why a graph is not compiled, and which of them reach the caller."""
 
 from __future__ import annotations
 

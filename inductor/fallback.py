@@ -1,9 +1,9 @@
-"""What happens to a graph that cannot be compiled: one warning, and it runs with ATen operators.
+"""Fallback for graphs that cannot be compiled: warn once and run the graph with ATen operators.
 
-Any exception of the compiler is such a reason, so that a defect of the compiler is never an error of the user's
-program. With the option `strict` every reason is an error. With the environment variable PYFRAME_STRICT=internal, as
-the project's own tests run, every reason is one but those that the compiler states itself: `errors.Unsupported`, no
-working C++ compiler, an operating system error.
+Any exception of the compiler leads here, so a bug in the compiler never becomes an error of the user's program. With
+the option `strict`, every such exception becomes a CompileError. With the environment variable PYFRAME_STRICT=internal,
+which the project's own tests set, only unexpected ones do: not `errors.Unsupported`, a missing C++ compiler or an
+operating system error.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
-"""Graphs with operators that cannot be compiled ahead: those whose results have sizes that depend on data, numbers read
-from tensors, branches and loops on tensors, inference mode entered and left, and what has to run in order: settings of
-the process, random numbers of a generator that the program holds, what reads or writes the state of one. Further,
-tensors made to require a gradient, operators of other libraries that write to their arguments, and what takes or gives
-tensors that are sparse or the like, or has such a gradient.
-Writes to inputs that autograd records, and changes of their sizes, are found when a graph is traced with its gradients.
+"""Splits a graph at operators that cannot be compiled ahead of time, and compiles the subgraphs between them.
 
-Such a graph is cut at them. The pieces between are compiled, each at its first call, as are the branches and loop
-bodies; a small graph runs the pieces and, with ATen, what lies between.
+A graph is split at:
+- operators whose results have data-dependent sizes, and reads of numbers from tensors (`item`, `tolist`);
+- control flow on tensors (`cond`, `while_loop`, `scan`), and entering or leaving inference mode;
+- calls that must run in order: settings of the process, and whatever draws from, reads or writes a generator that the
+  program holds;
+- tensors created with `requires_grad=True`, and operators of other libraries that write to their arguments;
+- operators on sparse, nested or quantized tensors, and operators with a sparse gradient.
+
+Two more kinds are found only when the graph is traced with its gradients: writes to inputs that autograd records, and
+in-place changes of an input's size, strides or `requires_grad`. Each subgraph is compiled at its first call, as are
+branches and loop bodies. A small outer graph calls the subgraphs and runs the operators between them with ATen.
 """
 
 from __future__ import annotations

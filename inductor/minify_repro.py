@@ -1,9 +1,10 @@
-"""Shrinks a script that shows a fault of the compiler to the smallest graph that still shows it.
+"""Shrinks a repro script to the smallest graph that still shows the same compiler bug.
 
     python -m inductor.minify_repro repro.py [--output small.py] [--seconds 600] [--timeout 120]
 
-Each candidate is made, compiled and run in a process of its own, so a crash or a hang is a finding like any other: what
-counts is that a candidate fails as the first one did (a wrong result, an exception of the same type, the same signal).
+Each candidate graph is built, compiled and run in its own process, so crashes and hangs can be minimized too. A
+candidate is kept if it fails in the same way as the original: a wrong result, an exception of the same type, or the
+same signal.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Modes that a graph enters and leaves as it runs. Where an operator raises between the two, they are left as they were
-found, as the `with` statements of the program would leave them."""
+"""Modes that a graph switches while it runs: grad mode, autocast, inference mode and settings of the process.
+
+If an operator raises after a mode was entered, the mode is restored, as the `with` statement of the program would do.
+"""
 
 from __future__ import annotations
 

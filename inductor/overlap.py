@@ -1,4 +1,4 @@
-"""Whether elements of one tensor, or of two, share memory."""
+"""Tests whether elements of one tensor, or two tensors, overlap in memory."""
 
 from __future__ import annotations
 

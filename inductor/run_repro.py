@@ -1,4 +1,4 @@
-"""What a repro script does when it is run: the graph compiled and with ATen, compared."""
+"""The main program of a repro script: runs the graph compiled and with ATen, and compares the results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What torch's releases have in different places, or not at all: the one module that asks.
+"""Differences between torch releases, collected in one module; torch 2.11 and later are supported.
 
-Supported are torch 2.11 and later.  Each question is about the thing itself (is there such an attribute, of what
-kind is it), never about a version number, so that a release between two known ones is answered right.
+Each check looks for the feature itself (does an attribute exist, what type has it), never at a version number, so it
+also gives the right answer for releases between two known ones.
 """
 
 from __future__ import annotations

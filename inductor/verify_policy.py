@@ -1,4 +1,4 @@
-"""When a compiled graph is checked: at its first call, or at some calls, for a bounded share of the time."""
+"""Decides at which calls `verify` checks a compiled graph: at the first call, or at a random share of the calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A compiled forward and backward as one node of autograd."""
+"""Wraps a compiled forward and backward in one `torch.autograd.Function`.
+
+The function saves tensors for the backward, increments version counters after writes, puts the results together, and
+falls back to eager for what the compiled backward does not support, such as second derivatives.
+"""
 
 from __future__ import annotations
 

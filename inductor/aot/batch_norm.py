@@ -1,4 +1,4 @@
-"""Batch normalization by the statistics of the batch, as simpler operators."""
+"""Decompositions of batch normalization that uses batch statistics."""
 
 from __future__ import annotations
 

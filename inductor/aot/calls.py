@@ -1,4 +1,4 @@
-"""New nodes of graphs whose nodes carry fake tensors."""
+"""Helpers that add nodes to a graph whose nodes carry fake tensors in `meta["val"]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ATen operators are rewritten as simpler ones before lowering."""
+"""The table of decompositions: which ATen operators are replaced by simpler ones before lowering."""
 
 from __future__ import annotations
 

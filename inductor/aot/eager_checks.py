@@ -1,6 +1,8 @@
-"""Functions of torch that are traced in terms of others: those that read the values of their arguments to check them,
-which fake tensors do not have, those whose results torch's own tracing lays out otherwise than eager, and those that it
-cannot make functional."""
+"""Replacements for torch functions that cannot be traced directly on fake tensors.
+
+Some functions read their arguments' values to check them, which fake tensors do not have. Others get a different layout
+from torch's tracing than in eager, and some cannot be functionalized.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fake tensor modes and ATen traces that do not load torch's own compiler."""
+"""Fake tensor modes and `make_fx` without importing torch._dynamo and torch._inductor, which both would load."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Fourier transforms of fake tensors on the CPU, for releases of torch (2.11) whose fake operators give other strides
-than the kernels that call MKL, or fail."""
+"""Corrected fake implementations of FFT operators on the CPU.
+
+In torch 2.11, the fake operators give other strides than the kernels that call MKL, or fail.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Layouts of results for which torch's fake operators have other strides than its kernels. `tools/fake_layouts.py`
-finds them.
+"""Corrects the strides of fake results where torch's fake operators disagree with its kernels.
 
-A rule asks torch's own fake operator first and changes only the strides of its result, so dtypes, sizes and errors
-remain torch's.
+`tools/fake_layouts.py` finds the operators concerned. A rule first calls torch's own fake operator and changes only the
+strides of its result, so dtypes, sizes and errors stay torch's.
 """
 
 from __future__ import annotations

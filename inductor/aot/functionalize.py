@@ -1,6 +1,6 @@
-"""A torch-level graph as an ATen graph without mutation but for closing writes into inputs; parameters are inputs too.
+"""Traces a torch-level graph into an ATen graph without mutation, for inference (autograd records nothing).
 
-Inference only: nothing here records autograd history.
+Parameters and buffers become inputs. The only writes that remain are `copy_` calls into inputs at the end of the graph.
 """
 
 from __future__ import annotations

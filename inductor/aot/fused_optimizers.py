@@ -1,7 +1,7 @@
-"""The operators of `torch.optim` with `fused=True` in terms of operators on single tensors.
+"""The `fused=True` operators of `torch.optim`, decomposed into operators on single tensors.
 
-Functionalization refuses these operators where one of the lists that they write is empty, as that of the maxima is
-without `amsgrad`.  In terms of others they become kernels like anything else.
+Functionalization rejects the fused operators if one of the lists that they write is empty, such as the list of maxima
+without `amsgrad`. Decomposed, they become kernels like any other operators.
 """
 
 from __future__ import annotations

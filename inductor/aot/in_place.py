@@ -1,5 +1,7 @@
-"""In-place operators on fake tensors: the errors that eager raises for a wrong size or dtype of what is written, and
-that the fake implementations of some operators do not raise."""
+"""Runs in-place operators on fake tensors and raises the errors that eager would raise.
+
+Some fake implementations accept a wrong size or dtype of the tensor that is written; eager does not.
+"""
 
 from __future__ import annotations
 

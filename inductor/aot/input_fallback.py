@@ -1,4 +1,4 @@
-"""What is done with inputs that a compiled half does not take as they are."""
+"""What a compiled forward or backward does with inputs that it cannot take: copy unaligned ones, or refuse them."""
 
 from __future__ import annotations
 

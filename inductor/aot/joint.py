@@ -1,7 +1,7 @@
-"""Forward and backward of a torch-level graph as one ATen graph without mutation.
+"""Traces forward and backward of a torch-level graph into one joint ATen graph without mutation.
 
-Autograd itself is run, on functional fake tensors: its rules decide what the backward is, what has no gradient, and
-what is an error.
+The trace runs autograd itself on functional fake tensors, so autograd's own rules define the backward, which inputs
+have no gradient, and what is an error.
 """
 
 from __future__ import annotations

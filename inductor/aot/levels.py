@@ -1,4 +1,4 @@
-"""Which results of a graph are computed from other results of it, as autograd sees it."""
+"""Finds which results of a graph autograd computes from other results of the same graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minimum cut by Dinic's algorithm."""
+"""Minimum cut of a network by Dinic's algorithm; the partitioner uses it."""
 
 from __future__ import annotations
 

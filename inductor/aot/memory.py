@@ -1,4 +1,4 @@
-"""Which values of an ATen graph share memory, and the rewriting of a traced joint graph that rests on it."""
+"""Alias analysis of ATen graphs (which values share memory), and the cleanup of a traced joint graph based on it."""
 
 from __future__ import annotations
 

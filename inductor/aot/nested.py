@@ -1,10 +1,10 @@
-"""Results of a graph from which it computes other results: `h = g(x); return h, loss(h)`.
+"""Gradients with respect to a result from which the graph computes another result: `h = g(x); return h, loss(h)`.
 
-The compiled forward and backward are one node of autograd, in which no gradient with respect to h is seen. So loss gets
-a node of its own above that node and h. Where nobody asks for the gradient of h (no hook, no `retain_grad`, no
-`torch.autograd.grad`), its backward passes the gradient of loss on to the one node, and the compiled backward computes
-all. Where somebody may ask, it runs the captured graph in eager for the gradients of loss with respect to h and, past
-h, with respect to the inputs. From the next call on the graph is then compiled in pieces that end with h.
+The compiled forward and backward are one autograd node, which hides the gradient of h. So loss gets an autograd node of
+its own, above the compiled node and h. If nothing can observe the gradient of h (no hook, no `retain_grad`, no
+`torch.autograd.grad`), the backward of that node passes the gradient of loss on, and the compiled backward computes
+everything. Otherwise it runs the captured graph in eager, for the gradients of loss with respect to h and, on paths
+that bypass h, with respect to the inputs. The next call then compiles the graph in pieces that end at h.
 """
 
 from __future__ import annotations

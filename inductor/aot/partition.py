@@ -1,7 +1,7 @@
-"""A joint graph as a forward and a backward, with as few bytes between them as a minimum cut allows.
+"""Partitions a joint graph into forward and backward with a minimum cut over the bytes saved between them.
 
-What is cheap is computed again in the backward, random bits of a saved seed too; products of matrices, convolutions,
-attention, reductions and what draws from a generator never are.
+The backward recomputes what is cheap, including random bits from a saved seed. It never recomputes matrix products,
+convolutions, attention, reductions, or operators that draw from a generator.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What keeps compiled graphs to plain memory: tensors whose bytes, read as their dtype, are their elements.
+"""Restricts compiled graphs to plain memory: tensors whose bytes, read as their dtype, are their elements.
 
-A conjugate bit, a negative bit and views that read memory as another dtype say something else, so that within a graph
-their values are computed; a zero tensor of autograd has no memory at all. Inputs and results that are such tensors are
-refused.
+Tensors with a conjugate or negative bit, and views that read memory as another dtype, are not plain. Inside a graph,
+their values are computed instead; as inputs or results, they are refused. So are autograd's zero tensors, which have no
+memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Random operators on a GPU as functions of seeds: kernels draw the numbers where they use them.
+"""Rewrites random operators on a GPU so that kernels draw the numbers where they use them.
 
-One call of ATen draws the seeds of a graph from torch's generator, a seed for each use. The numbers follow from the
-seed and the position alone, so that a backward can compute them again and eager execution gives the same.
+One ATen call per device draws the seeds of a graph from torch's generator, one seed for each tensor of random bits.
+Each number depends only on the seed and its position, so a backward can recompute it, and eager execution of the graph
+gives the same numbers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""Second derivatives, and gradients given as tensors of a class of their own: the captured graph once more, this time
-under autograd, on the inputs of the forward."""
+"""Runs the captured graph again under autograd, on the inputs of the forward, when the compiled backward is not enough.
+
+This is needed for second derivatives, for gradients that are tensor subclasses, sparse or batched, and for some partial
+backward passes.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What autograd and aliasing say of the values of a traced graph: which tensors its forward has to make, and how each
-result is had from those and from the inputs."""
+"""Describes how each output of a traced graph is obtained: computed, an input, a view, or a constant.
+
+`classify` derives this, and the list of tensors that the forward has to return, from storages and autograd metadata.
+"""
 
 from __future__ import annotations
 

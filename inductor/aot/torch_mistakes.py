@@ -1,12 +1,13 @@
-"""Decompositions of torch that give wrong results: traces are made without them, so that ATen's own kernels run.
+"""Decompositions and Python kernels of torch that give wrong results; traces are made without them.
 
-multilabel_margin_loss: places behind the first -1 of a target count as targets of class 0 (torch 2.11 to 2.15).
-Interpolation of uint8: ATen computes with whole numbers, decompositions with floats, which differ by one at times.
-dropout that drops nothing: ATen returns its argument, torch's Python kernel a copy: a write to one of the two is
-not seen in the other. One that drops everything: ATen draws no random numbers for it.
-Nearest interpolation of signals: ATen's results are contiguous, those of the decompositions as the argument.
-Nearest interpolation of volumes: ATen's results are channels last where the argument is, those of the decompositions
-of torch 2.11 contiguous.
+- multilabel_margin_loss: positions after the first -1 of a target count as targets of class 0 (torch 2.11 to 2.15).
+- Interpolation of uint8: ATen computes with integers, the decompositions with floats; results may differ by one.
+- dropout that drops nothing: ATen returns its argument, torch's Python kernel a copy, so a write to one of the two is
+  not visible in the other. dropout that drops everything: ATen draws no random numbers.
+- Nearest interpolation of 1d signals: ATen's results are contiguous; those of the decompositions keep the layout of the
+  argument.
+- Nearest interpolation of volumes: ATen's results are channels last if the argument is; those of the decompositions of
+  torch 2.11 are contiguous.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How operators are traced for training, where that says better what the backward needs than ATen's operator does."""
+"""Decompositions that are used only for training, because they let the backward save less or compute faster."""
 
 from __future__ import annotations
 

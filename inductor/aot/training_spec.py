@@ -1,4 +1,4 @@
-"""What the run-time half of a compiled forward and backward knows of the graphs: pure, picklable data."""
+"""What the run-time part of a compiled forward and backward needs to know about the graphs, as picklable data."""
 
 from __future__ import annotations
 

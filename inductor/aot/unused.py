@@ -1,5 +1,8 @@
-"""Operators that raise for some elements of their operands, such as an index that is out of range, and of whose results
-nothing is used, or a part only: eager raises, so what is compiled has to look at all of those elements."""
+"""Adds checks for operators that may raise, but whose results the graph does not use in full.
+
+An operator such as an index lookup raises for some elements of its operands, such as an index out of range. Eager
+raises even if the result is unused, so the compiled graph has to check all of these elements too.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A content-addressed store of files on disk, shared by processes.
+"""A store of files on disk, addressed by key and shared by processes; the base of the graph and kernel caches.
 
-An entry is a file named by its key that carries a checksum of its name and contents: whatever is truncated, corrupt or
-under another name counts as absent. Writers write a temporary file and rename it, so readers never see half an entry.
-Entries are loaded as code. So the directory is made for this user alone, one that others own or may write is not used,
-and a file is read only if it is this user's (`trust`).
+Each entry is a file named by its key that carries a checksum of its name and contents, so an entry that is truncated,
+corrupt or renamed counts as absent. Writers write a temporary file and rename it, so readers never see a partial entry.
+Entries are loaded as code: the directory is created for this user alone, a directory that others own or may write to is
+not used, and only files of this user are read (`trust`).
 """
 
 from __future__ import annotations

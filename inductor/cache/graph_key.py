@@ -1,4 +1,4 @@
-"""What the compiled form of a torch-level graph depends on, as a cache key."""
+"""Cache keys of graphs: everything that the compiled form of a torch-level graph depends on."""
 
 from __future__ import annotations
 

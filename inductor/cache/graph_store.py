@@ -1,7 +1,7 @@
-"""Compiled graphs as bytes, for the cache.
+"""Serializes compiled graphs to bytes for the cache, and loads them safely.
 
-Reading makes only objects of this package's data classes, of torch's plain values and of containers that the program
-has itself made known: bytes that name anything else are no graph, and nothing of them is run.
+Loading creates only objects of this package's data classes, plain torch values, and containers that the program itself
+has registered. Bytes that name anything else are rejected, and nothing in them is executed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Directories of this process only, for what cannot be kept and for builds; and files that are replaced whole.
+"""Temporary directories private to this process, for builds and for entries that the cache cannot keep; and atomic file
+replacement.
 
-Each holds a locked file for as long as its process lives, which shows what a killed process left and may be removed.
+Each directory holds a file that its process locks while it lives. A directory without such a lock was left by a killed
+process and may be removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings of the process and the versions on which what a graph computes may depend, as text for cache keys."""
+"""The part of a cache key that describes the process: versions and settings that may affect what a graph computes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether files of the cache may be loaded: their directory and they themselves belong to this user alone.
+"""Checks whether cache files may be loaded: the files and their directory must belong to this user alone.
 
-What is in the cache is run as code, so whoever can write it can run code as this user.
+Cache contents run as code, so whoever can write to the cache can run code as this user.
 """
 
 from __future__ import annotations

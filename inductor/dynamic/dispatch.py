@@ -1,9 +1,9 @@
-"""Graphs whose sizes and numbers vary from call to call.
+"""Dispatches calls of a graph whose sizes and numbers vary to code that is compiled for them.
 
-A graph is compiled for all sizes of which what was assumed while compiling is true: a `Template`. A call of new
-sizes takes the first template that serves them, or makes another; laying out its memory compiles nothing. What
-cannot be compiled so is compiled for each combination of sizes and ints. Floats are passed to the compiled graph as 0-d
-tensors where that means the same; where it does not, each value is a compilation as well.
+A `Template` is a graph compiled once for all sizes that satisfy the assumptions made while compiling. A call with new
+sizes uses the first template that accepts them, or compiles another; planning its memory compiles nothing. If a graph
+cannot be compiled for varying sizes, it is compiled for each combination of sizes and ints. Floats are passed as 0-d
+tensors where this does not change the result; otherwise each value is compiled separately as well.
 """
 
 from __future__ import annotations

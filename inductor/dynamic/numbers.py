@@ -1,4 +1,4 @@
-"""The numbers of a graph: what is computed of them, and how they are passed to the compiled graph."""
+"""Python numbers in a graph: finds what is computed from numbers alone, and passes numbers to the compiled graph."""
 
 from __future__ import annotations
 

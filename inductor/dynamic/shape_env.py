@@ -1,4 +1,4 @@
-"""A ShapeEnv of torch that leaves torch._dynamo and torch._inductor unloaded."""
+"""A ShapeEnv that does not import torch._dynamo and torch._inductor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The sizes of a graph that is compiled once for many: torch's symbols while it is traced, Sizes when it is lowered."""
+"""The symbolic sizes of a graph compiled for many sizes: torch's SymInts while it is traced, `Size`s when it is
+lowered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs compiled for many sizes, and their plans for given ones."""
+"""Templates: graphs compiled for many sizes, and their instantiation for given sizes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`cond`, `while_loop` and `scan` run as the Python that they mean, on real tensors.
+"""Runs `cond`, `while_loop` and `scan` on real tensors as plain Python.
 
-torch's own operators trace their branches once more whenever gradients are recorded, with torch's compiler.
+If gradients are recorded, torch's own operators would trace their branches again, with torch's compiler.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A captured graph run with ATen whose exceptions say which operator raised, with what operands, at which line of the
-user's program."""
+"""Runs a captured graph with ATen and adds to exceptions which operator raised, its operands, and the user's line."""
 
 from __future__ import annotations
 

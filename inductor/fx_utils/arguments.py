@@ -1,4 +1,4 @@
-"""Arguments of nodes, which fx types as whatever a graph may hold, as what ours are."""
+"""Typed access to arguments and results of FX nodes; fx types an argument as anything that a graph may hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the user's program that nodes of a graph come from, and which node an exception of the compiler is about."""
+"""Maps graph nodes to lines of the user's program, and exceptions of the compiler to the node that caused them."""
 
 from __future__ import annotations
 

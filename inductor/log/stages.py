@@ -1,4 +1,4 @@
-"""Each stage of a compilation, readable: printed for PYFRAME_LOGS, written to files for PYFRAME_DUMP."""
+"""Reports the text of each compilation stage: printed with PYFRAME_LOGS, written to files with PYFRAME_DUMP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings that a process gives once."""
+"""Warnings that are shown once per process."""
 
 from __future__ import annotations
 

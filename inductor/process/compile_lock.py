@@ -1,8 +1,8 @@
-"""The lock under which one thread of the process at a time captures, traces and generates code.
+"""The lock that lets only one thread of the process capture, trace and generate code at a time.
 
-torch's tracing patches classes and modules while it runs, so two threads must not trace at once.  Building kernels
-(the C++ compiler, Triton's workers) is waiting for other processes and happens outside the lock, by `without_lock`.
-Since a thread that builds has let others in, `make_once` keeps them from making the same thing again.
+torch's tracing patches classes and modules while it runs, so two threads must not trace at once. Building kernels (the
+C++ compiler, Triton's workers) only waits for other processes, so it runs outside the lock, by `without_lock`. While
+one thread builds, others may take the lock; `make_once` keeps them from compiling the same thing again.
 
 A fork waits until no other thread holds the lock, so that a child never starts from a half-finished trace.
 """

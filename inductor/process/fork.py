@@ -1,9 +1,9 @@
-"""Kernels after `fork`.
+"""Ends OpenMP threads before `fork`, so that kernels do not hang in the child.
 
-GNU's OpenMP keeps its threads between parallel loops.  A forked child has none of them, but libgomp waits for them in
-the child's next parallel loop, for ever; eager's operators do so, too.  Compiled kernels may be parallel where eager's
-operators are not, so the process lets its threads end before it forks: parent and child start new ones when they need
-them, and neither kernels nor eager's operators wait.
+GNU's OpenMP keeps its threads between parallel loops. A forked child has none of them, but libgomp waits for them
+forever in the child's next parallel loop; this affects eager's operators too. Compiled kernels may be parallel where
+eager's operators are not, so the process ends its threads before it forks. Parent and child start new ones when they
+need them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Stub modules for the few names of torch._dynamo and torch._inductor that torch's tracing reads.
 
-Fake tensors and `make_fx` import both packages (1.2 s) to read settings whose defaults are known. Within
-`stub_torch_compiler` these imports find the stubs made here, unless the real modules are loaded. Any other attribute of
-a stub, read by any thread, imports the real module and is read from that.
+Fake tensors and `make_fx` import both packages (1.2 s) only to read settings whose defaults are known. Inside
+`stub_torch_compiler`, these imports find the stubs defined here, unless the real modules are loaded. If any thread
+reads another attribute of a stub, the stub imports the real module and reads it from there.
 """
 
 from __future__ import annotations

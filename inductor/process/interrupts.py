@@ -1,8 +1,8 @@
-"""Signal handlers of the program do not run in the middle of an import that a capture makes.
+"""Delays the program's signal handlers while a capture imports modules.
 
-A handler that raises (Ctrl-C) would leave a package half imported, and what it registered for good, such as torch's
-operators, registered: the next import of the package fails.  CPython calls handlers between two instructions of the
-main thread, so here they are called once no import is going on.
+A handler that raises (Ctrl-C) would leave a package half imported. What the package had registered permanently, such as
+torch's operators, would stay registered, and the next import would fail. CPython calls handlers between two
+instructions of the main thread; here they are called again once the import has ended.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The state that torch keeps for a thread, put back where tracing ends in an exception.
+"""Restores the state that torch keeps per thread if tracing ends in an exception.
 
-The `with` statements of torch and of this project restore it where an exception passes through them.  What remains
-is an exception inside `__enter__` or `__exit__` themselves: Ctrl-C or a failed allocation there leaves a mode entered.
-Packages that the exception left half imported are forgotten, so that the next import starts from the beginning.
+The `with` statements of torch and of this project already restore it if an exception passes through them. The remaining
+case is an exception inside `__enter__` or `__exit__`, from Ctrl-C or a failed allocation, which leaves a mode entered.
+Packages that the exception left half imported are removed, so that the next import starts from the beginning.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Imports that Ctrl-C does not cut short.
+"""Imports that Ctrl-C cannot interrupt.
 
-An exception in the middle of the first import of a large package leaves some of its modules in `sys.modules` and not
-others; the next import then runs the missing ones a second time, against the classes and registries of the first.
-Python calls signal handlers in the main thread only, so another thread imports to the end whatever the handlers raise.
+An exception during the first import of a large package leaves only some of its modules in `sys.modules`. The next
+import then runs the missing ones again, against the classes and registries of the first. Python calls signal handlers
+in the main thread only, so another thread does the import and finishes it, whatever the handlers raise.
 
-Where an import fails nevertheless (no memory, a file that cannot be read), `forget_orphans` removes the submodules of
-packages that did not load, so that the next import runs the package from its start.
+If an import fails anyway (no memory, an unreadable file), `forget_orphans` removes the submodules of packages that did
+not load, so that the next import runs the package from its start.
 """
 
 from __future__ import annotations

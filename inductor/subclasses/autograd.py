@@ -1,5 +1,7 @@
-"""A compiled forward and backward on inner tensors as one node of autograd, whose arguments and results are instances
-of traceable wrapper subclasses."""
+"""Wraps a compiled forward and backward on inner tensors in one `torch.autograd.Function` on wrapper subclasses.
+
+Its arguments and results are instances of traceable wrapper subclasses or plain tensors.
+"""
 
 from __future__ import annotations
 

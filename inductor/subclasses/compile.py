@@ -1,4 +1,4 @@
-"""Graphs on traceable wrapper subclasses, compiled as graphs on their inner tensors."""
+"""Compiles graphs on traceable wrapper subclasses as graphs on their inner tensors, for fixed and for varying sizes."""
 
 from __future__ import annotations
 

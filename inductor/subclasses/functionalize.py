@@ -1,7 +1,7 @@
-"""Graphs on traceable wrapper subclasses as ATen graphs on their inner tensors.
+"""Traces a graph on traceable wrapper subclasses into an ATen graph on their inner tensors.
 
-`__torch_dispatch__` of the classes runs while the graph is traced, on instances around fake tensors: what it does is
-recorded, and so part of the compiled graph.
+The trace runs the classes' `__torch_dispatch__` on instances around fake tensors, so the operators that it calls are
+recorded and become part of the compiled graph.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Forward and backward of a graph on traceable wrapper subclasses as one ATen graph on their inner tensors.
+"""Traces forward and backward of a graph on traceable wrapper subclasses into one joint ATen graph on inner tensors.
 
-Autograd runs on the instances themselves, as it does in eager: what has a gradient, and of which class that is, is its
-answer. Both passes run through `__torch_dispatch__` while they are traced; the trace is then made functional like any
-other graph, and can be cut in two.
+Autograd runs on the instances themselves, as in eager, and so decides which inputs have a gradient and of which class
+it is. Both passes run through `__torch_dispatch__` while they are traced. The trace is then functionalized like any
+other graph and can be partitioned.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The end of a graph on traceable wrapper subclasses that makes views, run as in eager.
+"""Splits off the views at the end of a graph on traceable wrapper subclasses, so that they run as in eager.
 
-A result that shares memory with an argument or with another result must be a view of it for autograd, too: which class
-the view has, and what a write to it means, is said by `__torch_dispatch__` of the class. So a compiled graph returns
-tensors that share no memory, and the operators that make views of them and of arguments are called afterwards.
+A result that shares memory with an argument or with another result must be a view of it for autograd too. Only the
+class's `__torch_dispatch__` knows the class of such a view and what a write to it means. So the compiled graph returns
+tensors that share no memory, and the view operators are called on these and on the arguments afterwards.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Traceable wrapper subclasses: classes of tensors that hold other tensors, run operators on them in
-`__torch_dispatch__`, and say with `__tensor_flatten__` and `__tensor_unflatten__` how they are taken apart and made.
+"""Takes traceable wrapper subclasses apart into plain tensors, and rebuilds them.
 
-A `Form` is what is known of such a tensor besides the values of its inner tensors: the class, the names of the inner
-tensors, the context, the sizes and strides of the outer tensor, and the forms of inner tensors that are such tensors
-themselves.
+These classes of tensors hold other tensors, run operators on them in `__torch_dispatch__`, and define with
+`__tensor_flatten__` and `__tensor_unflatten__` how they are taken apart and rebuilt. A `Form` describes an instance
+apart from the values of its inner tensors: the class, the names of the inner tensors, the context, the sizes and
+strides of the outer tensor, and the forms of inner tensors that are wrappers themselves.
 """
 
 from __future__ import annotations

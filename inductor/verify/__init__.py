@@ -1,1 +1,1 @@
-"""Compiled graphs checked against ATen while the program runs: the option `verify`."""
+"""The option `verify`: compares compiled graphs with ATen while the program runs."""

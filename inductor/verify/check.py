@@ -1,4 +1,4 @@
-"""A compiled graph that is compared with ATen at its first call, or at some calls."""
+"""Wraps a compiled graph so that its first call, or some of its calls, are compared with ATen."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Two runs of a graph on copies of the same inputs, and whether they give the same.
+"""Runs a graph on copies of its inputs and decides whether two runs gave the same results.
 
-A tensor of floats is right where it is as close to a run in float64 as three times the error of ATen's own run, or as
-the tolerance of its dtype. Where the least change of the inputs changes ATen's result by more, that much is allowed as
-well: so it is for what a comparison or a rounding decides.
+A floating-point result is right if its distance from a float64 run is at most three times the error of ATen's own run,
+or within the tolerance of its dtype. If changing the inputs in their last bit changes ATen's result, three times that
+change is allowed as well; this covers results that a comparison or a rounding decides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which operator of a compiled graph gives another value than ATen, and which kernel computes it."""
+"""Finds the first operator of a compiled graph whose value differs from ATen's, and the kernel that computes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph and its inputs as a script that needs nothing but torch and inductor, and back."""
+"""Writes a graph and its inputs as a script that needs only torch and inductor, and helpers that the script imports."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Removes the nodes of a torch-level graph that none of its results depends on.
+"""Removes nodes of a torch-level graph on which none of its results depends.
 
-fx's own dead code elimination knows of a write only from an ATen operator's schema: at torch level it removes
-`view.copy_(x)`, `x.mul_(2)` or `torch.add(x, y, out=z)` where nothing uses the returned tensor. Here the graph is run
-once, and the versions of tensors tell what each node writes.
+fx's own dead code elimination recognizes a write only by an ATen operator's schema: at torch level it would remove
+`view.copy_(x)`, `x.mul_(2)` or `torch.add(x, y, out=z)` if nothing uses the returned tensor. This module runs the graph
+once and compares the version counters of tensors to see what each node writes.
 """
 
 from __future__ import annotations
