@@ -75,10 +75,10 @@ _LOADS = 3  # attempts to load kernels that others remove
 
 @dataclass
 class CompileReport:
-    """What became of a graph; found in its `meta["compile_report"]`. `seconds` by phase; `cache`: hit, miss or off.
+    """Statistics of one compilation, stored in the graph's `meta["compile_report"]`.
 
-    `fallback`: why the graph runs with ATen operators, None where it was compiled. `apart`: why each of its sizes is
-    compiled for itself, None where it is not.
+    `seconds`: time by phase. `cache`: hit, miss or off. `fallback`: why the graph runs with ATen operators, None if it
+    was compiled. `apart`: why the graph is compiled separately for each combination of sizes, None if it is not.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class CompileReport:
     apart: str | None = None
 
     def add(self, piece: CompileReport) -> None:
-        """Take in what became of a piece of the graph."""
+        """Add the report of a subgraph to this one."""
         for name, seconds in piece.seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         self.cache = piece.cache
@@ -100,7 +100,7 @@ class CompileReport:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Adds the time of the block."""
+        """Add the time that the block takes to phase `name`."""
         start = time.perf_counter()
         try:
             yield
@@ -110,9 +110,10 @@ class CompileReport:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled graph as the cache keeps it. Results come in `form`, or as leaves of `structure`.
+    """A compiled graph, as the cache stores it. The plan returns its results in `form`, or as leaves of `structure`.
 
-    `sources`: translation units of C++, or Triton kernels for a graph on a GPU. `program`: of a graph for many sizes.
+    `sources`: C++ translation units, or Triton kernels for a graph on a GPU. `program`: for a graph with symbolic
+    sizes, which sizes it is valid for.
     """
 
     spec: PlanSpec
@@ -124,7 +125,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class TrainingArtifact:
-    """A compiled forward and backward as the cache keeps them. `program`: of a graph for many sizes."""
+    """A compiled forward and backward, as the cache stores them. `program`: as in `Artifact`."""
 
     spec: TrainingSpec
     forward: Artifact
@@ -139,15 +140,15 @@ def compile_fx(
     gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """A callable that does what `gm` does on inputs of the sizes, strides and dtypes of `example_inputs`.
+    """Compile `gm` for inputs with the sizes, strides and dtypes of `example_inputs`.
 
-    With numbers or symbolic sizes among the inputs, it is compiled at the first call of each size. Where it cannot be
-    compiled, whatever the reason, one warning says why and what is returned runs `gm` with ATen operators; with the
-    option `strict` that is a CompileError. A MemoryError is raised.
-    ValueError for an unknown option. `mode` is accepted because torch.compile passes its own on; it changes nothing.
+    If the inputs include numbers or symbolic sizes, compilation happens at the first call with each new size. If the
+    graph cannot be compiled for any reason, one warning says why and the returned callable runs `gm` with ATen
+    operators; with the option `strict`, CompileError is raised instead. MemoryError is always raised.
+    ValueError for an unknown option. `mode` is accepted because torch.compile passes it to backends; it has no effect.
     """
     chosen = CompileOptions.of(options)
-    with compile_lock, tracing(None):  # the context of who captured the graph would make torch load torch._inductor
+    with compile_lock, tracing(None):  # torch's tracing context of the capture would make torch load torch._inductor
         return _compile_any(gm, example_inputs, chosen, options)
 
 
@@ -155,7 +156,8 @@ def _compile_any(
     gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None,
     one_size: bool = False,
 ) -> Callable[..., Any]:
-    """one_size: for the sizes of `example_inputs` alone, also where the graph says that they vary."""
+    """Choose the way to compile a graph. one_size: only for the sizes of `example_inputs`, even if the graph's sizes
+    vary."""
     policy = Policy.of(chosen.verify)
     report = gm.meta["compile_report"] = CompileReport()
     compile_piece = functools.partial(_compile_piece, report=report, options=options)
@@ -170,7 +172,7 @@ def _compile_any(
         refuse_special([*example_inputs, *(value for _, value in attributes_of(gm))])
         training = functools.partial(_compile_training, compile_piece=compile_piece)
         kind = training if _records_gradients(gm, example_inputs) else _compile
-        reduced = without_known_masks(gm)  # a check compares with the graph as it was given
+        reduced = without_known_masks(gm)  # verification compares with the original graph
         try:
             compiled = restored_on_error(lambda: kind(reduced, example_inputs, chosen, report))
         except RecordedWrites as found:
@@ -186,7 +188,7 @@ def _compile_any(
 def _compile_wrappers(
     gm: fx.GraphModule, inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None
 ) -> Callable[..., Any]:
-    """A graph on traceable wrapper subclasses, by way of their inner tensors."""
+    """Compile a graph on traceable wrapper subclasses as a graph on their inner tensors."""
     report = gm.meta["compile_report"]
 
     def compile_flat(graph: fx.GraphModule, flat: Sequence[Any]) -> Callable[..., Any]:
@@ -208,7 +210,7 @@ def _compile_wrappers(
 
 
 def _cut_wrappers(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Split | None:
-    """The graph without the views at its end, and these, where results share memory."""
+    """Split off the views at the end of the graph; None if no result shares memory with anything."""
     forms = forms_of(inputs)
     fakes, mode = static_fakes(flattening(forms)(inputs))
     with stub_torch_compiler, report.phase("joint"):
@@ -218,8 +220,8 @@ def _cut_wrappers(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileRepo
 def _train_wrappers(
     gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
 ) -> Callable[..., Any]:
-    """A graph on traceable wrapper subclasses with its gradients, for the sizes of these inputs; no result shares
-    memory with another or with an input."""
+    """Compile a graph on traceable wrapper subclasses with its gradients, for the sizes of these inputs. No result may
+    share memory with another result or with an input."""
     forms = forms_of(inputs)
     flat = flattening(forms)(inputs)
     fakes, mode = static_fakes(flat)
@@ -238,7 +240,7 @@ def _train_wrappers(
 def _compile_half(
     half: fx.GraphModule, options: CompileOptions, report: CompileReport, release: bool = False
 ) -> Callable[..., Any]:
-    """One half of a partition, kept in the cache by itself."""
+    """Compile one half of a partition (forward or backward), with a cache entry of its own."""
     with report.phase("cache"):
         given = [node.meta["val"] for node in half.graph.find_nodes(op="placeholder")]
         key = half_key(half, given, release) if options.cache else None
@@ -255,7 +257,7 @@ def _compile_one_size(
     gm: fx.GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any] | None
 ) -> Callable[..., Any]:
     chosen = CompileOptions.of(options)
-    with compile_lock, tracing(None):  # the context of who captured the graph would make torch load torch._inductor
+    with compile_lock, tracing(None):  # torch's tracing context of the capture would make torch load torch._inductor
         return _compile_any(gm, example_inputs, chosen, options, one_size=True)
 
 
@@ -263,8 +265,8 @@ def _specialized(
     gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None,
     compile_piece: Callable[..., Any],
 ) -> DynamicShapeDispatcher:
-    """Compiles at the first call of each size."""
-    options = {**(options or {}), "verify": OFF}  # the whole is checked
+    """A callable that compiles the graph at the first call with each new size."""
+    options = {**(options or {}), "verify": OFF}  # the whole graph is verified, not its parts
     again = functools.partial(_compile_one_size, options=options)
     many = functools.partial(_compile_sizes, options=chosen, compile_piece=compile_piece)
     in_pieces = functools.partial(cut_at_writes, gm, compile_piece)
@@ -272,14 +274,15 @@ def _specialized(
 
 
 def _checked(gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, report: CompileReport) -> Any:
-    """`compiled`, compared with `gm` at some of its calls."""
-    from .verify.check import Checked  # loaded where it is asked for
+    """`compiled`, with some of its calls compared with `gm`."""
+    from .verify.check import Checked  # imported only if verification is on
 
     return Checked(gm, compiled, policy, _Parts(), report).call
 
 
 def _checked_sizes(gm: fx.GraphModule, specialized: DynamicShapeDispatcher, policy: Policy) -> Any:
-    """The same for a graph of many sizes, of which each new one is a first call."""
+    """Like `_checked`, for a graph with varying sizes: the first call with each new combination of sizes is
+    compared."""
     from .verify.check import Checked
 
     checked = Checked(gm, specialized, policy, _Parts(), gm.meta["compile_report"])
@@ -289,11 +292,11 @@ def _checked_sizes(gm: fx.GraphModule, specialized: DynamicShapeDispatcher, poli
 
 
 class _Parts:
-    """The parts of the compiler that tell where a compiled graph differs from ATen."""
+    """The `verify.locate.Pipeline` of this compiler: used to find where a compiled graph differs from ATen."""
 
     @staticmethod
     def aten_graphs(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[tuple[fx.GraphModule, list[Any]]]:
-        """As `verify.locate.Pipeline` says."""
+        """See `verify.locate.Pipeline`."""
         from .verify.compare import copies, weights
 
         gm, inputs = without_numbers(gm, inputs)
@@ -317,7 +320,7 @@ class _Parts:
 
     @staticmethod
     def compile_aten(graph: fx.GraphModule) -> tuple[Callable[..., Any], list[str | None]]:
-        """As `verify.locate.Pipeline` says."""
+        """See `verify.locate.Pipeline`."""
         from .verify.locate import writers
 
         report = CompileReport()
@@ -328,7 +331,7 @@ class _Parts:
 def _compile_piece(
     gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, options: Mapping[str, Any] | None
 ) -> Callable[..., Any]:
-    """A piece of a graph that was split_graph, counted in the report of the whole."""
+    """Compile a subgraph of a split graph and add its report to that of the whole graph."""
     call = compile_fx(gm, inputs, options=options)
     report.add(gm.meta["compile_report"])
     return call
@@ -376,7 +379,8 @@ def _generate_aten(
     aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport,
     views: Sequence[bool] = (), uncounted: tuple[int, ...] = (), release: bool = False, training: bool = False,
 ) -> Artifact:
-    """`views`: which results autograd has to know as views of inputs; without it, none. `uncounted`: as in PlanSpec."""
+    """Lower, schedule and generate code. `views`: which results autograd has to know as views of inputs; empty: none.
+    `uncounted`: as in PlanSpec."""
     show("ir", lambda: aten.print_readable(print_output=False))
     with report.phase("lower"):
         graph = lower_graph(aten, shared)
@@ -397,10 +401,10 @@ def _generate_aten(
 
 
 def _with_views(outputs: Sequence[OutputRef], views: Sequence[bool]) -> tuple[OutputRef, ...]:
-    """`outputs`, of which those that `views` says are made such that autograd knows them as views of inputs."""
+    """`outputs`, with those marked in `views` changed so that autograd knows them as views of inputs."""
     refs, done = list(outputs), set()
     for k, (ref, is_view) in enumerate(zip(refs, views, strict=True)):
-        if is_view and ref.kind == "buf" and ref.value not in done:  # one that is returned twice is made once
+        if is_view and ref.kind == "buf" and ref.value not in done:  # a view that is returned twice is created once
             refs[k] = OutputRef("view", ref.value)
             done.add(ref.value)
     return tuple(refs)
@@ -413,7 +417,7 @@ def _show_code(artifact: Artifact) -> None:
 
 
 def _build(artifact: Artifact, report: CompileReport) -> list[Any]:
-    """What `make_plan` takes as kernels."""
+    """Build the kernels; returns what `make_plan` takes as kernels."""
     with report.phase("build"):
         addresses = without_lock(lambda: _kernels(artifact))
     report.kernels += len(artifact.spec.kernel_names)
@@ -423,7 +427,7 @@ def _build(artifact: Artifact, report: CompileReport) -> list[Any]:
 
 
 def _kernels(artifact: Artifact, processes: Processes | None = None) -> list[Any]:
-    """`processes`: among which the C++ compilers run."""
+    """Build and load the kernels. `processes`: the group of processes in which the C++ compilers run."""
     if not artifact.sources:
         return []
     if artifact.spec.device == "cpu":
@@ -435,7 +439,7 @@ def _addresses(sources: Sequence[str], names: Sequence[str], processes: Processe
     for _ in range(_LOADS - 1):
         try:
             return list(kernel_addresses(build_all(sources, processes=processes), names))
-        except Vanished:  # another process trimmed the cache between the two
+        except Vanished:  # another process trimmed the cache between building and loading
             continue
     return list(kernel_addresses(build_all(sources, processes=processes), names))
 
@@ -444,7 +448,7 @@ def _addresses(sources: Sequence[str], names: Sequence[str], processes: Processe
 
 
 def _program(artifact: Artifact | TrainingArtifact) -> Program:
-    """For which sizes an artifact that was generated for many is right."""
+    """The sizes for which an artifact with symbolic sizes is valid."""
     assert artifact.program is not None
     return artifact.program
 
@@ -453,17 +457,19 @@ def _compile_sizes(
     gm: fx.GraphModule, varying: Mapping[Any, str], hints: Mapping[str, int], constants: Mapping[Any, int],
     examples: Sequence[Any], inputs: Sequence[Any], options: CompileOptions, compile_piece: Callable[..., Any],
 ) -> Template:
-    """`gm` compiled once for all sizes of which what has to be assumed is true. `varying` names the symbols in terms of
-    which `examples` say what `inputs` are, and `hints` are their values. Unsupported where some part needs to know a
-    size."""
+    """Compile `gm` once for all sizes that satisfy the assumptions made while compiling.
+
+    `examples` describe `inputs` in terms of symbols. `varying` names these symbols, and `hints` are their current
+    values. Unsupported if some part of the compiler needs a concrete size.
+    """
     import_whole(SYMBOLIC_SHAPES)
-    from .dynamic.symbols import Sized, Symbols, alike, fake_inputs  # sympy is loaded by its first use only
+    from .dynamic.symbols import Sized, Symbols, alike, fake_inputs  # imported here because it imports sympy
 
     report = gm.meta["compile_report"] = CompileReport()
     refuse_special([*inputs, *(value for _, value in attributes_of(gm))])
     gm = without_known_masks(gm)
     symbols, training = Symbols(), _records_gradients(gm, inputs)
-    # autograd would express a size by others where a loss takes a * b == c * d for granted
+    # unified, because autograd expresses one size by others if a loss relies on a * b == c * d
     twins = alike(varying, hints, examples) if training else {}
     given = symbols.all(varying, hints, SPECIAL, twins) | dict(constants)
     sized = Sized(symbols, fake_inputs(symbols, given, examples, inputs), hints)
@@ -512,7 +518,7 @@ def _train_sizes(
     gm: fx.GraphModule, inputs: Sequence[Any], sized: Sized, options: CompileOptions, report: CompileReport,
     compile_piece: Callable[..., Any],
 ) -> Template:
-    """The same for all sizes of which what has to be assumed is true."""
+    """Like `_compile_training`, for all sizes that satisfy the assumptions made while compiling."""
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report, sized)
     kernels = [_build(half, report) for half in (artifact.forward, artifact.backward)]
@@ -558,12 +564,12 @@ def _generate_training(
         spec = describe(joint, halves)
     forward = _generate_half(halves.forward, report, sized, uncounted=joint.uncounted)
     pool, processes = ThreadPoolExecutor(1), Processes()
-    try:  # the forward is built while the backward is generated
+    try:  # the forward's kernels are built while the backward's code is generated
         building = pool.submit(_kernels, forward, processes)
         backward = _generate_half(halves.backward, report, sized, release=True)
         with report.phase("build"):
             without_lock(lambda: (_kernels(backward), building.result()))
-    except BaseException:  # nothing is left running, be it the user's interrupt
+    except BaseException:  # leave no process running, even after Ctrl-C
         processes.stop()
         raise
     finally:
@@ -596,7 +602,7 @@ def _half_plan(spec: PlanSpec, addresses: list[Any], label: str | None = None) -
 
 
 def _load(key: str | None, kind: type[Kept], report: CompileReport) -> Kept | None:
-    """The artifact of a key, if there is one; None for no key."""
+    """The cached artifact for `key`; None if there is none or if `key` is None."""
     data = shared_cache().get(key, ".graph") if key else None
     artifact = None if data is None else graph_store.load(data, kind)
     report.cache = "off" if key is None else "miss" if artifact is None else "hit"
@@ -619,7 +625,7 @@ def _store(key: str | None, artifact: Any, report: CompileReport) -> None:
 
 
 def _form(structure: pytree.TreeSpec) -> Form | None:
-    """How the plan itself can return the results, if it can."""
+    """The container in which the plan itself can return the results; None if it cannot."""
     if structure.is_leaf():
         return "single"
     if all(child.is_leaf() for child in structure.children()):
@@ -639,7 +645,8 @@ def _autocast() -> bool:
 
 
 def _without_autocast(plan: Callable[..., Any]) -> Callable[..., Any]:
-    """The casts are in the graph already; the operators that the plan calls must not cast once more."""
+    """Run the plan without autocast: the casts are in the graph already, and the operators that it calls must not cast
+    again."""
 
     def call(*args: Any) -> Any:
         with torch._C._DisableAutocast():

@@ -21,12 +21,13 @@ from .log.stages import count, show
 from .log.warnings import warn_once
 from .runtime.cpp_build import BuildError, RefusedSource
 
-# The reasons that the compiler states itself. Every other exception is a defect of it.
+# Exceptions that the compiler raises on purpose. Any other exception is a bug in the compiler.
 EXPECTED = (Unsupported, BuildError, OSError)
 
 
 def fall_back(gm: fx.GraphModule, error: Exception, strict: bool) -> Callable[..., Any]:
-    """What runs `gm` with ATen operators, once a warning has said why. CompileError where that is not wanted."""
+    """Warn why `gm` is not compiled, and return a callable that runs it with ATen. CompileError if that is not
+    allowed."""
     check_allowed(error, strict)
     count("fallbacks")
     reason, function = reason_of(error), captured_function(gm)
@@ -39,21 +40,22 @@ def fall_back(gm: fx.GraphModule, error: Exception, strict: bool) -> Callable[..
 
 
 def check_allowed(error: Exception, strict: bool) -> None:
-    """CompileError where a graph must not run with ATen operators for this reason."""
+    """CompileError if the options do not allow a fallback to ATen operators for this error."""
     check_expected(error)
     if strict:
         raise CompileError(f"the graph could not be compiled: {reason_of(error)}") from error
 
 
 def check_expected(error: Exception) -> None:
-    """InternalCompileError for a defect of the compiler, where PYFRAME_STRICT=internal asks for it."""
+    """InternalCompileError for an unexpected exception, if PYFRAME_STRICT=internal is set."""
     expected = isinstance(error, EXPECTED) and not isinstance(error, RefusedSource)
     if not expected and os.environ.get("PYFRAME_STRICT") == "internal":
         raise InternalCompileError(f"the compiler failed: {reason_of(error)}") from error
 
 
 def _kind(error: Exception, node: fx.Node | None, function: Place | None) -> str:
-    """Warnings of the same kind are given once. What the machine lacks is one warning for the process."""
+    """The key under which a warning is shown once. Problems of the machine (no compiler, disk) give one warning per
+    process."""
     if isinstance(error, OSError | BuildError):
         return type(error).__name__
     place = user_place(node) if node is not None else function

@@ -40,8 +40,8 @@ _READS = {"item", "tolist"}
 _SIZES = {"size", "numel", "stride", "dim", "storage_offset"}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NUMBERS = (*_SYMBOLIC, int, float)
-_MAX_WRITES = 16  # that autograd records, in a graph that is cut at them
-# Functions and methods of which an argument makes the gradient sparse: its place and its name.
+_MAX_WRITES = 16  # a graph is split at no more writes that autograd records
+# For functions that can have a sparse gradient: position and name of the argument that asks for it.
 _aten = torch.ops.aten
 _EMBEDDING, _EMBEDDING_BAG, _GATHER = (4, "sparse"), (5, "sparse"), (3, "sparse_grad")
 _SPARSE: dict[Any, tuple[int, str]] = {
@@ -53,12 +53,13 @@ _SPARSE: dict[Any, tuple[int, str]] = {
 
 
 def needs_split(gm: fx.GraphModule) -> bool:
-    """Whether the graph has an operator that is a piece of its own, or records gradients in a part of it only."""
+    """Whether the graph has an operator that must run outside of compiled subgraphs, or records gradients only in a
+    part."""
     return any(_cuts(node) for node in gm.graph.nodes) or _enables_grad(gm)
 
 
 def _enables_grad(gm: fx.GraphModule) -> bool:
-    """Whether the graph, called where no gradients are recorded, switches to recording them."""
+    """Whether the graph, called with gradients disabled, enables them."""
     if torch.is_grad_enabled():
         return False
     return any(node.target is SET_GRAD and node.args == (True,) for node in gm.graph.nodes)
@@ -69,7 +70,7 @@ def _cuts(node: fx.Node) -> bool:
         return True
     if node.op == "call_function" and (node.target in RUNNERS or node.target in AS_RECORDED or _in_order(node)):
         return True
-    if node.kwargs.get("requires_grad") is True:  # a leaf that is made here: an input of the pieces after it
+    if node.kwargs.get("requires_grad") is True:  # creates a leaf, which must be an input of the subgraphs after it
         return True
     if node.op.startswith("call") and any(map(_is_special, (node, *node.all_input_nodes))):
         return True
@@ -81,12 +82,12 @@ def _cuts(node: fx.Node) -> bool:
 
 
 def _in_order(node: fx.Node) -> bool:
-    """Whether a node may raise, with everything before it done."""
+    """Whether a node must run in order: it may raise, and everything before it must have happened by then."""
     return getattr(node.target, "in_order", False)
 
 
 def _is_special(node: fx.Node) -> bool:
-    """Whether a node's value is a tensor that is not laid out by strides: sparse, nested, quantized, oneDNN's own."""
+    """Whether a node's value is not a strided tensor: sparse, nested, quantized, or in oneDNN's own layout."""
     value = value_of(node)
     return isinstance(value, torch.Tensor) and (
         value.layout != torch.strided or value.is_nested or value.is_quantized
@@ -101,9 +102,11 @@ def _has_sparse_gradient(node: fx.Node) -> bool:
 
 
 def _writes_as_custom(node: fx.Node) -> bool:
-    """Whether a node is an operator of a library other than torch's that writes to arguments, which has no functional
-    form. Not where gradients are recorded, nor where an argument is a view: a view that a piece returns of a tensor
-    that it makes does not share the version counter of its base, in which autograd looks for writes."""
+    """Whether a node is an operator of another library that writes to arguments; these have no functional form.
+
+    False if an argument requires a gradient or is a view. A subgraph that returns a view of a tensor it creates does
+    not share the version counter of the view's base, where autograd looks for writes.
+    """
     if not isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return False
     target = node.target
@@ -115,11 +118,11 @@ def _writes_as_custom(node: fx.Node) -> bool:
 
 
 def _symbols(*nodes: fx.Node) -> set[Any]:
-    """The symbols in the values of nodes that stand for what depends on data."""
+    """The unbacked (data-dependent) symbols in the values of nodes."""
     found: set[Any] = set()
     for node in nodes:
         value = value_of(node)
-        if value is None:  # a tuple: what is taken out of it
+        if value is None:  # a tuple: use the items taken out of it
             found |= _symbols(*(user for user in node.users if user.target is operator.getitem))
         symbolic = [n for n in value.shape if not isinstance(n, int)] if isinstance(value, torch.Tensor) else [value]
         for number in symbolic:
@@ -129,9 +132,9 @@ def _symbols(*nodes: fx.Node) -> set[Any]:
 
 
 def _unbacked(number: Any) -> set[Any]:
-    """The symbols that stand for what depends on data, in the expression that an operator gave: an operator after it,
-    in the graph or not, may have taken such a symbol to be a number."""
-    # sympy is loaded by its first use only
+    """The unbacked symbols in the expression that the operator returned. Later operators, in the graph or not, may have
+    specialized such a symbol to a number, so `expr` would not show it."""
+    # imported here because it imports sympy
     import_whole(SYMBOLIC_SHAPES)
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
@@ -140,9 +143,9 @@ def _unbacked(number: Any) -> set[Any]:
 
 
 def _differentiated(gm: fx.GraphModule, ends: Sequence[fx.Node]) -> set[fx.Node]:
-    """Nodes after which a piece has to end: tensors with respect to which `torch.autograd.grad` differentiates, or the
-    caller does (`ends`), and writes to them. Autograd sees a piece as one function, so what depends on such a tensor
-    must be computed by another piece."""
+    """Nodes after which a subgraph has to end: tensors with respect to which `torch.autograd.grad` or the caller
+    (`ends`) differentiates, and writes to them. Autograd sees a subgraph as one function, so whatever depends on such a
+    tensor must be in another subgraph."""
     found: set[fx.Node] = set(ends)
     for node in gm.graph.nodes:
         if node.target is torch.autograd.grad:
@@ -152,7 +155,7 @@ def _differentiated(gm: fx.GraphModule, ends: Sequence[fx.Node]) -> set[fx.Node]
 
 
 def _writes(node: fx.Node, tensor: fx.Node) -> bool:
-    """Whether a node writes to a tensor by a method or an operator of Python that works in place."""
+    """Whether a node writes to `tensor` with an in-place method or Python operator."""
     if not node.args or node.args[0] is not tensor:
         return False
     in_place = node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).endswith("__")
@@ -160,12 +163,13 @@ def _writes(node: fx.Node, tensor: fx.Node) -> bool:
 
 
 def value_of(node: fx.Node) -> Any:
-    """What the capture knows of a node: a fake tensor or a number."""
+    """The value of a node as the capture recorded it: a fake tensor or a number."""
     return node.meta.get("val", node.meta.get("example_value"))
 
 
 class Subgraph(torch.nn.Module):
-    """A graph compiled when it is first called, and again for inputs that differ in what no symbol describes."""
+    """A graph that is compiled at its first call, and again for inputs that differ in something that no symbol
+    describes."""
 
     gm: fx.GraphModule
     compile_graph: Compile
@@ -173,17 +177,17 @@ class Subgraph(torch.nn.Module):
     def __init__(self, gm: fx.GraphModule, compile_graph: Compile) -> None:
         super().__init__()
         self.calls: dict[Any, Callable[..., Any]] = {}
-        self.__dict__.update(gm=gm, compile_graph=compile_graph)  # the graph is not to be a submodule
+        self.__dict__.update(gm=gm, compile_graph=compile_graph)  # bypasses __setattr__: the graph is not a submodule
         self.values = [value_of(node) for node in gm.graph.find_nodes(op="placeholder")]
         self.symbolic = is_symbolic(self.values)
-        # a compiled piece gives plain memory where ATen gives a tensor with its conjugate or negative bit set
+        # a compiled subgraph returns plain memory where ATen returns a tensor with its conjugate or negative bit set
         tensors = [(i, x) for i, x in enumerate(self.values) if isinstance(x, torch.Tensor)]
         self.bits = [i for i, x in tensors if x.is_conj() or x.is_neg()]
         self.assumed = [(i, d, n) for i, x in tensors for d, n in _assumed_sizes(x)]
 
-    def __call__(self, *args: Any) -> Any:  # not by way of a module's hooks, which it has none of
+    def __call__(self, *args: Any) -> Any:  # skips the hooks of nn.Module, of which there are none
         if self.assumed and any(args[i].shape[d] != n for i, d, n in self.assumed):
-            return self.gm(*args)  # with ATen, whose operators say what is wrong
+            return self.gm(*args)  # with ATen, which raises the right error
         if self.symbolic:
             key: Any = tuple(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
         else:
@@ -200,7 +204,8 @@ class Subgraph(torch.nn.Module):
         return call
 
     def _examples(self, args: Sequence[Any]) -> list[Any]:
-        """What to compile for: these inputs, or where sizes or numbers vary what the capture knows of them."""
+        """The example inputs to compile for: these inputs, or the capture's symbolic values if sizes or numbers
+        vary."""
         if not self.symbolic:
             return list(args)
         return [known if isinstance(known, _SYMBOLIC) else arg if not is_symbolic([known]) else _like(known, arg)
@@ -208,22 +213,23 @@ class Subgraph(torch.nn.Module):
 
 
 def _assumed_sizes(x: torch.Tensor) -> list[tuple[int, int]]:
-    """The dimensions of a tensor whose size depends on data, but was taken to be a number by an operator that the
-    capture traced, each with that number."""
+    """The dimensions whose size depends on data but was specialized to a number by an operator that the capture traced,
+    each with that number."""
     shape: Sequence[Any] = x.shape
     sizes = [(d, n.node) for d, n in enumerate(shape) if isinstance(n, torch.SymInt)]
     return [(d, int(node.expr)) for d, node in sizes if node.expr.is_number and not node._expr.is_number]
 
 
 def _like(known: Any, arg: Any) -> Any:
-    """The fake tensor that the capture knows, requiring a gradient where the real one does."""
+    """The fake tensor that the capture recorded, with `requires_grad` of the real one."""
     if isinstance(known, torch.Tensor) and known.requires_grad != arg.requires_grad:
         return known.detach().requires_grad_(arg.requires_grad)
     return arg if known is None else known
 
 
 class _Cutter:
-    """Builds the graph of pieces. `outside`: the node of that graph for each node of `gm` that it has."""
+    """Builds the outer graph, which calls the subgraphs. `outside`: for a node of `gm`, its counterpart in the outer
+    graph."""
 
     def __init__(
         self, gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str], ends: Sequence[fx.Node] = ()
@@ -241,7 +247,7 @@ class _Cutter:
             if node.op == "placeholder":
                 self.outside[node] = self.graph.node_copy(node)
             elif node.op == "get_attr":
-                continue  # copied where it is used
+                continue  # copied when it is used
             elif node.op == "output":
                 self._close()
                 self._copy(node)
@@ -257,7 +263,7 @@ class _Cutter:
         return graph_module(self.root, self.graph, getattr(self.gm, "settings", ()))
 
     def _runs_outside(self, node: fx.Node) -> bool:
-        """Whether a node is no part of a compiled piece."""
+        """Whether a node runs in the outer graph instead of a compiled subgraph."""
         if node.name in self.apart:
             return True
         if _cuts(node) or self._is_number(node) or node.target in _MODES or node.target is torch.autograd.grad:
@@ -268,14 +274,14 @@ class _Cutter:
         return isinstance(source, fx.Node) and source in self.outside and not isinstance(value_of(source), torch.Tensor)
 
     def _is_number(self, node: fx.Node) -> bool:
-        """Whether a node computes a number, or checks one."""
+        """Whether a node computes a number or checks one."""
         if isinstance(value_of(node), _NUMBERS) or (node.op == "call_method" and node.target in _SIZES):
             return True
         inputs = node.all_input_nodes
         return value_of(node) is None and bool(inputs) and all(isinstance(value_of(arg), _NUMBERS) for arg in inputs)
 
     def _close(self) -> None:
-        """Make a piece of what is open."""
+        """Make a subgraph of the open nodes and call it in the outer graph."""
         body, self.open = list(self.open), {}
         if not body:
             return
@@ -313,7 +319,7 @@ class _Cutter:
             copied.target = RUNNERS.get(called) or AS_RECORDED.get(called, called)
 
     def _attribute(self, node: fx.Node) -> fx.Node:
-        """A tensor, or a branch, which is a piece."""
+        """Copy a `get_attr` node: a tensor, or a branch, which becomes a subgraph."""
         name = str(node.target)
         value: Any = self.gm
         for part in name.split("."):
@@ -327,14 +333,14 @@ class _Cutter:
 
 
 def split_graph(gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str] = frozenset()) -> Callable[..., Any]:
-    """A callable that does what `gm` does; `compile_graph(piece, example_inputs)` compiles a piece. `apart`: the names
-    of further nodes that are no part of a piece."""
+    """A callable equivalent to `gm`; `compile_graph(subgraph, example_inputs)` compiles the subgraphs. `apart`: names
+    of additional nodes that run outside of subgraphs."""
     return _Cutter(gm, compile_graph, apart).run().forward
 
 
 def cut_at_writes(gm: fx.GraphModule, compile_graph: Compile, found: RecordedWrites) -> Callable[..., Any]:
-    """The same for a graph that writes to its inputs in a way that autograd records: what is computed after a write is
-    computed from the written input, for autograd too. Unsupported where such pieces would be too many."""
+    """Split a graph at writes to its inputs that autograd records, so that later computations use the written input,
+    for autograd too. Unsupported if there are more than `_MAX_WRITES` such writes."""
     if len(found.nodes) > _MAX_WRITES:
         raise Unsupported(f"more than {_MAX_WRITES} writes to inputs that autograd records")
     return split_graph(gm, compile_graph, found.nodes)
@@ -343,8 +349,9 @@ def cut_at_writes(gm: fx.GraphModule, compile_graph: Compile, found: RecordedWri
 def cut_after(
     gm: fx.GraphModule, compile_graph: Compile, results: Sequence[int], count: int
 ) -> Callable[..., Any] | None:
-    """The same for a graph to whose flat results of these numbers autograd has to give gradients, though the graph
-    computes others of its `count` flat results from them. None where a node gives several of those."""
+    """Split a graph after the flat results with the numbers `results`, so that autograd can give gradients with respect
+    to them although the graph computes other results from them. `count`: the number of flat results. None if the
+    graph's output has another number of leaves."""
     leaves = pytree.tree_leaves(mutable(output_of(gm.graph).args[0]))
     if len(leaves) != count:
         return None

@@ -36,7 +36,7 @@ Reduction = Callable[[fx.GraphModule, list[Any]], "tuple[fx.GraphModule, list[An
 
 @dataclass(frozen=True)
 class Candidate:
-    """A script and what became of it: the kind of its failure, what it says, and the size of its graph."""
+    """A repro script and the outcome of running it: kind and message of its failure, and the size of its graph."""
 
     path: Path
     kind: str
@@ -46,22 +46,22 @@ class Candidate:
     sizes: tuple[int, ...] = ()
 
 
-# ---- reductions: a graph and its inputs to smaller ones, None where they do not apply
+# ---- reductions: functions from a graph and its inputs to smaller ones; None if they do not apply
 
 
 def load(path: Path) -> tuple[fx.GraphModule, list[Any]]:
-    """The graph of a script, and inputs for it."""
+    """Run a repro script and return its graph and inputs."""
     names = runpy.run_path(str(path))
     return names["build"](), names["inputs"]()
 
 
 def calls(gm: fx.GraphModule) -> list[fx.Node]:
-    """The nodes that compute."""
+    """The nodes that call something."""
     return [node for node in gm.graph.nodes if node.op.startswith("call")]
 
 
 def _with_outputs(gm: fx.GraphModule, inputs: list[Any], results: Sequence[Any]) -> tuple[fx.GraphModule, list[Any]]:
-    """The graph with other results, without what they do not need."""
+    """The graph with `results` as its outputs, without nodes and inputs that they do not need."""
     (output,) = gm.graph.find_nodes(op="output")
     output.args = (tuple(results),)
     return _tidy(gm, inputs)
@@ -86,17 +86,17 @@ def _results(gm: fx.GraphModule) -> list[Any]:
 
 
 def keep_outputs(first: int, last: int) -> Reduction:
-    """Only the results from number `first` up to but not including `last`."""
+    """Keep only the results with numbers from `first` up to but not including `last`."""
     return lambda gm, inputs: _with_outputs(gm, inputs, _results(gm)[first:last])
 
 
 def end_at(position: int) -> Reduction:
-    """The value of one node as the only result."""
+    """Make the value of one node the only result."""
     return lambda gm, inputs: _with_outputs(gm, inputs, [calls(gm)[position]])
 
 
 def given(first: int, last: int) -> Reduction:
-    """Nodes `first` up to `last` become inputs that have the values which ATen computes."""
+    """Replace nodes `first` up to but not including `last` by inputs that hold the values computed by ATen."""
 
     def reduce(gm: fx.GraphModule, inputs: list[Any]) -> tuple[fx.GraphModule, list[Any]] | None:
         chosen = calls(gm)[first:last]
@@ -123,7 +123,7 @@ def given(first: int, last: int) -> Reduction:
 
 
 def without(position: int, argument: int) -> Reduction:
-    """A node's value is one of its arguments."""
+    """Replace a node by one of its arguments."""
 
     def reduce(gm: fx.GraphModule, inputs: list[Any]) -> tuple[fx.GraphModule, list[Any]] | None:
         node = calls(gm)[position]
@@ -137,7 +137,7 @@ def without(position: int, argument: int) -> Reduction:
 
 
 def resize(old: int, new: int) -> Reduction:
-    """Every dimension of an input, and every number in the graph, that is `old` becomes `new`."""
+    """Change every input dimension and every integer in the graph that equals `old` to `new`."""
 
     def change(x: Any) -> Any:
         return new if type(x) is int and x == old else x
@@ -157,11 +157,11 @@ def resize(old: int, new: int) -> Reduction:
     return reduce
 
 
-# ---- candidates in processes of their own
+# ---- candidates, each in a process of its own
 
 
 class Minifier:
-    """Tries reductions of a script as long as there is time, and keeps the smallest that fails as it did."""
+    """Tries reductions until time runs out, and keeps the smallest candidate that fails in the same way."""
 
     def __init__(self, start: Path, seconds: float, timeout: float, out: Callable[[str], Any] = print) -> None:
         self.deadline, self.timeout, self.say = time.monotonic() + seconds, timeout, out
@@ -185,7 +185,8 @@ class Minifier:
         return self.best
 
     def _reduce(self, reduction: Reduction) -> bool:
-        """Whether a reduction of the best candidate is smaller and fails as it does; then it is the best."""
+        """Try a reduction of the best candidate; if the result is smaller and fails in the same way, it becomes the
+        best."""
         if time.monotonic() > self.deadline:
             return False
         found = self._try(self.best.path, reduction)
@@ -196,7 +197,7 @@ class Minifier:
         return better
 
     def _shorten(self) -> None:
-        """The shortest beginning that fails."""
+        """Binary search for the shortest prefix of the graph that still fails."""
         low, high = 0, self.best.operators - 1
         while low < high:
             middle = (low + high) // 2
@@ -212,7 +213,7 @@ class Minifier:
                 return
 
     def _give(self) -> None:
-        """From large runs of nodes to single ones."""
+        """Replace nodes by inputs: first long runs of nodes, then single ones."""
         length = max(1, self.best.operators // 2)
         while length:
             at = 0
@@ -270,8 +271,8 @@ class Minifier:
 
 
 def _child(path: Path, reduction: Reduction | None, folder: Path, send: Any) -> None:
-    """Makes a candidate, says where it is, and what becomes of it."""
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  for as long as the process lives
+    """Build a candidate, send its path to the parent, run it, and send the outcome."""
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  stays open for the life of the process
     gm, inputs = load(path)
     if reduction is not None:
         with torch.set_grad_enabled(grad_mode(gm)):
@@ -300,7 +301,7 @@ def _cost(candidate: Candidate) -> tuple[int, int, int]:
 
 
 def _chunks(count: int) -> Iterator[tuple[int, int]]:
-    """Single ones first, then halves, quarters ..."""
+    """Ranges to try: single results first, then halves, quarters ..."""
     yield from ((i, i + 1) for i in range(count))
     length = count // 2
     while length > 1:
@@ -309,7 +310,7 @@ def _chunks(count: int) -> Iterator[tuple[int, int]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Exit status 0: a smaller script was written, 1: the script shows no fault."""
+    """The command line. Exit status 0: a smaller script was written; 1: the script shows no fault."""
     parser = argparse.ArgumentParser(prog="minify", description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("script", type=Path)
     parser.add_argument("--output", type=Path, help="default: the script's name with _min")

@@ -19,7 +19,8 @@ Enter = TypeVar("Enter", bound=Callable[..., Any])
 
 
 class _Entered(threading.local):
-    """The modes of `recorded` functions that this thread is in, outermost first, each with what leaves it."""
+    """The modes that this thread has entered with `recorded` functions, outermost first, each with the function to
+    leave it."""
 
     def __init__(self) -> None:
         self.modes: list[tuple[Any, Callable[[Any], None]]] = []
@@ -29,8 +30,8 @@ _entered = _Entered()
 
 
 def recorded(enter: Enter, leave: Callable[[Any], None]) -> tuple[Enter, Callable[[Any], None]]:
-    """Functions for the nodes of a graph that do what `enter(*args) -> mode` and `leave(mode)` do, and that
-    `left_as_found` can undo. Backends that compile graphs in parts run them between the parts."""
+    """Versions of `enter(*args) -> mode` and `leave(mode)` for use as graph nodes, which `left_as_found` can undo.
+    Backends that compile graphs in parts run them between the parts."""
 
     def recording(*args: Any) -> Any:
         mode = enter(*args)
@@ -43,7 +44,7 @@ def recorded(enter: Enter, leave: Callable[[Any], None]) -> tuple[Enter, Callabl
 
     function: Any
     for function, does in ((recording, enter), (leaving, leave)):
-        function.__name__ = function.__qualname__ = does.__name__  # as a graph shows them
+        function.__name__ = function.__qualname__ = does.__name__  # for printed graphs
         function.in_order = function.switches_mode = True
     return recording, leaving  # type: ignore[return-value]
 
@@ -51,21 +52,21 @@ def recorded(enter: Enter, leave: Callable[[Any], None]) -> tuple[Enter, Callabl
 ENTER_INFERENCE, EXIT_INFERENCE = recorded(
     torch.autograd.grad_mode._enter_inference_mode, torch.autograd.grad_mode._exit_inference_mode
 )
-# What graphs captured elsewhere call for the same.
+# The functions that graphs captured elsewhere call instead, and the recorded versions that replace them.
 AS_RECORDED = {
     torch.autograd.grad_mode._enter_inference_mode: ENTER_INFERENCE,
     torch.autograd.grad_mode._exit_inference_mode: EXIT_INFERENCE,
 }
 
 
-# How a setting of the process is read, and written with what was read.
+# A setting of the process: a function that reads it, and one that sets it to a value read earlier.
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 
 
 def left_as_found(
     run: Callable[..., Any], autocast_devices: frozenset[str], settings: Sequence[Setting]
 ) -> Callable[..., Any]:
-    """`run`; what it entered and did not leave when it raises is undone."""
+    """`run`, except that modes and settings are restored if it raises: what it entered and did not leave is left."""
 
     @functools.wraps(run)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -89,7 +90,7 @@ def left_as_found(
 
 
 class AutocastState:
-    """The state of autocast."""
+    """A snapshot of the autocast state of this thread for some device types, which `restore` puts back."""
 
     def __init__(self, devices: frozenset[str]) -> None:
         self.of = [(name, torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in devices]
@@ -102,7 +103,7 @@ class AutocastState:
         torch.set_autocast_cache_enabled(self.cache)
         for _ in range(_autocast_nesting() - self.nesting):
             if torch.autocast_decrement_nesting() == 0:
-                torch.clear_autocast_cache()  # as leaving the outermost autocast does
+                torch.clear_autocast_cache()  # as on leaving the outermost autocast region
 
 
 def _autocast_nesting() -> int:
@@ -112,7 +113,7 @@ def _autocast_nesting() -> int:
 
 
 class ModeModule(fx.GraphModule):
-    """A graph that switches modes: where it raises, they are left as it found them, and so are `settings`."""
+    """A graph that switches modes; if it raises, the modes and `settings` are restored."""
 
     settings: Sequence[Setting] = ()
 
@@ -125,9 +126,10 @@ class ModeModule(fx.GraphModule):
 
 
 def graph_module(root: torch.nn.Module, graph: fx.Graph, settings: Sequence[Setting] = ()) -> fx.GraphModule:
-    """The GraphModule of a graph: where it switches modes, one that leaves them as it found them.
+    """A GraphModule for a graph; a ModeModule if the graph switches modes or writes settings.
 
-    `settings`: those that the graph writes and that have at its end the value of its start."""
+    `settings`: settings that the graph writes and that have their initial values again when it ends.
+    """
     if not settings and not any(_switches_mode(node.target) for node in graph.nodes):
         return fx.GraphModule(root, graph)
     return type("ModeModule", (ModeModule,), {"settings": settings})(root, graph)

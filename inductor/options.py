@@ -11,12 +11,12 @@ from .verify_policy import Policy
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Neither of them affects code.
+    """Options of `compile_fx`; none of them changes the generated code.
 
-    strict: an error where a graph cannot be compiled, in place of one warning and ATen.
-    cache: whether compiled graphs are kept on disk.
-    verify: "first", or a rate above 0 and up to 1: compiled graphs are compared with ATen at their first call, or at
-        such a share of their calls and of the time; None: as the environment variable PYFRAME_VERIFY says.
+    strict: raise an error if a graph cannot be compiled, instead of one warning and ATen operators.
+    cache: keep compiled graphs on disk.
+    verify: "first": compare each compiled graph with ATen at its first call; a rate above 0 and up to 1: compare that
+    share of the calls, for at most that share of the time; None: use the environment variable PYFRAME_VERIFY.
     """
 
     strict: bool = False
@@ -25,7 +25,7 @@ class CompileOptions:
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> CompileOptions:
-        """ValueError for a name or a type that is not accepted."""
+        """Check and build the options. ValueError for an unknown name or a value of the wrong type."""
         accepted = {f.name: f.type for f in fields(CompileOptions)}
         for name, value in (given or {}).items():
             if name not in accepted:

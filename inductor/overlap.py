@@ -8,12 +8,13 @@ import torch
 
 
 def memory_of(x: torch.Tensor) -> int:
-    """What tensors that share memory have in common. One without strides, as a sparse tensor, has it with no other."""
+    """A key that is equal for tensors that share memory. A tensor without strides, such as a sparse one, shares with
+    none."""
     return x.untyped_storage()._cdata if x.layout == torch.strided else id(x)
 
 
 def elements_overlap(x: torch.Tensor) -> bool:
-    """Whether elements of `x` may share memory, as those of an expanded tensor do; of symbolic strides only a stride of
+    """Whether elements of `x` may share memory, as in an expanded tensor. If strides are symbolic, only a stride of
     zero counts."""
     dims = sorted((s, n) for s, n in zip(x.stride(), x.shape) if type(s) is int and type(n) is int and n != 1)
     if any(type(s) is int and s == 0 and (type(n) is not int or n > 1) for s, n in zip(x.stride(), x.shape)):
@@ -27,8 +28,8 @@ def elements_overlap(x: torch.Tensor) -> bool:
 
 
 def partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two dense tensors share some of their memory, but not all of it element by element. Of tensors of unknown
-    sizes: whether they may."""
+    """Whether two dense tensors share memory without being identical element by element. For tensors of unknown sizes:
+    whether they may."""
     if a is b or not (a.layout == b.layout == torch.strided):
         return False
     if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
@@ -45,18 +46,19 @@ def partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _is_known(x: torch.Tensor) -> bool:
-    """Whether no size, stride or offset is a symbol."""
+    """Whether all sizes, strides and the offset are plain integers."""
     return all(type(n) is int for n in (*x.shape, *x.stride(), x.storage_offset()))
 
 
 def _look_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors of one storage have the same sizes, strides and offsets, symbols compared as terms."""
+    """Whether two tensors on one storage have the same sizes, strides and offset; symbolic ones are compared as
+    expressions."""
     facts = [[getattr(n, "node", n) for n in (x.storage_offset(), *x.shape, *x.stride())] for x in (a, b)]
     return [getattr(n, "expr", n) for n in facts[0]] == [getattr(n, "expr", n) for n in facts[1]]
 
 
 def _turned(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether tensors of known sizes differ in the order of their dimensions alone."""
+    """Whether two tensors of known sizes differ only in the order of their dimensions."""
     first, second = ([(s, n) for n, s in zip(x.shape, x.stride()) if n != 1] for x in (a, b))
     return a.storage_offset() == b.storage_offset() and first != second and sorted(first) == sorted(second)
 

@@ -16,7 +16,7 @@ from .verify.repro import grad_mode
 
 
 def verdict(gm: fx.GraphModule, inputs: Sequence[Any], compile_graph: Callable[..., Any] | None = None) -> str:
-    """"right", "wrong: ..." or "error: ..." for a graph compiled and run in its grad mode."""
+    """Compile and run a graph in its grad mode: "right", "wrong: ...", "error: ..." or "eager raises ..."."""
     with torch.set_grad_enabled(grad_mode(gm)):
         return _verdict(gm, inputs, compile_graph)
 
@@ -27,7 +27,7 @@ def _verdict(gm: fx.GraphModule, inputs: Sequence[Any], compile_graph: Callable[
         return f"eager raises {type(theirs.error).__name__}: {theirs.error}"
     try:
         compiled = (compile_graph or compile_fx)(gm, list(inputs), options={"strict": True, "cache": False})
-    except Exception as error:  # noqa: BLE001  whatever the compiler raises is the finding
+    except Exception as error:  # noqa: BLE001  any exception of the compiler is the finding
         cause = error.__cause__ or error
         return f"error: {type(cause).__name__}: {cause}"
     why = difference(run(compiled, copies(inputs)), theirs, lambda convert: run_converted(gm, inputs, convert))
@@ -35,7 +35,7 @@ def _verdict(gm: fx.GraphModule, inputs: Sequence[Any], compile_graph: Callable[
 
 
 def main(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """What a script does when it is run."""
+    """Print the verdict. Exit status 0: right; 1: any other verdict; 2: the comparison itself failed."""
     try:
         found = verdict(gm, inputs)
     except Exception:  # noqa: BLE001

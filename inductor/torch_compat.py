@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 
 def present(owner: Any, *names: str) -> tuple[Any, ...]:
-    """Those attributes of `owner` among `names` that this torch has."""
+    """The attributes of `owner` among `names` that this torch release has."""
     return tuple(getattr(owner, name) for name in names if hasattr(owner, name))
 
 
@@ -24,18 +24,18 @@ def _autograd_apply() -> Any:
     return apply.__func__ if isinstance(apply, classmethod) else apply
 
 
-# What `torch.autograd.Function.apply` binds to a class: a function written in Python, or, since 2.14, the descriptor of
-# a class method written in C.
+# What `torch.autograd.Function.apply` binds to a class: a Python function or, since 2.14, the descriptor of a class
+# method written in C.
 AUTOGRAD_APPLY = _autograd_apply()
 # The default `__torch_function__` of subclasses that ask for no second call; since 2.13.
 SKIP_ONE_HOP = present(torch._C, "_skip_one_hop_torch_function")
-# Breaks that a program asks for by a function of torch's own.
+# torch's own functions by which a program asks for a graph break.
 GRAPH_BREAKS = present(torch.compiler, "graph_break")
 
 
 def _checks_have_effects() -> None:
-    """Operators whose only effect is an error: torch.fx has to know that they are impure, or removes them as dead
-    code. It knows all of them since 2.13 only."""
+    """Mark operators whose only effect is an error as impure, so that torch.fx does not remove them as dead code. torch
+    itself marks all of them only since 2.13."""
     for name in ("_linalg_check_errors", "_assert_async", "_assert_scalar", "_assert_tensor_metadata"):
         packet = getattr(torch.ops.aten, name, None)
         for overload in () if packet is None else packet.overloads():
@@ -50,11 +50,11 @@ _guards_set = threading.Event()
 
 
 def set_device_guards(mode: FakeTensorMode) -> None:
-    """Before `mode` is entered for the first time in a process without the GPU that this torch was built for.
+    """Set device guards safely; call it before `mode` is entered for the first time.
 
-    Entering it replaces the guard of that device by one that does nothing.  In torch 2.11 that guard is a variable of
-    the thread that enters first, and other threads still read it when that thread has ended: a segmentation fault.  So
-    the thread that enters first is one that does not end.
+    If the process lacks the GPU that this torch was built for, entering the mode replaces that device's guard by one
+    that does nothing. In torch 2.11 the guard is a variable of the thread that enters first, and other threads still
+    read it after that thread has ended, which is a segmentation fault. So it is set by a thread that never ends.
     """
     if _guards_set.is_set():
         return

@@ -21,13 +21,13 @@ OFF = "off"
 
 @dataclass(frozen=True)
 class Policy:
-    """`rate` of the calls are checked, and no larger share of the time is spent on it; None: first calls only."""
+    """How often to check: a share `rate` of the calls, for at most that share of the time; None: first calls only."""
 
     rate: float | None
 
     @staticmethod
     def of(value: Any) -> Policy | None:
-        """From the option `verify`: "first", "off", a rate above 0 and up to 1, or None (then PYFRAME_VERIFY counts).
+        """The policy for option `verify`: "first", "off", a rate above 0 and up to 1, or None (PYFRAME_VERIFY decides).
         ValueError for anything else."""
         if value is None:
             value = os.environ.get(VARIABLE) or None
@@ -47,19 +47,19 @@ class Policy:
 
 
 class _Budget:
-    """Time spent on checks in this process since the first graph that may be checked."""
+    """The time that this process has spent on checks, since this module was imported."""
 
     def __init__(self) -> None:
-        self.random = random.Random()  # the program's own generator is left alone
+        self.random = random.Random()  # does not disturb the program's own generator
         self.start = time.perf_counter()
         self.spent = 0.0
 
     def allows(self, rate: float, expected: float) -> bool:
-        """Whether a check that takes about `expected` seconds stays within a share `rate` of the time."""
+        """Whether a check of about `expected` seconds keeps the time for checks within the share `rate`."""
         return self.spent + expected <= rate * (time.perf_counter() - self.start)
 
     def next_call(self, rate: float) -> int:
-        """After how many calls the next check is due: each call is as likely to be one as any other."""
+        """The number of calls until the next check, drawn so that every call is equally likely to be checked."""
         return 1 if rate >= 1 else 1 + int(self.random.expovariate(1.0) / -math.log1p(-rate))
 
 
@@ -67,7 +67,7 @@ budget = _Budget()
 
 
 class PythonSampler:
-    """What `_C.Sampler` does, in Python."""
+    """The Python implementation of `_C.Sampler`."""
 
     def __init__(self, target: Callable[..., Any], check: Callable[..., Any], countdown: int) -> None:
         self.target, self.check, self.countdown = target, check, countdown
@@ -81,5 +81,5 @@ class PythonSampler:
 
 
 def sampler(target: Callable[..., Any], check: Callable[..., Any], countdown: int) -> Any:
-    """A callable with `target`, `check` and `countdown` that calls `check` when the countdown ends."""
+    """A callable that calls `target`, except that it calls `check` once when `countdown` reaches 0."""
     return (PythonSampler if _C is None else _C.Sampler)(target, check, countdown)
