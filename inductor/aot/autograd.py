@@ -35,12 +35,12 @@ def compile_training(
     compile_graph: Callable[[torch.fx.GraphModule], Compiled],
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> Callable[..., Any]:
-    """A callable of tensors like `inputs` that does what `gm` does, for autograd too.
+    """A callable that does what `gm` does on tensors like `inputs`, with autograd support.
 
-    Forward and backward are ATen graphs compiled by `compile_graph(graph)`, which returns a callable of tensors that
-    returns a list of tensors; they are run without gradients. NotFunctional if `gm` has to run as it is. The modes at
-    a call, autocast among them, are to be those of now; under a function transform `gm` itself runs. Compiled random
-    operators have to draw the numbers that eager draws: a second derivative runs `gm` once more.
+    Forward and backward are ATen graphs. `compile_graph(graph)` compiles each of them to a callable that takes tensors
+    and returns a list of tensors; it is called with gradients disabled. NotFunctional if `gm` cannot be compiled. Calls
+    must happen under the same modes as now, autocast included; under a function transform, `gm` itself runs. Compiled
+    random operators must draw the same numbers as eager, because a second derivative runs `gm` again.
     """
     joint = to_joint(gm, inputs, decompositions)
     halves = partition(joint)
@@ -50,7 +50,7 @@ def compile_training(
 
 @dataclass(frozen=True)
 class Captured:
-    """A graph of `count` inputs with the tensors of its module, as `module_tensors` gives them.
+    """A graph with `count` inputs, and the tensors of its module as returned by `module_tensors`.
 
     `tracked`: the numbers of those inputs and tensors that require gradients.
     """
@@ -73,20 +73,20 @@ def wrap(
     captured: Captured, spec: TrainingSpec, forward: Compiled, backward: Compiled,
     in_pieces: InPieces | None = None,
 ) -> Callable[..., Any]:
-    """The run-time half of `compile_training`: what is done at each call around the two compiled graphs.
+    """Build the run-time part of `compile_training`: what happens at each call around the two compiled graphs.
 
     `forward` may raise Refused. `in_pieces(results, count)` compiles the graph, which has `count` flat results, in
-    pieces that end with those of these numbers; None where it cannot.
+    pieces that end at the results with these numbers; it returns None if it cannot.
     """
     gm, attributes = captured.gm, captured.attributes
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         forward = _without_autocast(forward)
     if spec.tangents:
-        # less than Function.apply: no wrappers of function transforms come this far
+        # skips part of Function.apply: wrappers of function transforms never get here
         again = Rerun(gm, captured.names, spec, captured.count)
         function = _make_function(spec, forward, backward, again)
         apply = super(torch.autograd.Function, function).apply  # type: ignore[misc]  # not in torch's stubs
-        # where every gradient is undefined, such as that of the number of nonzeros, results still require one
+        # results require a gradient even if every gradient is undefined, such as that of count_nonzero
         places = {gradient.place for gradient in spec.gradients} or captured.tracked
         apply = linked(apply, captured.tracked - places)
     else:
@@ -123,7 +123,7 @@ def _calls_nested(
     captured: Captured, spec: TrainingSpec, apply: Callable[..., Any], again: Rerun,
     in_pieces: InPieces | None,
 ) -> Callable[..., Any]:
-    """The callable of a graph that computes results from other results."""
+    """The callable for a graph that computes results from other results (see `nested`)."""
     gm, attributes = captured.gm, captured.attributes
     eager, transformed = run_with_aten(gm), torch._C._are_functorch_transforms_active
     ends = sorted({i for level in spec.nested for i in level.sources})
@@ -149,13 +149,13 @@ def _calls_nested(
 _STRIDED = torch.strided
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
 _NONE: frozenset[int] = frozenset()
-_is_batched = torch._C._functorch.is_legacy_batchedtensor  # of `is_grads_batched`
-_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}  # the gradients that a compiled backward takes
+_is_batched = torch._C._functorch.is_legacy_batchedtensor  # gradients under `is_grads_batched`
+_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}  # the types of gradients that a compiled backward accepts
 
 
 
 def _finish(results: Sequence[Result], structure: pytree.TreeSpec) -> Maker:
-    """What puts the results together, given inputs and made tensors."""
+    """A function that assembles the results of a call from the inputs and the tensors that the forward computed."""
     makers = [_maker(result) for result in results]
     if structure.is_leaf():
         return makers[0]
@@ -196,13 +196,14 @@ _MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE  # type: ignore[at
 
 
 def bump(x: torch.Tensor, version: int) -> None:
-    """Counts a write to a tensor of this version, which a compiled kernel may have made unnoticed by autograd."""
+    """Increment the version counter of `x` if it is still `version`: a compiled kernel may have written unseen by
+    autograd."""
     if x._version == version:
         torch.autograd.graph.increment_version(x)
 
 
 def _writing(spec: TrainingSpec, forward: Compiled) -> Compiled:
-    """`forward` with version counters as they are after writes."""
+    """`forward`, which also increments the version counters of the inputs that it writes."""
     writes = [i for i in spec.writes if i not in spec.uncounted]
     if not writes:
         return forward
@@ -228,8 +229,8 @@ def _no_gradient(spec: TrainingSpec, forward: Compiled) -> Callable[..., Any]:
 
 
 def linked(apply: Callable[..., Any], unreached: frozenset[int]) -> Callable[..., Any]:
-    """`apply` of inputs less the history of those that no result depends on: in eager they are no part of the graph
-    of autograd, whose backward would run theirs too, perhaps a second time."""
+    """`apply`, with the inputs in `unreached` detached: no result depends on them. In eager they are not part of the
+    autograd graph; here a backward pass would also run their history, perhaps a second time."""
     if not unreached:
         return apply
 
@@ -259,23 +260,23 @@ def _make_function(
         if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
             return again(ctx, tangents[:differentiable])
         if any(x is not None and x.layout is not _STRIDED for x in tangents) and again.can_run(ctx):
-            return again(ctx, tangents[:differentiable])  # gradients of inputs may be sparse, too
+            return again(ctx, tangents[:differentiable])  # the gradients of inputs may be sparse, too
         try:
             given = list(ctx.saved_tensors)
-        except RuntimeError:  # freed, or written since: an error in eager, too, where it is needed
+        except RuntimeError:  # freed, or written since; eager raises an error too if it needs the tensor
             if again.spared(ctx, tangents[:differentiable]):
                 return again(ctx, tangents[:differentiable], check=False)
-            # freed by a backward pass of another part; where none was, a saved tensor was written
+            # freed by the backward pass of another part of the graph; if there was none, a saved tensor was written
             if parts and ctx.freed and ctx.freed.isdisjoint(_parts_of(parts, tangents)) and again.can_run(ctx):
                 return again(ctx, tangents[:differentiable], check=False)
             raise
         if parts and not _keeps_graph():
             ctx.freed = ctx.freed.union(_parts_of(parts, tangents))
-        ctx.maybe_clear_saved_tensors()  # what is not needed for another backward goes as soon as it is used
+        ctx.maybe_clear_saved_tensors()  # frees each saved tensor after its last use, unless the graph is retained
         try:
             return gradients(given, tangents[:differentiable])
         except RuntimeError:
-            if any(x is not None and _is_batched(x) for x in tangents):  # of which a compiled backward cannot be told
+            if any(x is not None and _is_batched(x) for x in tangents):  # the compiled backward cannot take these
                 return again(ctx, tangents[:differentiable], check=False)
             raise
 
@@ -288,7 +289,7 @@ def _make_function(
             if parts:
                 ctx.freed = _NONE
             made = run(*primals)
-            for k in views:  # autograd would refuse writes to a view that a custom function returns
+            for k in views:  # autograd refuses writes to a view that a custom function returns
                 made[k] = made[k].detach()
             ctx.save_for_backward(*inputs(primals), *returned(made), *made[count:])
             returned_ones = tuple(made[:count])
@@ -310,13 +311,13 @@ def _make_function(
 
 
 def _parts_of(parts: Sequence[int], tangents: Sequence[torch.Tensor | None]) -> set[int]:
-    """Through which parts of the graph of autograd a backward pass goes."""
+    """The parts of the autograd graph that a backward pass with these tangents visits."""
     return {part for part, x in zip(parts, tangents) if x is not None}
 
 
 class _Gradients:
-    """Calls the compiled backward with saved tensors, which it takes over: tangents laid out as it expects, gradients
-    put where their inputs are."""
+    """Calls the compiled backward with the saved tensors, whose list it consumes. Converts the tangents to the layouts
+    that it expects, and puts each gradient at the position of its input."""
 
     def __init__(self, spec: TrainingSpec, backward: Compiled) -> None:
         self.backward = taking(backward)
@@ -329,7 +330,7 @@ class _Gradients:
         found: list[torch.Tensor | None] = [None] * self.count
         for gradient, value in zip(self.gradients, self.backward(given)):
             found[gradient.place] = value.conj() if gradient.conjugated else value
-        if any(x is None for x in tangents):  # results that nothing came of: what hangs on them alone has no gradient
+        if any(x is None for x in tangents):  # an input that affects only results without a tangent has no gradient
             for gradient in self.gradients:
                 if all(tangents[k] is None for k in gradient.tangents):
                     found[gradient.place] = None
@@ -337,7 +338,7 @@ class _Gradients:
 
 
 def taking(backward: Compiled) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
-    """`backward` of a list of arguments, emptied where `backward` can let go of them one by one."""
+    """`backward` as a function of a list of arguments; if possible, it empties the list to free arguments early."""
     take = getattr(backward, "take", None) or (lambda given: backward(*given))
     if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
         return take
@@ -350,7 +351,7 @@ def taking(backward: Compiled) -> Callable[[list[torch.Tensor]], list[torch.Tens
 
 
 def placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:
-    """A gradient in memory of this layout, whatever kind of tensor autograd passes; None is a gradient of zero."""
+    """A gradient as a strided tensor of this layout, whatever kind of tensor autograd passes; None means zeros."""
     if x is not None and x.layout is not torch.strided:
         x = x.to_dense()
     if x is not None and x.stride() == layout.stride and not (x.is_conj() or x.is_neg() or torch._is_zerotensor(x)):
@@ -360,7 +361,7 @@ def placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:
 
 
 def _without_autocast(fn: Compiled) -> Compiled:
-    """The casts are in the graph already."""
+    """`fn` without autocast: the casts are in the graph already."""
 
     def call(*args: Any) -> Any:
         with torch._C._DisableAutocast():

@@ -14,7 +14,7 @@ def writing_batch_norm(
     x: torch.Tensor, weight: Parameter, bias: Parameter, mean: Parameter, var: Parameter, training: bool,
     momentum: float, eps: float,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """aten.native_batch_norm, whose schema does not say that it writes to the running statistics in training."""
+    """Decomposition of aten.native_batch_norm, whose schema hides that it writes the running statistics in training."""
     if not training or mean is None or var is None:
         return NotImplemented
     function = torch.ops.aten._native_batch_norm_legit_functional
@@ -28,11 +28,11 @@ def batch_norm(
     x: torch.Tensor, weight: Parameter, bias: Parameter, mean: torch.Tensor, var: torch.Tensor, training: bool,
     momentum: float, eps: float,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """By the statistics of the batch; NotImplemented where ATen's operator is kept.
+    """Batch norm by batch statistics, functional; NotImplemented where ATen's operator is kept.
 
-    On a GPU these are loops that fuse with what is around them, and the backward computes the result again from what
-    was normalized. Of half precision on the CPU, torch's description of the operator has other dtypes for the
-    statistics than the operator itself.
+    On a GPU the resulting loops fuse with their surroundings, and the backward recomputes the result from the
+    normalized input. For half precision on the CPU, torch's fake implementation gives the statistics another dtype than
+    the operator itself does.
     """
     if not training or not _rewritten(x):
         return NotImplemented
@@ -47,7 +47,7 @@ def batch_norm(
 def batch_norm_without_running(
     x: torch.Tensor, weight: Parameter, bias: Parameter, training: bool, momentum: float, eps: float
 ) -> tuple[torch.Tensor, ...]:
-    """The same without running statistics"""
+    """Like `batch_norm`, without running statistics."""
     if not _rewritten(x):
         return NotImplemented
     wide, mean, var = _statistics(x)
@@ -68,7 +68,7 @@ def _normalized(
     x: torch.Tensor, wide: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, weight: Parameter, bias: Parameter,
     eps: float, running: Parameter = None,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """The result, and the mean and scale that are saved: on the CPU in the result's dtype if all parameters are."""
+    """The result, and the saved mean and scale; on the CPU these have the result's dtype if all parameters have it."""
 
     def channel(v: torch.Tensor) -> torch.Tensor:
         return v.to(wide.dtype).reshape(-1, *[1] * (x.dim() - 2))

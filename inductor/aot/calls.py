@@ -20,8 +20,8 @@ _ORIGIN = ("stack_trace", "nn_module_stack", "backward")
 
 @contextlib.contextmanager
 def python_kernels(mode: FakeTensorMode) -> Iterator[None]:
-    """Within this block, if the mode has symbolic sizes, operators run kernels written in Python where there are any
-    (some in C++ ask for numbers), but not those that compute something else than ATen."""
+    """If the mode has symbolic sizes, run Python kernels of operators where they exist, because some C++ kernels ask
+    for concrete sizes. Python kernels whose results differ from ATen's are left out."""
     if mode.shape_env is None:
         yield
         return
@@ -30,7 +30,7 @@ def python_kernels(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def value_of(target: Any, args: Any, kwargs: Any) -> Any:
-    """What an operator gives for the fake tensors that its arguments carry."""
+    """The result of an operator for the fake tensors that its arguments carry."""
     args, kwargs = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
     leaves = pytree.tree_leaves((args, kwargs))
     mode = next((x.fake_mode for x in leaves if isinstance(x, FakeTensor)), None)
@@ -41,8 +41,8 @@ def value_of(target: Any, args: Any, kwargs: Any) -> Any:
 
 
 def call(graph: fx.Graph, target: Any, *args: Any, like: fx.Node | None = None, **kwargs: Any) -> fx.Node:
-    """A new node at the graph's insertion point, its fake result computed; notes on its origin are those of `like`, as
-    is the one that a joint graph has on which of its nodes are the backward's."""
+    """Add a node at the graph's insertion point and compute its fake result. Stack trace, module stack and the
+    `backward` mark of a joint graph are taken from `like`."""
     node = graph.call_function(target)
     node.args, node.kwargs = args, kwargs  # fx warns of symbols among the arguments of new nodes
     if like is not None:
@@ -52,7 +52,8 @@ def call(graph: fx.Graph, target: Any, *args: Any, like: fx.Node | None = None, 
 
 
 def copied(graph: fx.Graph, node: fx.Node, copy_of: Callable[[fx.Node], fx.Node]) -> fx.Node:
-    """A copy of a node of another graph, as `Graph.node_copy`, whatever symbols are among its arguments."""
+    """A copy of a node of another graph, like `Graph.node_copy`, but without its warning about symbols among the
+    arguments."""
     copy = graph.create_node(node.op, node.target, name=node.name, type_expr=node.type)
     copy.args, copy.kwargs = fx.map_arg((node.args, node.kwargs), copy_of)
     copy.meta = dict(node.meta)
@@ -60,7 +61,7 @@ def copied(graph: fx.Graph, node: fx.Node, copy_of: Callable[[fx.Node], fx.Node]
 
 
 def device_of(node: fx.Node) -> torch.device | None:
-    """Where the value of a node is, the first one if it has several; None for what is no tensor."""
+    """The device of a node's value, or of its first item; None if that is not a tensor."""
     val = node.meta.get("val")
     first = val[0] if isinstance(val, tuple | list) and val else val
     return first.device if isinstance(first, torch.Tensor) else None

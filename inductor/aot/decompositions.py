@@ -19,7 +19,7 @@ from .torch_mistakes import NEAREST, NEAREST_OF_VOLUMES, WRONG
 
 aten = torch.ops.aten
 
-# ATen's own kernels are better than what these decompose into.
+# ATen's own kernels are better than what these would decompose into.
 _KEPT = set(
     "addmm baddbmm addmv addbmm mv dot embedding_dense_backward _scaled_dot_product_flash_attention_for_cpu "
     "grid_sampler_2d upsample_bilinear2d upsample_bicubic2d upsample_nearest2d im2col col2im unfold "
@@ -30,7 +30,8 @@ _KEPT = set(
 
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """torch's core decompositions, less what has a lowering here and what is best left to ATen."""
+    """torch's core decompositions, without operators that have a lowering here or are best left to ATen, plus our
+    own."""
     table = {}
     for op, fn in core_aten_decompositions().items():
         name = op._schema.name.removeprefix("aten::") if isinstance(op, torch._ops.OpOverload) else None
@@ -55,7 +56,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return table
 
 
-# Operators that ATen has no kernels for integers of, although torch's decompositions accept these.
+# ATen has no integer kernels for these operators, although torch's decompositions accept integers.
 _FLOATS_ONLY = (
     aten.celu.default, aten.elu.default, aten.log_sigmoid_forward.default, aten.hardshrink.default, aten.glu.default,
     aten.smooth_l1_loss.default, aten.huber_loss.default, aten.soft_margin_loss.default,
@@ -72,11 +73,12 @@ def _of_other_classes(x: torch.Tensor, target: torch.Tensor, *args: Any, **kwarg
 
 
 def _on_cpu(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
-    return x.is_cpu  # there ATen's kernel checks each element: binary_cross_entropy is of probabilities
+    return x.is_cpu  # there, ATen's kernel checks that each element is a probability
 
 
 def _where_taken(decomposition: Callable[..., Any], refuses: Callable[..., bool]) -> Callable[..., Any]:
-    """A decomposition of an operator that raises, or may raise, where it `refuses` the arguments: there it is kept."""
+    """`decomposition`, except where the operator raises or may raise: for arguments that `refuses` marks, it is
+    kept."""
 
     @functools.wraps(decomposition)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -85,7 +87,7 @@ def _where_taken(decomposition: Callable[..., Any], refuses: Callable[..., bool]
     return call
 
 
-# Operators of which torch's decompositions lay results out in another order than the kernels (tools/fake_layouts.py).
+# torch's decompositions of these lay out results in another order than the kernels (see tools/fake_layouts.py).
 _OTHERWISE_LAID_OUT = (
     aten.logaddexp.default, aten.logaddexp2.default, aten.xlogy.Tensor, aten.special_xlog1py.default,
     aten.channel_shuffle.default,
@@ -93,7 +95,7 @@ _OTHERWISE_LAID_OUT = (
 
 
 def _as_kernel(op: Any) -> Callable[..., Sequence[int] | None]:
-    """The order that the result of the operator itself has on fake tensors."""
+    """A layout rule: the order of dimensions that the operator itself gives on fake tensors."""
 
     def order(*args: Any, **kwargs: Any) -> Sequence[int] | None:
         with disable_proxy_modes_tracing():
@@ -119,8 +121,8 @@ def _by_channels(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int] | 
 def _laid_out(
     decomposition: Callable[..., Any], order: Callable[..., Sequence[int] | None]
 ) -> Callable[..., Any]:
-    """A decomposition of an operator whose result has the dimensions in memory in the `order` that the arguments say,
-    outermost first, for decompositions whose result may have them in another."""
+    """`decomposition` with its result copied to another order of dimensions in memory: `order(*args)` gives the
+    dimensions, outermost first. Used if the decomposition's own order differs from the kernel's."""
 
     @functools.wraps(decomposition)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -137,7 +139,8 @@ def zeros(
     size: Sequence[int], *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
     device: torch.device | None = None, pin_memory: bool | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """aten._efficientzerotensor with memory: autograd's zeros have none, which no kernel can read."""
+    """Decomposition of aten._efficientzerotensor to real memory: autograd's zero tensors have none for a kernel to
+    read."""
     return torch.zeros(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 
@@ -145,8 +148,8 @@ def as_strided_scatter(
     base: torch.Tensor, src: torch.Tensor, size: Sequence[int], stride: Sequence[int],
     storage_offset: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """aten.as_strided_scatter by positions in `base`. ATen's own kernel takes `storage_offset` from the start of the
-    storage, and a compiled graph may keep `base` anywhere in a storage that it shares with other tensors."""
+    """Decomposition of aten.as_strided_scatter to positions within `base`. ATen's kernel counts `storage_offset` from
+    the start of the storage, but a compiled graph may place `base` anywhere in a shared storage."""
     if not base.is_contiguous():
         return NotImplemented
     start: Any = 0 if storage_offset is None else storage_offset - base.storage_offset()
@@ -168,7 +171,8 @@ def vector_norm(
     x: torch.Tensor, ord: float = 2, dim: Sequence[int] | None = None, keepdim: bool = False,
     *, dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """aten.linalg_vector_norm of order 2 of real numbers; half precision is rounded once, at the end."""
+    """Decomposition of aten.linalg_vector_norm for order 2 of real numbers; half precision is rounded once, at the
+    end."""
     result = dtype or x.dtype
     if ord != 2 or not x.is_floating_point() or not result.is_floating_point:  # noqa: PLR2004
         return NotImplemented

@@ -22,8 +22,8 @@ from .fused_optimizers import FUSED_OPTIMIZERS
 
 
 def _one_hot(classes: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """F.one_hot; RuntimeError, as there, for a class that is negative or too large. On a GPU, where eager ends in an
-    assertion of a kernel, IndexError, and the GPU can still be used."""
+    """F.one_hot. A class that is negative or too large raises RuntimeError, as in eager. On a GPU it raises IndexError
+    and the GPU stays usable, while in eager an assertion fails in a kernel."""
     if num_classes <= 0 or classes.dtype != torch.int64:
         return torch._C._nn.one_hot(classes, num_classes)
     if classes.is_cuda:
@@ -34,14 +34,14 @@ def _one_hot(classes: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
 
 
 def _select_scatter(x: torch.Tensor, src: torch.Tensor, dim: int, index: int) -> torch.Tensor:
-    """torch.select_scatter. Unsupported where the result would have strides that leave holes, as those of `x` do."""
+    """torch.select_scatter. Unsupported if the result would have gaps in memory, because `x` has."""
     if x.numel() and dense_order(x.shape, x.stride()) is None and not elements_overlap(x):
         raise Unsupported("a result is a copy with holes")
     return torch.select_scatter(x, src, dim, index)
 
 
 def _max_unpool2d(run: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """F.max_unpool2d or its operator, whose kernel keeps channels last; torch's fake implementation forgets them."""
+    """F.max_unpool2d or its operator. The kernel keeps channels last; torch's fake implementation does not."""
 
     def call(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         result = run(input, *args, **kwargs)
@@ -53,8 +53,8 @@ def _max_unpool2d(run: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
 
 
 def _contiguous(function: Callable[..., Any], where: Callable[..., bool]) -> Callable[..., Any]:
-    """`function` with a contiguous result `where` ATen's kernels give one for arguments of any strides, although fake
-    tensors keep the order of the arguments' dimensions."""
+    """`function` with a contiguous result if `where(*args)` is true. There, ATen's kernels return a contiguous result
+    for arguments of any strides, but fake tensors keep the order of the arguments' dimensions."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -86,14 +86,16 @@ def _without_out(*args: Any, out: Any = None, **kwargs: Any) -> bool:
 
 
 def _native_group_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """torch.native_group_norm, which group_norm gives a contiguous copy.  Unsupported for what it refuses."""
+    """torch.native_group_norm, which group_norm calls with a contiguous copy. Unsupported for tensors that it
+    refuses."""
     if not x.is_contiguous(memory_format=suggest_memory_format(x) if x.is_cpu else torch.contiguous_format):
         raise Unsupported("native_group_norm of a tensor that is not contiguous")
     return torch.native_group_norm(x, *args, **kwargs)
 
 
 def _max_pool1d(run: Callable[..., Any]) -> Callable[..., Any]:
-    """F.max_pool1d or its operator. Unsupported for integers on the CPU: it has no kernel for those, max_pool2d has."""
+    """F.max_pool1d or its operator. Unsupported for integers on the CPU: there is no such kernel, but max_pool2d has
+    one."""
 
     def call(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if input.is_cpu and not input.is_floating_point() and not kwargs.get("return_indices", False):

@@ -22,9 +22,9 @@ from .torch_mistakes import without_mistakes
 
 
 def fake_mode(**options: Any) -> FakeTensorMode:
-    """A FakeTensorMode (`options` as for it) whose use leaves torch._dynamo and torch._inductor unloaded.
+    """A FakeTensorMode with these options that does not import torch._dynamo and torch._inductor.
 
-    With a `shape_env` they are loaded: symbolic sizes keep their sources.
+    With a `shape_env` they are imported, because symbolic sizes keep their sources.
     """
     with stub_torch_compiler:
         mend_fft()
@@ -33,10 +33,10 @@ def fake_mode(**options: Any) -> FakeTensorMode:
     set_device_guards(mode)
     converter = mode.fake_tensor_converter
     converter.from_real_tensor = _without_value(converter.from_real_tensor)  # type: ignore[method-assign]
-    if options.get("shape_env") is None:  # the offsets of a nested tensor are a tensor like any other
+    if options.get("shape_env") is None:  # treat the offsets of a nested tensor like any other tensor
         mode.create_symbolic_nested_int = lambda **known: None  # type: ignore[assignment,method-assign]
     if options.get("shape_env") is None and not peers_loaded():
-        for method in _METHODS:  # on the instance: torch's operators look handlers up by the exact type of a mode
+        for method in _METHODS:  # set on the instance: torch's operators look up handlers by the exact type of a mode
             setattr(mode, method.__name__, types.MethodType(method, mode))
     dispatch = FakeDispatch(mode.__torch_dispatch__, torch.ops.prim.device.default, torch.device("meta"))
     mode.__torch_dispatch__ = dispatch  # type: ignore[method-assign,assignment]
@@ -44,14 +44,15 @@ def fake_mode(**options: Any) -> FakeTensorMode:
 
 
 def _without_value(convert: Callable[..., FakeTensor]) -> Callable[..., FakeTensor]:
-    """Since 2.14 the fake tensor of a number remembers the number, and `.item()` gives it: a constant of the graph that
-    nothing guards.  What it is is not known of inputs; a symbol (`convert` is given a source then) is kept."""
+    """`convert` without remembered values. Since torch 2.14, the fake tensor of a number remembers its value, and
+    `.item()` would return it as a constant of the graph that no guard protects. The value of an input is not known, so
+    it is forgotten; a symbol (for which `convert` gets a source) is kept."""
 
     @functools.wraps(convert)
     def call(*args: Any, **kwargs: Any) -> FakeTensor:
         with _warnings_are_no_errors():
             fake = convert(*args, **kwargs)
-        if isinstance(fake, FakeTensor) and isinstance(fake.item_memo, int | float):  # not a subclass around fakes
+        if isinstance(fake, FakeTensor) and isinstance(fake.item_memo, int | float):  # False for wrapper subclasses
             fake.item_memo = None
         return fake
 
@@ -59,16 +60,16 @@ def _without_value(convert: Callable[..., FakeTensor]) -> Callable[..., FakeTens
 
 
 def _warnings_are_no_errors() -> contextlib.AbstractContextManager[Any]:
-    """For torch's conversion to fake tensors, which reads `.grad` of tensors that are no leaves and hides the warning
-    about it only as it is printed: under `python -W error` it would be raised."""
+    """Keeps warnings of torch's conversion to fake tensors from becoming errors under `python -W error`. The conversion
+    reads `.grad` of tensors that are not leaves and suppresses only the printing of the resulting warning."""
     if all(action != "error" for action, *_ in warnings.filters):
         return contextlib.nullcontext()
     return warnings.catch_warnings(action="ignore")
 
 
 def forget_tensors(mode: FakeTensorMode) -> None:
-    """Drops the mode's weak references to real tensors, with which `torch.utils.swap_tensors` refuses to swap them. A
-    tensor that is converted again has another fake."""
+    """Drop the mode's weak references to real tensors, because `torch.utils.swap_tensors` refuses tensors that have
+    any. A tensor that is converted again gets a new fake tensor."""
     mode.fake_tensor_converter.meta_converter.describer.lookup_tensor.clear()
 
 
@@ -81,24 +82,24 @@ def _lightly(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# What runs code of torch that imports torch._dynamo: on every use, not only when the mode is made.
+# Methods that import torch._dynamo on every use, not only when the mode is created.
 _METHODS = (_lightly(FakeTensorMode.__torch_dispatch__), _lightly(FakeTensorMode.from_tensor))
 
 
 def _forget_pending_symbols(args: tuple[Any, ...]) -> None:
-    """Symbols made before a trace, by operators whose results it does not take: no node of the trace gives them."""
+    """Forget unbacked symbols created before a trace by operators outside of it: no node of the trace produces them."""
     for x in args:
         if isinstance(x, FakeTensor) and x.fake_mode.shape_env is not None:
             x.fake_mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
 
 def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch.fx.GraphModule]:
-    """torch's `make_fx` (`options` as for it), which by itself loads torch._dynamo and torch._inductor, without torch's
+    """torch's `make_fx` with these options, without importing torch._dynamo and torch._inductor and without torch's
     wrong decompositions."""
 
     def trace(*args: Any) -> torch.fx.GraphModule:
         with stub_torch_compiler, without_mistakes():
-            # torch's tracer names this module and relies on torch._dynamo for having loaded it
+            # torch's tracer uses this module and relies on torch._dynamo to have imported it
             import torch._higher_order_ops.triton_kernel_wrap  # noqa: F401
 
             _forget_pending_symbols(args)

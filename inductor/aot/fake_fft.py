@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 @functools.cache
 def mend_fft() -> None:
-    """Makes fake tensors on the CPU have the strides of MKL's results, where torch's fake operators have others."""
+    """Correct the strides of FFT results for fake tensors on the CPU, if torch's fake operators disagree with MKL."""
     if not torch.backends.mkl.is_available():
         return
     for operator, compute in ((aten._fft_c2c, _c2c), (aten._fft_r2c, _r2c), (aten._fft_c2r, _c2r)):
@@ -29,7 +29,7 @@ def mend_fft() -> None:
 
 
 def _where_wrong(compute: Callable[..., torch.Tensor]) -> Callable[..., Any]:
-    """`compute`, or NotImplemented where torch's fake operators are right; asked at the first transform."""
+    """`compute`, or NotImplemented if torch's fake operators are right; checked at the first transform."""
 
     @functools.wraps(compute)
     def rule(*args: Any, **kwargs: Any) -> Any:
@@ -40,7 +40,7 @@ def _where_wrong(compute: Callable[..., torch.Tensor]) -> Callable[..., Any]:
 
 @functools.cache
 def _strides_are_right() -> bool:
-    """Whether torch's fake operator gives the strides of MKL's results.  It imports sympy."""
+    """Whether torch's fake operator gives the strides of MKL's results. Imports sympy."""
     import_whole(SYMBOLIC_SHAPES)
     with torch.utils._python_dispatch._disable_current_modes():
         probe = torch.empty((2, 3, 3), dtype=torch.complex64, device="meta").transpose(1, 2)
@@ -48,8 +48,8 @@ def _strides_are_right() -> bool:
 
 
 def _result(x: torch.Tensor, size: Sequence[Any], dims: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """The result of a transform of the dimensions `dims`: dense, these the innermost, in their order, the others
-    outside of them, those with larger strides in `x` further out."""
+    """An empty result of a transform over `dims`. It is dense; `dims` are the innermost dimensions, in their order, and
+    the others are ordered by decreasing stride in `x`."""
     step = x.stride()
     others = sorted((d for d in range(x.dim()) if d not in dims), key=lambda d: step[d], reverse=True)
     stride: list[Any] = [0] * x.dim()
@@ -65,7 +65,7 @@ def _positive(x: torch.Tensor, dims: Sequence[int]) -> list[int]:
 
 
 def _c2c(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> torch.Tensor:
-    """Of complex numbers."""
+    """Complex to complex."""
     if not dim:
         return x.clone()
     step = x.stride()
@@ -73,7 +73,7 @@ def _c2c(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool)
 
 
 def _r2c(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> torch.Tensor:
-    """Of real numbers; onesided: half of the last transformed dimension, the rest follows by symmetry."""
+    """Real to complex; onesided: only half of the last transformed dimension, the rest follows by symmetry."""
     dims, step, size = _positive(x, dim), x.stride(), list(x.shape)
     if onesided:
         size[dims[-1]] = size[dims[-1]] // 2 + 1
@@ -82,7 +82,7 @@ def _r2c(x: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool
 
 
 def _c2r(x: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: Any) -> torch.Tensor:
-    """Of complex numbers to real ones, the last transformed dimension `last_dim_size` long."""
+    """Complex to real; the last transformed dimension has size `last_dim_size`."""
     dims = _positive(x, dim)
     if len(dims) > 1:
         x = _c2c(x, dims[:-1], normalization, False)

@@ -18,8 +18,8 @@ from torch._subclasses import fake_impls
 
 aten = torch.ops.aten
 
-# Operators of two tensors that torch's fake tensors compute by other operators, whose results have the dimensions in
-# another order than those of one pass over broadcast operands.
+# Operators on two tensors for which torch's fake tensors use a decomposition whose results have another order of
+# dimensions than one elementwise pass over the broadcast operands gives.
 _ELEMENTWISE = (
     aten.copysign.Tensor, aten.floor_divide.default, aten.div.Tensor_mode, aten.xlogy.Tensor,
     aten.special_xlog1py.default, aten.logaddexp.default, aten.logaddexp2.default, aten.logical_and.default,
@@ -37,14 +37,14 @@ _CHANNELS = (  # contiguous or channels last on the CPU
 
 @functools.cache
 def mend_layouts() -> None:
-    """Makes fake tensors have the strides that the kernels give."""
+    """Register rules that give fake tensors the strides of the kernels' results."""
     _register(aten.roll.default, on_cpu(_rolled))
     layouts: dict[Any, Callable[..., Any]] = {aten.ldexp.Tensor: _as_ldexp, **dict.fromkeys(_ELEMENTWISE, _broadcast)}
     layouts |= dict.fromkeys(_CONTIGUOUS, _contiguous) | dict.fromkeys(_CHANNELS, _by_channels)
     for operator, layout in layouts.items():
         rule = _laid_out(layout, None if operator in meta_table else decomposition_table.get(operator))
         _register(operator, rule)
-        meta_table.setdefault(operator, rule)  # what is not in this table is decomposed before rules are asked
+        meta_table.setdefault(operator, rule)  # operators missing in this table are decomposed before rules are tried
 
 
 def _register(operator: Any, rule: Callable[..., Any]) -> None:
@@ -53,7 +53,7 @@ def _register(operator: Any, rule: Callable[..., Any]) -> None:
 
 
 def on_cpu(result: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule for fake tensors: `result` on the CPU, what torch does elsewhere or where that is NotImplemented."""
+    """A fake tensor rule that calls `result` on the CPU, and leaves everything else (or NotImplemented) to torch."""
 
     def rule(mode: Any, operator: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         if x.device.type != "cpu":
@@ -65,7 +65,7 @@ def on_cpu(result: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Inside(threading.local):
-    """The operators whose rules this thread is evaluating, which torch's own implementations then compute."""
+    """The operators whose rules this thread is evaluating; for these, torch's own implementations run."""
 
     def __init__(self) -> None:
         self.operators: set[Any] = set()
@@ -75,9 +75,9 @@ _inside = _Inside()
 
 
 def _laid_out(layout: Callable[..., Any], decomposed: Callable[..., Any] | None) -> Callable[..., Any]:
-    """A rule for fake tensors: what torch gives, the first result with the layout that `layout(result, *args)` says: a
-    memory format, a tensor with these strides, or None where torch is right. `decomposed`: the operator in terms of
-    others, where torch's fake tensors have that and no function of their own."""
+    """A fake tensor rule that takes torch's result and changes the strides of the (first) result. `layout(result,
+    *args)` returns a memory format, a tensor with the right strides, or None if torch is right. `decomposed`: the
+    operator's decomposition, if torch's fake tensors have no implementation of its own."""
     always = decomposed is not None and decomposed.__module__ == "torch._decomp.decompositions"
 
     def rule(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -109,7 +109,7 @@ def _like(x: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
 
 
 def _broadcast(result: torch.Tensor, x: torch.Tensor, y: Any) -> torch.Tensor | None:
-    """A sum of the operands, which is laid out as every result of one pass over them."""
+    """The sum of the operands, which has the layout of any elementwise result."""
     return torch.add(x, y) if isinstance(y, torch.Tensor) else None
 
 
@@ -118,7 +118,7 @@ def _contiguous(result: torch.Tensor, *args: Any) -> torch.memory_format:
 
 
 def _as_ldexp(result: torch.Tensor, x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    """Of a product with a power of 2, which is contiguous."""
+    """Layout of a product with a power of 2; the power is contiguous."""
     return torch.add(x, _like(exponent, torch.contiguous_format))
 
 
@@ -127,7 +127,7 @@ def _by_channels(result: torch.Tensor, x: torch.Tensor, *args: Any) -> torch.mem
 
 
 def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
-    """A concatenation of two parts for each dimension; the flat tensor is rolled without dimensions."""
+    """The layout of concatenating two parts along each dimension; without dimensions, torch rolls the flat tensor."""
     if not dims or len(shifts) != len(dims) or not all(-x.dim() <= d < x.dim() for d in dims):
         return NotImplemented
     for shift, d in zip(shifts, dims):

@@ -30,18 +30,18 @@ from .unused import check_unused
 
 
 class NotFunctional(Unsupported):
-    """Purity cannot be had, or would change results."""
+    """The graph cannot be functionalized without changing its results."""
 
 
 def attributes_of(gm: torch.fx.GraphModule) -> list[tuple[str, torch.Tensor]]:
-    """The parameters and buffers of a graph module by name, in the order in which they become inputs."""
+    """The named parameters and buffers of a graph module, in the order in which they become inputs."""
     return [*gm.named_parameters(), *gm.named_buffers()]
 
 
 @dataclass(frozen=True)
 class _Alias:
-    """An output in the storage of input `index`; the object itself if size is None. Offset from its first element.
-    `tracked`: autograd knows that it is a view of the input, as it does not of a detached tensor."""
+    """An output in the storage of input `index`; `size` None: the input object itself. `offset` counts from the input's
+    first element. `tracked`: autograd knows it as a view of the input (not so for a detached tensor)."""
 
     index: int
     size: tuple[int, ...] | None = None
@@ -52,13 +52,14 @@ class _Alias:
 
 @dataclass(frozen=True)
 class AtenGraph:
-    """`graph(*inputs, *attributes)`, run without gradients, returns the flat results.
+    """`graph(*inputs, *attributes)`, run with gradients disabled, returns the flat results.
 
-    It writes into its inputs number `mutated`, by one closing `copy_` each, and into nothing else; of those of number
-    `uncounted` autograd does not count the writes, which the program makes through `x.data`. Results that are
-    inputs or views of them are so in the graph. `shared` gives for each result a number that is equal for results
-    sharing memory that is not an input's. `views` says of each result whether autograd knows it as a view of an input.
-    `structure` is the pytree of the results.
+    It writes to the inputs in `mutated`, with one final `copy_` each, and to nothing else.
+    `uncounted`: the written inputs whose version counters stay the same, because the program writes through `x.data`.
+    Results that are inputs or views of inputs are the same in the graph.
+    `shared`: for each result a number, equal for results that share memory that belongs to no input.
+    `views`: for each result, whether autograd knows it as a view of an input.
+    `structure`: the pytree of the results.
     """
 
     graph: torch.fx.GraphModule
@@ -75,7 +76,8 @@ def to_aten(
     inputs: Sequence[torch.Tensor],
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> AtenGraph:
-    """Traces `gm` on fake copies of `inputs`. NotFunctional where purity cannot be had or would change results."""
+    """Trace `gm` on fake copies of `inputs`. NotFunctional if mutation cannot be removed or removing it changes
+    results."""
     named = dict(attributes_of(gm))
     attributes = tuple(named.values())
     _refuse(inputs, attributes)
@@ -94,7 +96,7 @@ def to_aten(
     with torch.no_grad(), mode, python_kernels(mode), torch.fx.traceback.preserve_node_meta():
         aliases, shared, strides, versions = _find_aliases(flat, fakes)
         graph = _functional(flat, decompositions, fakes)
-        if _writes_inside(graph):  # a decomposition did
+        if _writes_inside(graph):  # from a decomposition
             graph = _functional(torch.fx.Interpreter(graph).run, decompositions, fakes)
         refuse_fixed_offsets(graph)
         graph = computed_values(graph, fakes)
@@ -122,12 +124,12 @@ def _functional(
     except RuntimeError as error:
         if "support functionalizing" not in str(error):
             raise
-        raise NotFunctional(str(error).split(".")[0]) from error  # an operator that torch has no functional form of
+        raise NotFunctional(str(error).split(".")[0]) from error  # torch has no functional form of an operator
 
 
 def _pure(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """`fn` of a list of results without mutation, but for closing copies into its arguments. Unlike
-    `torch.func.functionalize` it leaves symbolic sizes symbolic."""
+    """A function that runs `fn`, which returns a list, with mutation functionalized except for final copies into its
+    arguments. Unlike `torch.func.functionalize`, it keeps symbolic sizes symbolic."""
 
     def call(*args: Any) -> list[Any]:
         wrapped = [torch._to_functional_tensor(x) if isinstance(x, torch.Tensor) else x for x in args]
@@ -139,7 +141,7 @@ def _pure(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
         for x, functional in zip(args, wrapped):
             new = unwrapped(functional)
             if new is not x:
-                if elements_overlap(x):  # of a write to some of them, all would be written back
+                if elements_overlap(x):  # the copy would write all elements, even if only some were written
                     raise NotFunctional("an input is written whose elements share memory")
                 x.copy_(new)
         return results
@@ -148,8 +150,8 @@ def _pure(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
 
 
 def _left_plain(x: Any) -> bool:
-    """Whether `x` is a tensor that functionalization, being on, has not wrapped: of an operator of numbers only, as
-    `torch.ops.aten.add(4, 3.3)`."""
+    """Whether functionalization is on and has not wrapped tensor `x`: the result of an operator on numbers only, such
+    as `torch.ops.aten.add(4, 3.3)`."""
     return (
         isinstance(x, torch.Tensor)
         and not torch._is_functional_tensor(x)  # type: ignore[attr-defined]
@@ -158,7 +160,7 @@ def _left_plain(x: Any) -> bool:
 
 
 def unwrapped(x: Any) -> Any:
-    """The value of a functional tensor, with all that was written to it; anything else as it is."""
+    """The value of a functional tensor after all writes to it; other values are returned unchanged."""
     if not isinstance(x, torch.Tensor):
         return x
     torch._sync(x)
@@ -166,7 +168,7 @@ def unwrapped(x: Any) -> Any:
 
 
 def _writes_inside(graph: torch.fx.GraphModule) -> bool:
-    """Whether anything is written but inputs by closing copies."""
+    """Whether the graph writes to anything other than inputs, or to inputs other than by copies."""
     return any(
         _mutates(n.target) and not (n.target is torch.ops.aten.copy_.default and node_at(n).op == "placeholder")
         for n in graph.graph.nodes
@@ -174,10 +176,10 @@ def _writes_inside(graph: torch.fx.GraphModule) -> bool:
 
 
 def refuse_fixed_offsets(graph: torch.fx.GraphModule) -> None:
-    """NotFunctional where `as_strided` counts from the beginning of an input's storage: where in it the input begins
-    is neither known nor guarded."""
+    """NotFunctional for `as_strided` with an offset from the start of an input's storage, because the input's own
+    offset is neither known nor guarded."""
     given = [n.meta.get("val") for n in graph.graph.find_nodes(op="placeholder")]
-    inputs = {storage_of(value) for value in given if isinstance(value, torch.Tensor)}  # the others are ints
+    inputs = {storage_of(value) for value in given if isinstance(value, torch.Tensor)}  # other inputs are ints
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
         explicit = len(node.args) > 3 or node.kwargs.get("storage_offset") is not None  # noqa: PLR2004
         if explicit and storage_of(node_at(node).meta["val"]) in inputs:
@@ -186,8 +188,8 @@ def refuse_fixed_offsets(graph: torch.fx.GraphModule) -> None:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The layout of a functional tensor before an operator: one that writes into the tensor replaces its value by what
-    the functional operator returns, which may be laid out in another order (cumsum), while memory keeps its strides."""
+    """The layout of a functional tensor before an operator. An operator that writes to the tensor replaces its value by
+    the result of the functional operator, which may have other strides (cumsum); in eager the strides stay."""
 
     x: torch.Tensor
     version: int
@@ -199,7 +201,8 @@ class _Layout:
         return _Layout(x, x._version, x.stride(), storage_of(torch._from_functional_tensor(x)))
 
     def restore(self) -> None:
-        """Copies a value of other strides. Operators that change the strides themselves leave the storage as it is."""
+        """Copy a value with other strides to the old layout. Operators that change strides themselves keep the
+        storage."""
         x = self.x
         if x._version == self.version or len(self.stride) != x.dim():
             return
@@ -222,21 +225,21 @@ class _Layout:
 class GraphRun(torch.fx.Interpreter):
     """Runs a graph with some attributes replaced; every ATen node gets the stack trace of the node it comes from.
 
-    NotFunctional for a write through `unfold`: functionalization would make zeros of what the view leaves out.
+    NotFunctional for a write through `unfold`: functionalization would put zeros where the view leaves elements out.
     """
 
     def __init__(self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor]) -> None:
         super().__init__(gm, garbage_collect_values=False)
         self.state = state
-        self.extra_traceback = False  # messages stay as they are: an exception knows its node
-        self.unfolded: dict[int, torch.Tensor] = {}  # by id: what `unfold` gave, and views of it
-        self.strided: list[torch.Tensor] = []  # views through which writes may have no functional form
+        self.extra_traceback = False  # keeps messages unchanged; `blame` records the node in the exception
+        self.unfolded: dict[int, torch.Tensor] = {}  # results of `unfold` and views of them, by id
+        self.strided: list[torch.Tensor] = []  # views for which writes may have no functional form
 
     def run_node(self, n: torch.fx.Node) -> Any:
         given = (self.env.get(arg) for arg in n.all_input_nodes) if n.op.startswith("call") else ()
-        tensors = [x for x in given if isinstance(x, torch.Tensor) and not x.is_inference()]  # those have no version
+        tensors = [x for x in given if isinstance(x, torch.Tensor) and not x.is_inference()]  # those have no _version
         fixed = [(x, x._version) for x in tensors if id(x) in self.unfolded or elements_overlap(x)]
-        if len(tensors) > 1 and n.target is not operator.setitem:  # which writes to a part only
+        if len(tensors) > 1 and n.target is not operator.setitem:  # setitem may write to a part
             fixed += [(x, x._version) for x in tensors if any(partly_the_same(x, y) for y in tensors)]
         layouts = [_Layout.of(x) for x in tensors if torch._is_functional_tensor(x)]  # type: ignore[attr-defined]
         try:
@@ -247,9 +250,9 @@ class GraphRun(torch.fx.Interpreter):
             blame(error, n)
             if isinstance(error, RuntimeError) and self.strided:
                 raise NotFunctional(f"functionalization of a view: {error}") from error
-            if isinstance(error, DynamicOutputShapeException):  # not so where the capture saw an empty tensor
+            if isinstance(error, DynamicOutputShapeException):  # the capture did not raise it if its tensor was empty
                 raise NotFunctional(f"the size of a result depends on data: {error}") from error
-            if getattr(n.target, "checks_numbers", False):  # false for the sizes that the graph is traced with
+            if getattr(n.target, "checks_numbers", False):  # the check fails for the sizes of the example inputs
                 raise NotFunctional(f"eager has to say what is wrong: {error}") from error
             raise
         if _left_plain(result) and n.op.startswith("call"):
@@ -270,12 +273,13 @@ class GraphRun(torch.fx.Interpreter):
         return result
 
     def _sync_strided(self) -> None:
-        """Functionalization carries writes over to the other views when these are read, and may refuse only then."""
+        """Apply pending writes now: functionalization updates other views only when they are read, and may fail
+        then."""
         for x in self.strided:
             torch._sync(x)
 
     def _note_views(self, result: Any, given: Sequence[torch.Tensor]) -> None:
-        """Takes down which results are views of a view that unfold has made."""
+        """Record which results are views of a result of `unfold`."""
         storages = [storage_of(x) for x in given if id(x) in self.unfolded]
         for x in result if isinstance(result, list | tuple) else (result,):
             if storages and isinstance(x, torch.Tensor) and storage_of(x) in storages:
@@ -305,14 +309,14 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def _checked(run: Callable[..., Any], target: Any, args: Any, kwargs: Any) -> Any:
-    """An operator's result; NotFunctional where it writes in place what eager refuses to write."""
+    """Run an operator; NotFunctional for an in-place write that eager refuses."""
     try:
         return run_in_place(run, target, args, kwargs)
     except WrongInPlace as error:
         raise NotFunctional(f"eager has to say what is wrong: {error}") from error
 
 
-_NOT_INVERTIBLE = (  # views whose writes functionalization may have no operator for: expand of bool subtracts
+_NOT_INVERTIBLE = (  # functionalization may have no operator for writes to these views: expand of bool subtracts
     *("as_strided", torch.as_strided, torch.Tensor.as_strided, torch.ops.aten.as_strided.default),
     *("expand", "expand_as", torch.Tensor.expand, torch.Tensor.expand_as, torch.broadcast_to),
 )
@@ -320,7 +324,7 @@ _UNFOLDS = ("unfold", torch.Tensor.unfold, torch.ops.aten.unfold.default)
 
 
 def mutable(x: Any) -> Any:
-    """`x` in the containers that a call of the module itself gives: those inside a graph are fx's own."""
+    """`x` with fx's own immutable containers replaced by the containers that a call of the module returns."""
     if isinstance(x, list):
         return [mutable(y) for y in x]
     if isinstance(x, dict):
@@ -340,12 +344,13 @@ def _refuse(inputs: Sequence[Any], attributes: Sequence[torch.Tensor]) -> None:
 
 
 def version_of(x: Any) -> int:
-    """How many writes to a tensor autograd has counted; 0 for what has no counter."""
+    """The version counter of a tensor; 0 for values without one."""
     return x._version if isinstance(x, torch.Tensor) and not x.is_inference() else 0
 
 
 def storage_of(x: Any) -> Any:
-    """What tensors that share memory have in common; a number has it with nothing else. Sparse ones: NotFunctional."""
+    """A key that is equal for tensors that share memory; a number gets a key of its own. NotFunctional if not
+    strided."""
     if not isinstance(x, torch.Tensor):
         return object()
     if x.layout != torch.strided:
@@ -356,8 +361,12 @@ def storage_of(x: Any) -> Any:
 def _find_aliases(
     flat: Callable[..., list[Any]], fakes: list[Any]
 ) -> tuple[tuple[_Alias | None, ...], tuple[int | None, ...], tuple[tuple[int, ...] | None, ...], list[int]]:
-    """Runs the graph on copies that it may write to, and looks where its results lie; the strides of those with memory
-    of their own, where these are numbers; and how many writes to each input autograd counts."""
+    """Run the graph on copies that it may write to, and find where its results lie in memory.
+
+    Returns four sequences: for each result, its alias of an input or None; for each result, the number of the memory
+    that it shares; for each result with memory of its own, its strides if these are integers; for each input, its
+    version counter.
+    """
     copies = [
         torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device) if isinstance(x, torch.Tensor) else x
         for x in fakes
@@ -399,18 +408,18 @@ def _is_static(x: torch.Tensor) -> bool:
 
 
 def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
-    """The numbers for the sizes of the example inputs, without a guard; None for what depends on data."""
+    """The values for the sizes of the example inputs, without adding guards; None if one depends on data."""
     found = [n if isinstance(n, int) else n.node.hint for n in numbers]
     return None if None in found else found
 
 
 def _same_order(size: Sequence[int], stride: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether two strides mean the same memory for tensors of this size."""
+    """Whether two strides address the same memory for tensors of this size."""
     return all(n == 1 or a == b for n, a, b in zip(size, stride, other))
 
 
 def _lay_out(graph: torch.fx.GraphModule, strides: Sequence[tuple[int, ...] | None]) -> None:
-    """Copies results that decompositions lay out in another order than the operators themselves."""
+    """Copy results that decompositions lay out in another order than the operators themselves do."""
     output = next(iter(graph.graph.find_nodes(op="output")))
     results = list(output.args[0])
     for k, (node, stride) in enumerate(zip(results, strides)):
@@ -433,7 +442,7 @@ def _lay_out(graph: torch.fx.GraphModule, strides: Sequence[tuple[int, ...] | No
 
 
 def _check_writes(graph: torch.fx.GraphModule) -> tuple[int, ...]:
-    """Which inputs functionalization's closing copies write."""
+    """The numbers of the inputs to which functionalization's final copies write."""
     placeholders = graph.graph.find_nodes(op="placeholder")
     writes: dict[int, None] = {}
     for node in graph.graph.nodes:
@@ -446,13 +455,13 @@ def _check_writes(graph: torch.fx.GraphModule) -> tuple[int, ...]:
 
 
 def _check_unused(graph: torch.fx.Graph) -> None:
-    """Adds what is checked before any input is written."""
+    """Add checks for unused results, before the first write to an input."""
     end = next((n for n in graph.nodes if _mutates(n.target)), output_of(graph))
     check_unused(graph, [n for n in results_of(graph) if isinstance(n, torch.fx.Node)], end)
 
 
 def _return_aliases(graph: torch.fx.GraphModule, aliases: Sequence[_Alias | None], fakes: Sequence[Any]) -> None:
-    """Makes the results that lie in inputs views of them in the graph."""
+    """Replace results that alias an input by that input or by an `as_strided` view of it."""
     placeholders = graph.graph.find_nodes(op="placeholder")
     output = next(iter(graph.graph.find_nodes(op="output")))
     results = list(output.args[0])

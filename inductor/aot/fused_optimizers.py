@@ -16,13 +16,13 @@ Number = float | Tensor
 
 
 def _wide(x: Tensor) -> Tensor:
-    """In the dtype in which ATen's kernels compute."""
+    """`x` in the dtype in which ATen's kernels compute."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 class _Update:
-    """What every fused operator does around its own formula: gradients are divided by `grad_scale`, which also writes
-    them back, and nothing is written where `found_inf` is 1."""
+    """What all fused operators share: gradients are divided by `grad_scale` and written back, and nothing is written if
+    `found_inf` is 1."""
 
     def __init__(self, grad_scale: Tensor | None, found_inf: Tensor | None) -> None:
         self.grad_scale = grad_scale
@@ -36,7 +36,7 @@ class _Update:
         return -value if maximize else value
 
     def decayed(self, grad: Tensor, param: Tensor, maximize: bool, weight_decay: float) -> tuple[Tensor, Tensor]:
-        """The gradient with that of a penalty on the size of the parameter, and the parameter."""
+        """The gradient including weight decay, and the parameter."""
         found, value = self.gradient(grad, maximize), _wide(param)
         return found + weight_decay * value if weight_decay else found, value
 
@@ -50,7 +50,7 @@ def adam_(
     weight_decay: float, eps: float, amsgrad: bool, maximize: bool, grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None, decoupled: bool = False,
 ) -> None:  # fmt: skip
-    """`torch._fused_adam_`; `decoupled`: `torch._fused_adamw_`."""
+    """`torch._fused_adam_`; with `decoupled`, `torch._fused_adamw_`."""
     update = _Update(grad_scale, found_inf)
     for k, param in enumerate(self):
         grad, value = update.decayed(grads[k], param, maximize, 0.0 if decoupled else weight_decay)

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from ..overlap import elements_overlap, memory_of
 
-# The operators of Python that write to their first operand, and what computes the value that they write.
+# Python's in-place operators, and the operator that computes the value that each of them writes.
 _OPERATORS: dict[Any, Callable[..., Any]] = {
     operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
     operator.itruediv: operator.truediv, operator.ifloordiv: operator.floordiv, operator.imod: operator.mod,
@@ -23,20 +23,19 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
 }  # fmt: skip
 IN_PLACE = frozenset({*_OPERATORS, operator.imatmul, operator.setitem})
 IN_PLACE_METHODS = frozenset(f"__{function.__name__}__" for function in IN_PLACE)
-# The same as methods: `x.__iadd__(y)`.
+# The same operators as methods: `x.__iadd__(y)`.
 _METHODS = {f"__{run.__name__}__": computes for run, computes in _OPERATORS.items()} | {"__idiv__": operator.truediv}
-# Those whose fake implementations do not compare the sizes of the other operands with that of the first one.
+# Methods whose fake implementations do not compare the sizes of other operands with those of the first.
 _SIZES_UNCHECKED = {"masked_scatter_"}
 
 
 class WrongInPlace(RuntimeError):
-    """An operator whose result has another size or dtype than the tensor that it is to be written to, or whose operands
-    lie in that tensor's memory."""
+    """Eager would raise: the result has another size or dtype than the tensor to write to, or operands overlap it."""
 
 
 def check_out(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """WrongInPlace where the fake tensors that are given as `out=` are not simply filled: eager resizes them, converts
-    the result, or refuses to."""
+    """WrongInPlace unless the fake tensors passed as `out=` are simply filled; otherwise eager resizes them, converts
+    the result, or raises an error."""
     outs = _tensors(kwargs["out"])
     if not outs:
         return
@@ -61,7 +60,7 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 
 def _shares_partly(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two tensors may share memory without being element by element the same."""
+    """Whether two tensors may share memory without being the same element by element."""
     if x is y or x.layout != y.layout or x.untyped_storage()._cdata != y.untyped_storage()._cdata:
         return False
     same = x.storage_offset() == y.storage_offset() and x.stride() == y.stride()
@@ -71,10 +70,11 @@ def _shares_partly(x: torch.Tensor, y: torch.Tensor) -> bool:
 def run_in_place(
     run: Callable[..., Any], target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """`run(*args, **kwargs)` on fake tensors, `target` being what the graph calls. Where that is an in-place operator
-    that eager refuses to run: WrongInPlace, and the first argument has its size and strides again.
+    """Run `run(*args, **kwargs)` on fake tensors; `target` is what the graph calls. WrongInPlace for an in-place
+    operator that eager refuses to run; the first argument then keeps its size and strides.
 
-    Autocast leaves in-place operators alone, but would convert the operands of what functionalization makes of them.
+    In-place operators run without autocast: eager does not cast their operands, but would cast those of the functional
+    operators that functionalization replaces them by.
     """
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     computes = _METHODS.get(target) if isinstance(target, str) else _OPERATORS.get(target)
@@ -101,9 +101,9 @@ def run_in_place(
 
 
 def _shared_between_places(written: Sequence[Any], others: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a tensor of a list that is written shares memory with one at another place of this list or of another, or
-    with a tensor that is in no list."""
-    memory: dict[int, set[int]] = {}  # at which places; -1: in no list
+    """Whether a tensor in a written list shares memory with a tensor at another position of this or another list, or
+    with a tensor outside of lists."""
+    memory: dict[int, set[int]] = {}  # positions by memory; -1: outside of lists
     for values in (written, *others, *kwargs.values()):
         in_list = isinstance(values, list | tuple)
         for place, x in enumerate(values if in_list else (values,)):
@@ -113,8 +113,8 @@ def _shared_between_places(written: Sequence[Any], others: Sequence[Any], kwargs
 
 
 def _one_after_another(run: Callable[..., Any], count: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """An operator on lists of `count` items, called for one item after the other, as ATen's own kernels for the CPU
-    do: what it writes to one tensor, it reads from the next. The functional form would read all of them first."""
+    """Call an operator on lists of `count` items for one item after the other, as ATen's CPU kernels do: a later item
+    sees what earlier ones wrote. The functional form would read all items first."""
 
     def item(value: Any, place: int) -> Any:
         return value[place : place + 1] if isinstance(value, list | tuple) and len(value) == count else value
@@ -136,7 +136,7 @@ def _was_resized(x: torch.Tensor, size: tuple[Any, ...]) -> bool:
 
 
 def _changes_metadata(name: str) -> bool:
-    """Whether it is an operator's purpose to give its argument another size."""
+    """Whether changing its argument's size is what the operator is for."""
     operators = getattr(torch.ops.aten, name.partition(".")[0], None)
     if operators is None:
         return False
@@ -147,14 +147,13 @@ def _changes_metadata(name: str) -> bool:
 def _check_value(
     compute: Callable[..., Any] | None, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """WrongInPlace where the operator's value, computed apart, has a size or dtype that the first argument cannot
-    hold."""
+    """WrongInPlace if the operator's out-of-place result has a size or dtype that the first argument cannot hold."""
     compute = compute or getattr(torch.Tensor, name.partition(".")[0].removesuffix("_"), None)
     if compute is None:
         return
     try:
         value = compute(*args, **kwargs)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError):  # has no such form
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):  # there is no out-of-place form
         return
     written = args[0]
     if not isinstance(value, torch.Tensor):

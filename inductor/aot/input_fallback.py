@@ -11,13 +11,14 @@ from ..runtime.plan_spec import PlanSpec
 
 
 class Refused(Exception):
-    """A compiled forward does not take these inputs, which are as they were: the captured graph is to run."""
+    """A compiled forward does not accept these inputs and has not changed them; the caller runs the captured graph."""
 
 
 class AlignedRetry:
-    """A plan's fallback: runs `plan` on aligned copies of inputs that are not aligned as its spec says.
+    """A plan's fallback: runs `plan` again on aligned copies of the inputs that are not aligned as its spec requires.
 
-    Refused where that cannot be what is wrong: an input that is written overlaps another.
+    Raises Refused if alignment is not the problem (an input that is written overlaps another), or if a written input is
+    unaligned.
     """
 
     plan: Callable[..., Any]
@@ -36,6 +37,6 @@ class AlignedRetry:
 
 
 def _aligned(x: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, whatever they are."""
+    """A copy with the same strides."""
     length = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride())) if x.numel() else 0
     return x.as_strided((length,), (1,)).clone().as_strided(x.shape, x.stride())
