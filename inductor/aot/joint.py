@@ -37,19 +37,19 @@ from .unused import check_unused
 
 @dataclass(frozen=True)
 class JointGraph:
-    """`graph(*inputs, *attributes, *tangents)` returns `[returned, written, gradients]`, three lists.
+    """`graph(*inputs, *attributes, *tangents)` returns three lists: `[returned, written, gradients]`.
 
-    `returned`: the tensors that the forward makes, each with memory of its own; the first len(tangents) are
-    differentiable, and tangents are their gradients, in the same order and with strides that `tangents` gives.
-    `written[k]` is the final value of input number `writes[k]`, to be copied into it unseen by autograd.
-    `gradients[i]` belongs to input i and is None where it has none.
-    `uncounted`: those of `writes` that autograd does not count, as they are made through `x.data`.
-    `results` says how each flat result of the graph comes about, `structure` is their pytree.
-    `origins[k]`: the number of a flat result that is returned[k], or with True, that has it as its base.
-    `nested`: the returned tensors that are computed from results. `parts`: of tangents, as `levels.parts` says.
-    `conjugated`: the inputs of whose gradients the graph returns the conjugates: in eager their conj bit is set.
-    `permanent`: which inputs and attributes live on anyway, parameters and what belongs to the module.
-    `names` maps each name of a tensor of the module to its place in (*inputs, *attributes).
+    `returned`: the tensors that the forward computes, each with memory of its own. The first len(tangents) are
+    differentiable; the tangents are their gradients, in the same order, with the strides in `tangents`.
+    `written[k]`: the final value of input `writes[k]`, to be copied into it unseen by autograd.
+    `gradients[i]`: the gradient of input i, None if it has none.
+    `uncounted`: those of `writes` whose version counters stay the same, because the program writes through `x.data`.
+    `results`: how each flat result of the graph is obtained; `structure`: their pytree.
+    `origins[k]`: the number of a flat result that is returned[k]; with True, of one whose base returned[k] is.
+    `nested`: the returned tensors that are computed from results. `parts`: per tangent, see `levels.parts`.
+    `conjugated`: inputs for which the graph returns the conjugate of the gradient; in eager its conj bit is set.
+    `permanent`: which inputs and attributes stay alive anyway: parameters and tensors of the module.
+    `names`: maps each name of a module tensor to its position in (*inputs, *attributes).
     """
 
     graph: torch.fx.GraphModule
@@ -73,12 +73,12 @@ def to_joint(
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     known: Sequence[Any] | None = None,
 ) -> JointGraph:
-    """Traces `gm` and its gradients on fake copies of `inputs`; inputs are left as they are.
+    """Trace `gm` and its gradients on fake copies of `inputs`, which stay unchanged.
 
-    `known`: the fake copies, with symbols for sizes that vary and for ints. Numbers are no nodes of the graph then, but
-    stand in arguments and results as symbols, which forward and backward know without being told. Random operators are
-    not decomposed: their numbers are eager's. NotFunctional where the graph has to run as it is, among others where
-    eager raises an error; RecordedWrites, which says where the graph has to be cut.
+    `known`: the fake copies, with symbols for varying sizes and for ints. Numbers are then not graph nodes but symbols
+    in arguments and results, which forward and backward both know. Random operators are not decomposed, so that they
+    draw eager's numbers. NotFunctional if the graph cannot be compiled, for example because eager raises an error;
+    RecordedWrites says where the graph has to be split.
     """
     if known is None and not all(isinstance(x, torch.Tensor) for x in inputs):
         raise NotFunctional("an input is not a tensor")
@@ -103,7 +103,7 @@ def to_joint(
         except RuntimeError as error:
             raise NotFunctional(f"eager has to say what is wrong: {error}") from error
     if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mkldnn_rnn_layer.default):
-        # traced as inference: the workspace that its backward needs has a size that only the operator knows
+        # traced as inference: its backward needs a workspace whose size only the operator knows
         raise NotFunctional("gradients of an LSTM on the CPU are oneDNN's own")
     if known is not None:
         _numbers_inline(graph)
@@ -134,7 +134,7 @@ def to_joint(
 
 
 def _refuse_sparse(gm: torch.fx.GraphModule) -> None:
-    """NotFunctional where a value of a joint graph is no strided tensor, as some gradients are."""
+    """NotFunctional if a value of the joint graph is not strided; some gradients are sparse."""
     for node in gm.graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.layout != torch.strided:
@@ -150,7 +150,7 @@ def _grad_state(x: Any) -> tuple[bool, bool]:
 
 
 def _check_unused(graph: torch.fx.Graph) -> None:
-    """Adds what the forward checks, before the nodes that stand for tangents."""
+    """Add the checks for unused results of the forward, before the nodes that represent the tangents."""
     returned, written, _, tangents = joint_results(graph)
     given = set(tangents)
     end = next((n for n in graph.nodes if n in given), output_of(graph))
@@ -158,7 +158,7 @@ def _check_unused(graph: torch.fx.Graph) -> None:
 
 
 def _numbers_inline(gm: torch.fx.GraphModule) -> None:
-    """Replaces the nodes that are numbers by the numbers."""
+    """Replace nodes whose values are symbolic numbers by these numbers."""
 
     def number(node: torch.fx.Node) -> Any:
         value = node.meta.get("val")
@@ -171,14 +171,15 @@ def _numbers_inline(gm: torch.fx.GraphModule) -> None:
 
 
 def refuse_shared_writes(primals: Sequence[Any], indices: set[int]) -> None:
-    """NotFunctional where an input that is written shares memory with another."""
+    """NotFunctional if an input that is written shares memory with another input."""
     owners = [storage_of(x) for x in primals]
     if any(owners.count(owners[i]) > 1 for i in indices):
         raise NotFunctional("an input that is written shares memory with another")
 
 
 def module_tensors(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
-    """The tensors of the module, once each, and where each of their names finds its tensor among the primals."""
+    """The tensors of the module, each once, and for each of their names the position of the tensor among the
+    primals."""
     index = {id(x): i for i, x in enumerate(inputs)}
     values: list[torch.Tensor] = []
     names: dict[str, int] = {}
@@ -192,7 +193,7 @@ def module_tensors(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[tup
 
 
 def _constants(gm: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors that the graph reads off the module though they are neither parameters nor buffers."""
+    """Tensors that the graph reads from the module with `get_attr`; they need not be parameters or buffers."""
     for node in gm.graph.find_nodes(op="get_attr"):
         value: Any = gm
         for part in node.target.split("."):
@@ -213,16 +214,16 @@ def _tracing() -> Iterator[None]:
         ):
             yield
     finally:
-        if ambient:  # casts of the trace's parameters would stay in the cache until the region ends
+        if ambient:  # casts of the trace's parameters would stay in autocast's cache until the region ends
             torch.clear_autocast_cache()
 
 
 class _NonLeaf(torch.autograd.Function):
-    """The same value as a result of an operator: only leaves refuse to be written in place."""
+    """Returns the same value as the result of an operator, because autograd refuses in-place writes to leaves."""
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
-        ctx.set_materialize_grads(False)  # an undefined gradient, such as that of norm(p=0), is no gradient of zeros
+        ctx.set_materialize_grads(False)  # an undefined gradient, such as that of norm(p=0), must not become zeros
         return torch._to_functional_tensor(torch._from_functional_tensor(leaf))
 
     @staticmethod
@@ -231,8 +232,8 @@ class _NonLeaf(torch.autograd.Function):
 
 
 class _TrainingRun(GraphRun):
-    """A run after which autograd's nodes know the user's line: what they compute in the backward is marked with it.
-    `recorded`: the names of the nodes that change more about an input of the graph than its elements."""
+    """Runs the graph, and marks what autograd nodes compute in the backward with the user's line of the forward.
+    `recorded`: names of nodes that change more about an input than its elements."""
 
     def __init__(self, gm: torch.fx.GraphModule, state: dict[str, torch.Tensor], primals: Sequence[Any]) -> None:
         super().__init__(gm, state)
@@ -262,7 +263,8 @@ class _TrainingRun(GraphRun):
 
 
 class _Trace:
-    """What make_fx traces: primals -> [returned, written, gradients, tangents]. Leaves `finals` and more behind."""
+    """The function that make_fx traces: primals -> [returned, written, gradients, tangents]. Sets `finals` and the
+    other attributes declared below."""
 
     finals: ForwardOutputs
     conjugated: frozenset[int]
@@ -302,7 +304,7 @@ class _Trace:
         self.nested = _nested(finals, values)
         given = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
         self.parts = parts(finals.returned[: finals.differentiable], given)
-        # before writes to them are carried out functionally, which may give them other strides
+        # taken before functionalization applies pending writes, which may change the strides
         self.returned = [InputState.of(x) for x in finals.returned]
         with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region
             tangents = [_tangent(x) for x in finals.returned[: finals.differentiable]]
@@ -334,7 +336,7 @@ def _nested(finals: ForwardOutputs, values: Sequence[Any]) -> tuple[Level, ...]:
 
 
 def _tangent(x: torch.Tensor) -> torch.Tensor:
-    """Stands for the gradient of x: laid out as x is, if that leaves no holes."""
+    """A placeholder for the gradient of x, with the strides of x if x has no gaps."""
     size, stride = x.shape, x.stride()
     if dense(x.shape, x.stride()):
         return torch.empty_strided(size, stride, dtype=x.dtype, device=x.device)

@@ -8,27 +8,27 @@ from typing import Any
 
 import torch
 
-Edge = tuple[Any, int]  # a node of autograd, and which of its outputs
+Edge = tuple[Any, int]  # an autograd node, and the number of one of its outputs
 
 
 @dataclass(frozen=True)
 class Level:
-    """Returned tensors `made`, by number, none of which is computed from another one of them, and the numbers of the
-    flat results `sources` from which they are computed, however indirectly, for autograd."""
+    """A set of returned tensors, `made` (numbers), none of which is computed from another one of the set. `sources`:
+    the numbers of the flat results from which autograd computes them, directly or indirectly."""
 
     made: tuple[int, ...]
     sources: tuple[int, ...]
 
 
 def levels(returned: Sequence[torch.Tensor], results: Sequence[tuple[torch.Tensor | None, int | None]]) -> list[Level]:
-    """The levels of differentiable `returned` tensors, each computed from results of those before.
+    """The levels of differentiable `returned` tensors; each level is computed from results of earlier levels.
 
-    `results`: each flat result that autograd connects to what it is computed from, else None, with the number of the
-    returned tensor that it is or is a view of; None for a view of an input.
+    `results`: for each flat result, the tensor (None if autograd does not connect it to anything), and the number of
+    the returned tensor that it is or is a view of (None for a view of an input).
     """
     if not returned or not any(x is not None for x, _ in results):
         return []
-    edges: dict[Edge, int] = {}  # the results at each, as a bit set of their numbers
+    edges: dict[Edge, int] = {}  # the results at each edge, as a bit set of their numbers
     for i, (x, _) in enumerate(results):
         if x is not None and x.grad_fn is not None:
             edge = x.grad_fn, x.output_nr
@@ -38,7 +38,7 @@ def levels(returned: Sequence[torch.Tensor], results: Sequence[tuple[torch.Tenso
     for k, x in enumerate(returned):
         bits = below[x.grad_fn]
         found[k] = [i for i, (_, base) in enumerate(results) if bits >> i & 1 and base != k]
-    depth: dict[int | None, int] = {None: 0}  # of returned tensors; sources of a source are sources
+    depth: dict[int | None, int] = {None: 0}  # of returned tensors; a source of a source is a source, too
     for k in sorted(found, key=lambda k: len(found[k])):
         depth[k] = 1 + max((depth.get(results[i][1], 0) for i in found[k]), default=-1)
     members: dict[int, list[int]] = {}
@@ -51,7 +51,7 @@ def levels(returned: Sequence[torch.Tensor], results: Sequence[tuple[torch.Tenso
 
 
 def _results_below(roots: Sequence[Any], edges: dict[Edge, int]) -> dict[Any, int]:
-    """For each node that is reached from these the results that it is computed from, as a bit set of their numbers."""
+    """For each node reachable from `roots`, the results that it is computed from, as a bit set of their numbers."""
     below: dict[Any, int] = {}
     stack = list(roots)
     while stack:
@@ -73,10 +73,11 @@ def _results_below(roots: Sequence[Any], edges: dict[Edge, int]) -> dict[Any, in
 
 
 def parts(returned: Sequence[torch.Tensor], outside: set[Any]) -> tuple[int, ...]:
-    """For each differentiable tensor the number of its part of the graph of autograd, parts having no node in common
-    but those `outside` and leaves: in eager a backward pass of one frees nothing of another. Empty if all is one."""
+    """For each differentiable tensor, the number of its part of the autograd graph. Parts share no nodes except leaves
+    and those in `outside`, so in eager a backward pass through one part frees nothing of another. Empty if there is
+    only one part."""
     owner: dict[Any, int] = {}
-    joined = list(range(len(returned)))  # the part that each tensor's is joined with, a lower number or itself
+    joined = list(range(len(returned)))  # union-find: for each part, one that it is merged with (a lower number) or itself
     for k, x in enumerate(returned):
         stack = [x.grad_fn]
         while stack:

@@ -16,14 +16,15 @@ class Network:
         self._free: list[int] = []
 
     def edge(self, source: int, target: int, capacity: int) -> None:
-        """Adds an edge; INFINITE for one that is not to be cut."""
+        """Add an edge; capacity INFINITE if it must not be cut."""
         for a, b, free in ((source, target, capacity), (target, source, 0)):
             self._edges[a].append(len(self._target))
             self._target.append(b)
             self._free.append(free)
 
     def cut(self, source: int, sink: int) -> tuple[int, set[int]]:
-        """The flow from source to sink, INFINITE or more if no cut exists, and the source's side of a smallest cut."""
+        """The maximum flow from source to sink (INFINITE or more if there is no cut), and the source side of a minimum
+        cut."""
         flow = 0
         while (levels := self._levels(source)) and levels[sink] >= 0 and flow < INFINITE:
             following = [0] * len(self._edges)
@@ -44,7 +45,8 @@ class Network:
         return levels
 
     def _push(self, source: int, sink: int, levels: list[int], following: list[int]) -> int:
-        """One augmenting path in the level graph; no recursion, as paths are as long as a model is deep."""
+        """Push flow along one augmenting path of the level graph. Not recursive, because paths are as long as a model
+        is deep."""
         path: list[int] = []
         v = source
         while v != sink:

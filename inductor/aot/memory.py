@@ -15,17 +15,18 @@ from .functionalize import NotFunctional
 from .results import InputState, dense
 
 aten = torch.ops.aten
-# autograd's bookkeeping: equal to their argument in a graph that writes nothing
+# autograd's bookkeeping operators: equal to their argument in a graph without writes
 _SAME = (aten.detach.default, aten.alias.default)
 
 
 def is_random(op: Any) -> bool:
-    """Whether an operator draws from a generator."""
+    """Whether an operator draws random numbers from a generator."""
     return isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
 
 
 def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The argument whose memory the result (or each of the results) lies in; None for a result of its own memory."""
+    """The argument whose memory the result (or each of the results) shares; None if the result has memory of its
+    own."""
     if node.op != "call_function":
         return None
     if node.target is operator.getitem or node.target is aten._unsafe_view.default:
@@ -41,7 +42,7 @@ def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
 
 
 def roots(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]:
-    """For each node the one whose memory its value lies in."""
+    """For each node, the node that owns the memory of its value."""
     found: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in graph.nodes:
         source = viewed(node)
@@ -50,9 +51,9 @@ def roots(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]:
 
 
 def tidy(gm: torch.fx.GraphModule, states: Sequence[InputState], writes: Sequence[int]) -> None:
-    """Turns the fourth list of outputs, tangents, into inputs; gives returned tensors memory of their own, laid out as
-    `states` says, and keeps written values apart from the inputs that are written. Notes in `meta["backward"]` which
-    nodes autograd's backward made."""
+    """Turn the fourth list of outputs, the tangents, into inputs. Give returned tensors memory of their own with the
+    layout in `states`, and keep written values separate from the inputs that are written. Set `meta["backward"]` to
+    whether autograd's backward created the node."""
     later = False
     tangents = joint_results(gm.graph).tangents
     for node in list(gm.graph.nodes):
@@ -96,7 +97,7 @@ def _laid_out(x: torch.Tensor, stride: tuple[int, ...]) -> bool:
 
 
 def _copied(node: torch.fx.Node, state: InputState) -> torch.fx.Node:
-    """A copy with the strides of `state`, put before the graph's end."""
+    """A copy with the strides of `state`, inserted before the graph's output."""
     if not dense(state.size, state.stride):
         raise NotFunctional("a result is a copy with holes")
     order = sorted(range(len(state.stride)), key=lambda d: (-state.stride[d], d))
@@ -111,7 +112,7 @@ def ancestors(
     nodes: Iterable[torch.fx.Node],
     sources: Callable[[torch.fx.Node], Iterable[torch.fx.Node]] = operator.attrgetter("all_input_nodes"),
 ) -> set[torch.fx.Node]:
-    """The nodes and all that they are computed from, where `sources` tells what one is computed from."""
+    """The nodes and everything that they are computed from; `sources` gives the inputs of a node."""
     found: set[torch.fx.Node] = set()
     stack = list(nodes)
     while stack:

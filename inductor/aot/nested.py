@@ -23,8 +23,8 @@ Maker = Callable[[Sequence[Any], Sequence[torch.Tensor]], Any]
 
 
 class _Probe:
-    """A leaf of which nobody has the gradient: its node is part of a backward pass, and is run by one that is to
-    accumulate gradients wherever it gets to, but not by one that was asked for certain gradients only."""
+    """A leaf whose gradient is never used. The autograd engine runs its node in a backward pass that accumulates
+    gradients into leaves, but not in one that was asked for certain gradients only."""
 
     def __init__(self) -> None:
         with torch.enable_grad():
@@ -33,19 +33,20 @@ class _Probe:
             self.node = view.grad_fn.next_functions[0][0]
 
     def asked_for_certain_gradients(self) -> bool:
-        """Of the backward pass that is running."""
+        """Whether the running backward pass was asked for certain gradients only (`torch.autograd.grad`)."""
         return not torch._C._will_engine_execute_node(self.node)
 
 
 class Nested:
-    """Gives the results of a call of a compiled graph that are computed from other results nodes of their own."""
+    """Gives results that are computed from other results an autograd node of their own, at each call of a compiled
+    graph."""
 
     def __init__(
         self, found: Sequence[Level], makers: Sequence[Maker], views: Sequence[bool], again: Rerun,
         in_pieces: Callable[[], Callable[..., Any] | None] | None,
     ) -> None:
-        """`makers`: what gives each flat result; `views`: which of them are made as views of others. `in_pieces`
-        compiles the graph so that what is made here is not needed."""
+        """`makers`: a function for each flat result; `views`: which flat results are views of other tensors.
+        `in_pieces` compiles the graph in pieces, which makes the extra nodes unnecessary."""
         self.makers, self.views, self.again = makers, views, again
         self.in_pieces = in_pieces
         self.asked = False
@@ -54,7 +55,7 @@ class Nested:
         self.steps = [(level, self._apply(level)) for level in found]
 
     def __call__(self, primals: Sequence[Any], made: Sequence[torch.Tensor]) -> list[Any]:
-        """The flat results."""
+        """The flat results of a call."""
         tensors, results = list(made), [None] * len(self.makers)
         for level, apply in self.steps:
             for i in level.sources:
@@ -66,7 +67,7 @@ class Nested:
         return [make(primals, tensors) if x is None else x for make, x in zip(self.makers, results)]
 
     def compiled(self) -> Callable[..., Any] | None:
-        """The graph compiled in pieces, each at its first call; None where it cannot be cut."""
+        """The graph compiled in pieces, each at its first call; None if it cannot be split."""
         if self.pieces is None and self.in_pieces is not None:
             self.pieces, self.in_pieces = self.in_pieces(), None
         return self.pieces
@@ -79,7 +80,7 @@ class Nested:
             @staticmethod
             def forward(ctx: Any, probe: torch.Tensor, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 ctx.set_materialize_grads(False)
-                # hooks of a view are not told of, so it is kept
+                # a view is kept alive, because hooks on it are not reported
                 ctx.sources = [x if view else weakref.ref(x) for x, view in zip(given[count:], views)]
                 return tuple([x.detach() for x in given[:count]])
 
@@ -96,11 +97,11 @@ class Nested:
     def gradients(
         self, ctx: Any, level: Level, tangents: Sequence[torch.Tensor | None]
     ) -> Sequence[torch.Tensor | None] | None:
-        """Of the sources, where somebody may ask for one of them."""
+        """The gradients of the sources; None if nothing can observe one of them."""
         edges = ctx.next_functions[1 + len(tangents) :]
         alive = [x() if isinstance(x, weakref.ref) else x for x in ctx.sources]
         hooked = any(_has_hooks(x, edge) for x, edge in zip(alive, edges))
-        # what is asked for is alive
+        # a gradient can be asked for only if its tensor is alive
         if not hooked and not (any(x is not None for x in alive) and self.probe.asked_for_certain_gradients()):
             return None
         self.asked = True
@@ -119,7 +120,8 @@ class Nested:
 
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:
-    """Lets the nodes that a function makes tell, by `hook_dicts`, of the hooks of its results, which may be gone."""
+    """Make the autograd nodes of a function record, in `hook_dicts`, the hooks on its results, even if a result is
+    gone."""
     node: Any = function._backward_cls  # type: ignore[attr-defined]
 
     def register(self: Any, tensor: torch.Tensor) -> None:

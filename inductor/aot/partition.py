@@ -32,7 +32,7 @@ _CHEAP = {
         "new_empty new_full new_ones new_zeros ones ones_like scalar_tensor tril triu where zeros zeros_like"
     ).split()
 }
-_IN_KERNELS = {  # never computed again, but their kernels may compute what they read
+_IN_KERNELS = {  # never recomputed, but their kernels may compute what they read
     getattr(aten, name)
     for name in (
         "sum mean amax amin max min argmax argmin prod any all var std var_mean native_layer_norm gather index_select"
@@ -40,18 +40,18 @@ _IN_KERNELS = {  # never computed again, but their kernels may compute what they
 }
 _EQUALITIES = (aten.eq.Tensor, aten.ne.Tensor)
 _FARTHEST = 64
-_SMALL = 1 << 16  # bytes of inputs that may be copied to be saved
-_COPY_COST = 32 << 20  # in bytes: what has to be gained by such a copy, which is a kernel of its own
-_WRITTEN = 8  # saving what is not written otherwise counts as that part of its bytes more
-_MAX_READS = 2  # tensors as large as a value that its recomputation may read
-_MAX_SOURCES = 64  # tensors of any size that it may read
+_SMALL = 1 << 16  # bytes; an input up to this size may be copied in order to save the copy
+_COPY_COST = 32 << 20  # bytes that such a copy must save to be worth a kernel of its own
+_WRITTEN = 8  # saving a value that is not written otherwise costs 1/8 of its bytes more
+_MAX_READS = 2  # a recomputation may read at most this many tensors of about the size of its result
+_MAX_SOURCES = 64  # ... and at most this many tensors of any size
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What the backward needs of the forward, in this order: inputs and returned tensors by number, and `kept` more
-    tensors that the forward graph returns after the others. `users[k]`: the tangents whose gradients are computed from
-    returned tensor number `returned[k]`."""
+    """What the forward saves for the backward, in this order: inputs by number, returned tensors by number, and `kept`
+    more tensors that the forward graph returns after the others. `users[k]`: the tangents whose gradients are computed
+    from returned tensor number `returned[k]`."""
 
     inputs: tuple[int, ...]
     returned: tuple[int, ...]
@@ -72,10 +72,10 @@ class Halves:
 
 
 def partition(joint: JointGraph) -> Halves:
-    """Cuts a joint graph in two, changing it on the way. NotFunctional where the backward needs an overwritten input.
+    """Partition a joint graph, modifying it. NotFunctional if the backward needs an input that the graph overwrites.
 
-    A tensor that the caller can see is saved only where autograd saved it too: a write to it is an error then, as it is
-    in eager, and never otherwise.
+    A tensor that the caller can access is saved only if autograd saved it too, so that a write to it is an error
+    exactly when it is one in eager.
     """
     plan = _Plan(joint)
     saved = plan.cut()
@@ -95,8 +95,8 @@ def partition(joint: JointGraph) -> Halves:
 
 
 def _users(graph: torch.fx.Graph, saved: list[Node], tangents: list[Node]) -> tuple[tuple[int, ...], ...]:
-    """For each saved tensor the numbers of the tangents that are multiplied with it, or with what is computed from it
-    alone. All tangents where a gradient is computed from it and from no tangent."""
+    """For each saved tensor, the numbers of the tangents that are combined with it or with values computed from it
+    alone. All tangents if a gradient is computed from it and no tangent."""
     every = frozenset(range(len(tangents)))
     reached: dict[Node, frozenset[int]] = {x: frozenset([k]) for k, x in enumerate(tangents)}
     sources: dict[Node, frozenset[Node]] = {x: frozenset([x]) for x in saved}
@@ -115,7 +115,7 @@ def _users(graph: torch.fx.Graph, saved: list[Node], tangents: list[Node]) -> tu
 
 
 class _Plan:
-    """A joint graph, what of it depends on what, and which of its values may be saved."""
+    """A joint graph, the dependencies in it, and which of its values may be saved."""
 
     def __init__(self, joint: JointGraph) -> None:
         self.joint = joint
@@ -125,7 +125,7 @@ class _Plan:
         self.position = {x: i for i, x in enumerate(self.inputs)}
         self.overwritten = {self.inputs[i] for i in joint.writes}
         self.copies: set[Node] = set()
-        self.escaping: set[Node] = set()  # whose memory the caller gets
+        self.escaping: set[Node] = set()  # nodes whose memory the caller gets
         self.returned, self.written, gradients, _ = joint_results(self.graph)
         self.gradients = [x for x in gradients if x is not None]
         needed = ancestors(self.gradients)
@@ -142,7 +142,7 @@ class _Plan:
         self.late = _descendants(self.graph, self.placeholders[len(self.inputs) :])
 
     def _anchor(self, k: int, node: Node) -> None:
-        """The returned view `node` is what will be saved: whatever else uses its memory does so through it."""
+        """Make the returned view `node` the value to save: other uses of its memory are rewritten as views of it."""
         root = self.root[node]
         chain = [node]
         while (base := viewed(chain[-1])) is not None:
@@ -172,16 +172,16 @@ class _Plan:
                     user.replace_input_with(x, last)
 
     def _copy_small_inputs(self, needed: set[Node]) -> None:
-        """Biases: autograd saves none, but a copy of one may be saved, so that what they are added to can be computed
-        again."""
+        """Copy small inputs such as biases. Autograd does not save them, but a copy may be saved, so that the backward
+        can recompute what they are added to."""
         first = next(n for n in self.graph.nodes if n.op != "placeholder")
         for x in self.inputs:
             if self.root[x] in self.seen or x in self.overwritten or not 0 < _bytes(x) <= _SMALL:
                 continue
             users = [u for u in x.users if u in needed and not u.meta.get("backward") and recomputable(u)]
             if any(device_of(u) != device_of(x) for u in users):
-                continue  # a number on the CPU, which is copied to the GPU
-            # views of x are views of the copy: those were traced with the strides and the offset of x
+                continue  # a number on the CPU that is copied to the GPU
+            # views of x become views of the copy, but were traced with the strides and the offset of x
             same_layout = dense(x.meta["val"].shape, x.meta["val"].stride()) and not x.meta["val"].storage_offset()
             if users and same_layout:
                 with self.graph.inserting_before(first):
@@ -191,7 +191,7 @@ class _Plan:
                     user.replace_input_with(x, copy)
 
     def cut(self) -> list[Node]:
-        """The nodes to save, in the order of the graph."""
+        """The nodes to save, in graph order, by a minimum cut."""
         early = [x for x in self.graph.nodes if x in self.needed and x not in self.late]
         number = {x: 2 * i + 2 for i, x in enumerate(early)}
         gradients = set(self.gradients)
@@ -227,12 +227,13 @@ class _Plan:
             return 1  # a parameter stays in memory anyway
         if x in self.copies:
             return _COPY_COST
-        # for a value of the backward the forward would do work that is not its own
+        # saving a value of the backward would move its computation into the forward
         cost = max(1, _bytes(x)) * (2 if x.meta.get("backward") else 1)
         return cost if self._in_memory(x) else cost + cost // _WRITTEN
 
     def _in_memory(self, x: Node) -> bool:
-        """Whether the forward has to write the value anyway: kernels hand nothing else to each other."""
+        """Whether the forward writes the value to memory anyway: kernels can pass values to each other in no other
+        way."""
         if not recomputable(x) or x in self.returned:
             return True
         later = [u for u in x.users if u.op == "call_function" and u not in self.late and not u.meta.get("backward")]
@@ -240,12 +241,12 @@ class _Plan:
 
 
 def _reads_saved(node: Node) -> bool:
-    """Whether autograd saved what the node reads: it is the backward's, or a copy that a pass made for it."""
+    """Whether autograd saved what the node reads: the node is in the backward, or is a copy that a pass made for it."""
     return bool(node.meta.get("backward") or node.meta.get("saved"))
 
 
 def recomputable(node: Node) -> bool:
-    """Whether the backward may compute the value again: cheap, and the same each time."""
+    """Whether the backward may recompute the value: it is cheap and always the same."""
     if node.op == "get_attr" or viewed(node) is not None:
         return True
     if node.op != "call_function" or is_random(node.target):
@@ -275,7 +276,7 @@ def _descendants(graph: torch.fx.Graph, nodes: Iterable[Node]) -> set[Node]:
 
 
 def _distances(early: list[Node], ends: set[Node]) -> dict[Node, int]:
-    """How many nodes a recomputation from here to the nearest use in the backward takes, at most _FARTHEST."""
+    """For each node, the number of nodes from it to the nearest use in the backward, at most _FARTHEST."""
     distance = dict.fromkeys(early, _FARTHEST)
     for x in reversed(early):
         if x in ends:
@@ -286,8 +287,8 @@ def _distances(early: list[Node], ends: set[Node]) -> dict[Node, int]:
 
 
 def _compared(needed: Iterable[Node]) -> set[Node]:
-    """What autograd saved to look for equal values in the backward, as it does for the gradient of a maximum: computed
-    again it could be rounded otherwise than the maximum was, and then no value equals it."""
+    """Values that autograd saved to compare for equality in the backward, such as a maximum for its gradient.
+    Recomputed, they could be rounded differently, and no element would be equal."""
     stack = [x for x in needed if x.meta.get("backward") and x.target in _EQUALITIES]
     seen = set(stack)
     while stack:
@@ -300,8 +301,8 @@ def _compared(needed: Iterable[Node]) -> set[Node]:
 
 
 def _too_wide(early: list[Node]) -> set[Node]:
-    """Values that are not to be computed again, as too much would be read for it: a sum over many layers, say, which
-    the forward has in memory at some time."""
+    """Values that must not be recomputed because that would read too much, such as a sum over many layers, which the
+    forward has in memory at some point."""
     found: set[Node] = set()
     reads: dict[Node, set[Node]] = {}
     for x in early:
@@ -315,7 +316,7 @@ def _too_wide(early: list[Node]) -> set[Node]:
 
 
 def _bytes(x: Node) -> int:
-    """Of a value, and of the size compiled for where sizes vary."""
+    """The size of a value in bytes; with symbolic sizes, for the sizes of the example inputs."""
     val = x.meta.get("val")
     if not isinstance(val, torch.Tensor):
         return 0
@@ -344,7 +345,7 @@ def _backward(joint: JointGraph, plan: _Plan, saved: list[Node], tangents: list[
     for node in (*saved, *tangents):
         copies[node] = graph.placeholder(node.name)
         copies[node].meta = dict(node.meta)
-    for node in plan.graph.nodes:  # what is computed again is so where it is first used: it need not live longer
+    for node in plan.graph.nodes:  # a value is recomputed right before its first use, so that it does not live longer
         if node in plan.needed and node in plan.late:
             _emit(graph, node, copies)
         elif node in plan.late and _only_raises(node) and all(x in copies for x in node.all_input_nodes):
@@ -359,7 +360,7 @@ def _backward(joint: JointGraph, plan: _Plan, saved: list[Node], tangents: list[
 
 
 def _only_raises(node: Node) -> bool:
-    """Whether a node is a check, which gives nothing and raises an exception where something is wrong."""
+    """Whether a node is a check: it returns nothing and only raises an exception."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return False

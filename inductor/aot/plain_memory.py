@@ -30,9 +30,11 @@ _VALUES: dict[Any, Callable[..., Any]] = {
 
 
 def computed_values(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> torch.fx.GraphModule:
-    """`graph`, an ATen graph without mutation but for closing writes, with the values of such views computed.
+    """Replace such views in `graph` by operators that compute their values. `graph` is an ATen graph whose only writes
+    are final copies.
 
-    Where it has any, it is traced again on `fakes`, under the modes of the first trace: later strides may differ.
+    If there are any, the graph is traced again on `fakes`, under the modes of the first trace, because later strides
+    may differ.
     """
     if not any(node.target in _VALUES for node in graph.graph.nodes):
         return graph
@@ -40,7 +42,8 @@ def computed_values(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> torch.
 
 
 class _Values(torch.fx.Interpreter):
-    """Runs a traced graph. Its tracer has put a Python number where autograd made a tensor of one."""
+    """Runs a traced graph, in which the tracer may have replaced a tensor that autograd made of a number by the
+    number."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in (aten._conj.default, aten._neg_view.default) and not isinstance(args[0], torch.Tensor):
@@ -49,7 +52,7 @@ class _Values(torch.fx.Interpreter):
 
 
 def why_not_plain(x: torch.Tensor) -> str | None:
-    """Why the memory of `x` does not hold its elements; None where it does."""
+    """Why the memory of `x` does not hold its elements; None if it does."""
     if x.is_sparse or x.layout != torch.strided:
         return f"a tensor of layout {x.layout}"
     if x.is_nested:
@@ -66,7 +69,7 @@ def why_not_plain(x: torch.Tensor) -> str | None:
 
 
 def refuse_special(values: Iterable[Any]) -> None:
-    """Raises Unsupported where one of these values is a tensor whose memory does not hold its elements."""
+    """Raise Unsupported if one of these values is a tensor whose memory does not hold its elements."""
     for x in values:
         reason = why_not_plain(x) if isinstance(x, torch.Tensor) else None
         if reason is not None:

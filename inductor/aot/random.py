@@ -28,7 +28,7 @@ _LIBRARY.define("random_bits(Tensor seeds, int which, SymInt[] size) -> Tensor")
 
 
 def _bits(seeds: torch.Tensor, which: int, size: Sequence[int]) -> torch.Tensor:
-    """32 random bits an element, contiguous: the position in it is the counter."""
+    """A contiguous tensor of 32 random bits per element; an element's position is its Philox counter."""
     seed = seeds[which]
     counter = torch.arange(math.prod(size), device=seeds.device).to(torch.int32)
     return philox.random_bits(seed.to(torch.int32), (seed >> 32).to(torch.int32), counter).view(size)
@@ -47,9 +47,9 @@ _MOST = 2**32  # counters have 32 bits
 
 
 def seeded(gm: torch.fx.GraphModule, devices: Sequence[str] = ("cuda",)) -> None:
-    """Rewrites the random operators of an ATen graph on these kinds of devices, in place.
+    """Rewrite the random operators of an ATen graph on these types of devices, in place.
 
-    What has a generator of its own, or no rewriting here, stays an operator.
+    Operators with a generator of their own, or without a rewrite here, stay.
     """
     seeds: dict[torch.device, _Seeds] = {}
     for node in list(gm.graph.nodes):
@@ -81,7 +81,7 @@ def seeded(gm: torch.fx.GraphModule, devices: Sequence[str] = ("cuda",)) -> None
 
 
 def draws_in_kernels(graph: torch.fx.Graph) -> bool:
-    """Whether the numbers of a graph are others than eager's."""
+    """Whether the graph draws random numbers in kernels, which differ from eager's numbers."""
     return any(node.target is RANDOM_BITS for node in graph.nodes)
 
 
@@ -97,14 +97,14 @@ def _replace(node: Node, result: Node | tuple[Node, ...]) -> None:
 
 
 class _Seeds:
-    """The seeds of one device: one node at the start of the graph, as long as needed."""
+    """The seeds of one device: one `randint` node at the start of the graph, with as many elements as are needed."""
 
     def __init__(self, graph: torch.fx.Graph, device: torch.device) -> None:
         self.graph, self.device, self.count = graph, device, 0
         self.node: Node | None = None
 
     def take(self) -> tuple[Node, int]:
-        """The node and the number of a seed not used before."""
+        """The node, and the index of an unused seed in it."""
         if self.node is None:
             first = next(node for node in self.graph.nodes if node.op != "placeholder")
             with self.graph.inserting_before(first):
@@ -117,37 +117,37 @@ class _Seeds:
         return self.node, self.count - 1
 
     def finish(self) -> None:
-        """Nothing is drawn where all stayed operators."""
+        """Remove the node if no seed is used."""
         if self.node is not None and not self.node.users:
             self.graph.erase_node(self.node)
 
 
 class _Draw:
-    """Makes the nodes that stand for one random operator whose (first) result is like `val`."""
+    """Creates the nodes that replace one random operator, whose (first) result is like `val`."""
 
     def __init__(self, graph: torch.fx.Graph, seeds: _Seeds, val: torch.Tensor, order: list[int]) -> None:
         self.graph, self.seeds, self.val, self.order = graph, seeds, val, order
         self.new: list[Node] = []
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
-        """A new node."""
+        """Add a node."""
         self.new.append(call(self.graph, target, *args, **kwargs))
         return self.new[-1]
 
     def undo(self) -> None:
-        """Erases what was made."""
+        """Erase the nodes added so far."""
         for node in reversed(self.new):
             self.graph.erase_node(node)
 
     def bits(self) -> Node:
-        """int32, with the strides of `val`."""
+        """A node of random int32 values with the strides of `val`."""
         made = self.call(RANDOM_BITS, *self.seeds.take(), [self.val.shape[d] for d in self.order])
         if self.order == list(range(self.val.dim())):
             return made
         return self.call(aten.permute.default, made, sorted(range(len(self.order)), key=self.order.__getitem__))
 
     def uniform(self, dtype: torch.dtype, start: int = 0) -> Node:
-        """Multiples of 2^-digits, from `start` of them on; exact in `dtype`."""
+        """Random multiples of 2^-digits in [0, 1), or in (0, 1] with start=1; exact in `dtype`."""
         digits = _DIGITS[dtype]
         top = self.call(aten.bitwise_right_shift.Tensor_Scalar, self.bits(), 32 - digits)
         top = self.call(aten.bitwise_and.Scalar, top, 2**digits - 1)
@@ -156,12 +156,12 @@ class _Draw:
         return self.call(aten.mul.Tensor, self.call(aten._to_copy.default, top, dtype=dtype), 2.0**-digits)
 
     def cast(self, x: Node) -> Node:
-        """As the result's dtype."""
+        """`x` in the dtype of the result."""
         return x if x.meta["val"].dtype == self.val.dtype else self.call(aten._to_copy.default, x, dtype=self.val.dtype)
 
 
 def _threshold(p: float) -> int:
-    """Bits, as signed numbers, are below it with probability p < 1."""
+    """The number below which random bits, as signed int32, lie with probability p < 1."""
     return min(int(p * 2**32), 2**32 - 1) - 2**31
 
 
@@ -210,7 +210,7 @@ def _uniform(draw: _Draw, x: Node, start: float = 0.0, end: float = 1.0, generat
     if (start, end) == (0, 1):
         return unit
     made = draw.call(aten.add.Tensor, draw.call(aten.mul.Tensor, unit, end - start), start)
-    # rounded up to the end, which is not part of the interval
+    # rounding may give `end`, which is not part of the interval
     inside = draw.call(aten.lt.Scalar, made, end)
     return draw.call(aten.where.self, inside, made, draw.call(aten.full_like.default, made, start))
 
@@ -219,7 +219,7 @@ def _exponential(draw: _Draw, x: Node, rate: float = 1.0, generator: None = None
     if draw.val.dtype not in _DIGITS or not rate > 0:
         return None
     drop = draw.call(aten.neg.default, draw.call(aten.log.default, draw.uniform(torch.float32, 1)))
-    # never 0: people divide by it
+    # never 0, because programs divide by it
     return draw.cast(draw.call(aten.div.Tensor, draw.call(aten.clamp_min.default, drop, 2.0**-25), rate))
 
 

@@ -20,25 +20,25 @@ from ..log.warnings import warn_once
 from .functionalize import GraphRun, version_of
 from .training_spec import TrainingSpec
 
-# inputs that nothing else keeps and that take at least this many bytes are not kept alive for the case
+# inputs of at least this many bytes are held by weak reference if nothing else keeps them alive
 _LARGE = 1 << 16
 
 
 @dataclass(frozen=True)
 class _Written:
-    """An input that the graph reads and writes, unseen by autograd, and its elements before the write."""
+    """An input that the graph reads and writes, unseen by autograd, and a copy of its elements before the write."""
 
     x: torch.Tensor
     elements: torch.Tensor
 
     def again(self) -> torch.Tensor:
-        """The input as it was, for autograd the same."""
+        """The input with its old elements and its autograd history."""
         return _WithElements.apply(self.x, self.elements)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Same(torch.autograd.Function):
-    """A tensor with the history of `x`, but no part of the history of another input, and without the hooks of `x`:
-    gradients with respect to it are those of the graph alone."""
+    """A tensor with the autograd history of `x`, without its hooks, so that gradients with respect to it are those of
+    the graph alone even if `x` is in the history of another input."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -51,7 +51,7 @@ class _Same(torch.autograd.Function):
 
 
 class _WithElements(torch.autograd.Function):
-    """Other elements with the history of `x`."""
+    """A tensor with the elements of another tensor and the autograd history of `x`."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, elements: torch.Tensor) -> torch.Tensor:
@@ -64,7 +64,8 @@ class _WithElements(torch.autograd.Function):
 
 
 class Rerun:
-    """Gradients that are differentiable themselves. RuntimeError where the forward cannot be run again as it was."""
+    """Computes gradients that are differentiable themselves. RuntimeError if the forward cannot be repeated as it
+    was."""
 
     def __init__(self, gm: torch.fx.GraphModule, names: Mapping[str, int], spec: TrainingSpec, count: int) -> None:
         self.gm, self.names, self.origins, self.count = gm, names, spec.origins, count
@@ -75,7 +76,7 @@ class Rerun:
         self.users = frozenset(k for users in spec.saved.users for k in users)
         known = len(spec.saved.users) == len(spec.saved.returned) > 0
         self.separable = known and len(self.users) < len(spec.tangents)
-        # saved ones are watched by autograd, but it does not say which of them was written
+        # autograd watches saved tensors for writes, but does not say which one was written
         every = self.separable or bool(spec.parts)
         self.watched = [i for i in sorted(needed.difference(self.copied)) if i not in saved or every]
         self.loose = [i for i, nbytes in spec.rerunning.temporary if i not in saved and nbytes >= _LARGE]
@@ -84,11 +85,11 @@ class Rerun:
         ]
 
     def hold(self, primals: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[int], list[torch.Tensor]]:
-        """What to keep of a call that is about to run: the inputs, with a copy of those that it reads and writes, the
-        versions of those that autograd does not watch, the states of the generators that will be drawn from."""
+        """What to keep of a call that is about to run: the inputs (copies of those that it reads and writes), the
+        version counters of those that autograd does not watch, and the states of the generators that it draws from."""
         try:
             versions = [primals[i]._version for i in self.watched]
-        except RuntimeError:  # of a tensor of inference mode
+        except RuntimeError:  # a tensor created in inference mode
             versions = [version_of(primals[i]) for i in self.watched]
         states = [_rng(device).get_rng_state(*device) for device in self.devices]
         if not self.loose and not self.copied:
@@ -101,8 +102,9 @@ class Rerun:
         return held, versions, states
 
     def spared(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> bool:
-        """Whether a returned tensor that was saved and written since is no part of these gradients: of those that are
-        None nothing is computed in eager. False where saved tensors were freed or an input was written."""
+        """Whether the only problem is a returned tensor that was saved and then written, but that these gradients do
+        not need: in eager, nothing is computed for tangents that are None. False if saved tensors were freed or an
+        input was written."""
         if not self.separable or any(tangents[k] is not None for k in self.users):
             return False
         try:
@@ -112,7 +114,7 @@ class Rerun:
         return self.can_run(ctx)
 
     def can_run(self, ctx: Any) -> bool:
-        """Whether the inputs of the call of this node are there as they were."""
+        """Whether the inputs of this node's call are alive and unchanged."""
         held, versions, _ = ctx.held
         try:
             self._primals(held, versions)
@@ -123,8 +125,8 @@ class Rerun:
     def __call__(
         self, ctx: Any, tangents: Sequence[torch.Tensor | None], check: bool = True
     ) -> tuple[torch.Tensor | None, ...]:
-        """The gradients of the inputs that need one, with a graph of their own where gradients are recorded. `check`:
-        a RuntimeError is raised where a saved tensor was written."""
+        """The gradients of the inputs that need one; differentiable if gradients are being recorded. `check`: raise
+        RuntimeError if a saved tensor was written."""
         what = "the backward of a tensor subclass or of a sparse gradient"
         if not check:
             what = "a backward of a part, the rest of which was written, or of batched gradients"
@@ -136,12 +138,12 @@ class Rerun:
     def part(
         self, ctx: Any, tangents: Iterable[tuple[int, torch.Tensor | None]], sources: Sequence[int]
     ) -> list[torch.Tensor | None]:
-        """The gradients of flat results, `sources` by number, of which some returned tensors, given by number with
-        their tangents, are computed. Leaves the gradients of the inputs, past those results, in `ctx.direct`, for the
-        backward of the whole, of which `ctx` is the node."""
+        """The gradients of the flat results `sources` (numbers), given `tangents` of returned tensors (by number) that
+        are computed from them. The gradients of the inputs on paths that bypass these results are left in `ctx.direct`,
+        for the backward of the whole graph, whose node is `ctx`."""
         primals, values = self._run(ctx, True, None)
         found: list[torch.Tensor | None] = [None] * len(sources)
-        with contextlib.ExitStack() as hooks:  # which a second derivative must not find
+        with contextlib.ExitStack() as hooks:  # removes the hooks, so that a second derivative does not run them
             for n, i in enumerate(sources):
                 handle = values[i].grad_fn.register_prehook(_taken(found, n, values[i].output_nr))
                 hooks.callback(handle.remove)
@@ -152,15 +154,15 @@ class Rerun:
         return found
 
     def _run(self, ctx: Any, check: bool, what: str | None) -> tuple[list[torch.Tensor], list[Any]]:
-        """The inputs of the call of this node, and the flat results of one more run under autograd. `what` the user is
-        told to need that."""
+        """Run the graph once more under autograd; returns the inputs and the flat results. `what`: the reason for the
+        run, for the warning to the user; None: no warning."""
         held, versions, states = ctx.held
         if check:
-            _ = ctx.saved_tensors  # raises autograd's own error for what was freed or written since
+            _ = ctx.saved_tensors  # raises autograd's own error if one was freed or written since
         held = self._primals(held, versions)
         if what is not None:
             warn_once(what, f"inductor: {what} runs the captured graph in eager, not compiled", stacklevel=3)
-        # what the classes of the inputs do in `__torch_function__` is in the graph
+        # the graph already contains what `__torch_function__` of the inputs' classes does
         with self._modes(states), torch._C.DisableTorchFunctionSubclass():
             primals = self._inputs(held)
             state = {name: primals[i] for name, i in self.names.items()}
@@ -170,7 +172,7 @@ class Rerun:
         self, ctx: Any, primals: Sequence[torch.Tensor], values: Sequence[Any],
         tangents: Iterable[tuple[int, torch.Tensor | None]],
     ) -> tuple[torch.Tensor | None, ...]:
-        """Those of the inputs that need one, given tangents of returned tensors."""
+        """The gradients of the inputs that need one, given tangents of returned tensors."""
         outputs = []
         for k, tangent in tangents:
             origin = self.origins[k]
@@ -191,7 +193,7 @@ class Rerun:
         return tuple(gradients)
 
     def _primals(self, held: Sequence[Any], versions: Sequence[int]) -> list[Any]:
-        """The inputs that were kept. RuntimeError where one is gone or was written."""
+        """The inputs that were kept. RuntimeError if one is gone or was written."""
         hindrance = self.hindrance
         alive = [x() if isinstance(x, weakref.ref) else x for x in held]
         primals: list[Any] = [x for x in alive if x is not None]
@@ -207,7 +209,7 @@ class Rerun:
         return primals
 
     def _inputs(self, primals: Sequence[Any]) -> list[torch.Tensor]:
-        """What to run the graph on, instead of the inputs themselves."""
+        """The tensors to run the graph on in place of the inputs."""
         given = list(primals)
         for i, x in enumerate(primals):
             if i in self.writes:
@@ -232,7 +234,7 @@ class Rerun:
 def _taken(
     found: list[torch.Tensor | None], n: int, number: int
 ) -> Callable[[Sequence[torch.Tensor | None]], tuple[torch.Tensor | None, ...]]:
-    """A hook of a node that puts the gradient of its output `number` in found[n] and leaves none there."""
+    """A prehook of an autograd node that moves the gradient of its output `number` to found[n], leaving None."""
 
     def hook(gradients: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
         if gradients[number] is not None:
@@ -245,7 +247,7 @@ def _taken(
 def added(
     gradients: Sequence[torch.Tensor | None], more: Sequence[torch.Tensor | None]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Sums, where None is zero; no `more` is all zero."""
+    """Elementwise sums of two lists of gradients, where None is zero; an empty `more` adds nothing."""
     if not more:
         return tuple(gradients)
     return tuple(y if x is None else x if y is None else x + y for x, y in zip(gradients, more, strict=True))

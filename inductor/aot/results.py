@@ -22,30 +22,32 @@ _MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE  # type: ignore[at
 
 @dataclass(frozen=True)
 class Constant:
-    """A result that is no tensor."""
+    """A result that is not a tensor."""
 
     value: Any
 
 
 @dataclass(frozen=True)
 class Computed:
-    """The result is the returned tensor number `index`."""
+    """A result that is the returned tensor number `index`."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Input:
-    """The result is the input number `index` itself."""
+    """A result that is the input number `index` itself."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class View:
-    """A view of a made tensor or an input, `offset` elements from its first. `grad`: autograd goes through the view;
-    `tracked`: autograd knows that it is one (a view made under no_grad is; a detached tensor or a view of one is not);
-    `one_of_many`: it is a result of an operator that gives several views, to which autograd refuses writes.
+    """A result that is a view of a computed tensor or an input, `offset` elements after the base's first element.
+
+    `grad`: gradients flow through the view. `tracked`: autograd knows that it is a view (true for a view made under
+    no_grad, false for a detached tensor or a view of one). `one_of_many`: an operator returned it with other views;
+    autograd refuses writes to these.
     """
 
     base: Computed | Input
@@ -61,8 +63,8 @@ Result = Constant | Computed | Input | View
 
 
 class RecordedWrites(NotFunctional):
-    """The nodes of these names write to an input in a way that autograd records, or change its sizes, strides or
-    whether it requires a gradient. They have to run as they are, between compiled pieces of the graph."""
+    """Some nodes write to an input in a way that autograd records, or change its sizes, strides or `requires_grad`.
+    `nodes`: their names. They have to run in eager, between compiled subgraphs."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
         super().__init__("it writes to inputs in a way that autograd records, or that changes their metadata")
@@ -71,7 +73,7 @@ class RecordedWrites(NotFunctional):
 
 @dataclass(frozen=True)
 class InputState:
-    """What must not change about an input while the graph runs, but by a write."""
+    """Properties of an input that only a write may change while the graph runs."""
 
     grad_fn: Any
     requires_grad: bool
@@ -85,9 +87,9 @@ class InputState:
 
 @dataclass
 class ForwardOutputs:
-    """Functional tensors after the forward: `returned` (the first `differentiable` ones with a gradient), `written`
-    with the number of the input. `origins[k]`: the number of the flat result that returned[k] is, or with True, that
-    it is the base of; None for the value of an input."""
+    """Functional tensors after the forward. `returned`: computed tensors, of which the first `differentiable` have a
+    gradient. `written`: (number of the input, its new value). `origins[k]`: the number of the flat result that is
+    returned[k]; with True, of one whose base returned[k] is; None if there is none."""
 
     results: tuple[Result, ...]
     structure: pytree.TreeSpec
@@ -96,13 +98,13 @@ class ForwardOutputs:
     origins: tuple[tuple[int, bool] | None, ...]
     written: list[tuple[int, torch.Tensor]]
     tangents: list[torch.Tensor] = field(default_factory=list)
-    uncounted: tuple[int, ...] = ()  # of the inputs written those whose version counters stay as they are
+    uncounted: tuple[int, ...] = ()  # the written inputs whose version counters stay the same
 
 
 def classify(
     values: Sequence[Any], structure: pytree.TreeSpec, primals: Sequence[Any], before: Sequence[InputState | None]
 ) -> ForwardOutputs:
-    """Sorts the results `values` of a run on functional `primals`. NotFunctional where no rule here fits."""
+    """Classify the results `values` of a run on functional `primals`. NotFunctional if no class fits."""
     refuse_special(values)
     written = _writes(primals, before)
     owner = {storage_of(x): i for i, x in enumerate(primals)}
@@ -134,7 +136,7 @@ def classify(
 
 
 def _writes(primals: Sequence[Any], before: Sequence[InputState | None]) -> list[int]:
-    """The inputs written unseen by autograd. NotFunctional where anything else about an input has changed."""
+    """The inputs written unseen by autograd. NotFunctional if anything else about an input has changed."""
     written = []
     for i, (x, old) in enumerate(zip(primals, before)):
         if old is None:  # a number
@@ -142,18 +144,18 @@ def _writes(primals: Sequence[Any], before: Sequence[InputState | None]) -> list
         if InputState.of(x) != old or torch._functionalize_was_storage_changed(x):
             raise NotFunctional("the metadata of an input is changed in place")
         if torch._functionalize_has_data_mutation(x):  # type: ignore[attr-defined]  # not in torch's stubs
-            if elements_overlap(x):  # of a write to some of them, all would be written back
+            if elements_overlap(x):  # the final copy would write all elements, even if only some were written
                 raise NotFunctional("an input is written whose elements share memory")
             written.append(i)
     return written
 
 
 def _bases(values: Sequence[Any], owner: dict[Any, int]) -> list[torch.Tensor | None]:
-    """For each result the tensor to be made for it; None for what is no tensor or lies in an input."""
+    """For each result, the tensor to compute for it; None if it is not a tensor or lies in an input's memory."""
     groups: dict[Any, list[torch.Tensor]] = {}
     for value in values:
         if isinstance(value, torch.Tensor) and storage_of(value) not in owner:
-            if value.requires_grad and value.is_leaf and not value._is_view():  # a view made under no_grad looks so
+            if value.requires_grad and value.is_leaf and not value._is_view():  # a view under no_grad looks like a leaf
                 raise NotFunctional("a leaf that requires a gradient is made")
             groups.setdefault(storage_of(value), []).append(value)
     chosen = {key: _base(_unique(members)) for key, members in groups.items()}
@@ -161,7 +163,7 @@ def _bases(values: Sequence[Any], owner: dict[Any, int]) -> list[torch.Tensor | 
 
 
 def _base(members: list[torch.Tensor]) -> torch.Tensor:
-    """The tensor that all these results in one memory can be views of."""
+    """One tensor that all of these results, which share memory, can be views of."""
     if len(members) == 1:
         if members[0].requires_grad and members[0].grad_fn is None:
             raise NotFunctional("a view made under no_grad of a differentiable value is all that is returned of it")
@@ -179,9 +181,9 @@ def _base(members: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _settle(value: torch.Tensor, primal: torch.Tensor, before: InputState | None) -> None:
-    """Brings the strides and offsets of an input and of a view of it up to date. After a write they are those of
-    another tensor, the input's new value. NotFunctional if that is laid out otherwise than the input itself, which
-    leaves nothing to tell the strides of the view from."""
+    """Sync an input and a view of it, so that their strides and offsets are current. After a write they describe the
+    input's new value. NotFunctional if that has another layout than the input, because the view's strides in the input
+    are then unknown."""
     torch._sync(primal)
     torch._sync(value)
     if before is not None and (tuple(primal.shape), primal.stride()) != (before.size, before.stride):
@@ -197,17 +199,17 @@ def _result(value: torch.Tensor, base: torch.Tensor, source: Computed | Input) -
     if tracked and value._base is not base:
         raise NotFunctional("a result shares memory with a tensor that autograd does not connect it to")
     if tracked and isinstance(source, Input) and elements_overlap(base):
-        # View.grad is made by as_strided, whose derivative gives elements that share memory the mean of their gradients
+        # View.grad uses as_strided, whose derivative averages the gradients of elements that share memory
         raise NotFunctional("a differentiable view is returned of an input whose elements share memory")
     offset = value.storage_offset() - base.storage_offset()
-    # a view of a detached tensor is a view, but not of `base`: it requires no gradient where a view of `base` would
+    # a view of a detached tensor is not a view of `base`: its requires_grad differs from that of a view of `base`
     is_view = value._is_view() and value.requires_grad == base.requires_grad
     one_of_many = value._is_view() and _creation_of(value) == _MULTIPLE
     return View(source, tuple(value.shape), value.stride(), offset, tracked, is_view, one_of_many)
 
 
 def _span(x: torch.Tensor) -> tuple[int | torch.SymInt, int | torch.SymInt]:
-    """The first and the last element, counted from the start of the storage."""
+    """The positions of the first and last element, counted from the start of the storage."""
     first = x.storage_offset()
     return first, first + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))
 
@@ -217,7 +219,7 @@ def _unique(values: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def dense(size: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether a tensor of this layout has no holes and no element twice: a permuted contiguous one."""
+    """Whether a tensor of this layout has no gaps and no overlaps: it is a permuted contiguous tensor."""
     expected = 1
     for step, length in sorted((s, n) for n, s in zip(size, stride) if n != 1):
         if step != expected:

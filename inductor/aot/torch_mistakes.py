@@ -43,10 +43,12 @@ _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 @contextlib.contextmanager
 def without_mistakes() -> Iterator[None]:
-    """Within this block torch's Python dispatcher, too, takes ATen's kernels for the operators of WRONG, and a dropout
-    that drops nothing gives its argument, one that drops everything draws no numbers. For the operators of
-    WRONG_FOR_BYTES it raises Unsupported where they are given uint8: such a graph is compiled for each of its sizes.
-    Results of those of NEAREST are made contiguous, of those of NEAREST_OF_VOLUMES channels last where the argument is.
+    """Within this block, torch's Python dispatcher does not use the wrong kernels either.
+
+    Operators in WRONG run ATen's kernels. A dropout that drops nothing returns its argument, and one that drops
+    everything draws no numbers. Operators in WRONG_FOR_BYTES raise Unsupported for uint8; such a graph is compiled for
+    each combination of sizes. Results of NEAREST become contiguous; those of NEAREST_OF_VOLUMES become channels last if
+    the argument is.
     """
     taken = [(op, key, op.py_kernels.pop(key)) for op in _REPLACED for key in _KEYS if key in op.py_kernels]
     try:

@@ -11,11 +11,11 @@ from ..ir.nodes import compute_dtype
 from .decompositions import decompositions
 
 aten = torch.ops.aten
-_MEAN = 1  # of the reductions that ATen counts
+_MEAN = 1  # ATen's enum value of reduction="mean"
 
 
 def training_decompositions() -> dict[Any, Callable[..., Any]]:
-    """What is rewritten as simpler operators before a joint graph is partitioned."""
+    """The decompositions applied before a joint graph is partitioned."""
     own: dict[Any, Callable[..., Any]] = {
         aten._log_softmax.default: log_softmax,
         aten.nll_loss_backward.default: nll_loss_backward,
@@ -25,10 +25,10 @@ def training_decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
-    """aten._log_softmax in terms of a maximum and a sum; NotImplemented where eager would lay the result out anew.
+    """aten._log_softmax as a maximum and a sum; NotImplemented where eager would change the layout.
 
-    Over a vocabulary it is the largest tensor of a language model. In these terms the backward computes it again from
-    the logits, which exist anyway and are often half as wide, and from two numbers a row.
+    Over a vocabulary, the result is the largest tensor of a language model. Decomposed, the backward recomputes it from
+    the logits, which exist anyway and are often half as wide, and from two numbers per row.
     """
     if not x.is_contiguous() or not x.numel():
         return NotImplemented
@@ -42,7 +42,8 @@ def nll_loss_backward(
     grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int,
     ignored: int, total_weight: torch.Tensor,
 ) -> torch.Tensor:  # fmt: skip
-    """The loss's gradient at its row's class, zero elsewhere: a comparison of class numbers, no scatter."""
+    """The gradient of the loss: nonzero only at each row's target class. Compares class numbers instead of
+    scattering."""
     if x.dim() != 2:
         return NotImplemented
     if reduction == _MEAN:
@@ -62,8 +63,8 @@ def layer_norm_backward(
     grad: torch.Tensor, x: torch.Tensor, shape: Sequence[int], mean: torch.Tensor, rstd: torch.Tensor,
     weight: torch.Tensor | None, bias: torch.Tensor | None, wanted: Sequence[bool],
 ) -> Any:  # fmt: skip
-    """torch's own, but for the norm of a single element, whose gradient is zero: there torch's is the difference of a
-    product and its rounded value, which a fused multiply-add does not round to zero."""
+    """torch's decomposition, except for the norm of a single element, whose gradient is zero. There, torch computes the
+    difference of a product and its rounded value, and a fused multiply-add does not round that to zero."""
     original = decompositions()[aten.native_layer_norm_backward.default]
     single = all(type(n) is int and n == 1 for n in shape)
     if not single or not wanted[0]:

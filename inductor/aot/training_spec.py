@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Layout:
-    """Of the gradient of a returned tensor, as the backward expects it."""
+    """The layout in which the backward expects the gradient of a returned tensor."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -34,9 +34,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The next result of the backward is the gradient of primal number `place`, which depends on these `tangents`.
+    """Describes one result of the backward: the gradient of primal number `place`, which depends on these `tangents`.
 
-    `conjugated`: the result is the conjugate of the gradient, which gets the conj bit.
+    `conjugated`: the result is the conjugate of the gradient; the gradient then gets the conj bit.
     """
 
     place: int
@@ -46,11 +46,11 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Rerunning:
-    """How the captured graph is run once more for a second derivative.
+    """How to run the captured graph again for a second derivative.
 
-    `hindrance`: why it cannot be. `needed`: the primals that decide on its results and gradients. `temporary`: those
-    that may not outlive the call, with their bytes. `devices`: where random numbers are drawn, the CPU as an empty
-    tuple.
+    `hindrance`: why it cannot run again, or None. `needed`: the primals that affect its results and gradients.
+    `temporary`: the primals that may not outlive the call, with their sizes in bytes. `devices`: where random numbers
+    are drawn; an empty tuple means the CPU.
     """
 
     hindrance: str | None
@@ -61,10 +61,10 @@ class Rerunning:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """Primals are the inputs and then the module's tensors. Of a graph for many sizes, sizes are Sizes.
+    """Primals are the inputs, followed by the module's tensors. For a graph with symbolic sizes, sizes are `Size`s.
 
-    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`, `parts`: as in JointGraph. `views`: the
-    returned tensors that the forward makes as views.
+    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`, `parts`: as in JointGraph. `views`: the returned
+    tensors that are views in the forward graph.
     """
 
     primals: int
@@ -83,7 +83,7 @@ class TrainingSpec:
 
 
 def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
-    """The part of a joint graph and its partition that is needed at run time."""
+    """The facts about a joint graph and its partition that are needed at run time."""
     graph = joint.graph.graph
     found = joint_results(graph).gradients
     tangents = graph.find_nodes(op="placeholder")[len(found) :]
@@ -112,7 +112,7 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
 
 
 def _reached_by(graph: torch.fx.Graph, tangents: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, int]:
-    """For each node the tangents that it is computed from, as a bit set of their numbers."""
+    """For each node, the tangents that it depends on, as a bit set of their numbers."""
     reached = {x: 1 << k for k, x in enumerate(tangents)}
     for node in graph.nodes:
         for source in node.all_input_nodes:
@@ -121,8 +121,9 @@ def _reached_by(graph: torch.fx.Graph, tangents: Sequence[torch.fx.Node]) -> dic
     return reached
 
 
-# Batch norm in training: which arguments are running statistics, the position of the flag that says so, and how many
-# of the results do not depend on them. Without this, no such network would have a second derivative.
+# Batch norm in training does not read its running statistics, although they are arguments. For each operator: the
+# position of the training flag (None: always training), and the number of results that do not depend on the running
+# statistics. Without this, no network with batch norm would have a second derivative.
 _STATISTICS: dict[Any, tuple[int | None, int]] = {
     aten._native_batch_norm_legit_functional.default: (5, 3),
     aten._batch_norm_with_update_functional.default: (None, 4),
@@ -133,7 +134,7 @@ _RUNNING = (3, 4)
 
 
 def rerunning(joint: JointGraph) -> Rerunning:
-    """How the captured graph of `joint` is run once more."""
+    """How to run the captured graph of `joint` again."""
     returned, _, gradients, _ = joint_results(joint.graph.graph)
     nodes = joint.graph.graph.nodes
     reached = ancestors([*returned, *(x for x in gradients if x is not None)], _deciding)
@@ -162,7 +163,7 @@ def _inputs(joint: JointGraph, count: int) -> list[torch.fx.Node]:
 
 
 def _deciding(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """What decides on a value: all that it is computed from but the running statistics that training only updates."""
+    """The nodes that affect a value: all inputs except running statistics that training only updates."""
     call = node.args[0] if node.target is operator.getitem else None
     if isinstance(call, torch.fx.Node) and call.target in _STATISTICS:
         flag, count = _STATISTICS[call.target]

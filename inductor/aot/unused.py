@@ -19,7 +19,7 @@ from .calls import call, device_of
 
 aten = torch.ops.aten
 
-# ATen operators that look at elements before they compute: positions, classes, probabilities.
+# ATen operators that check their elements before they compute: indices, classes, probabilities.
 _LOOK = frozenset(present(aten, *"""
     _ctc_loss _embedding_bag _linalg_eigh _linalg_svd bernoulli bincount binary_cross_entropy embedding embedding_bag
     gather histc index index_add index_copy index_fill index_put index_reduce index_select linalg_eig linalg_eigvals
@@ -27,14 +27,14 @@ _LOOK = frozenset(present(aten, *"""
     multinomial nll_loss_forward nll_loss2d_forward normal one_hot poisson put scatter scatter_add scatter_reduce
     segment_reduce take
 """.split()))  # fmt: skip
-_DIVIDE = frozenset((aten.div, aten.floor_divide, aten.fmod, aten.remainder))  # of integers
-# Of these and of divisions only those elements are computed that something reads; the others are calls of ATen.
+_DIVIDE = frozenset((aten.div, aten.floor_divide, aten.fmod, aten.remainder))  # raise for integers divided by 0
+# For these and for divisions, loops compute only the elements that are read; the other operators are ATen calls.
 _IN_LOOPS = frozenset((aten.embedding, aten.gather, aten.index, aten.index_select))
-# Lookups of whole rows: which dimensions of the first operand positions are given of.
+# Lookups of whole rows; the indices apply to some dimensions of the first operand only.
 _ROWS = frozenset((aten.embedding, aten.index, aten.index_select))
 
-# How an operator reads a tensor, where not every element is read whatever is used of its own result.
-# Each element is read if each element of the result is; so it is with all operators that are tagged as pointwise.
+# How operators read a tensor if they do not always read every element. These, and all operators tagged as pointwise,
+# read each element if each element of their own result is read.
 _SHOW_ALL = frozenset(present(aten, *"""
     _batch_norm_no_update _native_batch_norm_legit_no_training _reshape_alias _to_copy _unsafe_view alias cat clone
     constant_pad_nd contiguous detach expand flip floor_divide hardswish leaky_relu lift lift_fresh lift_fresh_copy
@@ -45,19 +45,20 @@ _SHOW_NONE = frozenset(present(aten, *"""
     _assert_tensor_metadata empty_like full_like new_empty new_empty_strided new_full new_ones new_zeros ones_like
     rand_like randint_like randn_like zeros_like
 """.split()))  # fmt: skip
-# Operators whose first tensor operand is read in part, or for its size alone; the others are read as a whole.
+# These read only a part of their first tensor operand, or only its size; the other operands are read as a whole.
 _FIRST_IN_PART = frozenset((aten._unsafe_index, aten.copy, aten.embedding, aten.fill, aten.gather, aten.index,
                             aten.index_select))  # fmt: skip
-_CHOOSE = {aten.where: 0, aten.masked_fill: 1}  # which operand is the condition
+_CHOOSE = {aten.where: 0, aten.masked_fill: 1}  # the position of the condition
 _SPLIT = frozenset((aten.chunk, aten.split, aten.split_with_sizes, aten.unbind))
-_MAX_NESTED = 20  # parts of parts that are followed
+_MAX_NESTED = 20  # depth to which parts of parts are followed
 
 
 def check_unused(graph: fx.Graph, results: Iterable[fx.Node], end: fx.Node) -> None:
-    """Before node `end` of an ATen graph without mutation but for writes to inputs, adds a check that holds for any
-    elements for each operator that may raise and that `results`, and operators with an effect, do not need as a whole.
+    """Add checks to an ATen graph before node `end`, for operators that may raise and whose value `results` and nodes
+    with effects do not need in full. The added check is true for any elements; its only purpose is that they are
+    computed.
 
-    On the CPU alone: on a GPU a check would cost a kernel, and eager raises nothing there that a program could handle.
+    Only on the CPU: on a GPU a check would cost a kernel, and eager raises nothing there that a program could handle.
     """
     raising = []
     for node in graph.nodes:
@@ -98,23 +99,23 @@ def _given_indices(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _is_mask(index: fx.Node) -> bool:
-    """A mask raises only for its size."""
+    """Whether an index is a mask; a mask raises only for its size."""
     return index.meta["val"].dtype in (torch.bool, torch.uint8)
 
 
 class _Uses:
-    """What is used of the values of a graph."""
+    """How the values of a graph are used."""
 
     def __init__(self, graph: fx.Graph, results: Iterable[fx.Node]) -> None:
         self.results = frozenset(results)
-        self.live = set(self.results)  # what results and effects are computed from
+        self.live = set(self.results)  # nodes that results and effects are computed from
         for node in reversed(graph.nodes):
             if node.op not in ("output", "placeholder") and (node in self.live or node.is_impure()):
                 self.live.add(node)
                 self.live.update(node.all_input_nodes)
 
     def whole(self, node: fx.Node, nested: int = 0) -> bool:
-        """Whether every element of a tensor is computed for what is used; False where that is not known."""
+        """Whether every element of a tensor is computed because it is used; False if that is not known."""
         seen, todo = {node}, [node]
         while todo:
             source = todo.pop()
@@ -132,7 +133,7 @@ class _Uses:
         return False
 
     def _parts_cover(self, source: fx.Node, nested: int) -> bool:
-        """Whether parts of a tensor that are used as a whole make up the tensor."""
+        """Whether parts of a tensor that are each used as a whole cover the tensor."""
         parts: dict[int, list[tuple[int, int]]] = {}
         for dim, start, stop, part in _parts(source) if nested < _MAX_NESTED else ():
             if part in self.live and self.whole(part, nested + 1):
@@ -141,8 +142,8 @@ class _Uses:
 
 
 def _reads(user: fx.Node, source: fx.Node) -> str:
-    """Which elements of `source` are read by `user`: "wholly", all of them; "as used", all if all of its result are
-    used; "partly", else."""
+    """Which elements of `source` the node `user` reads: "wholly": all; "as used": all if all of its result are used;
+    "partly": otherwise."""
     packet, val = _packet(user), user.meta.get("val")
     if packet in _SHOW_NONE or packet in _SHOW_PART or _packet_is_cropping(user):
         return "partly"
@@ -160,12 +161,12 @@ def _reads(user: fx.Node, source: fx.Node) -> str:
         if any(each.alias_info is not None and not each.alias_info.is_write for each in user.target._schema.returns):
             return "partly"  # other views
     elif user.target is operator.getitem:
-        return "partly" if getitem_key(user) else "as used"  # the statistics of a batch
+        return "partly" if getitem_key(user) else "as used"  # others are batch statistics
     return "wholly"
 
 
 def _packet_is_cropping(node: fx.Node) -> bool:
-    """Whether padding takes something away."""
+    """Whether a node is a padding with negative amounts, which crops."""
     return _packet(node) is aten.constant_pad_nd and any(
         not isinstance(n, int) or n < 0 for n in node.args[1]  # type: ignore[union-attr]
     )
@@ -190,7 +191,7 @@ def _is_known(condition: fx.Node) -> bool:
 
 
 def _parts(source: fx.Node) -> Iterator[tuple[int, int, int, fx.Node]]:
-    """Parts that nodes take of a tensor: (dimension, first position, end, node), where these are numbers."""
+    """Slices of a tensor that nodes take: (dimension, start, end, node); only where these are plain integers."""
     val = source.meta.get("val")
     if not isinstance(val, torch.Tensor):
         return
@@ -229,7 +230,7 @@ def _split_parts(node: fx.Node, dim: int) -> Iterator[tuple[int, int, int, fx.No
 
 
 def _cover(spans: Iterable[tuple[int, int]], size: Any) -> bool:
-    """Whether positions from each start to each end are all those below `size`."""
+    """Whether these ranges of positions cover all positions below `size`."""
     reached = 0
     for start, stop in sorted(spans):
         if start > reached:
@@ -239,7 +240,7 @@ def _cover(spans: Iterable[tuple[int, int]], size: Any) -> bool:
 
 
 def _check(graph: fx.Graph, node: fx.Node) -> None:
-    """Something that is true of any elements, so that these are computed."""
+    """Add an assertion that is true for any elements of the node's value, so that the elements are computed."""
     x = _narrow(graph, node) if _packet(node) in _ROWS else node
     val = x.meta["val"]
     if isinstance(val, tuple | list):
@@ -254,7 +255,7 @@ def _check(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _narrow(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    """The same lookup in a table of as few elements as raise the same exception: one in a row."""
+    """The same lookup in a smaller table, one element per row, which raises the same exceptions."""
     table, args = node_at(node), list(node.args)
     match _packet(node):
         case aten.embedding:
