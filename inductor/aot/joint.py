@@ -45,7 +45,8 @@ class JointGraph:
     `gradients[i]`: the gradient of input i, None if it has none.
     `uncounted`: those of `writes` whose version counters stay the same, because the program writes through `x.data`.
     `results`: how each flat result of the graph is obtained; `structure`: their pytree.
-    `origins[k]`: the number of a flat result that is returned[k]; with True, of one whose base returned[k] is.
+    `origins[k]`: (n, is_base): flat result n is returned[k], or a view whose base is returned[k]; None if there is
+    none.
     `nested`: the returned tensors that are computed from results. `parts`: per tangent, see `levels.parts`.
     `conjugated`: inputs for which the graph returns the conjugate of the gradient; in eager its conj bit is set.
     `permanent`: which inputs and attributes stay alive anyway: parameters and tensors of the module.

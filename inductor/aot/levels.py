@@ -77,7 +77,7 @@ def parts(returned: Sequence[torch.Tensor], outside: set[Any]) -> tuple[int, ...
     and those in `outside`, so in eager a backward pass through one part frees nothing of another. Empty if there is
     only one part."""
     owner: dict[Any, int] = {}
-    joined = list(range(len(returned)))  # union-find: for each part, one that it is merged with (a lower number) or itself
+    joined = list(range(len(returned)))  # union-find: the part it is merged into (a lower number), or itself
     for k, x in enumerate(returned):
         stack = [x.grad_fn]
         while stack:

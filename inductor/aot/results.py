@@ -88,8 +88,8 @@ class InputState:
 @dataclass
 class ForwardOutputs:
     """Functional tensors after the forward. `returned`: computed tensors, of which the first `differentiable` have a
-    gradient. `written`: (number of the input, its new value). `origins[k]`: the number of the flat result that is
-    returned[k]; with True, of one whose base returned[k] is; None if there is none."""
+    gradient. `written`: (number of the input, its new value). `origins[k]`: (n, is_base): flat result n is returned[k],
+    or a view whose base is returned[k]; None if there is none."""
 
     results: tuple[Result, ...]
     structure: pytree.TreeSpec

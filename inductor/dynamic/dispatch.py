@@ -27,14 +27,15 @@ from ..process.thread_state import restored_on_error
 from .numbers import Numbers
 from .template import Template
 
-MAX_SIZES = 32  # beyond so many compilations for one size, a new size runs the graph as it is
+MAX_SIZES = 32  # compilations for one combination of sizes each; after so many, new sizes run uncompiled
 MAX_TEMPLATES = 8
-MAX_READY = 256  # plans for given sizes that are kept
-SPECIAL = 2  # sizes and ints below are constants of a compilation
+MAX_READY = 256  # cached callables for concrete sizes
+SPECIAL = 2  # sizes and ints below this are constants of a compilation
 
 
 class Sizes:
-    """Where the symbols of example inputs get their values from. `names` gives each a name: size0, size1 ..."""
+    """Where in the inputs to read the value of each symbol of the examples. `names`: a name per symbol: size0, size1
+    ..."""
 
     def __init__(self, examples: Sequence[Any]) -> None:
         self.places: dict[Any, tuple[int, str, int]] = {}
@@ -56,12 +57,12 @@ class Sizes:
         self.names = {key: f"size{k}" for k, key in enumerate(self.places)}
 
     def values(self, args: Sequence[Any]) -> dict[str, int]:
-        """The values of the symbols in a call."""
+        """The values of the symbols in a call, by name."""
         return {self.names[key]: _at(args, *place) for key, place in self.places.items()}
 
 
 def key_of(example: Any) -> Any:
-    """What stands for a number: the expression of a SymInt, or what `Numbers.example` gives."""
+    """The key of a number: the expression of a SymInt, or the value that `Numbers.example` returned."""
     return example.node.expr if isinstance(example, torch.SymInt) else example
 
 
@@ -74,19 +75,19 @@ def _at(args: Sequence[Any], i: int, kind: str, d: int) -> int:
 
 
 def is_symbolic(inputs: Sequence[Any]) -> bool:
-    """Whether an input is a number, or a tensor of sizes that are not known."""
+    """Whether an input is a number, or a tensor with symbolic sizes or strides."""
     return any(
         not isinstance(x, torch.Tensor) or any(type(n) is not int for n in (*x.shape, *x.stride())) for x in inputs
     )
 
 
 def as_laid_out(said: torch.Tensor, x: torch.Tensor, values: Mapping[Any, int]) -> torch.Tensor:
-    """`said`, an example of sizes in symbols that have these values, with its dimensions in the order in which those of
-    `x` lie in memory: an operator may give other strides than its fake tensors have. Unsupported for memory that is not
-    dense and lies otherwise than it is said to."""
+    """`said` with its dimensions in the memory order of `x`: an operator may return other strides than its fake tensor
+    had. `said` is an example with symbolic sizes, `values` are the values of its symbols. Unsupported if the strides
+    differ and `x` is not dense."""
     if not isinstance(said, FakeTensor):
         return said
-    # sympy is loaded by its first use only
+    # imported here because it imports sympy
     from .symbols import in_terms
 
     stride = [in_terms(n.node.expr, values) if isinstance(n, torch.SymInt) else n for n in said.stride()]
@@ -104,13 +105,14 @@ def as_laid_out(said: torch.Tensor, x: torch.Tensor, values: Mapping[Any, int]) 
 
 
 def _order(x: torch.Tensor) -> tuple[int, ...] | None:
-    """Its dimensions from outermost to innermost; None for memory that is not dense."""
+    """The dimensions of `x` from outermost to innermost; None if `x` is not dense."""
     order = dense_order(x.shape, x.stride())
     return None if order is None else tuple(order)
 
 
 def symbolic_examples(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
-    """What is known of the inputs in symbols: torch.compile passes real tensors, and says so of the graph's inputs."""
+    """The inputs with symbolic sizes: torch.compile passes real tensors and describes their sizes in the graph's
+    metadata."""
     said = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
     return [
         known if isinstance(x, torch.Tensor) and isinstance(known, torch.Tensor) else x
@@ -119,8 +121,8 @@ def symbolic_examples(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
 
 
 def without_numbers(gm: fx.GraphModule, args: Sequence[Any]) -> tuple[fx.GraphModule, list[torch.Tensor]]:
-    """A graph that takes tensors alone and does with them what `gm` does with `args`: ints are constants in it, floats
-    may be 0-d tensors behind the others."""
+    """A graph equivalent to `gm` on `args` that takes only tensors: ints become constants in it, floats constants or
+    0-d tensors after the other inputs."""
     tensors = [x for x in args if isinstance(x, torch.Tensor)]
     if len(tensors) == len(args):
         return gm, tensors
@@ -130,15 +132,18 @@ def without_numbers(gm: fx.GraphModule, args: Sequence[Any]) -> tuple[fx.GraphMo
 
 
 def _as_tensors(floats: Sequence[float], others: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """As 0-d tensors, where the others are."""
+    """Floats as 0-d tensors, on the device of the other inputs."""
     device = others[0].device if others else None
     return [torch.full((), x, dtype=torch.float64, device=device) for x in floats]
 
 
 class DynamicShapeDispatcher:
-    """Calls `compile_static(gm, tensors)` or `compile_sizes` for new combinations of sizes and numbers, and then its
-    result. `compile_sizes` is given the symbols that vary by their names; where it fails, `check(error)` may raise,
-    else the graph is compiled for each size. `in_pieces(found)` runs a graph that has to be cut at its writes."""
+    """Calls the code compiled for the sizes and numbers of each call, and compiles for new combinations of them.
+
+    `compile_sizes` compiles a template; its second argument names the varying symbols. If it fails, `check(error)` may
+    raise; otherwise the graph is compiled by `compile_static(gm, tensors)` for each combination of sizes.
+    `in_pieces(found)` returns a callable for a graph that has to be split at its writes.
+    """
 
     def __init__(
         self, gm: fx.GraphModule, compile_static: Callable[..., Callable[..., Any]], examples: Sequence[Any] = (),
@@ -147,14 +152,14 @@ class DynamicShapeDispatcher:
     ) -> None:
         self.gm, self.compile_static, self.compile_sizes = gm, compile_static, compile_sizes
         self.examples, self.check, self.in_pieces = list(examples), check, in_pieces
-        self.whole: Callable[..., Any] | None = None  # runs every call
+        self.whole: Callable[..., Any] | None = None  # if set, runs every call
         self.ready: dict[Any, Callable[..., Any]] = {}
         self.templates: dict[Any, list[Template]] = {}
-        self.compiled = 0  # for one size each
-        self.apart: str | None = None  # why
+        self.compiled = 0  # compilations for one combination of sizes each
+        self.apart: str | None = None  # why the graph is compiled per combination of sizes
         self.numbers: Numbers | None = None
         self.sizes: Sizes | None = None
-        self.first_call: Callable[..., Any] | None = None  # makes the first call of each combination
+        self.first_call: Callable[..., Any] | None = None  # runs the first call of each combination, if set
 
     def __call__(self, *args: Any) -> Any:
         if self.whole is not None:
@@ -183,7 +188,8 @@ class DynamicShapeDispatcher:
     def _make(
         self, key: Any, args: Sequence[Any], tensors: list[torch.Tensor], fixed: list[Any]
     ) -> Callable[..., Any] | None:
-        """What runs calls of these sizes and numbers, kept from now on; None where the graph is to run as it is."""
+        """Compile for a new combination of sizes and numbers, and cache the callable; None if the graph must run
+        uncompiled."""
         call = self._of_sizes(args, tensors, fixed)
         if call is None and self.whole is None:
             call = self._static(tensors, fixed)
@@ -194,7 +200,7 @@ class DynamicShapeDispatcher:
         return call
 
     def _static(self, tensors: list[torch.Tensor], fixed: list[Any]) -> Callable[..., Any] | None:
-        """Compiled for just these sizes and ints; None beyond MAX_SIZES of them."""
+        """Compile for just these sizes and ints; None once MAX_SIZES combinations are compiled."""
         if self.compiled >= MAX_SIZES:
             return None
         self.compiled += 1
@@ -212,7 +218,7 @@ class DynamicShapeDispatcher:
     def _of_sizes(
         self, args: Sequence[Any], tensors: list[torch.Tensor], fixed: list[Any]
     ) -> Callable[..., Any] | None:
-        """From a template, made now if there is none; None if the graph cannot be compiled so."""
+        """The callable of a template, compiled now if there is none; None if the graph cannot be compiled this way."""
         if self.compile_sizes is None:
             return None
         examples, inputs = self._varying(tensors, fixed)
@@ -260,7 +266,7 @@ class DynamicShapeDispatcher:
         return (lambda *given: call(*given, *ints)) if ints else call
 
     def _cut(self, found: RecordedWrites) -> None:
-        """From now on the graph runs in pieces, each of which is compiled for sizes that vary."""
+        """From now on, run the graph in subgraphs, each compiled for varying sizes."""
         assert self.in_pieces is not None
         try:
             self.whole = self.in_pieces(found)
@@ -268,7 +274,7 @@ class DynamicShapeDispatcher:
             self._give_up_sizes(error)
 
     def _give_up_sizes(self, error: Exception) -> None:
-        """From now on the graph is compiled for each size."""
+        """From now on, compile the graph for each combination of sizes."""
         self.check(error)
         self.compile_sizes = None
         self.apart = reason_of(error)
@@ -276,9 +282,9 @@ class DynamicShapeDispatcher:
         show("sizes", f"a graph is compiled for each size: {self.apart}")
 
     def _varying(self, tensors: list[torch.Tensor], fixed: list[Any]) -> tuple[list[Any], list[Any]]:
-        """The inputs of the graph with its ints passed, and what the examples say of each."""
+        """The examples and the inputs of the graph with its ints passed as inputs."""
         said: list[Any] = [x for x in self.examples if isinstance(x, torch.Tensor)]
-        said += tensors[len(said) :]  # floats
+        said += tensors[len(said) :]  # floats, as tensors
         ints = [(k, x) for k, x in enumerate(fixed) if type(x) is int]
         if self.numbers is not None:
             said += [self.numbers.example(k, self.examples) for k, _ in ints]

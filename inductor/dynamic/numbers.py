@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import fx
 
-# Functions that compute a number of numbers.
+# Functions that compute a number from numbers.
 _PURE = frozenset(
     value
     for module in (operator, math, builtins) for value in vars(module).values()
@@ -23,15 +23,16 @@ _PURE = frozenset(
 
 @dataclass(frozen=True)
 class Computed:
-    """Stands for wanted number `k` where no symbol of the example inputs does."""
+    """A key for wanted number `k` if no symbol of the example inputs describes it."""
 
     k: int
 
 
 class Numbers:
-    """The numbers of a graph: its inputs at `places`, and what is computed of them and of nothing else.
+    """The numbers of a graph: its inputs at `places`, and everything that is computed from these alone.
 
-    `wanted` are those that other nodes use: the ones in `passed` as 0-d tensors, the others as constants.
+    `wanted`: the numbers that other nodes use. Those in `passed` become 0-d tensor inputs if they are floats, the
+    others constants.
     """
 
     def __init__(self, gm: fx.GraphModule, places: Sequence[int]) -> None:
@@ -57,7 +58,8 @@ class Numbers:
         return fx.GraphModule(torch.nn.Module(), graph).forward
 
     def values(self, args: Sequence[Any]) -> tuple[list[Any], list[float]]:
-        """For a call: the values that are constants of its compilation, and those passed as tensors."""
+        """For a call: the numbers that are fixed in its compilation (`float` marks a passed one), and those passed as
+        tensors."""
         given = [args[i] for i in self.places]
         if self._compute is None:
             known = dict(zip(self.given, given, strict=True))
@@ -74,13 +76,14 @@ class Numbers:
         return fixed, floats
 
     def example(self, k: int, examples: Sequence[Any]) -> Any:
-        """What the example inputs of the graph say of wanted number k: a SymInt of theirs, or a key of its own."""
+        """The example of wanted number k: a SymInt of the example inputs, or a key of its own."""
         node = self.wanted[k]
         said = examples[self.places[self.given.index(node)]] if node in self.given else None
         return said if isinstance(said, torch.SymInt) else Computed(k)
 
     def fix(self, fixed: Sequence[Any]) -> fx.GraphModule:
-        """The graph with these values in it; `float` and `int` stand for inputs: floats after the others, then ints."""
+        """The graph with these numbers as constants; `float` and `int` mark inputs: floats after the tensors, then
+        ints."""
         graph = fx.Graph()
         env: dict[fx.Node, Any] = {
             node: value for node, value in zip(self.wanted, fixed, strict=True) if value not in (float, int)
@@ -122,7 +125,7 @@ _Operand = Callable[[fx.Node, fx.Node], tuple[str, fx.Node] | None]
 
 
 def _beside(node: fx.Node, number: fx.Node) -> tuple[str, fx.Node] | None:
-    """The number is one of two operands, the other one a tensor."""
+    """The number is one of two operands; the other one is a tensor."""
     others = [arg for arg in node.args if arg is not number]
     if len(node.args) != 2 or len(others) != 1 or node.kwargs or not _is_tensor(others[0]):
         return None
@@ -130,14 +133,14 @@ def _beside(node: fx.Node, number: fx.Node) -> tuple[str, fx.Node] | None:
 
 
 def _beside_or_alpha(node: fx.Node, number: fx.Node) -> tuple[str, fx.Node] | None:
-    """As above, or `alpha`: the factor of the second operand."""
+    """Like `_beside`, or the number is `alpha`: the factor of the second operand."""
     if set(node.kwargs) == {"alpha"} and node.kwargs["alpha"] is number:
         return _factor(node, number, 2)
     return _beside(node, number)
 
 
 def _value(node: fx.Node, number: fx.Node) -> tuple[str, fx.Node] | None:
-    """`value`: the factor of the second of three operands."""
+    """The number is `value`: the factor of the second of three operands."""
     return _factor(node, number, 3) if set(node.kwargs) == {"value"} else None
 
 
@@ -150,7 +153,7 @@ def _factor(node: fx.Node, number: fx.Node, operands: int) -> tuple[str, fx.Node
 
 
 def _written(node: fx.Node, number: fx.Node) -> tuple[str, fx.Node] | None:
-    """The last argument, written into the first one."""
+    """The number is the last argument, and is written into the first one."""
     if node.kwargs or node.args[-1] is not number or number in node.args[:-1] or not _is_tensor(node.args[0]):
         return None
     target = node.args[0]
@@ -167,7 +170,7 @@ _OPERANDS: dict[str, _Operand] = {
 
 
 def _name(node: fx.Node) -> str:
-    """The operation, in place or not."""
+    """The name of the operation, the same for its in-place form."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if getattr(node.target, "__module__", "") == "_operator" and name.startswith("i") and name[1:] in _OPERANDS:
         return name[1:]
@@ -175,7 +178,7 @@ def _name(node: fx.Node) -> str:
 
 
 def _rewritten(node: fx.Node, number: fx.Node) -> bool:
-    """Whether `node` can take a 0-d tensor in place of a float."""
+    """Whether `node` can take a 0-d tensor instead of a float."""
     operands = _OPERANDS.get(_name(node))
     return operands is not None and operands(node, number) is not None
 
@@ -189,7 +192,8 @@ def _is_tensor(value: Any) -> TypeGuard[fx.Node]:
 
 
 def _dtype(operand: fx.Node) -> torch.dtype:
-    """The dtype in which a float meets a tensor: that in which operators compute, if that leaves the result's right."""
+    """The dtype for a float that meets a tensor: the dtype in which operators compute, if the result keeps its
+    dtype."""
     other = _fake(operand)
     wanted = torch.result_type(other, 1.0)
     computed = torch.float32 if wanted in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
@@ -200,6 +204,7 @@ def _dtype(operand: fx.Node) -> torch.dtype:
 def _scaled(
     graph: fx.Graph, node: fx.Node, operand: fx.Node, scalar: fx.Node, env: dict[fx.Node, Any]
 ) -> tuple[Any, Any]:
-    """The arguments of `node` with its second operand multiplied, and without the factor."""
+    """The arguments of `node` with its second operand multiplied by `scalar`, and without the keyword for the
+    factor."""
     product = graph.call_function(operator.mul, (env[operand], scalar))
     return (node.args[0], product, *node.args[2:]), {}

@@ -12,7 +12,7 @@ from ..process.import_stubs import stub_torch_compiler
 
 
 class Named(Source):
-    """An origin of a symbol as ShapeEnv wants it: something with a name."""
+    """A source of a symbol; ShapeEnv only needs its name."""
 
     _text: str
 
@@ -31,17 +31,18 @@ class Named(Source):
 
 
 class LightShapeEnv(ShapeEnv):
-    """Two symbols of one value stay two. `numbers`, `sizes`: whether operators may make new symbols, as numbers and as
-    sizes."""
+    """Does not unify symbols with equal values (no duck shaping). `numbers`, `sizes`: whether operators may create
+    unbacked symbols, for numbers and for sizes."""
 
     def __init__(self, numbers: bool = False, sizes: bool = False) -> None:
-        # torch's structured log finds out at its first record that nobody listens; those of symbols load its compiler
+        # torch's structured log turns itself off at its first record if nothing listens; records of symbols import its
+        # compiler
         trace_structured("pyframe_shapes", suppress_context=True, expect_trace_id=False)
         with stub_torch_compiler:
             super().__init__(duck_shape=False, allow_scalar_outputs=numbers, allow_dynamic_output_shape_ops=sizes)
 
     def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> tuple[SLoc, str]:
-        return SLoc(None, None), ""  # torch's own search for the user's line loads its compiler
+        return SLoc(None, None), ""  # torch's own search for the user's line imports its compiler
 
     def evaluate_expr(self, *args: Any, **kwargs: Any) -> Any:
         with stub_torch_compiler:

@@ -28,7 +28,7 @@ from .shape_env import LightShapeEnv, Named
 
 
 class Symbols:
-    """The symbols of one compilation, each under three names: a sympy symbol, a SymInt, a Size."""
+    """The symbols of one compilation; each has three forms: a sympy symbol, a SymInt, and a Size."""
 
     def __init__(self) -> None:
         self.shapes = LightShapeEnv()
@@ -38,7 +38,7 @@ class Symbols:
         self._vals: dict[int, tuple[Any, Any]] = {}
 
     def symbol(self, name: str, value: int, least: int) -> torch.SymInt:
-        """The SymInt of a number from `least` on (2 at most) that is `value` at the first call."""
+        """Create the SymInt of a number that is at least `least` (2 at most) and is `value` at the first call."""
         with stub_torch_compiler:
             symbol = self.shapes.create_symbol(value, Named(name), DimDynamic.DYNAMIC)
         self._of[symbol] = self.sizes.symbol(name, value, least)
@@ -49,7 +49,8 @@ class Symbols:
     def all(
         self, names: Mapping[Any, str], values: Mapping[str, int], least: int, twins: Mapping[str, str]
     ) -> dict[Any, torch.SymInt]:
-        """A SymInt for each key of `names`. A symbol with a twin is assumed to be that one, which comes before it."""
+        """Create a SymInt for each key of `names`. `twins` maps a symbol to an earlier one; their equality is
+        assumed."""
         made: dict[str, torch.SymInt] = {}
         for name in names.values():
             if name in twins:
@@ -59,10 +60,10 @@ class Symbols:
                 made[name] = self.symbol(name, values[name], least)
         return {key: made[name] for key, name in names.items()}
 
-    # ---- torch's numbers as Sizes
+    # ---- conversion of torch's numbers to Sizes
 
     def size(self, number: Any) -> AnySize:
-        """A SymInt (or int) as a Size (or int). Unsupported for what a Size cannot say."""
+        """A SymInt (or int) as a Size (or int). Unsupported for an expression that a Size cannot represent."""
         if not isinstance(number, torch.SymInt):
             return number
         return self._size(self.shapes.simplify(number.node.expr))
@@ -74,7 +75,7 @@ class Symbols:
         return found
 
     def value(self, value: Any) -> Any:
-        """A node's value with Sizes: tensors as SizedTensors."""
+        """A node's value with Sizes instead of SymInts; tensors become SizedTensors."""
         if isinstance(value, torch.Tensor):
             known = self._vals.get(id(value))
             if known is None:
@@ -98,7 +99,7 @@ class Symbols:
         return functools.reduce(lambda a, b: Real(rule, (a, b)), args) if len(args) > 1 else Real(rule, tuple(args))
 
     def program(self) -> Program:
-        """What the compiled graph assumes of its sizes: found while it was traced, and while it was lowered."""
+        """What the compiled graph assumes about its sizes: the guards of the trace, and those from lowering."""
         for guard in self.shapes.guards:
             self._remember(guard.expr)
         return self.sizes.program()
@@ -130,7 +131,7 @@ _RULES: dict[str, Callable[[list[Any]], AnySize]] = {
 }  # fmt: skip
 
 
-# an op of the loop IR, and what follows the arguments
+# an op of the loop IR, and extra arguments after those of the expression
 _REAL_RULES: dict[str, tuple[Any, ...]] = {
     "IntTrueDiv": ("div",), "FloatTrueDiv": ("div",), "Mul": ("mul",), "Add": ("add",), "FloatPow": ("pow",),
     "ToFloat": ("mul", 1.0), "OpaqueUnaryFn_sqrt": ("sqrt",),
@@ -138,7 +139,7 @@ _REAL_RULES: dict[str, tuple[Any, ...]] = {
 
 
 def _evaluated(expr: Any, of: Callable[[Any], Any]) -> Any:
-    """A sympy expression computed of its parts, each as `of` says. Unsupported for a symbol that `of` does not know."""
+    """Evaluate a sympy expression, with `of` for its parts. Unsupported for an expression without a rule."""
     if isinstance(expr, sympy.Integer):
         return int(expr)
     if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < int(expr.exp) < 8:
@@ -149,7 +150,7 @@ def _evaluated(expr: Any, of: Callable[[Any], Any]) -> Any:
     return rule([of(arg) for arg in expr.args])
 
 
-# as comparisons, which Sizes remember
+# comparisons of Sizes, which record their outcome as an assumption
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "Equality": lambda a, b: a == b,
     "Unequality": lambda a, b: a != b,
@@ -161,7 +162,7 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class _Unsayable:
-    """Stands for a value that is a truth of sizes: nothing can be lowered with it."""
+    """The value of a condition on sizes (SymBool); no node that uses it can be lowered."""
 
 
 UNSAYABLE = _Unsayable()
@@ -169,7 +170,7 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 
 def with_sizes(gm: fx.GraphModule, symbols: Symbols) -> None:
-    """What the nodes of a traced graph say of their values, in Sizes."""
+    """Replace SymInts by Sizes in the values and arguments of a traced graph's nodes."""
     for node in gm.graph.nodes:
         if "val" in node.meta:
             node.meta["val"] = symbols.value(node.meta["val"])
@@ -179,7 +180,8 @@ def with_sizes(gm: fx.GraphModule, symbols: Symbols) -> None:
 
 @dataclass(frozen=True)
 class Sized:
-    """The inputs of a compilation for many sizes. `fakes`: fake tensors and SymInts; `hints`: the symbols' values."""
+    """The inputs of a compilation for varying sizes. `fakes`: fake tensors and SymInts; `hints`: the symbols'
+    values."""
 
     symbols: Symbols
     fakes: Sequence[Any]
@@ -187,21 +189,21 @@ class Sized:
 
     @property
     def known(self) -> list[Any]:
-        """The inputs in Sizes."""
+        """The inputs with Sizes instead of SymInts."""
         return list(map(self.symbols.value, self.fakes))
 
     def settle(self, gm: fx.GraphModule) -> None:
-        """What the nodes of a traced graph say of their values, in Sizes."""
+        """Replace SymInts by Sizes in a traced graph; see `with_sizes`."""
         with_sizes(gm, self.symbols)
 
     def data(self, x: Any) -> Any:
-        """A structure of plain data with Sizes for its SymInts."""
+        """A structure of plain data with its SymInts replaced by Sizes."""
         return replaced(x, SYMBOLIC, self.symbols.value)
 
 
 def alike(names: Mapping[Any, str], values: Mapping[str, int], examples: Sequence[Any]) -> dict[str, str]:
-    """For symbols that look like the same size, batches of one length say, the first such symbol: they have the same
-    value now, and are dimensions of the same number."""
+    """For each symbol that looks like the same size as an earlier one, such as the batch sizes of two inputs, that
+    earlier symbol. They have equal values now and occur as the same dimension of some inputs."""
     found: dict[str, str] = {}
     places: dict[str, set[int]] = {name: set() for name in names.values()}
     for x in examples:
@@ -219,7 +221,7 @@ def alike(names: Mapping[Any, str], values: Mapping[str, int], examples: Sequenc
 def fake_inputs(
     symbols: Symbols, given: Mapping[Any, torch.SymInt | int], examples: Sequence[Any], inputs: Sequence[Any]
 ) -> list[Any]:
-    """`inputs` as fake tensors and SymInts. `examples` say what their sizes are, in terms of the keys of `given`."""
+    """`inputs` as fake tensors and SymInts. `examples` give their sizes in terms of the keys of `given`."""
 
     def number(said: Any, value: int) -> Any:
         return in_terms(said.node.expr, given) if isinstance(said, torch.SymInt) else given.get(said, value)

@@ -15,22 +15,22 @@ from ..runtime.plan_spec import Arena, PlanSpec, Slot, Step
 
 @dataclass(frozen=True)
 class Template:
-    """A graph compiled for many sizes; `make` gives what is called for the values of its symbols."""
+    """A graph compiled for many sizes; `make` returns the callable for given values of its symbols."""
 
     program: Program
     make: Callable[[Mapping[str, int]], Callable[..., Any]]
 
     def serves(self, values: Mapping[str, int]) -> bool:
-        """Whether it is right where its symbols have these values."""
+        """Whether the compiled graph is valid for these values of its symbols."""
         return self.program.serves(self.program.values(values))
 
     def at(self, values: Mapping[str, int]) -> Callable[..., Any]:
-        """It, for given values."""
+        """The callable for these values of its symbols."""
         return self.make(self.program.values(values))
 
 
 def spec_at(spec: PlanSpec, values: Mapping[str, int]) -> PlanSpec:
-    """`spec` where its symbols have these values, with its arena laid out."""
+    """`spec` for these values of its symbols, with its memory arena planned."""
     spec = substitute_sizes(spec, values)
     if not spec.ranges:
         return spec
@@ -45,6 +45,6 @@ def spec_at(spec: PlanSpec, values: Mapping[str, int]) -> PlanSpec:
 
 
 def training_spec_at(spec: TrainingSpec, values: Mapping[str, int]) -> TrainingSpec:
-    """The same for what is known of a forward and its backward."""
+    """`spec` for these values of its symbols."""
     parts = {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "structure"}
     return TrainingSpec(**substitute_sizes(parts, values), structure=spec.structure)

@@ -30,7 +30,7 @@ def wrap_inner(
     gm: torch.fx.GraphModule, inner: InnerJoint, halves: Halves, forward: Compiled, backward: Compiled,
     inputs: Sequence[Any],
 ) -> Callable[..., Any]:
-    """The run-time half: what is done at each call around the two compiled graphs of plain tensors."""
+    """Build the run-time part: what happens at each call around the two compiled graphs of plain tensors."""
     apply = super(torch.autograd.Function, _make_function(gm, inner, halves, forward, backward, inputs)).apply  # type: ignore[misc]
     tracked = {i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor) and x.requires_grad}
     places = {gradient.place for gradient in inner.gradients} or tracked
@@ -59,7 +59,7 @@ def _make_function(
     parts = [result.form for result in inner.results if isinstance(result, Part)]
     count, saved = len(inner.joint.origins), halves.saved
     owners = [i for i, form in enumerate(inner.forms) for _ in range(1 if form is None else form.count())]
-    held = sorted({owners[i] for i in saved.inputs if i < len(owners)})  # the arguments that hold what is saved
+    held = sorted({owners[i] for i in saved.inputs if i < len(owners)})  # arguments that hold saved tensors
     places = [k for k, result in enumerate(inner.results) if isinstance(result, Part)]
     differentiable = [places.index(tangent.leaf) for tangent in inner.tangents]
     flatten_held = flattening([inner.forms[i] for i in held])
@@ -106,7 +106,7 @@ def _make_function(
 
 
 class _Gradients:
-    """Calls the compiled backward with saved tensors and tangents, and makes the gradients of what it gives."""
+    """Calls the compiled backward with saved tensors and tangents, and builds gradients from what it returns."""
 
     def __init__(self, inner: InnerJoint, backward: Compiled) -> None:
         self.backward = taking(backward)
@@ -117,7 +117,7 @@ class _Gradients:
         ]
 
     def take(self, tangents: Sequence[Any]) -> bool:
-        """Whether the gradients of the results are of the classes for which the backward is compiled."""
+        """Whether the tangents are of the classes for which the backward was compiled."""
         return all(x is None or _fits(x, tangent) for x, tangent in zip(tangents, self.tangents))
 
     def __call__(self, given: list[torch.Tensor], tangents: Sequence[Any]) -> tuple[Any, ...]:
@@ -132,14 +132,14 @@ class _Gradients:
         missing = {k for k, x in enumerate(tangents) if x is None}
         for gradient in self.gradients:
             value = next(made) if gradient.form is None else gradient.form.build(made)
-            # what hangs on results alone of which nothing came has no gradient
+            # an argument that affects only results without a tangent has no gradient
             found[gradient.place] = None if missing and gradient.tangents <= missing else value
         return tuple(found)
 
 
 class _Again:
-    """Runs the captured graph again. Arguments that it writes to, of which none requires a gradient, are kept as they
-    were before."""
+    """Runs the captured graph again. It keeps copies, made before the call, of the arguments that the graph writes to,
+    if none of these requires a gradient."""
 
     def __init__(
         self, gm: torch.fx.GraphModule, inner: InnerJoint, held: Sequence[int], inputs: Sequence[Any]
@@ -151,11 +151,11 @@ class _Again:
         self.run = Rerun(gm, {}, _spec(inner, held, inputs, written, kept), len(inputs))
 
     def hold(self, args: Sequence[Any]) -> Any:
-        """What to keep of a call that is about to run."""
+        """What to keep of a call that is about to run; see `Rerun.hold`."""
         return self.run.hold(self._copied(args))
 
     def __call__(self, ctx: Any, tangents: Sequence[Any]) -> tuple[Any, ...]:
-        """The gradients, as `Rerun` says."""
+        """The gradients; see `Rerun`."""
         held = ctx.held
         ctx.held = (self._copied(held[0]), *held[1:])
         try:
@@ -183,8 +183,8 @@ def _fits(x: Any, tangent: Tangent) -> bool:
 def _spec(
     inner: InnerJoint, held: Sequence[int], inputs: Sequence[Any], written: Set[int], kept: bool
 ) -> TrainingSpec:
-    """What `Rerun` has to know, in terms of the arguments and results of the captured graph. `written`: the arguments
-    that it writes to; `kept`: whether it is given copies of them as they were before."""
+    """The spec for `Rerun`, in terms of the arguments and results of the captured graph. `written`: the arguments that
+    it writes to; `kept`: whether copies from before the call are kept for them."""
     origins = tuple((tangent.leaf, False) for tangent in inner.tangents)
     found = rerunning(replace(inner.joint, writes=()) if kept else inner.joint)
     temporary = tuple(

@@ -24,15 +24,15 @@ from .wrapper_tensors import flattening
 CompileFlat = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 Static = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 FallBack = Callable[[Exception], Callable[..., Any]]
-Call = Callable[[Sequence[Any], Sequence[Any]], Any]  # of the arguments, and of the plain tensors in them
+Call = Callable[[Sequence[Any], Sequence[Any]], Any]  # takes the arguments, and the plain tensors in them
 
 
 def compile_inference(
     gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat, fall_back: FallBack
 ) -> Callable[..., Any]:
     """A callable that does what `gm` does on inputs like these, without gradients. `compile_flat(graph, inputs)`
-    compiles a graph of plain tensors that returns a tuple. `fall_back(error)` gives what runs sizes that cannot be
-    compiled."""
+    compiles a graph of plain tensors that returns a tuple. `fall_back(error)` returns a callable for sizes that cannot
+    be compiled."""
 
     def static(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return _static(gm, inputs, compile_flat)
@@ -45,14 +45,15 @@ def compile_inference(
 def compile_training(
     gm: fx.GraphModule, inputs: Sequence[Any], train: Static, fall_back: FallBack
 ) -> Callable[..., Any]:
-    """The same for autograd too; `train(gm, inputs)` compiles a graph for the sizes of these inputs."""
+    """Like `compile_inference`, with autograd support; `train(gm, inputs)` compiles a graph for the sizes of these
+    inputs."""
     if is_symbolic(flattening(forms_of(inputs))(inputs)):
         return _ManySizes(gm, inputs, train, fall_back)
     return train(gm, inputs)
 
 
 def _static(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat) -> Callable[..., Any]:
-    """The graph compiled for the sizes of these inputs."""
+    """Compile the graph for the sizes of these inputs."""
     forms = forms_of(inputs)
     flatten = flattening(forms)
     inner = to_inner(gm, forms, *static_fakes(flatten(inputs)))
@@ -62,7 +63,7 @@ def _static(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat
 
 
 def without_gradients(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat) -> Callable[..., Any]:
-    """The same for a graph that records gradients of which no result requires one."""
+    """Compile a graph for the sizes of these inputs, if gradients are enabled but no result requires one."""
     with torch.no_grad():
         compiled = _static(gm, inputs, compile_flat)
 
@@ -74,7 +75,7 @@ def without_gradients(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: C
 
 
 def _with_numbers(gm: fx.GraphModule, numbers: Mapping[int, Any]) -> fx.GraphModule:
-    """The graph with some of its arguments, by their places, put in as constants; the others remain."""
+    """The graph with some arguments, by position, replaced by constants; the other arguments remain."""
     if not numbers:
         return gm
     graph = fx.Graph()
@@ -85,8 +86,8 @@ def _with_numbers(gm: fx.GraphModule, numbers: Mapping[int, Any]) -> fx.GraphMod
 
 
 def without_autocast(compile_flat: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """What `compile_flat` gives, compiled and called without autocast: the casts are in the graph already, and inside
-    of `__torch_dispatch__` there are none."""
+    """The result of `compile_flat`, compiled and called without autocast: the casts are in the graph already, and
+    `__torch_dispatch__` runs without autocast."""
     if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
         return compile_flat()
     with torch._C._DisableAutocast():
@@ -103,7 +104,7 @@ def without_autocast(compile_flat: Callable[[], Callable[..., Any]]) -> Callable
 
 
 class _Traced:
-    """A graph traced once for all sizes of which `program` is true. `numbers`: the symbols of the trace by the names of
+    """A graph traced once for all sizes that satisfy `program`. `numbers`: the symbols of the trace by the names of
     their values."""
 
     def __init__(
@@ -112,7 +113,7 @@ class _Traced:
         self.inner, self.program, self.run, self.numbers = inner, program, run, numbers
 
     def at(self, values: Mapping[str, int]) -> Call:
-        """What runs calls of these sizes."""
+        """The callable for calls with these sizes."""
         known = {symbol: values[name] for name, symbol in self.numbers.items()}
 
         def number(n: Any) -> int:
@@ -123,8 +124,8 @@ class _Traced:
 
 
 class _ManySizes:
-    """Traces the graph for all sizes that do not change what is traced, else for the sizes of each call. Floats are
-    constants: what `__torch_dispatch__` does with them is the program's own."""
+    """Traces the graph once for all sizes that do not change the trace; if that fails, for the sizes of each call.
+    Floats are constants, because `__torch_dispatch__` may do anything with them."""
 
     def __init__(
         self, gm: fx.GraphModule, inputs: Sequence[Any], static: Static, fall_back: FallBack,
@@ -140,7 +141,7 @@ class _ManySizes:
         self.sizes = Sizes(self.examples)
         self.ready: dict[Any, Call] = {}
         self.traced: dict[Any, list[_Traced]] = {}
-        self.compiled = 0  # traces
+        self.compiled = 0  # number of traces
 
     def __call__(self, *args: Any) -> Any:
         given = [args[i] for i in self.varying]
@@ -204,7 +205,7 @@ class _ManySizes:
         compile_flat: CompileFlat,
     ) -> _Traced:
         import_whole(SYMBOLIC_SHAPES)
-        from ..dynamic.symbols import Symbols, fake_inputs, in_terms  # sympy is loaded by its first use only
+        from ..dynamic.symbols import Symbols, fake_inputs, in_terms  # imported here because it imports sympy
 
         symbols = Symbols()
         varying = {key: name for key, name in self.sizes.names.items() if key not in constants}

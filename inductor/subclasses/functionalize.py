@@ -27,7 +27,7 @@ from .wrapper_tensors import Form, built, flattening, is_wrapper
 
 @dataclass(frozen=True)
 class Part:
-    """A result that is made of the next flat results: one plain tensor, or an instance of this form."""
+    """A result built from the next flat results: one plain tensor, or an instance of this form."""
 
     form: Form | None
 
@@ -37,9 +37,9 @@ Result = Part | Input | Constant
 
 @dataclass(frozen=True)
 class InnerGraph:
-    """`graph(*flat inputs)` gives a tuple of flat results. `forms`: of the inputs, None for a plain tensor or a number.
-    `results` says what the results of the captured graph are, `structure` is their pytree. `written`: the instances
-    among the inputs that it writes to, by number."""
+    """`graph(*flat inputs)` returns a tuple of flat results. `forms`: the forms of the inputs, None for plain tensors
+    and numbers. `results`: how each result of the captured graph is obtained; `structure`: their pytree. `written`: the
+    numbers of the inputs, among the wrapper instances, to which the graph writes."""
 
     graph: torch.fx.GraphModule
     forms: tuple[Form | None, ...]
@@ -49,14 +49,14 @@ class InnerGraph:
 
 
 def holds_wrappers(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
-    """Whether instances of such classes go into a graph, or are made in it."""
+    """Whether instances of wrapper subclasses are inputs of a graph or are created in it."""
     if any(map(is_wrapper, inputs)):
         return True
     return any(is_wrapper(node.meta.get("val", node.meta.get("example_value"))) for node in gm.graph.nodes)
 
 
 def forms_of(inputs: Sequence[Any]) -> tuple[Form | None, ...]:
-    """The forms of the inputs of a graph. NotFunctional for inner tensors that record gradients of their own."""
+    """The forms of a graph's inputs. NotFunctional if an inner tensor requires a gradient itself."""
     forms = tuple(Form.of(x) if is_wrapper(x) else None for x in inputs)
     for x, form in zip(inputs, forms):
         if form is not None and any(part.requires_grad for part in flattening([form])([x])):
@@ -65,15 +65,15 @@ def forms_of(inputs: Sequence[Any]) -> tuple[Form | None, ...]:
 
 
 def to_inner(gm: torch.fx.GraphModule, forms: Sequence[Form | None], fakes: Sequence[Any], mode: Any) -> InnerGraph:
-    """Traces `gm` on instances of these forms around the fake tensors `fakes` of this mode. NotFunctional where the
-    inner tensors do not say what it does."""
+    """Trace `gm` on instances of these forms around the fake tensors `fakes` of this mode. NotFunctional if a graph on
+    the inner tensors cannot do the same."""
     trace = _Trace(gm, forms)
     graph = traced(trace, fakes, mode, gm)
     return InnerGraph(graph, tuple(forms), tuple(trace.results), trace.structure, _written(graph, forms))
 
 
 def _written(gm: torch.fx.GraphModule, forms: Sequence[Form | None]) -> tuple[int, ...]:
-    """Of which of the instances a graph writes to the inner tensors."""
+    """The wrapper instances to whose inner tensors the graph writes, by number."""
     owners = [i for i, form in enumerate(forms) for _ in range(1 if form is None else form.count())]
     places = gm.graph.find_nodes(op="placeholder")
     memory = {storage_of(node.meta.get("val")): owner for node, owner in zip(places, owners)}
@@ -91,7 +91,7 @@ def _written(gm: torch.fx.GraphModule, forms: Sequence[Form | None]) -> tuple[in
 def traced(
     trace: Callable[..., Any], fakes: Sequence[Any], mode: Any, gm: torch.fx.GraphModule
 ) -> torch.fx.GraphModule:
-    """The ATen graph of a function of plain tensors."""
+    """Trace a function of plain tensors into an ATen graph."""
     if any(is_wrapper(x) for _, x in attributes_of(gm)):
         raise NotFunctional("a subclass among the parameters of the graph's own module")
     with fake_trace(mode):
@@ -103,7 +103,7 @@ def traced(
 
 @contextlib.contextmanager
 def fake_trace(mode: FakeTensorMode) -> Iterator[None]:
-    """The modes under which a graph is traced on fake tensors."""
+    """The modes for tracing a graph on fake tensors."""
     with (
         stub_torch_compiler, mode, python_kernels(mode), torch._C.DisableTorchFunctionSubclass(),
         torch.fx.traceback.preserve_node_meta(),
@@ -112,7 +112,7 @@ def fake_trace(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def static_fakes(flat: Sequence[Any]) -> tuple[list[Any], FakeTensorMode]:
-    """Fake tensors of these sizes, which a trace may write to, and their mode."""
+    """Fake tensors of these sizes, to which a trace may write, and their mode."""
     mode, found = fake_mode(), []
     with stub_torch_compiler, torch.no_grad():
         for x in flat:
@@ -125,7 +125,8 @@ def static_fakes(flat: Sequence[Any]) -> tuple[list[Any], FakeTensorMode]:
 
 
 class NodeRun(GraphRun):
-    """Runs a captured graph; what its writes do is looked at when the inner graph is compiled."""
+    """Runs a captured graph. Unlike GraphRun, it does not check writes; that happens when the inner graph is
+    compiled."""
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
         super().__init__(gm, {})
@@ -139,7 +140,7 @@ class NodeRun(GraphRun):
 
 
 class _Trace:
-    """What make_fx traces: flat inputs -> flat results. Leaves `results` and `structure` behind."""
+    """The function that make_fx traces: flat inputs -> flat results. Sets `results` and `structure`."""
 
     structure: pytree.TreeSpec
 
@@ -156,7 +157,7 @@ class _Trace:
 
 
 def check_inputs(args: Sequence[Any], forms: Sequence[Form | None], flat: Sequence[Any]) -> None:
-    """NotFunctional where the graph changes of which inner tensors an instance is made, or how they are laid out."""
+    """NotFunctional if the graph replaces inner tensors of an input or changes its metadata or layout."""
     for x, form in zip(args, forms):
         if form is not None and (not form.fits(x) or tuple(x.shape) != form.size or x.stride() != form.stride):
             raise NotFunctional(f"the metadata of a {form.cls.__qualname__} is changed in place")
@@ -165,7 +166,7 @@ def check_inputs(args: Sequence[Any], forms: Sequence[Form | None], flat: Sequen
 
 
 def taken_apart(leaves: Sequence[Any], args: Sequence[Any]) -> tuple[list[Result], list[Any]]:
-    """What the results of a graph are, and the plain tensors in them."""
+    """How each result of a graph is obtained, and the plain tensors in the results."""
     results: list[Result] = []
     found: list[Any] = []
     for leaf in leaves:
@@ -190,8 +191,9 @@ def finishing(
     results: Sequence[Result], structure: pytree.TreeSpec, number: Callable[[Any], Any] = lambda n: n,
     written: Sequence[int] = (),
 ) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-    """What makes the results of a call, of its arguments and flat results; `number` turns a size into one of now.
-    `written`: the instances among the arguments whose inner tensors were written: autograd counts writes to them."""
+    """A function that builds the results of a call from its arguments and flat results. `number` replaces a symbolic
+    size by its current value. `written`: the instances among the arguments whose inner tensors are written; their
+    version counters are incremented."""
     results = [Part(x.form.at(number)) if isinstance(x, Part) and x.form is not None else x for x in results]
 
     def finish(args: Sequence[Any], flat: Sequence[Any]) -> Any:

@@ -26,7 +26,7 @@ from .functionalize import NodeRun, Part, Result, check_inputs, fake_trace, take
 from .wrapper_tensors import Form, built, flattening, is_wrapper
 
 _SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
-_TAG, _BACKWARD = "partitioner_tag", "is_backward"  # one of the notes on nodes that a second trace keeps
+_TAG, _BACKWARD = "partitioner_tag", "is_backward"  # a key of node.meta that a second trace keeps
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.complex128)
 
 
@@ -36,8 +36,8 @@ class NoGradients(NotFunctional):
 
 @dataclass(frozen=True)
 class Tangent:
-    """The gradient of the result number `leaf`, of this form; `layouts`: its plain tensors, as the backward takes
-    them."""
+    """The gradient of result number `leaf`, with its form; `layouts`: its plain tensors, with the layouts that the
+    backward expects."""
 
     leaf: int
     form: Form | None
@@ -46,7 +46,7 @@ class Tangent:
 
 @dataclass(frozen=True)
 class InnerGradient:
-    """The gradient of the argument number `place`; it hangs on the tangents of these numbers."""
+    """The gradient of argument number `place`, which depends on the tangents with these numbers."""
 
     place: int
     form: Form | None
@@ -55,7 +55,7 @@ class InnerGradient:
 
 @dataclass(frozen=True)
 class InnerJoint:
-    """`joint.graph(*flat inputs, *attributes, *flat tangents)` gives the flat results and the flat gradients.
+    """`joint.graph(*flat inputs, *attributes, *flat tangents)` returns the flat results and the flat gradients.
     `forms`, `results` and `structure`: as in `InnerGraph`."""
 
     joint: JointGraph
@@ -68,7 +68,7 @@ class InnerJoint:
 
 @dataclass(frozen=True)
 class State:
-    """Of an argument: whether it requires a gradient, and whether it is a leaf."""
+    """Whether an argument requires a gradient, and whether it is a leaf."""
 
     requires_grad: bool
     is_leaf: bool
@@ -82,8 +82,8 @@ def to_inner_joint(
     gm: torch.fx.GraphModule, forms: Sequence[Form | None], fakes: Sequence[Any], mode: Any,
     states: Sequence[State], decompositions: Mapping[Any, Callable[..., Any]],
 ) -> InnerJoint:
-    """Traces `gm` and its gradients on instances of these forms around the fake tensors `fakes` of this mode.
-    NotFunctional where the graph has to run as it is."""
+    """Trace `gm` and its gradients on instances of these forms around the fake tensors `fakes` of this mode.
+    NotFunctional if the graph cannot be compiled."""
     forward = _Forward(gm, forms, states)
     tangents = _tangents(forward, fakes, mode)
     table = {op: fn for op, fn in decompositions.items() if not is_random(op)}
@@ -112,7 +112,7 @@ def to_inner_joint(
 
 
 class _Forward:
-    """Runs the captured graph on instances made of plain tensors, which require gradients where the arguments do."""
+    """Runs the captured graph on instances built from plain tensors, which require gradients if the arguments do."""
 
     structure: pytree.TreeSpec
 
@@ -121,7 +121,7 @@ class _Forward:
         self.results: list[Result] = []
 
     def run(self, flat: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-        """The arguments, the results and the plain tensors in them."""
+        """Run it; returns the arguments, the results, and the plain tensors in the results."""
         args = built(flat, self.forms)
         for i, state in enumerate(self.states):
             if state.requires_grad:
@@ -143,7 +143,8 @@ class _Forward:
 
 
 def _tangents(forward: _Forward, fakes: Sequence[Any], mode: Any) -> list[Tangent]:
-    """What the gradients of the results are taken to be: of the form of the result itself, where that holds floats."""
+    """The tangents of the results: of the same form as the result, if its inner tensors are floating point; else
+    plain."""
     with torch.enable_grad(), fake_trace(mode):
         args, leaves, found = forward.run(fakes)
         memories = [storage_of(x) for x in found]
@@ -166,16 +167,18 @@ def _tangents(forward: _Forward, fakes: Sequence[Any], mode: Any) -> list[Tangen
 
 
 def _laid_out_like(x: torch.Tensor) -> torch.Tensor:
-    """Stands for the gradient of x: laid out as x is, if that leaves no holes."""
+    """A placeholder for the gradient of x, with the strides of x if x has no gaps."""
     if dense(x.shape, x.stride()):
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
 class _Joint:
-    """What make_fx traces: flat inputs and flat tangents -> flat results and flat gradients. Leaves behind `gradients`,
-    the place and the form of each with the number of its plain tensors, `count`, the number of flat results, and
-    `early`, the names of the nodes of the forward."""
+    """The function that make_fx traces: flat inputs and flat tangents -> flat results and flat gradients.
+
+    It sets `gradients` (for each gradient its place, its form, and its number of plain tensors), `count` (the number of
+    flat results) and `early` (the names of the forward's nodes).
+    """
 
     def __init__(self, forward: _Forward, tangents: Sequence[Tangent], inputs: int) -> None:
         self.forward, self.tangents, self.inputs = forward, tangents, inputs
@@ -204,8 +207,8 @@ class _Joint:
 
 
 def _gradients(outputs: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]) -> Sequence[Any]:
-    """`torch.autograd.grad`, less `__torch_function__` of the classes for that call itself, which is not the program's.
-    Backward functions of the program see `__torch_function__`, as they do in eager."""
+    """`torch.autograd.grad`, without calling `__torch_function__` of the classes for this call, which the program does
+    not make. The program's backward functions see `__torch_function__`, as in eager."""
     engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
     with torch._C._EnableTorchFunction():
         return engine.run_backward(  # type: ignore[no-any-return]
@@ -214,7 +217,7 @@ def _gradients(outputs: Sequence[Any], inputs: Sequence[Any], tangents: Sequence
 
 
 def _writes_apart(gm: torch.fx.GraphModule, mutated: Sequence[int], inputs: int) -> dict[int, torch.fx.Node]:
-    """Takes the closing writes out of a graph. What is written to which of the flat inputs, in the forward."""
+    """Remove the final writes from a graph; returns what the forward writes, by the number of the flat input."""
     places = list(gm.graph.find_nodes(op="placeholder"))
     found: dict[int, torch.fx.Node] = {}
     for node in list(gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)):
@@ -233,7 +236,7 @@ def _writes_apart(gm: torch.fx.GraphModule, mutated: Sequence[int], inputs: int)
 def _tidy(
     gm: torch.fx.GraphModule, inputs: int, tangents: int, count: int, writes: Mapping[int, torch.fx.Node]
 ) -> None:
-    """Puts tangents behind the tensors of the module, and notes which nodes are the backward's; the results become the
+    """Move tangents behind the module's tensors, set `meta["backward"]` of each node, and arrange the results as the
     three lists of a joint graph."""
     graph = gm.graph
     places = list(graph.find_nodes(op="placeholder"))
@@ -260,8 +263,8 @@ def _tidy(
 
 
 def _own_memory(graph: torch.fx.Graph, results: list[Any], count: int) -> None:
-    """Copies results that are inputs, or there twice, in the graph alone: where the program was run on instances, they
-    had memory of their own, or the graph would have been cut."""
+    """Copy results that are inputs, or that occur twice, in the traced graph only. On the instances, all results had
+    memory of their own; otherwise the graph would have been split."""
     root = roots(graph)
     taken: set[torch.fx.Node] = set()
     for k, x in enumerate(results[:count]):
@@ -275,7 +278,7 @@ def _own_memory(graph: torch.fx.Graph, results: list[Any], count: int) -> None:
 def _hanging(
     joint: JointGraph, found: Sequence[tuple[int, Form | None, int]], tangents: Sequence[Tangent]
 ) -> tuple[InnerGradient, ...]:
-    """Which tangents each gradient hangs on."""
+    """Which tangents each gradient depends on."""
     graph = joint.graph.graph
     places = list(graph.find_nodes(op="placeholder"))
     given = iter(places[len(places) - len(joint.tangents) :])

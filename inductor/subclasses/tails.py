@@ -26,14 +26,14 @@ Node = torch.fx.Node
 
 @dataclass(frozen=True)
 class Split:
-    """`head(*args)` gives a tuple of tensors that share no memory with each other or with arguments; of it and of the
-    arguments, `tail(*args, *tensors)` makes the results of the whole graph."""
+    """`head(*args)` returns a tuple of tensors that share no memory with each other or with arguments. `tail(*args,
+    *tensors)` computes the results of the whole graph from these tensors and the arguments."""
 
     head: torch.fx.GraphModule
     tail: Callable[..., Any]
 
     def joined(self, head: Callable[..., Any]) -> Callable[..., Any]:
-        """The whole, given the compiled head."""
+        """The callable of the whole graph, given the compiled head."""
         tail = self.tail
         return lambda *args: tail(*args, *head(*args))
 
@@ -41,8 +41,9 @@ class Split:
 def split(
     gm: torch.fx.GraphModule, forms: Sequence[Form | None], fakes: Sequence[Any], mode: Any, grads: Sequence[bool]
 ) -> Split | None:
-    """Cuts a graph whose arguments have these forms around the fake tensors `fakes`; `grads`: which of them require a
-    gradient. None where no result shares memory with anything. NotFunctional where that cannot be made outside."""
+    """Split a graph whose arguments have these forms around the fake tensors `fakes`; `grads`: which of them require a
+    gradient. None if no result shares memory with anything. NotFunctional if such a result cannot be computed in the
+    tail."""
     run = _Observed(gm)
     with torch.enable_grad(), fake_trace(mode):
         args = built(fakes, forms)
@@ -58,7 +59,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _plain_parts(value: Any) -> list[torch.Tensor]:
-    """The plain tensors in a value, instances of wrapper subclasses taken apart."""
+    """The plain tensors in a value; wrapper instances are taken apart."""
     found: list[torch.Tensor] = []
     for x in _tensors(value):
         found += flattening([Form.of(x)])([x]) if is_wrapper(x) else [x]
@@ -66,7 +67,7 @@ def _plain_parts(value: Any) -> list[torch.Tensor]:
 
 
 def _memory(value: Any) -> list[Any]:
-    """The storages of a value, one for each plain tensor in it."""
+    """The storages of a value, one per plain tensor in it."""
     return [storage_of(x) for x in _plain_parts(value)]
 
 
@@ -75,12 +76,12 @@ def _layouts(value: Any) -> list[Any]:
 
 
 class _Observed(NodeRun):
-    """Runs a graph, and takes down of each node under which mode it ran, what memory its value has, and whether it
-    wrote to what it was given."""
+    """Runs a graph and records for each node the grad mode, the storages of its value, and whether it wrote to its
+    inputs."""
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
         super().__init__(gm)
-        self.recorded: dict[Node, bool] = {}  # whether gradients were
+        self.recorded: dict[Node, bool] = {}  # whether autograd recorded the node
         self.memory: dict[Node, list[Any]] = {}
         self.layouts: dict[Node, list[Any]] = {}
         self.writing: set[Node] = set()
@@ -98,7 +99,7 @@ class _Observed(NodeRun):
 
 
 class _Cut:
-    """Chooses what is called after the compiled graph."""
+    """Chooses the nodes that run after the compiled graph."""
 
     def __init__(self, gm: torch.fx.GraphModule, run: _Observed) -> None:
         self.gm, self.run = gm, run
@@ -110,7 +111,7 @@ class _Cut:
         self.late: set[Node] = set()
 
     def split(self) -> Split | None:
-        """The two parts; None where the second would do nothing."""
+        """The two parts; None if the tail would do nothing."""
         tensors = [leaf for leaf in self.leaves if isinstance(leaf, Node) and leaf in self.same]
         wanted = self._first([self.same[leaf] for leaf in tensors])
         while (node := self._conflict(wanted)) is not None:
@@ -125,12 +126,12 @@ class _Cut:
         return Split(self._head(wanted), self._tail(wanted))
 
     def _first(self, nodes: Sequence[Node]) -> list[Node]:
-        """Those that the compiled graph has to return, once each."""
+        """The values that the head has to return, each once."""
         return [x for x in dict.fromkeys(nodes) if x not in self.given and x not in self.late]
 
     def _conflict(self, wanted: Sequence[Node]) -> Node | None:
-        """The last node whose value shares memory with an argument or with another value that is returned, and can be
-        made of what it shares it with."""
+        """The last returned node whose value shares memory with an argument or another returned value, and is a view
+        that the tail can compute; None if no memory is shared."""
         memory = self.run.memory
         count: dict[Any, int] = {}
         for node in (*wanted, *self.given):
@@ -148,7 +149,7 @@ class _Cut:
         return max(movable, key=self.order.__getitem__)
 
     def _is_view(self, node: Node) -> bool:
-        """Whether all memory of a value is that of what the node was given."""
+        """Whether the node's value has no memory other than that of its inputs."""
         inputs = {place for x in node.all_input_nodes for place in self.run.memory[x]}
         return bool(inputs) and inputs.issuperset(self.run.memory[node])
 
@@ -192,7 +193,7 @@ class _Cut:
         return lambda *args: pytree.tree_unflatten(tail(*args), structure)
 
     def _target(self, node: Node) -> Callable[..., Any]:
-        """What the node calls, under the mode under which the graph calls it."""
+        """The function that the node calls, in the grad mode in which the graph calls it."""
         if node.op not in ("call_function", "call_method"):
             raise NotFunctional(f"a view that is returned is made by {node.op}")
         run = _method(node.target) if node.op == "call_method" else node.target

@@ -40,19 +40,20 @@ def _raw(cls: type, name: str) -> Any:
 
 
 def is_wrapper(x: Any) -> bool:
-    """Whether `x` is a tensor of such a class."""
+    """Whether `x` is an instance of a traceable wrapper subclass."""
     return isinstance(x, torch.Tensor) and is_wrapper_class(type(x))
 
 
 class NoForm(Unsupported):
-    """A tensor of such a class cannot be taken apart into tensors, and made of them again."""
+    """A wrapper instance that cannot be taken apart into tensors and rebuilt."""
 
 
 def parts_of(x: Any) -> tuple[tuple[str, ...], Any]:
-    """The names of the inner tensors and the context. NoForm where `__tensor_flatten__` gives something else."""
+    """The names of the inner tensors, and the context. NoForm if `__tensor_flatten__` raises or returns something
+    else."""
     try:
         found = x.__tensor_flatten__()
-    except Exception as error:  # the program's own code, which may refuse
+    except Exception as error:  # user code, which may raise anything
         raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__: {error}") from error
     if not isinstance(found, tuple | list) or len(found) != 2:  # noqa: PLR2004
         raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ gives no pair")
@@ -64,7 +65,8 @@ def parts_of(x: Any) -> tuple[tuple[str, ...], Any]:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """What is known of a tensor; `inner`: by name, None for a plain tensor. Sizes and strides may be symbolic."""
+    """What describes a wrapper instance. `inner`: forms by name, None for a plain tensor. Sizes and strides may be
+    symbolic."""
 
     cls: type
     context: Any
@@ -74,13 +76,13 @@ class Form:
 
     @staticmethod
     def of(x: torch.Tensor) -> Form:
-        """The form of a tensor of such a class. NoForm where it has none."""
+        """The form of a wrapper instance. NoForm if it has none."""
         names, context = parts_of(x)
         inner = {name: Form.of(part) if is_wrapper(part := getattr(x, name)) else None for name in names}
         return Form(type(x), context, inner, x.shape, x.stride())
 
     def take(self, x: Any, found: list[Any]) -> None:
-        """Appends the plain tensors in `x`, which has this form."""
+        """Append the plain tensors in `x`, which has this form, to `found`."""
         for name, form in self.inner.items():
             part = getattr(x, name)
             if form is None:
@@ -89,22 +91,22 @@ class Form:
                 form.take(part, found)
 
     def count(self) -> int:
-        """How many plain tensors there are in it."""
+        """The number of plain tensors in an instance."""
         return sum(1 if form is None else form.count() for form in self.inner.values())
 
     def build(self, given: Iterator[Any]) -> Any:
-        """A tensor of this form around the next tensors of `given`."""
+        """Build a tensor of this form around the next tensors of `given`."""
         parts = {name: next(given) if form is None else form.build(given) for name, form in self.inner.items()}
         return self.cls.__tensor_unflatten__(parts, self.context, self.size, self.stride)  # type: ignore[attr-defined]
 
     def at(self, number: Callable[[Any], Any]) -> Form:
-        """The same with other sizes: `number` of each."""
+        """This form with each size and stride n replaced by `number(n)`."""
         inner = {name: None if form is None else form.at(number) for name, form in self.inner.items()}
         size, stride = torch.Size([number(n) for n in self.size]), tuple(map(number, self.stride))
         return Form(self.cls, self.context, inner, size, stride)
 
     def fits(self, x: Any) -> bool:
-        """Whether a tensor has this form; sizes are not looked at."""
+        """Whether a tensor has this form; sizes are not compared."""
         if type(x) is not self.cls:
             return False
         names, context = parts_of(x)
@@ -118,7 +120,7 @@ class Form:
 
 
 def same_context(a: Any, b: Any) -> bool:
-    """Whether two contexts of `__tensor_flatten__` are equal; what cannot be compared is not."""
+    """Whether two contexts of `__tensor_flatten__` are equal; False if they cannot be compared."""
     try:
         return a is b or (type(a) is type(b) and bool(a == b))
     except (TypeError, ValueError, RuntimeError):
@@ -126,7 +128,7 @@ def same_context(a: Any, b: Any) -> bool:
 
 
 def flattening(forms: Sequence[Form | None]) -> Callable[[Sequence[Any]], list[Any]]:
-    """What takes the arguments of these forms apart, into one list."""
+    """A function that takes arguments of these forms apart into one flat list."""
 
     def flatten(args: Sequence[Any]) -> list[Any]:
         found: list[Any] = []
@@ -141,13 +143,13 @@ def flattening(forms: Sequence[Form | None]) -> Callable[[Sequence[Any]], list[A
 
 
 def built(values: Sequence[Any], forms: Sequence[Form | None]) -> list[Any]:
-    """Tensors of these forms around the plain tensors `values`."""
+    """Build values of these forms from the flat list `values`."""
     given = iter(values)
     return [next(given) if form is None else form.build(given) for form in forms]
 
 
 def methods_of(cls: type) -> list[types.FunctionType]:
-    """The functions that say what a wrapper subclass does with its inner tensors."""
+    """The Python functions that define how a wrapper subclass treats its inner tensors."""
     names = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__", "__new__", "__init__")
     found = (_raw(cls, name) for name in names)
     return [fn for fn in (getattr(raw, "__func__", raw) for raw in found) if isinstance(fn, types.FunctionType)]
