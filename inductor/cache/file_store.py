@@ -24,14 +24,14 @@ from .trust import distrust, make_folder, read_own_file
 _MAGIC = b"pyframe3"
 _SEAL = len(_MAGIC) + 32
 DEFAULT_MAX_BYTES = 2 << 30
-_TRIM_EVERY = 64  # writes of one process between two looks at the total size
-_TRIM_SECONDS = 3600  # ... and the time between two looks of short processes
-_GRACE_SECONDS = 300  # an entry used this recently is about to be loaded by someone
-_LOCK_SECONDS = 900  # longer than any build: whoever still holds the lock is stuck
+_TRIM_EVERY = 64  # a process checks the total size after this many writes
+_TRIM_SECONDS = 3600  # ... and short processes after this time, counted across processes
+_GRACE_SECONDS = 300  # an entry used this recently may be about to be loaded by another process
+_LOCK_SECONDS = 900  # longer than any build; a process that still holds the lock is stuck
 
 
 def default_directory() -> Path | None:
-    """PYFRAME_CACHE_DIR, or pyframe/ in the user's cache directory; None for a user without a home."""
+    """PYFRAME_CACHE_DIR, or pyframe/ in the user's cache directory; None for a user without a home directory."""
     chosen = os.environ.get("PYFRAME_CACHE_DIR")
     if chosen:
         return Path(chosen)
@@ -45,7 +45,7 @@ def default_directory() -> Path | None:
 
 
 def content_key(*parts: str | bytes) -> str:
-    """A key for these contents: no two lists of parts share one."""
+    """A hash of these parts; different lists of parts have different keys."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -56,9 +56,9 @@ def content_key(*parts: str | bytes) -> str:
 class Cache:
     """The store under one directory (`default_directory()` unless given).
 
-    A directory that cannot be written costs one warning a process: it is still read, and what would be written goes to
-    private temporary directories that the process removes when it ends. At most about `max_bytes` are kept
-    (PYFRAME_CACHE_MAX_BYTES): what was used longest ago goes first.
+    If the directory cannot be written, one warning per process says so. Entries are still read from it, and new ones go
+    to private temporary directories that are removed when the process ends. About `max_bytes` are kept at most
+    (PYFRAME_CACHE_MAX_BYTES); the least recently used entries are removed first.
     """
 
     def __init__(self, directory: Path | None = None, max_bytes: int | None = None) -> None:
@@ -69,24 +69,25 @@ class Cache:
         self._checked: tuple[tuple[int, int], str | None, Path] | None = None
 
     def get(self, key: str, suffix: str = ".bin") -> bytes | None:
-        """The bytes of an entry, or None if it is absent or damaged."""
+        """The bytes of an entry; None if it is absent or damaged."""
         found = self._find(key, suffix)
         return None if found is None else found[1]
 
     def put(self, key: str, data: bytes, suffix: str = ".bin") -> None:
-        """Stores an entry. A disk that refuses is no error: what is stored can be made again."""
+        """Store an entry. A failing disk is not an error, because the contents can be computed again; it gives one
+        warning."""
         try:
             self.put_file(key, suffix, data)
         except OSError as error:
             _warn(f"nothing can be cached ({error})")
 
     def get_file(self, key: str, suffix: str) -> Path | None:
-        """The path of an entry, for dlopen, or None if it is absent or damaged. The file ends in a checksum."""
+        """The path of an entry, for dlopen; None if it is absent or damaged. The file ends with a checksum."""
         found = self._find(key, suffix)
         return None if found is None else found[0]
 
     def put_file(self, key: str, suffix: str, data: bytes) -> Path:
-        """Stores an entry and gives its path. OSError if no directory, temporary ones included, takes it."""
+        """Store an entry and return its path. OSError if no directory, including temporary ones, can be written."""
         sealed = data + _MAGIC + _checksum(key, suffix, data)
         if self.directory is None:
             _warn("there is no home directory; set PYFRAME_CACHE_DIR to keep compiled kernels")
@@ -113,9 +114,10 @@ class Cache:
         raise failure or OSError("there is no writable temporary directory")
 
     def get_or_make_file(self, key: str, suffix: str, make: Callable[[], bytes]) -> Path:
-        """The file of a key, made by `make` if there is none: by one process even when many ask at once.
+        """The file of a key; if there is none, `make` creates its contents, in one process only even if many ask at
+        once.
 
-        OSError as for `put_file`; what `make` raises is passed on.
+        OSError as for `put_file`; exceptions of `make` are passed on.
         """
         found = self.get_file(key, suffix)
         if found is not None:
@@ -125,20 +127,21 @@ class Cache:
 
     @contextmanager
     def lock(self, key: str) -> Iterator[None]:
-        """Held by one process at a time for a key. Where files cannot be locked it is nothing: work is done twice."""
+        """Lock a key across processes. Without file locks it does nothing, and two processes may do the same work."""
         with ExitStack() as stack:
             try:
                 folder = self._made_folder()
                 if folder is not None:
                     (folder / "locks").mkdir(exist_ok=True, mode=0o700)
-                    # few files, shared by many keys: nobody may remove the file of a lock
+                    # few files, each shared by many keys, because a lock's file must never be removed
                     stack.enter_context(FileLock(str(folder / "locks" / f"{key[:2]}.lock"), timeout=_LOCK_SECONDS))
             except (OSError, NotImplementedError, Timeout):
                 pass
             yield
 
     def trim(self) -> None:
-        """Removes what was used longest ago until at most `max_bytes` remain, and what killed writers left."""
+        """Remove least recently used entries until at most `max_bytes` remain, and temporary files of killed
+        writers."""
         folder = self._folder()
         if folder is None:
             return
@@ -159,7 +162,7 @@ class Cache:
                 return
             try:
                 path.unlink(missing_ok=True)
-            except OSError:  # a directory that became read-only
+            except OSError:  # the directory became read-only
                 return
             total -= size
 
@@ -178,7 +181,7 @@ class Cache:
         return None
 
     def _folder(self) -> Path | None:
-        """The directory with no symbolic link in it; None if it does not exist or may not be used."""
+        """The directory with symbolic links resolved; None if it does not exist or may not be used."""
         if self.directory is None:
             return None
         try:
@@ -197,7 +200,7 @@ class Cache:
         return folder
 
     def _made_folder(self) -> Path | None:
-        """The same, made if it does not exist. OSError if that fails."""
+        """Like `_folder`, but creates the directory if it does not exist. OSError if that fails."""
         if self.directory is not None and not self.directory.is_dir():
             make_folder(self.directory)
         return self._folder()
@@ -231,14 +234,14 @@ def _path(folder: Path, key: str, suffix: str) -> Path:
 
 
 def _checksum(key: str, suffix: str, data: bytes) -> bytes:
-    """Of an entry with its name: one that was moved to another key is none."""
+    """The checksum of an entry and its name, so that an entry moved to another key is invalid."""
     return hashlib.sha256(f"{key}{suffix}\0".encode() + data).digest()
 
 
 def _files(folder: Path) -> list[Path]:
     try:
         return list(folder.glob("??/*"))
-    except OSError:  # somebody removes the directory meanwhile
+    except OSError:  # the directory was removed meanwhile
         return []
 
 
@@ -252,7 +255,7 @@ def _max_bytes() -> int:
 
 
 def _warn(reason: str) -> None:
-    """The first thing that is wrong with the cache is told, and it alone."""
+    """Warn about the first problem with the cache; later ones are not reported."""
     warn_once("cache", f"compiled kernels: {reason}", stacklevel=5)
 
 
@@ -260,7 +263,7 @@ _shared: dict[Path | None, Cache] = {}
 
 
 def shared_cache() -> Cache:
-    """The process's cache in the default directory, as the environment names it now."""
+    """The process's cache in the default directory that the environment variables name now."""
     directory = default_directory()
     if directory not in _shared:
         _shared[directory] = Cache(directory)

@@ -21,23 +21,23 @@ _PLAIN = (int, float, bool, str, bytes, complex, type(None), type(Ellipsis))
 
 
 class _NoKey(Exception):
-    """Something in the graph has no name that another process would know."""
+    """Something in the graph has no name that is valid in another process."""
 
 
 def graph_key(
     gm: fx.GraphModule, inputs: Sequence[Any], attributes: Sequence[tuple[str, torch.Tensor]],
     hints: Mapping[str, int] | None = None,
 ) -> str | None:
-    """The key of a graph on inputs of this metadata under the current modes; None if it cannot be named.
+    """The key of a graph for inputs with this metadata under the current modes; None if it has no key.
 
-    `hints`: the values of the symbols for which a graph of many sizes is compiled.
+    `hints`: the values of the symbols, if the graph is compiled for varying sizes.
     """
     try:
         parts = [_process(), repr(hints), *map(_metadata, inputs)]
         parts += [f"{name}: {_metadata(value)}" for name, value in attributes]
         nodes = _nodes(gm, {name for name, _ in attributes})
         parts += nodes
-        if any("as_strided" in line for line in nodes):  # counts from the start of a storage
+        if any("as_strided" in line for line in nodes):  # its offset counts from the start of the storage
             tensors = [x for x in (*inputs, *(value for _, value in attributes)) if isinstance(x, torch.Tensor)]
             parts.append(repr([x.storage_offset() for x in tensors]))
     except _NoKey:
@@ -49,10 +49,11 @@ def training_key(
     gm: fx.GraphModule, inputs: Sequence[Any], attributes: Sequence[torch.Tensor], names: Mapping[str, int],
     known: Sequence[Any] | None = None, hints: Mapping[str, int] | None = None,
 ) -> str | None:
-    """Like `graph_key` for a graph with its gradients; `attributes` and `names` as `aot.joint.module_tensors` gives.
+    """Like `graph_key`, for a graph with its gradients; `attributes` and `names` as returned by
+    `aot.joint.module_tensors`.
 
-    What autograd sees of the inputs is part of it, and which of them share memory. `known`: their metadata, if sizes
-    vary.
+    The key includes the autograd metadata of the inputs and which of them share memory. `known`: the inputs' metadata
+    if sizes vary.
     """
     primals = (*inputs, *attributes)
     tensors = [x for x in primals if isinstance(x, torch.Tensor)]
@@ -70,13 +71,13 @@ def training_key(
 
 
 def half_key(half: fx.GraphModule, inputs: Sequence[Any], release: bool) -> str | None:
-    """Like `graph_key` for one half of a partition; `release`: it lets go of its inputs as it runs."""
+    """Like `graph_key`, for one half of a partition; `release`: whether it frees its inputs while it runs."""
     key = graph_key(half, inputs, ())
     return None if key is None else content_key("half", key, str(release))
 
 
 def _nodes(gm: fx.GraphModule, known: Collection[str]) -> list[str]:
-    """A line for each node; `known` are the names of tensors that the graph may read off its module."""
+    """One line per node; `known`: names of the tensors that the graph may read from its module."""
     numbers: dict[fx.Node, int] = {}
     lines = []
     for node in gm.graph.nodes:
@@ -123,8 +124,8 @@ def _target(node: fx.Node) -> str:
     module = getattr(target, "__module__", None) or getattr(getattr(target, "__self__", None), "__name__", None)
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
     if callable(target) and name is not None and "<" in name and _named_by_module(target):
-        name = target.__name__  # F.max_pool2d, which another function made
-    if isinstance(target, torch._ops.HigherOrderOperator):  # their arguments may be numbers of this process
+        name = target.__name__  # such as F.max_pool2d, which another function created
+    if isinstance(target, torch._ops.HigherOrderOperator):  # its arguments may be ids valid in this process only
         raise _NoKey
     if node.op != "call_function" or not isinstance(module, str) or name is None or "<" in name:
         raise _NoKey
@@ -134,7 +135,7 @@ def _target(node: fx.Node) -> str:
 
 
 def _named_by_module(target: Any) -> bool:
-    """Whether a function is what its module has under its name."""
+    """Whether the function's module has it under its name."""
     return getattr(sys.modules.get(target.__module__), target.__name__, None) is target
 
 
@@ -153,13 +154,13 @@ def _argument(value: Any, numbers: dict[fx.Node, int]) -> str:
 
 
 def _class(kind: type) -> str:
-    """The name of the class of a container, by which it is made again: named tuples of two modules may share a name."""
+    """The full name of a container's class, because named tuples of two modules may share a name."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 @functools.cache
 def _source_hash() -> str:
-    """Of every source file of this package: another version compiles to something else."""
+    """A hash of all source files of this package, because another version generates other code."""
     root = Path(__file__).resolve().parent.parent
     files = sorted(p for p in root.rglob("*") if p.suffix in (".py", ".h") and "__pycache__" not in p.parts)
     return content_key(*[part for p in files for part in (str(p.relative_to(root)), p.read_bytes())])

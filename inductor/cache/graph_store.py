@@ -28,29 +28,29 @@ _TORCH_VALUES = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def dump(graph: Any) -> bytes | None:
-    """The bytes of a compiled graph; None where it holds what cannot be written, or could not be read again."""
+    """The bytes of a compiled graph; None if it holds something that cannot be pickled or would not be loaded again."""
     data = io.BytesIO()
     try:
         _Pickler(data).dump(graph)
         _Unpickler(io.BytesIO(data.getvalue())).load()
-    except (pickle.PickleError, TypeError, AttributeError):  # outputs in containers of a local class
+    except (pickle.PickleError, TypeError, AttributeError):  # such as outputs in containers of a local class
         return None
     return data.getvalue()
 
 
 def load(data: bytes, kind: type[T]) -> T | None:
-    """The compiled graph of these bytes, an object of class `kind`; None where they are anything else."""
+    """The compiled graph in these bytes, an object of class `kind`; None if they are anything else."""
     try:
         graph = _Unpickler(io.BytesIO(data)).load()
     except MemoryError:
         raise
-    except Exception:  # bytes that are no pickle raise what they will
+    except Exception:  # invalid pickles may raise any exception
         return None
     return graph if type(graph) is kind else None
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves of a pytree by what makes them: torch warns of their class wherever an object of it is created."""
+    """Pickles pytree leaves as a function call, because torch warns whenever an object of their class is created."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, pytree.TreeSpec) and value.is_leaf():
@@ -61,7 +61,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _parts(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What `tensor_of` takes."""
+    """The arguments of `tensor_of` that rebuild `tensor`."""
     if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.requires_grad:
         raise pickle.PicklingError("not plain memory")
     length = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
@@ -80,7 +80,7 @@ def tensor_of(
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """A class or a function that the bytes name. UnpicklingError for one that graphs do not have."""
+        """The class or function that the bytes name. UnpicklingError for one that compiled graphs do not contain."""
         if module == "builtins" and name in _BUILTINS:
             return getattr(builtins, name)
         if module == __name__ and name == tensor_of.__name__:

@@ -20,18 +20,18 @@ from pathlib import Path
 
 _PREFIX = "pyframe-"
 _ALIVE = "alive"
-_STARTING_SECONDS = 3600  # one without a lock file is being made, or its process died while making it
+_STARTING_SECONDS = 3600  # a directory without a lock file is still being created for this long; later it is abandoned
 _made: dict[tuple[int, str], Path] = {}
 
 
 def private_folders() -> Iterator[Path]:
-    """Directories that nobody else can write, on the disk for temporary files and then in memory, made when asked for.
+    """Directories that only this user can write to: on disk and then in memory (/dev/shm), created on demand.
 
-    They go away with the process; a forked child has its own.
+    They are removed when the process ends; a forked child gets its own.
     """
     for root in _roots():
         key = os.getpid(), root
-        if key not in _made or not _made[key].is_dir():  # systems remove old temporary files, too
+        if key not in _made or not _made[key].is_dir():  # the system may remove old temporary files
             sweep(root)
             try:
                 _made[key] = _make(root)
@@ -42,7 +42,7 @@ def private_folders() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A directory that is removed at the end of the block. OSError where none can be made."""
+    """A directory that is removed at the end of the block. OSError if none can be created."""
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=next(private_folders(), None)))
     try:
         yield folder
@@ -51,7 +51,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def sweep(root: str) -> None:
-    """Remove the directories in `root` that processes of this user made and did not live to remove."""
+    """Remove directories in `root` that killed processes of this user left."""
     try:
         found = [entry for entry in os.scandir(root) if entry.name.startswith(_PREFIX)]
     except OSError:
@@ -61,7 +61,7 @@ def sweep(root: str) -> None:
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and _is_abandoned(entry.path, status):
                 shutil.rmtree(entry.path, ignore_errors=True)
-        except OSError:  # another process sweeps as well
+        except OSError:  # another process is sweeping as well
             continue
 
 
@@ -82,11 +82,12 @@ def _is_abandoned(folder: str, status: os.stat_result) -> bool:
 def _make(root: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
     try:
-        # The descriptor stays open for as long as the process lives. The file gets the name that `sweep` looks for
-        # once it is locked: a process that sweeps in between must not take the directory for an abandoned one.
+        # The descriptor stays open for the life of the process. The file is renamed to the name that `sweep` looks for
+        # only
+        # after it is locked, so that a process sweeping in between does not consider the directory abandoned.
         unlocked = folder / (_ALIVE + ".new")
         descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with contextlib.suppress(OSError):  # a file system without locks
+        with contextlib.suppress(OSError):  # the file system does not support locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         unlocked.rename(folder / _ALIVE)
     except BaseException:
@@ -99,7 +100,7 @@ def _make(root: str) -> Path:
 def _roots() -> Iterator[str]:
     try:
         yield tempfile.gettempdir()
-    except OSError:  # none of the usual places can be written
+    except OSError:  # no usual place is writable
         pass
     if os.path.isdir("/dev/shm"):
         yield "/dev/shm"
@@ -111,7 +112,7 @@ def _remove(folder: Path, owner: int) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Makes `data` the contents of a file at once: readers see the old or the new. OSError if that fails."""
+    """Replace the contents of a file atomically: readers see the old or the new contents. OSError if that fails."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -15,7 +15,7 @@ from torch._decomp import decomposition_table, global_decomposition_table
 from ..torch_compat import present
 
 _torch: Any = torch._C
-# Settings that `torch.backends` does not hold as properties of its modules, some of them not in every release.
+# Settings that are not properties of `torch.backends` modules; some do not exist in every release.
 _GETTERS = present(
     _torch, "_get_cublas_allow_tf32", "_get_cublas_allow_fp16_reduced_precision_reduction",
     "_get_cublas_allow_bf16_reduced_precision_reduction", "_get_cublas_allow_fp16_accumulation",
@@ -35,7 +35,7 @@ _PRECISIONS = [
 
 
 def process_key() -> str:
-    """Everything of the process that is no part of a graph."""
+    """Everything about the process that may affect a compilation and is not part of a graph."""
     devices = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")]
     return repr((
         _versions(), _gpus(), torch.get_default_dtype(), str(torch.get_default_device()), devices,
@@ -46,14 +46,14 @@ def process_key() -> str:
 
 @functools.cache
 def _versions() -> tuple[Any, ...]:
-    """Of torch, Python and the processor; they do not change while the process runs."""
+    """Versions of torch and Python and the type of processor, which do not change while the process runs."""
     processor = torch.backends.cpu.get_cpu_capability(), platform.machine(), torch.backends.mkl.is_available()
     return torch.__version__, torch.version.git_version, sys.version_info[:2], *processor
 
 
 def _gpus() -> tuple[Any, ...]:
-    """The GPUs of the process, once it uses one: operators such as attention have other kernels on other GPUs, among
-    which torch chooses while a graph is traced."""
+    """The GPUs of the process, if it has initialized CUDA. Operators such as attention have different kernels on
+    different GPUs, and torch chooses among them while a graph is traced."""
     return _visible_gpus() if torch.cuda.is_initialized() else ()
 
 
@@ -64,7 +64,7 @@ def _visible_gpus() -> tuple[Any, ...]:
 
 
 def _backends() -> list[Any]:
-    """Every flag that a module of `torch.backends` has, and the switches of `opt_einsum`."""
+    """The values of all flags in modules of `torch.backends`, and the switches of `opt_einsum`."""
     found: list[Any] = [(module.__name__, name, getattr(module, name)) for module, name in _properties()]
     einsum = torch.backends.opt_einsum
     return [*found, einsum.enabled, einsum.strategy, torch.backends.mkldnn.is_available()]
@@ -86,26 +86,26 @@ def _precisions() -> list[Any]:
 
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-# Libraries of operators whose definitions come with torch or with this package.
+# Namespaces of operators that torch or this package defines.
 _OWN_OPERATORS = {"aten", "prims", "prim", "pyframe", "_c10d_functional"}
 
 
 def is_own_operator(op: Any) -> bool:
-    """Whether torch itself, or this package, says what an operator computes, its gradient included."""
+    """Whether torch or this package defines the operator, its gradient included."""
     name = op.namespace if isinstance(op, torch._ops.OpOverload) else op._qualified_op_name.partition("::")[0]
     return name in _OWN_OPERATORS
 
 
 def is_own_function(function: Any) -> bool:
-    """Whether a Python function is written in a file of torch's; one without code is none that a program can write."""
+    """Whether a function is defined in a file of torch's, or has no Python code."""
     code = getattr(function, "__code__", None)
     return code is None or code.co_filename.startswith(_TORCH)
 
 
 def operators_are_overridden() -> bool:
-    """Whether the program has registered kernels or decompositions of its own for torch's operators.
+    """Whether the program has registered its own kernels or decompositions for torch's operators.
 
-    What they do is known to nobody, and any graph may come to them when it is traced.
+    A key cannot describe what they do, and any graph may run them when it is traced.
     """
     return _foreign_kernels(len(torch.library._impls)) or _foreign_decompositions(
         tuple(map(id, decomposition_table.values()))
@@ -119,7 +119,7 @@ def _foreign_decompositions(_: tuple[int, ...]) -> bool:
 
 @functools.lru_cache(1)
 def _foreign_kernels(_: int) -> bool:
-    """The argument is the number of registrations: for a new number they are looked through."""
+    """Whether a registered kernel is not torch's own. The argument, the number of registrations, is the cache's key."""
     entries = (entry.split("/") for entry in torch.library._impls)
     named = [(f"{ns}::{name}", key) for ns, name, key in entries if ns == "aten"]
     known = {str(op).replace(".default", "").replace("aten.", "aten::", 1) for op in _meta_table()}
@@ -127,7 +127,7 @@ def _foreign_kernels(_: int) -> bool:
 
 
 def _meta_table() -> list[Any]:
-    """The operators of which torch's Python functions are registered for meta tensors, a thousand of them."""
+    """The operators (about a thousand) for which torch registers Python functions on meta tensors."""
     return [op for table in global_decomposition_table.values() for op in table]
 
 

@@ -15,8 +15,8 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def distrust(directory: Path) -> str | None:
-    """Why files in an existing directory, of which no part is a symbolic link, may be somebody else's; None if they
-    are this user's. OSError if that cannot be found out."""
+    """Why other users may be able to change files in an existing directory; None if they cannot. No part of the path
+    may be a symbolic link. OSError if the check fails."""
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
         return f"{directory} is not a directory"
@@ -36,8 +36,8 @@ def distrust(directory: Path) -> str | None:
 
 
 def _is_of_one_user(group: int) -> bool:
-    """Whether a group is the one that this user's account came with and has no other members: where each user has such
-    a group, directories are often writable by it."""
+    """Whether a group is the user's own primary group (same name, no other members). On systems with such groups,
+    directories are often group-writable."""
     try:
         account, members = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
@@ -47,7 +47,7 @@ def _is_of_one_user(group: int) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a directory, and those above it that do not exist, for this user alone. OSError if that fails."""
+    """Create a directory and its missing parents, accessible to this user only. OSError if that fails."""
     try:
         folder.mkdir(mode=0o700)
     except FileNotFoundError:
@@ -59,13 +59,13 @@ def make_folder(folder: Path) -> None:
 
 
 def read_own_file(path: Path, mark: bytes = b"", mark_from_end: int = 0) -> bytes | None:
-    """The contents of a plain file that this user owns and nobody else may write; None for anything else.
+    """The contents of a regular file that this user owns and no other user may write to; None for anything else.
 
-    `mark`: bytes that the file has to hold, the first of them `mark_from_end` bytes before its end; nothing else is
-    read of a file without them, however long it is.
-    The file that is checked is the one that is read. OSError as for opening and reading.
+    `mark`: bytes that must be in the file, starting `mark_from_end` bytes before its end. If they are missing, nothing
+    else is read, however large the file is. The check and the reading use the same open file. OSError as for opening
+    and reading.
     """
-    # a named pipe would make the open wait
+    # O_NONBLOCK: opening a named pipe would block
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -80,7 +80,7 @@ def read_own_file(path: Path, mark: bytes = b"", mark_from_end: int = 0) -> byte
             file.seek(0)
         data = file.read()
         try:
-            os.utime(descriptor)  # it was used now
-        except OSError:  # a read-only file system still serves
+            os.utime(descriptor)  # the modification time records the last use
+        except OSError:  # a read-only file system; the data is still valid
             pass
         return data

@@ -15,7 +15,7 @@ Branch = Callable[..., Any]
 
 
 class _Attached(torch.autograd.Function):
-    """The value, which requires a gradient because other tensors do."""
+    """Returns `value`, which then requires a gradient because `others` do."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
@@ -28,7 +28,7 @@ class _Attached(torch.autograd.Function):
 
 
 def _attached(results: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
-    """Results that require gradients where an operand does, whichever branch they are from."""
+    """Make all floating-point results require gradients if an operand does, whichever branch they come from."""
     recorded = [x for x in operands if isinstance(x, torch.Tensor) and x.requires_grad]
     if not recorded or not torch.is_grad_enabled():
         return tuple(results)
@@ -40,14 +40,14 @@ def _lacks_gradient(x: Any) -> bool:
 
 
 def run_cond(pred: Any, true_fn: Branch, false_fn: Branch, operands: Sequence[Any] = ()) -> tuple[Any, ...]:
-    """The results of the branch that `pred`, a bool or a tensor of one element, chooses; the other does not run."""
+    """Run the branch that `pred` (a bool or a tensor of one element) selects; the other branch does not run."""
     return _attached((true_fn if pred else false_fn)(*operands), operands)
 
 
 def run_while_loop(
     cond_fn: Branch, body_fn: Branch, carried: Sequence[Any], additional: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
-    """What `body_fn` makes of `carried` while `cond_fn` of it holds; tensors that are not the caller's own."""
+    """Apply `body_fn` to `carried` while `cond_fn` is true. Results that are the caller's own tensors are cloned."""
     values = tuple(carried)
     while _single(cond_fn(*values, *additional)):
         values = tuple(body_fn(*values, *additional))
@@ -62,8 +62,8 @@ def _single(result: Any) -> Any:
 def run_scan(
     combine_fn: Branch, init: Sequence[Any], xs: Sequence[torch.Tensor], additional: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
-    """The last carry and, stacked along dimension 0, what `combine_fn(*carry, *rows)` gave beside it for each row of
-    `xs`, tensors of the same length of at least 1."""
+    """Call `combine_fn(*carry, *rows)` for each row of `xs`, tensors of equal length of at least 1. Returns the last
+    carry and the other outputs, stacked along dimension 0."""
     carry: tuple[Any, ...] = tuple(init)
     rows: list[tuple[Any, ...]] = []
     for index in range(xs[0].shape[0]):
@@ -82,12 +82,12 @@ RUNNERS: dict[Any, Callable[..., tuple[Any, ...]]] = {
 
 
 def has_control_flow(gm: fx.GraphModule) -> bool:
-    """Whether a graph calls such an operator."""
+    """Whether a graph calls `cond`, `while_loop` or `scan`."""
     return any(node.op == "call_function" and node.target in RUNNERS for node in gm.graph.nodes)
 
 
 def runnable(gm: fx.GraphModule) -> fx.GraphModule:
-    """`gm`, or where it has such operators a copy in which they run as above."""
+    """`gm`, or, if it has such operators, a copy in which the functions above replace them."""
     if not has_control_flow(gm):
         return gm
     root = torch.nn.Module()

@@ -16,8 +16,8 @@ _MAX_OPERANDS = 6
 
 
 def run_with_aten(gm: fx.GraphModule) -> Callable[..., Any]:
-    """A callable that runs `gm`; what an operator raises has its own type, and its message continues with the operator,
-    the sizes of its operands, the range of indices, and the user's line."""
+    """A callable that runs `gm`. Exceptions of operators keep their type; the message is extended by the operator, the
+    dtypes and sizes of its operands, the range of integer values, and the user's line."""
     graph = runnable(gm)
     forward = graph.forward
 
@@ -36,7 +36,7 @@ def _explain(error: Exception, gm: fx.GraphModule) -> None:
     if found is None or hasattr(error, "graph_node"):
         return
     node, values = found
-    error.graph_node = node  # type: ignore[attr-defined]  # as the compiler's own errors have it
+    error.graph_node = node  # type: ignore[attr-defined]  # as for the compiler's own errors
     operands = [_describe(values.get(arg.name)) for arg in node.all_input_nodes[:_MAX_OPERANDS]]
     place = user_place(node)
     text = f"raised by {name_of(node)}({', '.join(operands)})" + (f" at {place}" if place else "")
@@ -47,7 +47,8 @@ def _explain(error: Exception, gm: fx.GraphModule) -> None:
 
 
 def _raising(error: Exception, gm: fx.GraphModule) -> tuple[fx.Node, dict[str, Any]] | None:
-    """The node that was running, and the values of the others by name: a node that has run has a variable."""
+    """The node that was running, and the values of the nodes before it by name: each has a local variable in
+    `forward`."""
     names = {node.name for node in gm.graph.find_nodes(op="placeholder")}
     frame: types.FrameType | None = None
     step = error.__traceback__
@@ -64,7 +65,7 @@ def _raising(error: Exception, gm: fx.GraphModule) -> tuple[fx.Node, dict[str, A
 
 
 def _describe(value: Any) -> str:
-    """A tensor's dtype and sizes; for one of integers, the range of its values."""
+    """A tensor's dtype and sizes, and for integers on the CPU the range of values."""
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
     text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

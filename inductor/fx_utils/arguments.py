@@ -9,31 +9,32 @@ from torch import fx
 
 
 def node_at(node: fx.Node, k: int = 0) -> fx.Node:
-    """Argument number k, a node."""
+    """Argument number k, which must be a node."""
     argument = node.args[k]
     assert isinstance(argument, fx.Node), f"argument {k} of {node.format_node()} is no node"
     return argument
 
 
 def getitem_key(node: fx.Node) -> int:
-    """Which result of its argument a `getitem` takes."""
+    """The index of the result that a `getitem` node takes."""
     key = node.args[1]
     assert isinstance(key, int), f"{node.format_node()} takes no single result"
     return key
 
 
 def output_of(graph: fx.Graph) -> fx.Node:
-    """The node that ends a graph."""
+    """The output node of a graph."""
     return next(iter(graph.find_nodes(op="output")))
 
 
 def results_of(graph: fx.Graph) -> Sequence[fx.Node | None]:
-    """What a graph of tensors returns, as a flat sequence."""
+    """The results of a graph that returns a flat sequence of tensors."""
     return cast(Sequence[fx.Node | None], output_of(graph).args[0])
 
 
 class JointResults(NamedTuple):
-    """What a joint graph returns (`JointGraph`), and before `tidy` the nodes that stand for the tangents."""
+    """The lists that a joint graph returns (see `JointGraph`); before `tidy`, also the nodes that represent the
+    tangents."""
 
     returned: list[fx.Node]
     written: list[fx.Node]
@@ -42,7 +43,7 @@ class JointResults(NamedTuple):
 
 
 def joint_results(graph: fx.Graph) -> JointResults:
-    """The lists that a joint graph returns."""
+    """The lists of results of a joint graph."""
     lists = cast(Sequence[list[fx.Node | None]], output_of(graph).args[0])
     return JointResults(_present(lists[0]), _present(lists[1]), lists[2], *map(_present, lists[3:]))
 

@@ -32,7 +32,7 @@ class Place:
 
 
 def user_frames(node: fx.Node) -> list[Place]:
-    """The lines of the user's program that a node comes from, outermost call first; torch's own are left out unless
+    """The stack of user code lines that a node comes from, outermost call first. torch's own frames are left out unless
     there are no others."""
     trace: str = node.meta.get("stack_trace") or ""
     found = _FRAME.finditer(trace)
@@ -41,25 +41,25 @@ def user_frames(node: fx.Node) -> list[Place]:
 
 
 def user_place(node: fx.Node) -> Place | None:
-    """The user's line that a node comes from, None if that is not known."""
+    """The innermost user line that a node comes from; None if unknown."""
     frames = user_frames(node)
     return frames[-1] if frames else None
 
 
 def captured_function(gm: fx.GraphModule) -> Place | None:
-    """The function that a graph was captured from, with the line of its first operator."""
+    """The function that a graph was captured from, with the line in it that leads to the graph's first operator."""
     return next((frames[0] for frames in map(user_frames, gm.graph.nodes) if frames), None)
 
 
 def label_of(gm: fx.GraphModule, part: str = "") -> str:
-    """What profiles show for a compiled graph; `part`: which half of a training graph it is."""
+    """The name of a compiled graph in profiles; `part`: which half of a training graph it is."""
     place = captured_function(gm)
     whose = f" of {place.function} ({os.path.basename(place.file)}:{place.line})" if place else ""
     return f"compiled {part or 'graph'}{whose}"
 
 
 def name_of(node: fx.Node) -> str:
-    """The operator of a node, as messages name it."""
+    """The operator of a node, as named in messages."""
     target: Any = node.target
     if isinstance(target, str):
         return target
@@ -67,13 +67,13 @@ def name_of(node: fx.Node) -> str:
 
 
 def blame(error: Exception, node: fx.Node) -> None:
-    """Note in an exception which node was being compiled, unless that is noted already."""
+    """Record in an exception which node was being compiled, unless one is recorded already."""
     if not hasattr(error, "graph_node"):
         error.graph_node = node  # type: ignore[attr-defined]
 
 
 def reason_of(error: Exception) -> str:
-    """What happened, as messages and reports say it: exception, operator, the user's line."""
+    """The reason for an exception, for messages and reports: exception, operator, and user's line."""
     text = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
     node = getattr(error, "graph_node", None)
     if node is None:

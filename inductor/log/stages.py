@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 
 def from_environment(stage: str, message: Any, *args: Any) -> None:
-    """The sink of a process that uses this package alone."""
+    """The default sink, which reads PYFRAME_LOGS and PYFRAME_DUMP; used if inductor is used without pyframe."""
     dump, enabled = os.environ.get("PYFRAME_DUMP"), os.environ.get("PYFRAME_LOGS", "")
     if not dump and not enabled:
         return
@@ -34,18 +34,17 @@ _counts: MutableMapping[str, Any] = collections.Counter()
 
 
 def set_sink(sink: Callable[..., None], counts: MutableMapping[str, Any]) -> None:
-    """Sends every stage to `sink(stage, message, *args)`; a message may be a function of `args` that makes the text.
-    What is counted goes to `counts`: graphs found in the cache and not found, kernels, graphs that
-    are compiled for each size."""
+    """Send every stage to `sink(stage, message, *args)`; a message may be a function of `args` that returns the text.
+    Counters (cache hits and misses, kernels, graphs compiled per size) are updated in `counts`."""
     global _sink, _counts
     _sink, _counts = sink, counts
 
 
 def show(stage: str, message: Any, *args: Any) -> None:
-    """Hands one stage's form to whoever wants it."""
+    """Send the text of one stage to the sink."""
     _sink(stage, message, *args)
 
 
 def count(name: str, number: int = 1) -> None:
-    """Of graphs compiled when they are first called, as well as at once."""
+    """Add to a counter, also for graphs that are compiled at their first call."""
     _counts[name] += number

@@ -8,7 +8,7 @@ shown: set[str] = set()
 
 
 def warn_once(kind: str, message: str, stacklevel: int) -> None:
-    """A UserWarning at `stacklevel` callers from here, unless one of this kind was given before."""
+    """Give a UserWarning at `stacklevel`, unless one of this kind was given before in this process."""
     if kind not in shown:
         shown.add(kind)
         warnings.warn(message, stacklevel=stacklevel)

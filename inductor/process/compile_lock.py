@@ -17,23 +17,23 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_FORK_SECONDS = 60  # a fork waits no longer for other threads to leave the lock
+_FORK_SECONDS = 60  # the longest time that a fork waits for other threads to release the lock
 
 _lock: Any = threading.RLock()
 _changed = threading.Condition(_lock)
-_makers: dict[Hashable, int] = {}  # what is being made, and the thread that makes it
+_makers: dict[Hashable, int] = {}  # keys that are being made, and the id of the thread that makes each
 
 compile_lock = _lock
 """For `with compile_lock:`.  Reentrant; a signal cannot interrupt between taking the lock and entering the block."""
 
 
 def without_lock(work: Callable[[], T]) -> T:
-    """`work()` while this thread does not hold the lock, however often it has taken it; then the lock is taken back."""
+    """Run `work()` with the lock released, however often this thread has acquired it; then acquire it again."""
     if not _lock._is_owned():
         return work()
     state: list[Any] = []
     try:
-        state.extend(map(call, (_lock._release_save,)))  # one call in C: no signal is handled between its two effects
+        state.extend(map(call, (_lock._release_save,)))  # one C call: no signal handler between release and bookkeeping
         return work()
     finally:
         if state:
@@ -41,9 +41,10 @@ def without_lock(work: Callable[[], T]) -> T:
 
 
 def make_once(key: Hashable, find: Callable[[], T | None], make: Callable[[], T]) -> T:
-    """What `find()` gives, or else `make()`; both run under the lock, and for a key in one thread at a time.
+    """Return `find()` or, if that is None, `make()`. Both run under the lock, and for a key in one thread at a time.
 
-    A thread that is already making something waits for no other key, lest two threads wait for each other: both make.
+    A thread that is already making something does not wait for another key, because two threads might then wait for
+    each other; instead, both make it.
     """
     me = threading.get_ident()
     with _lock:
@@ -67,11 +68,11 @@ def make_once(key: Hashable, find: Callable[[], T | None], make: Callable[[], T]
 
 # ---- fork
 
-_forking: list[bool] = []  # whether the thread that forks has the lock; written by that thread while it has it
+_forking: list[bool] = []  # whether the forking thread holds the lock; only that thread changes it
 
 
 def _before_fork() -> None:
-    """Wait for the other threads; one that stays inside does so for a reason that may be this very thread."""
+    """Wait for the other threads, but not forever: a thread that holds the lock may be waiting for this one."""
     _forking.append(_lock.acquire(timeout=_FORK_SECONDS))
 
 
@@ -81,7 +82,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """The other threads do not exist here: what they were making is nobody's, and so are locks that they held."""
+    """Discard what other threads were making and the locks that they held: these threads do not exist in the child."""
     global _changed
     if _forking.pop():
         _lock.release()

@@ -12,11 +12,11 @@ import ctypes
 import os
 from collections.abc import Callable
 
-_SOFT = 1  # omp_pause_soft: settings such as the number of threads stay
+_SOFT = 1  # omp_pause_soft keeps settings such as the number of threads
 
 
 def _pause() -> Callable[[], None] | None:
-    """What ends the OpenMP threads that the calling thread keeps; None where that is not libgomp."""
+    """A function that ends the OpenMP threads of the calling thread; None if the OpenMP library is not libgomp."""
     process = ctypes.CDLL(None)
     if hasattr(process, "__kmpc_fork_call") or not hasattr(process, "omp_pause_resource_all"):
         return None  # LLVM's and Intel's libraries start new threads in a child

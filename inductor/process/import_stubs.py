@@ -24,8 +24,8 @@ _ROOTS = ("torch._dynamo", "torch._inductor")
 
 
 class _StandIn(ModuleType):
-    """The attributes `known` are here; those in `absent` do not exist before the real module is used; every other one
-    is read from the object that `load` gives."""
+    """A stub module. It has the attributes `known`; those in `absent` do not exist until the real module is used; every
+    other attribute is read from the object that `load` returns."""
 
     def __init__(self, name: str, load: Callable[[], Any], absent: Sequence[str] = (), **known: Any) -> None:
         super().__init__(name)
@@ -33,7 +33,7 @@ class _StandIn(ModuleType):
         self.__dict__.update(_load=load, _absent=absent)
 
     def __getattr__(self, name: str) -> Any:
-        # code that looks through all modules reads __file__ and the like
+        # code that scans all modules reads __file__ and similar attributes
         if name.startswith("__") or name in self.__dict__["_absent"]:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(self.__dict__["_load"](), name)
@@ -43,7 +43,7 @@ class _StandIn(ModuleType):
 
 
 class _Source:
-    """Says where a tensor comes from; without symbolic shapes nobody reads it."""
+    """Stub of the classes that describe where a tensor comes from; without symbolic shapes they are never read."""
 
     def __init__(self, *parts: Any) -> None:
         self.parts = parts
@@ -72,12 +72,13 @@ class _RandomValueSource(_Source):
 class _CompilerBisector:
     @staticmethod
     def disable_subsystem(*args: Any) -> bool:
-        """Whether a step is switched off to find a fault: never, as nobody bisects a compiler that is not loaded."""
+        """Whether the bisector has disabled a compiler step; never, because a compiler that is not loaded is not
+        bisected."""
         return False
 
 
 def _disable(fn: Callable[..., Any], recursive: bool = True, **options: Any) -> Callable[..., Any]:
-    """`fn`, kept out of captures by torch.compile once that exists: torch keeps what this gives for good."""
+    """`fn`, wrapped with torch._dynamo.disable once that is loaded; torch keeps the returned function permanently."""
     settled: list[Callable[..., Any]] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -92,7 +93,7 @@ def _disable(fn: Callable[..., Any], recursive: bool = True, **options: Any) -> 
 
 
 def _dedupe_symints(graph: fx.Graph) -> None:
-    """Numbers computed twice stay so: they become Sizes, which are computed once."""
+    """Does nothing: repeated SymInts become Sizes, which are computed once."""
 
 
 def _make_all() -> dict[str, _StandIn]:
@@ -121,11 +122,11 @@ def _make_all() -> dict[str, _StandIn]:
             RandomValueSource=_RandomValueSource,
         ),
     )
-    # Asked by every ShapeEnv, and made of torch._dynamo; off unless a setting that needs z3 is on.
+    # Every ShapeEnv calls it, and its module imports torch._dynamo. It is false unless a setting that needs z3 is on.
     module("torch.fx.experimental.validator", translation_validation_enabled=lambda: False)
     module(
         "torch._inductor",
-        absent=("codecache",),  # torch asks for it wherever it prints a traceback of C++
+        absent=("codecache",),  # torch looks for it whenever it prints a C++ traceback
         __path__=[],
         config=module(
             "torch._inductor.config", emulate_precision_casts=False, fallback_random=False, trace=trace,
@@ -147,21 +148,21 @@ def _real_or_none(name: str) -> ModuleType | None:
 
 
 def peers_loaded() -> bool:
-    """Whether the real packages are there: then stand-ins are of no use."""
+    """Whether the real packages are loaded; stubs are then not needed."""
     return all(_real_or_none(root) is not None for root in _ROOTS)
 
 
 def _load(name: str) -> ModuleType:
-    """The real module; its stand-ins go away for good."""
+    """Import the real module; removes the stubs from `sys.modules`."""
     with stub_torch_compiler.lock:
         stub_torch_compiler.withdraw()
     return importlib.import_module(name)
 
 
 class _Finder(MetaPathFinder):
-    """Sees every import of the real packages: one that begins ends the stand-ins' use.
+    """Observes imports of the real packages: when one begins, the stubs are removed.
 
-    A submodule of a stand-in that has no stand-in is the real package's.
+    A submodule of a stub that has no stub itself is loaded from the real package.
     """
 
     @staticmethod
@@ -178,7 +179,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loaded(Loader):
-    """Gives the import system a module that is loaded already."""
+    """A loader that returns an already loaded module."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module, self.spec = module, module.__spec__
@@ -191,7 +192,8 @@ class _Loaded(Loader):
 
 
 class _LightTorch:
-    """Context manager: torch's lazy imports of its compiler find stand-ins. Reentrant, and shared by all threads."""
+    """Context manager in which torch's lazy imports of its compiler find the stubs. Reentrant; shared by all
+    threads."""
 
     lock: ClassVar[threading.RLock] = threading.RLock()
 
@@ -204,7 +206,7 @@ class _LightTorch:
         with self.lock:
             self.depth += 1
             if self.depth == 1:
-                # a real package whose import has begun soon imports the other, of which it must not find stand-ins
+                # if the import of one real package has begun, it soon imports the other, and must not find stubs of it
                 self._place([] if self.begun else [root for root in _ROOTS if root not in sys.modules])
 
     def __exit__(
@@ -216,7 +218,7 @@ class _LightTorch:
                 self.withdraw()
 
     def leave_to(self, depth: int) -> None:
-        """Leave the blocks beyond `depth`, whose own exits an exception kept from running."""
+        """Leave nested blocks down to `depth`, if an exception kept their own exits from running."""
         with self.lock:
             if self.depth > depth:
                 self.depth = depth
@@ -232,12 +234,14 @@ class _LightTorch:
                 sys.modules.setdefault(name, module)
 
     def withdraw(self) -> None:
-        """Removes the stand-ins, however many are using them: they load the real modules from now on."""
+        """Remove the stubs from `sys.modules`, even if blocks are still active; their imports then load the real
+        modules."""
         for name, module in self.modules.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]
 
 
 stub_torch_compiler = _LightTorch()
-# For good, and before any use: another thread's import must not go unseen between its search and its first line.
+# Installed permanently, before any use: an import in another thread must not go unnoticed between its search and its
+# first line.
 sys.meta_path.insert(0, _Finder())

@@ -20,15 +20,15 @@ from torch._library.simple_registry import find_torch_dispatch_rule
 
 _IMPORT_GLOBALS: Any = vars(importlib._bootstrap)  # type: ignore[attr-defined]
 _SIGNALS = tuple(map(int, signal.valid_signals()))
-# Functions that torch calls from C++ and that must not raise: an exception there ends the process. The first makes
-# imports, at whose end a handler that has waited would run in it.
+# Functions that torch calls from C++ and that must not raise, because an exception there ends the process. This one
+# imports modules, and a delayed handler would otherwise run in it when the import ends.
 _NOTHING_RAISED = {find_torch_dispatch_rule.__code__}
-_SECONDS = 0.005  # until the next look whether the import has ended
+_SECONDS = 0.005  # delay before the signal is sent again
 
 
 class HandlersBetweenImports:
-    """Context manager.  In the main thread, handlers of signals wait for imports that begin within it; in other
-    threads, where CPython calls none, and within another one it does nothing."""
+    """Context manager that, in the main thread, delays signal handlers during imports that begin inside it. It does
+    nothing in other threads, where CPython runs no handlers, or when nested."""
 
     __slots__ = ("frame", "replaced")
     active = False  # in the main thread
@@ -50,7 +50,7 @@ class HandlersBetweenImports:
                     waiting = self._waiting(handler)
                     self.replaced[number] = handler, waiting
                     signal.signal(number, waiting)
-        except BaseException:  # of a handler
+        except BaseException:  # raised by a handler that ran meanwhile
             self.__exit__(None, None, None)
             raise
 
@@ -62,7 +62,7 @@ class HandlersBetweenImports:
         self.frame = None
         HandlersBetweenImports.active = False
         for number, (handler, waiting) in self.replaced.items():
-            if signal.getsignal(number) is waiting:  # unless the program has set another
+            if signal.getsignal(number) is waiting:  # unless the program has installed another handler
                 signal.signal(number, handler)
 
     def _waiting(self, handler: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
@@ -74,7 +74,7 @@ class HandlersBetweenImports:
         return call
 
     def _must_wait(self, frame: FrameType | None) -> bool:
-        """Whether an import, or a function that must not raise, is going on that began within this context."""
+        """Whether `frame` is inside an import, or a function that must not raise, that began inside this context."""
         waiting = False
         while frame is not None and self.frame is not None:
             if frame is self.frame:
@@ -85,7 +85,7 @@ class HandlersBetweenImports:
 
 
 def _again(number: int) -> bool:
-    """Send the signal to the main thread once more a little later.  False where no thread can be started."""
+    """Send the signal to the main thread again after a short delay. False if no thread can be started."""
 
     def send() -> None:
         time.sleep(_SECONDS)
@@ -95,7 +95,7 @@ def _again(number: int) -> bool:
 
     try:
         threading.Thread(target=send, name="interrupt", daemon=True).start()
-    except RuntimeError:  # the process ends
+    except RuntimeError:  # the interpreter is shutting down
         return False
     return True
 

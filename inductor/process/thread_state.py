@@ -24,7 +24,7 @@ _torch: Any = torch._C
 
 
 class ThreadState:
-    """The modes of the calling thread, as they were when this was made."""
+    """A snapshot of the calling thread's torch modes."""
 
     __slots__ = ("autocast", "disabled", "dispatch", "function", "grad", "handler", "level", "light", "threads")
 
@@ -38,7 +38,7 @@ class ThreadState:
         self.light, self.handler = stub_torch_compiler.depth, ops.current
 
     def restore(self) -> None:
-        """Make the thread's modes what they were, unseen by modes of `__torch_function__`."""
+        """Restore the thread's modes; active `__torch_function__` modes do not see this."""
         with _torch.DisableTorchFunction():
             self._restore()
         _torch._set_torch_function_state(self.disabled)
@@ -65,16 +65,15 @@ def _function_modes() -> list[Any]:
 
 
 def restored_on_error(work: Callable[[], T]) -> T:
-    """`work()`, which traces; an exception that leaves it finds the thread's modes as they were, and no package half
-    imported.
+    """Run `work()`, which traces; if it raises, restore the thread's modes and remove half-imported packages.
 
-    Hooks for tensors that autograd saves (`torch.autograd.graph.saved_tensors_hooks`, activation checkpoints around
-    compiled code) are not called meanwhile: what is saved there is fake and belongs to the trace.
+    Meanwhile, hooks for tensors that autograd saves (`torch.autograd.graph.saved_tensors_hooks`, activation checkpoints
+    around compiled code) are not called, because the saved tensors are fake and belong to the trace.
     """
     before, modules = ThreadState(), frozenset(sys.modules)
     tracing = _torch._autograd._saved_tensors_hooks_set_tracing(True)
     try:
-        # functorch leaves dispatch keys excluded where an exception passes through nested transforms
+        # functorch leaves dispatch keys excluded if an exception passes through nested transforms
         with HandlersBetweenImports(), _torch._PreserveDispatchKeyGuard():
             return work()
     except BaseException:

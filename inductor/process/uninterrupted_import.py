@@ -19,8 +19,9 @@ SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"  # with sympy and torc
 
 
 def import_whole(name: str) -> None:
-    """Import the module `name` and what it imports.  What a signal handler raises meanwhile is raised from here when
-    the import has ended; what a second one raises, at once, and a later import waits for this one."""
+    """Import the module `name` and everything that it imports, in another thread. If a signal handler raises meanwhile,
+    its exception is raised from here after the import has ended. If a second handler raises, its exception is raised
+    immediately; a later import then waits for this one."""
     loaded = sys.modules.get(name)
     if loaded is not None and not getattr(loaded.__spec__, "_initializing", False):
         return
@@ -40,7 +41,7 @@ def import_whole(name: str) -> None:
 
     try:
         threading.Thread(target=work, name=f"import {name}").start()
-    except RuntimeError:  # no thread can be started, as in an atexit function
+    except RuntimeError:  # no thread can be started, for example in an atexit function
         importlib.import_module(name)
         return
     try:
@@ -52,16 +53,16 @@ def import_whole(name: str) -> None:
 
 
 def forget_orphans(before: Container[str]) -> None:
-    """Remove the modules from `sys.modules` that were loaded since there were those of `before`, and whose package is
-    not there, because an exception ended its import.  The submodules that it did load would be taken for loaded by the
-    next import of the package, which would not make them attributes of the new package, nor run them."""
+    """Remove modules from `sys.modules` that are not in `before` and whose package is missing because an exception
+    ended its import. Otherwise the package's next import would consider these submodules loaded, and would neither run
+    them nor make them attributes of the new package."""
     for name in list(sys.modules):
         if name not in before and not _packages_loaded(name):
             sys.modules.pop(name, None)
 
 
 def _packages_loaded(name: str) -> bool:
-    """Whether all packages around the module `name` are there."""
+    """Whether all parent packages of module `name` are loaded."""
     package = name.rpartition(".")[0]
     while package:
         if package not in sys.modules:

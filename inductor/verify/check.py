@@ -22,22 +22,22 @@ from .repro import write_repro
 
 
 class Checked:
-    """Compares `compiled` with `gm`, of which it is the compilation, at the calls that `policy` names.
+    """Compares the calls that `policy` selects of `compiled` with `gm`, from which it was compiled.
 
-    `call` is what the program calls. Where the two differ it runs `gm` with ATen from then on, one warning says what
-    differs, and a script that shows it is written. `pipeline` compiles parts of the graph to find the fault.
+    The program calls `call`. If a result differs, `call` runs `gm` with ATen from then on, one warning describes the
+    difference, and a repro script is written. `pipeline` compiles parts of the graph to find the fault.
     """
 
     def __init__(
         self, gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, pipeline: Pipeline, report: Any
     ) -> None:
         self.gm, self.compiled, self.policy, self.pipeline, self.report = gm, compiled, policy, pipeline, report
-        self.expected = 0.0  # seconds of a check
+        self.expected = 0.0  # expected duration of a check, in seconds
         first = 1 if policy.rate is None else budget.next_call(policy.rate)
         self.call = sampler(compiled, self.check, first)
 
     def check(self, *args: Any) -> Any:
-        """A call that is compared, if there is time for it."""
+        """Run a call and compare it, if the time budget allows."""
         rate = self.policy.rate
         if rate is not None:
             self.call.countdown = budget.next_call(rate)
@@ -46,7 +46,7 @@ class Checked:
         return self.compare(*args)
 
     def compare(self, *args: Any) -> Any:
-        """A call, compared: the result of the compiled graph, or of ATen where the two differ."""
+        """Run a call and compare it; returns the compiled graph's result, or ATen's if the two differ."""
         start = time.perf_counter()
         try:
             why = self._difference(args)
@@ -71,7 +71,7 @@ class Checked:
             return difference(ours, theirs, lambda convert: run_converted(eager, args, convert))
 
     def _give_up(self, args: Sequence[Any], why: str) -> None:
-        """The graph runs with ATen from now on; say so, and where the fault is."""
+        """Run the graph with ATen from now on, and warn with the location of the fault."""
         self.call.target, self.call.countdown = runnable(self.gm).forward, 0
         self.report.fallback = f"the compiled graph gave another result than ATen: {why}"
         count("verify_failures")
@@ -86,11 +86,11 @@ class Checked:
         )
 
     def _fault(self, args: Sequence[Any]) -> Fault | None:
-        """Where the difference begins, as far as that can be found."""
+        """Where the difference begins; None if that cannot be found."""
         try:
             with compile_lock:
                 return locate(self.gm, copies(args), self.pipeline)
-        except Exception as error:  # noqa: BLE001  the result is known to be wrong, the rest of the report matters more
+        except Exception as error:  # noqa: BLE001  the result is known to be wrong; report that even without the place
             check_expected(error)
             show("verify", f"the operator was not found: {type(error).__name__}: {error}")
             return None
@@ -110,7 +110,7 @@ def _describe(fault: Fault | None) -> str:
 
 
 class _state_kept:  # noqa: N801  used as a function
-    """The tensors that belong to the module are afterwards as before."""
+    """Context manager that restores the module's parameters and buffers if they were written."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
         self.tensors = [*gm.parameters(), *gm.buffers()]

@@ -16,40 +16,39 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-# Relative and absolute, by dtype.
+# Relative and absolute tolerance, by dtype.
 TOLERANCE = {
     torch.float64: (1e-7, 1e-9), torch.float32: (1.3e-5, 1e-5),
     torch.float16: (2e-3, 1e-4), torch.bfloat16: (1.6e-2, 1e-3),
 }  # fmt: skip
-_ALLOWED_ERROR = 3  # times that of ATen
-_CLOSE_RUNS = 2  # runs on inputs that differ in the last bit
+_ALLOWED_ERROR = 3  # times the error of ATen
+_CLOSE_RUNS = 2  # number of runs on inputs changed in the last bit
 
 
 class NotComparable(Exception):
-    """The graph cannot be run a second time, or its results say nothing; the message says why."""
+    """The graph cannot be run a second time, or its results cannot be compared; the message says why."""
 
 
 @dataclass
 class Outcome:
-    """What a run gave. `results`, what `inputs` are afterwards, `gradients` of the inputs that need one; or the
-    exception that was raised."""
+    """The outcome of a run: `results`, the values of `inputs` afterwards, and `gradients` of the inputs that need one;
+    or the exception that was raised."""
 
     results: list[Any] = field(default_factory=list)
     inputs: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)
     error: Exception | None = None
-    drew: bool = False  # random numbers
+    drew: bool = False  # whether the run drew random numbers
 
     def parts(self) -> list[tuple[str, Any]]:
-        """Everything that is compared, by name."""
+        """All compared values, with names."""
         groups = (("result", self.results), ("input", self.inputs), ("gradient of input", self.gradients))
         return [(f"{name} {i}", value) for name, values in groups for i, value in enumerate(values)]
 
 
 def copies(args: Sequence[Any], convert: Callable[[torch.Tensor], torch.Tensor] | None = None) -> list[Any]:
-    """Copies of the arguments that share memory with each other as the arguments do, each a leaf of autograd where
-    the argument requires a gradient. `convert` changes the values of floating-point memory. NotComparable for what is
-    no plain tensor or number."""
+    """Copies of the arguments that share memory with each other as the arguments do, and require gradients as they do.
+    `convert` changes the values of floating-point memory. NotComparable for anything but plain tensors and numbers."""
     memory: dict[int, torch.Tensor] = {}
     seen: dict[int, Any] = {}
     return [seen.setdefault(id(x), _copy(x, memory, convert)) if isinstance(x, torch.Tensor) else _number(x)
@@ -87,12 +86,12 @@ def _copy(
 
 
 def _alias(x: torch.Tensor, shape: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
-    """A tensor in the memory of `x` that autograd does not take for a view."""
+    """A tensor in the memory of `x` that autograd does not consider a view."""
     return torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage(), offset, shape, stride)
 
 
 class _NoLeaf(torch.autograd.Function):
-    """The same memory as a tensor that may be written to."""
+    """Returns the same memory as a tensor that is not a leaf, so it may be written to."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -105,7 +104,7 @@ class _NoLeaf(torch.autograd.Function):
 
 @contextlib.contextmanager
 def same_random_numbers(device: torch.device) -> Any:
-    """The generators are afterwards as before."""
+    """Restore the states of the random number generators after the block."""
     devices = [device.index or 0] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         yield
@@ -117,13 +116,13 @@ def _states(device: torch.device) -> list[torch.Tensor]:
 
 
 def device_of(args: Sequence[Any]) -> torch.device:
-    """That of the first tensor that is on an accelerator, else the CPU."""
+    """The device of the first tensor on an accelerator, else the CPU."""
     found = (x.device for x in args if isinstance(x, torch.Tensor) and x.device.type != "cpu")
     return next(found, torch.device("cpu"))
 
 
 def run(call: Callable[..., Any], args: Sequence[Any]) -> Outcome:
-    """What `call` gives for `args`, copies that it may write to, and the gradients of its weighted results."""
+    """Run `call(*args)` and compute gradients of its weighted results. `args` are copies that it may write to."""
     device = device_of(args)
     with same_random_numbers(device):
         before = _states(device)
@@ -141,7 +140,7 @@ def run(call: Callable[..., Any], args: Sequence[Any]) -> Outcome:
 
 
 def run_converted(eager: fx.GraphModule, args: Sequence[Any], convert: Callable[[Any], Any]) -> Outcome:
-    """ATen's run on inputs of other values, NotComparable where there is no memory for it."""
+    """ATen's run on inputs converted by `convert`; an Outcome with an error if there is not enough memory."""
     try:
         changed = copies(args, convert)
     except (MemoryError, torch.OutOfMemoryError):
@@ -160,14 +159,14 @@ def _gradients(results: Sequence[Any], leaves: Sequence[torch.Tensor]) -> list[A
 
 
 def weights(x: torch.Tensor) -> torch.Tensor:
-    """A gradient for a result like `x`, the same each time: no two neighbours have the same."""
+    """A fixed gradient for a result like `x`, in which neighbours differ."""
     made = torch.empty_strided(tuple(x.shape), x.stride(), dtype=x.dtype, device=x.device)
     return made.copy_((torch.arange(x.numel()) * 0.7).cos().reshape(tuple(x.shape)))
 
 
 def difference(compiled: Outcome, eager: Outcome, rerun: Callable[[Callable[[Any], Any]], Outcome]) -> str | None:
-    """What differs, in words; None if the two are the same for all that rounding explains. `rerun(convert)` is ATen's
-    run on other values of the inputs."""
+    """A description of the difference; None if there is none beyond rounding. `rerun(convert)` runs ATen on inputs
+    whose values are converted by `convert`."""
     if compiled.error is not None or eager.error is not None:
         kinds = tuple(type(each.error).__name__ if each.error is not None else None for each in (compiled, eager))
         return None if kinds[0] == kinds[1] else f"{kinds[0] or 'a result'} in place of {kinds[1] or 'a result'}"
@@ -193,7 +192,7 @@ def difference(compiled: Outcome, eager: Outcome, rerun: Callable[[Callable[[Any
 
 
 def _parts_of(outcome: Outcome, like: list[tuple[str, Any]]) -> list[Any] | None:
-    """The values of a run, None where it did not end as the first one."""
+    """The values of a run; None if it raised, or if its values differ from `like` in number, type or shape."""
     values = [value for _, value in outcome.parts()]
     same = len(values) == len(like) and all(
         isinstance(x, torch.Tensor) == isinstance(y, torch.Tensor) and getattr(x, "shape", 0) == getattr(y, "shape", 0)
@@ -203,7 +202,7 @@ def _parts_of(outcome: Outcome, like: list[tuple[str, Any]]) -> list[Any] | None
 
 
 def _last_bit(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Changes floats by about one unit of their last place."""
+    """A function that changes floats by about one unit in the last place."""
 
     def change(x: torch.Tensor) -> torch.Tensor:
         signs = (torch.arange(x.numel(), device=x.device) * (2654435761 + 2 * seed)) % 3 - 1
@@ -239,7 +238,7 @@ def _close(x: Any, y: Any) -> bool:
 
 
 def _excess(ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, near: Sequence[torch.Tensor]) -> str | None:
-    """How far a tensor is off beyond what rounding explains, None if it is not."""
+    """By how much a tensor differs beyond what rounding explains, in words; None if it does not."""
     if not ours.is_floating_point() and not ours.is_complex():
         wrong = ours != eager
         for other in (exact, *near):

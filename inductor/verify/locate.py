@@ -15,26 +15,26 @@ from .compare import Outcome, copies, difference
 
 
 class Pipeline(Protocol):
-    """Parts of the compiler, without its cache."""
+    """The parts of the compiler that `locate` needs; they do not use the cache."""
 
     def aten_graphs(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> list[tuple[fx.GraphModule, list[Any]]]:
-        """The ATen graphs that `gm` is compiled to, forward and backward, with inputs for each."""
+        """The ATen graphs that `gm` is compiled to (forward and, if any, backward), with inputs for each."""
 
     def compile_aten(self, graph: fx.GraphModule) -> tuple[Callable[..., Any], list[str | None]]:
-        """An ATen graph that returns a list, compiled, and the kernel that writes each result."""
+        """Compile an ATen graph that returns a list; also returns the name of the kernel that writes each result."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """The first node of an ATen graph whose compiled value differs. `kernel` is the function that computes it, None
-    where ATen does."""
+    """The first node of an ATen graph whose compiled value differs. `kernel`: the name of the kernel that computes it;
+    None if ATen does."""
 
     node: fx.Node
     kernel: str | None
 
 
 def locate(gm: fx.GraphModule, inputs: Sequence[Any], pipeline: Pipeline) -> Fault | None:
-    """The first operator that differs in the compiled forward, else in the backward, of `gm`; None if none does."""
+    """The first operator of `gm` that differs, in the compiled forward or else the backward; None if none does."""
     for graph, given in pipeline.aten_graphs(gm, inputs):
         fault = _in_graph(graph, given, pipeline)
         if fault is not None:
@@ -47,7 +47,7 @@ def _in_graph(graph: fx.GraphModule, inputs: Sequence[Any], pipeline: Pipeline) 
     fault = _first_of(graph, nodes, inputs, pipeline)
     if fault is not None or not nodes:
         return fault
-    # The fault needs the kernels of the graph as it is: look for the shortest beginning that has it.
+    # Returning all values may have hidden the fault by changing the kernels; search the shortest prefix that shows it.
     low, high = 0, len(nodes) - 1
     while low < high:
         middle = (low + high) // 2
@@ -66,7 +66,7 @@ def _is_tensor(node: fx.Node) -> bool:
 def _first_of(
     graph: fx.GraphModule, nodes: Sequence[fx.Node], inputs: Sequence[Any], pipeline: Pipeline
 ) -> Fault | None:
-    """The first of these nodes whose value differs in a compilation of the graph that returns them."""
+    """The first of these nodes whose value differs if the graph is compiled to return all of them."""
     part = returning(graph, nodes)
     compiled, kernels = pipeline.compile_aten(part)
     with torch.no_grad():
@@ -88,12 +88,12 @@ def _always(outcome: Outcome, convert: Any) -> Outcome:
 def _values(graph: fx.GraphModule, inputs: Sequence[Any]) -> list[Any] | None:
     try:
         return list(graph(*inputs))
-    except RuntimeError:  # operators that do not take operands of two dtypes
+    except RuntimeError:  # such as operators that do not accept operands of two dtypes
         return None
 
 
 def returning(graph: fx.GraphModule, nodes: Sequence[fx.Node]) -> fx.GraphModule:
-    """A copy of an ATen graph that returns these of its nodes, and writes to no input."""
+    """A copy of an ATen graph that returns the values of `nodes` and writes to no input."""
     new = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}
     for node in graph.graph.nodes:
@@ -111,14 +111,14 @@ def returning(graph: fx.GraphModule, nodes: Sequence[fx.Node]) -> fx.GraphModule
 
 
 def writers(spec: PlanSpec) -> list[str | None]:
-    """The kernel that writes each result of a plan, None for what ATen computes."""
+    """The name of the kernel that writes each result of a plan; None for results that ATen computes."""
     base: dict[int, int] = {}
     writer: dict[int, str | None] = {}
     for step in spec.steps:
         if isinstance(step, View):
             base[step.buf] = step.base
         elif isinstance(step, KernelCall | Launch):
-            for buf in step.bufs:  # the first kernel that touches memory fills it
+            for buf in step.bufs:  # the first kernel that uses a buffer writes it
                 writer.setdefault(buf, spec.kernel_names[step.kernel])
         elif isinstance(step, Extern):
             writer.update(dict.fromkeys(step.outs, None))

@@ -18,7 +18,7 @@ from torch._library.custom_ops import OPDEFS
 from torch.fx.node import _get_qualified_name
 
 FOLDER = "PYFRAME_REPRO_DIR"
-_SAVED_BYTES = 64 << 20  # larger inputs are replaced by random ones
+_SAVED_BYTES = 64 << 20  # inputs larger than this in total are replaced by random ones
 
 _SCRIPT = '''"""{why}
 
@@ -58,8 +58,8 @@ if __name__ == "__main__":
 def write_repro(
     gm: fx.GraphModule, inputs: Sequence[Any], why: str, folder: Path | None = None, strict: bool = False
 ) -> str:
-    """Writes the script, and beside it the values of the inputs; its path, or why it could not be written. `strict`:
-    the reason is raised, NotWritable or OSError."""
+    """Write the script, and beside it a file with the inputs' values. Returns its path, or the reason if it could not
+    be written. `strict`: raise the reason instead (NotWritable or OSError)."""
     try:
         place = _folder() if folder is None else folder
         graph, tensors = _graph_lines(gm)
@@ -85,23 +85,23 @@ def write_repro(
 
 
 def _kind(x: Any) -> str:
-    """What a compilation depends on of an input: scripts of one graph for two kinds of inputs have two names."""
+    """What a compilation depends on of an input; part of the hash in the script's name."""
     if not isinstance(x, torch.Tensor):
         return repr(x)
     return repr((x.dtype, tuple(x.shape), x.stride(), str(x.device), x.requires_grad))
 
 
 def grad_mode(gm: fx.GraphModule) -> bool:
-    """Whether autograd records the graph's calls: that of the script which the graph is from, else that of now."""
+    """Whether to record gradients: the mode stored by the script that the graph comes from, else the current mode."""
     return bool(gm.meta.get("grad_enabled", torch.is_grad_enabled()))
 
 
 class NotWritable(Exception):
-    """A graph holds what cannot be written as code."""
+    """The graph contains something that cannot be written as code."""
 
 
 def _folder() -> Path:
-    """$PYFRAME_REPRO_DIR, or a directory of this user alone."""
+    """$PYFRAME_REPRO_DIR, or a directory that only this user can write to."""
     chosen = os.environ.get(FOLDER)
     if chosen:
         path = Path(chosen)
@@ -139,7 +139,7 @@ def _drawn(x: Any) -> str:
 
 
 def drawn(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: str, top: int) -> torch.Tensor:
-    """A tensor of random values; whole numbers are at least 0 and at most `top`."""
+    """A tensor of random values; integers are between 0 and `top`, inclusive."""
     made = torch.empty_strided(size, stride, dtype=dtype, device=device)
     if dtype.is_floating_point or dtype.is_complex:
         return made.copy_(torch.randn(size))
@@ -147,7 +147,7 @@ def drawn(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device
 
 
 def attribute(path: str, name: str) -> Any:
-    """A tensor that belongs to the graph, from the file beside the script `path`."""
+    """A tensor of the graph's module, from the file beside the script `path`."""
     return torch.load(path[:-3] + ".pt")["attributes"][name]
 
 
@@ -155,7 +155,7 @@ def attribute(path: str, name: str) -> Any:
 
 
 def _graph_lines(gm: fx.GraphModule) -> tuple[list[str], dict[str, torch.Tensor]]:
-    """Statements that build the graph, and the tensors of its module that they take."""
+    """Statements that build the graph, and the tensors of its module that they use."""
     lines: list[str] = []
     tensors: dict[str, torch.Tensor] = {}
     for node in gm.graph.nodes:
@@ -183,7 +183,7 @@ def _graph_lines(gm: fx.GraphModule) -> tuple[list[str], dict[str, torch.Tensor]
 
 
 def _registrations(gm: fx.GraphModule) -> list[str]:
-    """Imports of the modules that register the graph's operators by `torch.library.custom_op`."""
+    """Imports of the modules that register the graph's custom operators (`torch.library.custom_op`)."""
     modules: dict[str, None] = {}
     for node in gm.graph.nodes:
         packet = getattr(node.target, "overloadpacket", node.target)
@@ -230,7 +230,7 @@ def _function(target: Any) -> str:
 
 
 def literal(value: Any) -> str:
-    """An argument of a node as code."""
+    """A node's argument as Python code."""
     if isinstance(value, fx.Node):
         return _safe(value)
     if isinstance(value, torch.Size):

@@ -18,7 +18,7 @@ from .compare import copies
 
 
 class _Writes(fx.Interpreter):
-    """Runs a graph; `written` are the storages that each node writes."""
+    """Runs a graph; `written`: the storages to which each node writes."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
         super().__init__(gm, garbage_collect_values=False)
@@ -33,12 +33,12 @@ class _Writes(fx.Interpreter):
 
 
 def remove_unused(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Removes the calls that compute nothing for a result and write nothing that a result or an input holds. A graph
-    that raises keeps all its calls."""
+    """Remove calls that compute nothing for a result and write to nothing that a result or an input holds. If the graph
+    raises, all calls are kept."""
     run = _Writes(gm)
     try:
         run.run(*copies(inputs))
-    except Exception:  # noqa: BLE001  the graph's own error is what the caller looks at
+    except Exception:  # noqa: BLE001  the graph's own error may be what the caller investigates
         return
     live: set[fx.Node] = set()
     memory = {storage(x) for n in gm.graph.find_nodes(op="placeholder") for x in tensors(run.env[n])}
@@ -60,5 +60,5 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def storage(x: torch.Tensor) -> int:
-    """Which memory a tensor lies in."""
+    """A key for the memory of a tensor."""
     return x.untyped_storage()._cdata
