@@ -1,6 +1,6 @@
 """inductor: compiles torch.fx graphs to fused, vectorised kernels.
 
-The public names load on first use: a part of the package can be imported without the compiler.
+Public names are imported on first use, so parts of the package can be imported without the compiler.
 """
 
 from __future__ import annotations

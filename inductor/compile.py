@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from .dynamic.symbols import Sized
 
 
-_LOADS = 3  # attempts to load kernels that others remove
+_LOADS = 3  # attempts to load kernels that other processes may remove meanwhile
 
 
 @dataclass
@@ -156,8 +156,7 @@ def _compile_any(
     gm: fx.GraphModule, example_inputs: Sequence[Any], chosen: CompileOptions, options: Mapping[str, Any] | None,
     one_size: bool = False,
 ) -> Callable[..., Any]:
-    """Choose the way to compile a graph. one_size: only for the sizes of `example_inputs`, even if the graph's sizes
-    vary."""
+    """Choose how to compile a graph. one_size: only for the sizes of `example_inputs`, even if sizes vary."""
     policy = Policy.of(chosen.verify)
     report = gm.meta["compile_report"] = CompileReport()
     compile_piece = functools.partial(_compile_piece, report=report, options=options)
@@ -281,8 +280,7 @@ def _checked(gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, r
 
 
 def _checked_sizes(gm: fx.GraphModule, specialized: DynamicShapeDispatcher, policy: Policy) -> Any:
-    """Like `_checked`, for a graph with varying sizes: the first call with each new combination of sizes is
-    compared."""
+    """Like `_checked`, for varying sizes: the first call with each new combination of sizes is compared."""
     from .verify.check import Checked
 
     checked = Checked(gm, specialized, policy, _Parts(), gm.meta["compile_report"])
@@ -645,8 +643,7 @@ def _autocast() -> bool:
 
 
 def _without_autocast(plan: Callable[..., Any]) -> Callable[..., Any]:
-    """Run the plan without autocast: the casts are in the graph already, and the operators that it calls must not cast
-    again."""
+    """The plan without autocast: the casts are in the graph already, and operators must not cast again."""
 
     def call(*args: Any) -> Any:
         with torch._C._DisableAutocast():

@@ -26,8 +26,7 @@ EXPECTED = (Unsupported, BuildError, OSError)
 
 
 def fall_back(gm: fx.GraphModule, error: Exception, strict: bool) -> Callable[..., Any]:
-    """Warn why `gm` is not compiled, and return a callable that runs it with ATen. CompileError if that is not
-    allowed."""
+    """Warn once and return a callable that runs `gm` with ATen. CompileError if that is not allowed."""
     check_allowed(error, strict)
     count("fallbacks")
     reason, function = reason_of(error), captured_function(gm)
@@ -54,8 +53,7 @@ def check_expected(error: Exception) -> None:
 
 
 def _kind(error: Exception, node: fx.Node | None, function: Place | None) -> str:
-    """The key under which a warning is shown once. Problems of the machine (no compiler, disk) give one warning per
-    process."""
+    """The key under which a warning is shown once. Problems of the machine give one warning per process."""
     if isinstance(error, OSError | BuildError):
         return type(error).__name__
     place = user_place(node) if node is not None else function

@@ -53,8 +53,7 @@ _SPARSE: dict[Any, tuple[int, str]] = {
 
 
 def needs_split(gm: fx.GraphModule) -> bool:
-    """Whether the graph has an operator that must run outside of compiled subgraphs, or records gradients only in a
-    part."""
+    """Whether an operator must run outside of compiled subgraphs, or only a part records gradients."""
     return any(_cuts(node) for node in gm.graph.nodes) or _enables_grad(gm)
 
 
@@ -168,8 +167,7 @@ def value_of(node: fx.Node) -> Any:
 
 
 class Subgraph(torch.nn.Module):
-    """A graph that is compiled at its first call, and again for inputs that differ in something that no symbol
-    describes."""
+    """A graph compiled at its first call, and again for inputs that differ in what no symbol describes."""
 
     gm: fx.GraphModule
     compile_graph: Compile
@@ -204,8 +202,7 @@ class Subgraph(torch.nn.Module):
         return call
 
     def _examples(self, args: Sequence[Any]) -> list[Any]:
-        """The example inputs to compile for: these inputs, or the capture's symbolic values if sizes or numbers
-        vary."""
+        """The inputs to compile for: these, or the capture's symbolic values if sizes or numbers vary."""
         if not self.symbolic:
             return list(args)
         return [known if isinstance(known, _SYMBOLIC) else arg if not is_symbolic([known]) else _like(known, arg)
@@ -228,8 +225,7 @@ def _like(known: Any, arg: Any) -> Any:
 
 
 class _Cutter:
-    """Builds the outer graph, which calls the subgraphs. `outside`: for a node of `gm`, its counterpart in the outer
-    graph."""
+    """Builds the outer graph, which calls the subgraphs. `outside` maps nodes of `gm` to nodes of it."""
 
     def __init__(
         self, gm: fx.GraphModule, compile_graph: Compile, apart: frozenset[str], ends: Sequence[fx.Node] = ()

@@ -171,7 +171,7 @@ class Minifier:
         out(f"{self.best.operators} operators: {self.best.says}")
 
     def run(self) -> Candidate:
-        """The smallest candidate."""
+        """Reduce until nothing helps or time runs out; returns the smallest candidate."""
         if self.best.kind in ("right", "eager"):
             return self.best
         before = None
@@ -185,8 +185,7 @@ class Minifier:
         return self.best
 
     def _reduce(self, reduction: Reduction) -> bool:
-        """Try a reduction of the best candidate; if the result is smaller and fails in the same way, it becomes the
-        best."""
+        """Try a reduction of the best candidate; a smaller one that fails in the same way becomes the best."""
         if time.monotonic() > self.deadline:
             return False
         found = self._try(self.best.path, reduction)
@@ -292,7 +291,7 @@ def _child(path: Path, reduction: Reduction | None, folder: Path, send: Any) -> 
 
 
 def _sizes(inputs: Sequence[Any]) -> tuple[int, ...]:
-    """The distinct sizes of dimensions, largest first."""
+    """The distinct dimension sizes above 1, largest first."""
     return tuple(sorted({n for x in inputs if isinstance(x, torch.Tensor) for n in x.shape if n > 1}, reverse=True))
 
 

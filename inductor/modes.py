@@ -19,8 +19,7 @@ Enter = TypeVar("Enter", bound=Callable[..., Any])
 
 
 class _Entered(threading.local):
-    """The modes that this thread has entered with `recorded` functions, outermost first, each with the function to
-    leave it."""
+    """The modes that this thread entered with `recorded` functions, outermost first, and how to leave each."""
 
     def __init__(self) -> None:
         self.modes: list[tuple[Any, Callable[[Any], None]]] = []

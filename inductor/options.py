@@ -1,4 +1,4 @@
-"""Options of `compile_fx`, validated."""
+"""The options of `compile_fx` and their validation."""
 
 from __future__ import annotations
 

@@ -8,14 +8,12 @@ import torch
 
 
 def memory_of(x: torch.Tensor) -> int:
-    """A key that is equal for tensors that share memory. A tensor without strides, such as a sparse one, shares with
-    none."""
+    """A key that is equal for tensors that share memory. A sparse tensor shares with none."""
     return x.untyped_storage()._cdata if x.layout == torch.strided else id(x)
 
 
 def elements_overlap(x: torch.Tensor) -> bool:
-    """Whether elements of `x` may share memory, as in an expanded tensor. If strides are symbolic, only a stride of
-    zero counts."""
+    """Whether elements of `x` may share memory, as in an expanded tensor. Of symbolic strides, only 0 counts."""
     dims = sorted((s, n) for s, n in zip(x.stride(), x.shape) if type(s) is int and type(n) is int and n != 1)
     if any(type(s) is int and s == 0 and (type(n) is not int or n > 1) for s, n in zip(x.stride(), x.shape)):
         return True
@@ -51,8 +49,7 @@ def _is_known(x: torch.Tensor) -> bool:
 
 
 def _look_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors on one storage have the same sizes, strides and offset; symbolic ones are compared as
-    expressions."""
+    """Whether two tensors on one storage have equal sizes, strides and offset, comparing symbols as expressions."""
     facts = [[getattr(n, "node", n) for n in (x.storage_offset(), *x.shape, *x.stride())] for x in (a, b)]
     return [getattr(n, "expr", n) for n in facts[0]] == [getattr(n, "expr", n) for n in facts[1]]
 
@@ -64,7 +61,7 @@ def _turned(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _is_dense(x: torch.Tensor) -> bool:
-    """Whether the elements of a tensor of known sizes and at least one dimension fill their memory without a gap."""
+    """Whether a tensor of known sizes, with at least one dimension and element, fills its memory without gaps."""
     if not x.dim() or not x.numel():
         return False
     dims = list(zip(x.shape, x.stride()))

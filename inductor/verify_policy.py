@@ -12,7 +12,7 @@ from typing import Any
 
 try:
     from . import _C
-except ModuleNotFoundError:  # built without a C compiler
+except ModuleNotFoundError:  # the C extension was not built
     _C = None  # type: ignore[assignment]
 
 VARIABLE = "PYFRAME_VERIFY"

@@ -196,8 +196,7 @@ _MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE  # type: ignore[at
 
 
 def bump(x: torch.Tensor, version: int) -> None:
-    """Increment the version counter of `x` if it is still `version`: a compiled kernel may have written unseen by
-    autograd."""
+    """Increment the version counter of `x` if it is still `version`, as kernels write unseen by autograd."""
     if x._version == version:
         torch.autograd.graph.increment_version(x)
 

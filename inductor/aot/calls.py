@@ -52,8 +52,7 @@ def call(graph: fx.Graph, target: Any, *args: Any, like: fx.Node | None = None, 
 
 
 def copied(graph: fx.Graph, node: fx.Node, copy_of: Callable[[fx.Node], fx.Node]) -> fx.Node:
-    """A copy of a node of another graph, like `Graph.node_copy`, but without its warning about symbols among the
-    arguments."""
+    """A copy of a node of another graph, like `Graph.node_copy`, without its warning about symbols."""
     copy = graph.create_node(node.op, node.target, name=node.name, type_expr=node.type)
     copy.args, copy.kwargs = fx.map_arg((node.args, node.kwargs), copy_of)
     copy.meta = dict(node.meta)

@@ -30,8 +30,7 @@ _KEPT = set(
 
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """torch's core decompositions, without operators that have a lowering here or are best left to ATen, plus our
-    own."""
+    """torch's core decompositions, except where a lowering or ATen's kernel is better, plus our own."""
     table = {}
     for op, fn in core_aten_decompositions().items():
         name = op._schema.name.removeprefix("aten::") if isinstance(op, torch._ops.OpOverload) else None
@@ -77,8 +76,7 @@ def _on_cpu(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
 
 
 def _where_taken(decomposition: Callable[..., Any], refuses: Callable[..., bool]) -> Callable[..., Any]:
-    """`decomposition`, except where the operator raises or may raise: for arguments that `refuses` marks, it is
-    kept."""
+    """`decomposition`, except for arguments that `refuses` marks: there the operator may raise, and is kept."""
 
     @functools.wraps(decomposition)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -139,8 +137,7 @@ def zeros(
     size: Sequence[int], *, dtype: torch.dtype | None = None, layout: torch.layout | None = None,
     device: torch.device | None = None, pin_memory: bool | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """Decomposition of aten._efficientzerotensor to real memory: autograd's zero tensors have none for a kernel to
-    read."""
+    """aten._efficientzerotensor with memory: autograd's zero tensors have none that a kernel could read."""
     return torch.zeros(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 
@@ -156,7 +153,7 @@ def as_strided_scatter(
     flat, count = base.reshape(-1), src.numel()
     last = start + sum((n - 1) * step for n, step in zip(size, stride))
     if count and (start < 0 or last >= flat.shape[0]):
-        raise Unsupported("as_strided_scatter to places outside of the tensor")  # or of its storage, an error in eager
+        raise Unsupported("as_strided_scatter to places outside of the tensor")  # outside of the storage, eager raises
     order = dense_order(size, stride)
     if order is not None:
         pieces = [flat[:start], src.permute(order).reshape(-1), flat[start + count :]]
@@ -171,8 +168,7 @@ def vector_norm(
     x: torch.Tensor, ord: float = 2, dim: Sequence[int] | None = None, keepdim: bool = False,
     *, dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """Decomposition of aten.linalg_vector_norm for order 2 of real numbers; half precision is rounded once, at the
-    end."""
+    """aten.linalg_vector_norm of order 2 for real numbers; half precision is rounded once, at the end."""
     result = dtype or x.dtype
     if ord != 2 or not x.is_floating_point() or not result.is_floating_point:  # noqa: PLR2004
         return NotImplemented

@@ -86,16 +86,14 @@ def _without_out(*args: Any, out: Any = None, **kwargs: Any) -> bool:
 
 
 def _native_group_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """torch.native_group_norm, which group_norm calls with a contiguous copy. Unsupported for tensors that it
-    refuses."""
+    """torch.native_group_norm, to which group_norm passes a contiguous copy. Unsupported for other tensors."""
     if not x.is_contiguous(memory_format=suggest_memory_format(x) if x.is_cpu else torch.contiguous_format):
         raise Unsupported("native_group_norm of a tensor that is not contiguous")
     return torch.native_group_norm(x, *args, **kwargs)
 
 
 def _max_pool1d(run: Callable[..., Any]) -> Callable[..., Any]:
-    """F.max_pool1d or its operator. Unsupported for integers on the CPU: there is no such kernel, but max_pool2d has
-    one."""
+    """F.max_pool1d or its operator. Unsupported for integers on the CPU: only max_pool2d has such a kernel."""
 
     def call(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if input.is_cpu and not input.is_floating_point() and not kwargs.get("return_indices", False):

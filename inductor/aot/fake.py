@@ -94,8 +94,7 @@ def _forget_pending_symbols(args: tuple[Any, ...]) -> None:
 
 
 def make_fx(function: Callable[..., Any], **options: Any) -> Callable[..., torch.fx.GraphModule]:
-    """torch's `make_fx` with these options, without importing torch._dynamo and torch._inductor and without torch's
-    wrong decompositions."""
+    """torch's `make_fx`, without importing torch._dynamo and torch._inductor, and without wrong decompositions."""
 
     def trace(*args: Any) -> torch.fx.GraphModule:
         with stub_torch_compiler, without_mistakes():

@@ -133,6 +133,6 @@ def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) ->
     for shift, d in zip(shifts, dims):
         size = x.shape[d]
         known = isinstance(shift, int) and isinstance(size, int)
-        whole = known and (size == 0 or shift % size == 0)  # one of the parts is empty
+        whole = known and (size == 0 or shift % size == 0)  # one of the two parts is empty
         x = _like(x, torch.contiguous_format if whole else suggest_memory_format(x))
     return x

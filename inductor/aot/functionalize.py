@@ -76,8 +76,7 @@ def to_aten(
     inputs: Sequence[torch.Tensor],
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> AtenGraph:
-    """Trace `gm` on fake copies of `inputs`. NotFunctional if mutation cannot be removed or removing it changes
-    results."""
+    """Trace `gm` on fake copies of `inputs`. NotFunctional if removing mutation fails or changes results."""
     named = dict(attributes_of(gm))
     attributes = tuple(named.values())
     _refuse(inputs, attributes)
@@ -201,8 +200,7 @@ class _Layout:
         return _Layout(x, x._version, x.stride(), storage_of(torch._from_functional_tensor(x)))
 
     def restore(self) -> None:
-        """Copy a value with other strides to the old layout. Operators that change strides themselves keep the
-        storage."""
+        """Copy a value with other strides to the old layout, unless the operator changed strides in place."""
         x = self.x
         if x._version == self.version or len(self.stride) != x.dim():
             return
@@ -273,8 +271,7 @@ class GraphRun(torch.fx.Interpreter):
         return result
 
     def _sync_strided(self) -> None:
-        """Apply pending writes now: functionalization updates other views only when they are read, and may fail
-        then."""
+        """Apply pending writes now: functionalization updates views only when read, and may fail then."""
         for x in self.strided:
             torch._sync(x)
 
@@ -349,8 +346,7 @@ def version_of(x: Any) -> int:
 
 
 def storage_of(x: Any) -> Any:
-    """A key that is equal for tensors that share memory; a number gets a key of its own. NotFunctional if not
-    strided."""
+    """A key that is equal for tensors that share memory; unique for a number. NotFunctional if not strided."""
     if not isinstance(x, torch.Tensor):
         return object()
     if x.layout != torch.strided:

@@ -179,8 +179,7 @@ def refuse_shared_writes(primals: Sequence[Any], indices: set[int]) -> None:
 
 
 def module_tensors(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
-    """The tensors of the module, each once, and for each of their names the position of the tensor among the
-    primals."""
+    """The tensors of the module, each once, and the position of each name's tensor among the primals."""
     index = {id(x): i for i, x in enumerate(inputs)}
     values: list[torch.Tensor] = []
     names: dict[str, int] = {}

@@ -23,8 +23,7 @@ class Network:
             self._free.append(free)
 
     def cut(self, source: int, sink: int) -> tuple[int, set[int]]:
-        """The maximum flow from source to sink (INFINITE or more if there is no cut), and the source side of a minimum
-        cut."""
+        """The maximum flow (INFINITE or more if there is no cut), and the source side of a minimum cut."""
         flow = 0
         while (levels := self._levels(source)) and levels[sink] >= 0 and flow < INFINITE:
             following = [0] * len(self._edges)
@@ -45,8 +44,7 @@ class Network:
         return levels
 
     def _push(self, source: int, sink: int, levels: list[int], following: list[int]) -> int:
-        """Push flow along one augmenting path of the level graph. Not recursive, because paths are as long as a model
-        is deep."""
+        """Push flow along an augmenting path, without recursion: a path is as long as a model is deep."""
         path: list[int] = []
         v = source
         while v != sink:

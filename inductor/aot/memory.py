@@ -25,8 +25,7 @@ def is_random(op: Any) -> bool:
 
 
 def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The argument whose memory the result (or each of the results) shares; None if the result has memory of its
-    own."""
+    """The argument whose memory the result (or each result) shares; None if it has memory of its own."""
     if node.op != "call_function":
         return None
     if node.target is operator.getitem or node.target is aten._unsafe_view.default:

@@ -38,8 +38,7 @@ class _Probe:
 
 
 class Nested:
-    """Gives results that are computed from other results an autograd node of their own, at each call of a compiled
-    graph."""
+    """Gives results that are computed from other results an autograd node of their own, at each call."""
 
     def __init__(
         self, found: Sequence[Level], makers: Sequence[Maker], views: Sequence[bool], again: Rerun,
@@ -120,8 +119,7 @@ class Nested:
 
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:
-    """Make the autograd nodes of a function record, in `hook_dicts`, the hooks on its results, even if a result is
-    gone."""
+    """Make a function's autograd nodes record hooks on its results in `hook_dicts`, even if a result is gone."""
     node: Any = function._backward_cls  # type: ignore[attr-defined]
 
     def register(self: Any, tensor: torch.Tensor) -> None:

@@ -232,8 +232,7 @@ class _Plan:
         return cost if self._in_memory(x) else cost + cost // _WRITTEN
 
     def _in_memory(self, x: Node) -> bool:
-        """Whether the forward writes the value to memory anyway: kernels can pass values to each other in no other
-        way."""
+        """Whether the forward writes the value to memory anyway, because another kernel reads it."""
         if not recomputable(x) or x in self.returned:
             return True
         later = [u for u in x.users if u.op == "call_function" and u not in self.late and not u.meta.get("backward")]

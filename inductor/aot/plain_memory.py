@@ -42,8 +42,7 @@ def computed_values(graph: torch.fx.GraphModule, fakes: Sequence[Any]) -> torch.
 
 
 class _Values(torch.fx.Interpreter):
-    """Runs a traced graph, in which the tracer may have replaced a tensor that autograd made of a number by the
-    number."""
+    """Runs a traced graph; the tracer may have replaced a tensor that autograd made of a number by the number."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in (aten._conj.default, aten._neg_view.default) and not isinstance(args[0], torch.Tensor):

@@ -64,8 +64,7 @@ class _WithElements(torch.autograd.Function):
 
 
 class Rerun:
-    """Computes gradients that are differentiable themselves. RuntimeError if the forward cannot be repeated as it
-    was."""
+    """Computes gradients that are differentiable themselves. RuntimeError if the forward cannot be repeated."""
 
     def __init__(self, gm: torch.fx.GraphModule, names: Mapping[str, int], spec: TrainingSpec, count: int) -> None:
         self.gm, self.names, self.origins, self.count = gm, names, spec.origins, count

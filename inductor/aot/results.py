@@ -110,7 +110,7 @@ def classify(
     owner = {storage_of(x): i for i, x in enumerate(primals)}
     bases = _bases(values, owner)
     made = _unique(base for base in bases if base is not None)
-    returned = sorted(made, key=lambda x: x.grad_fn is None)  # stable
+    returned = sorted(made, key=lambda x: x.grad_fn is None)  # a stable sort
     index = {id(x): k for k, x in enumerate(returned)}
     results: list[Result] = []
     for value, base in zip(values, bases):

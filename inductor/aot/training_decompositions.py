@@ -42,8 +42,7 @@ def nll_loss_backward(
     grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int,
     ignored: int, total_weight: torch.Tensor,
 ) -> torch.Tensor:  # fmt: skip
-    """The gradient of the loss: nonzero only at each row's target class. Compares class numbers instead of
-    scattering."""
+    """The gradient of the loss, nonzero only at each row's class; compares class numbers, no scatter."""
     if x.dim() != 2:
         return NotImplemented
     if reduction == _MEAN:

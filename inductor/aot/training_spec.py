@@ -149,7 +149,7 @@ def rerunning(joint: JointGraph) -> Rerunning:
         if is_random(node.target) and hindrance is None:
             device = pytree.tree_leaves(node.meta["val"])[0].device
             devices[() if device.type == "cpu" else (device,)] = None
-    vals = [node.meta.get("val") for node in _inputs(joint, len(gradients))]  # numbers have none
+    vals = [node.meta.get("val") for node in _inputs(joint, len(gradients))]  # None for numbers
     temporary = [
         (i, val.numel() * val.element_size())
         for i, (val, stays) in enumerate(zip(vals, joint.permanent, strict=False))

@@ -142,7 +142,7 @@ class _Uses:
 
 
 def _reads(user: fx.Node, source: fx.Node) -> str:
-    """Which elements of `source` the node `user` reads: "wholly": all; "as used": all if all of its result are used;
+    """Which elements of `source` are read by `user`: "wholly": all; "as used": all if all of its result are used;
     "partly": otherwise."""
     packet, val = _packet(user), user.meta.get("val")
     if packet in _SHOW_NONE or packet in _SHOW_PART or _packet_is_cropping(user):

@@ -74,8 +74,7 @@ class Cache:
         return None if found is None else found[1]
 
     def put(self, key: str, data: bytes, suffix: str = ".bin") -> None:
-        """Store an entry. A failing disk is not an error, because the contents can be computed again; it gives one
-        warning."""
+        """Store an entry. A failing disk gives one warning and no error: the contents can be computed again."""
         try:
             self.put_file(key, suffix, data)
         except OSError as error:
@@ -140,8 +139,7 @@ class Cache:
             yield
 
     def trim(self) -> None:
-        """Remove least recently used entries until at most `max_bytes` remain, and temporary files of killed
-        writers."""
+        """Remove the least recently used entries beyond `max_bytes`, and temporary files of killed writers."""
         folder = self._folder()
         if folder is None:
             return

@@ -34,8 +34,7 @@ SPECIAL = 2  # sizes and ints below this are constants of a compilation
 
 
 class Sizes:
-    """Where in the inputs to read the value of each symbol of the examples. `names`: a name per symbol: size0, size1
-    ..."""
+    """Where in the inputs to read each symbol's value. `names` gives the symbols names: size0, size1 ..."""
 
     def __init__(self, examples: Sequence[Any]) -> None:
         self.places: dict[Any, tuple[int, str, int]] = {}
@@ -111,8 +110,7 @@ def _order(x: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def symbolic_examples(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
-    """The inputs with symbolic sizes: torch.compile passes real tensors and describes their sizes in the graph's
-    metadata."""
+    """The inputs with symbolic sizes; torch.compile passes real tensors and keeps symbols in node metadata."""
     said = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
     return [
         known if isinstance(x, torch.Tensor) and isinstance(known, torch.Tensor) else x
@@ -188,8 +186,7 @@ class DynamicShapeDispatcher:
     def _make(
         self, key: Any, args: Sequence[Any], tensors: list[torch.Tensor], fixed: list[Any]
     ) -> Callable[..., Any] | None:
-        """Compile for a new combination of sizes and numbers, and cache the callable; None if the graph must run
-        uncompiled."""
+        """Compile for new sizes and numbers, and cache the callable; None if the graph must run uncompiled."""
         call = self._of_sizes(args, tensors, fixed)
         if call is None and self.whole is None:
             call = self._static(tensors, fixed)

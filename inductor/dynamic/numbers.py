@@ -58,8 +58,7 @@ class Numbers:
         return fx.GraphModule(torch.nn.Module(), graph).forward
 
     def values(self, args: Sequence[Any]) -> tuple[list[Any], list[float]]:
-        """For a call: the numbers that are fixed in its compilation (`float` marks a passed one), and those passed as
-        tensors."""
+        """A call's fixed numbers (`float` marks one that is passed), and the floats passed as tensors."""
         given = [args[i] for i in self.places]
         if self._compute is None:
             known = dict(zip(self.given, given, strict=True))
@@ -82,8 +81,7 @@ class Numbers:
         return said if isinstance(said, torch.SymInt) else Computed(k)
 
     def fix(self, fixed: Sequence[Any]) -> fx.GraphModule:
-        """The graph with these numbers as constants; `float` and `int` mark inputs: floats after the tensors, then
-        ints."""
+        """The graph with these numbers as constants; `float` and `int` mark new inputs: floats, then ints."""
         graph = fx.Graph()
         env: dict[fx.Node, Any] = {
             node: value for node, value in zip(self.wanted, fixed, strict=True) if value not in (float, int)
@@ -192,8 +190,7 @@ def _is_tensor(value: Any) -> TypeGuard[fx.Node]:
 
 
 def _dtype(operand: fx.Node) -> torch.dtype:
-    """The dtype for a float that meets a tensor: the dtype in which operators compute, if the result keeps its
-    dtype."""
+    """The dtype for a float operand: the one operators compute in, if that keeps the result's dtype."""
     other = _fake(operand)
     wanted = torch.result_type(other, 1.0)
     computed = torch.float32 if wanted in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
@@ -204,7 +201,6 @@ def _dtype(operand: fx.Node) -> torch.dtype:
 def _scaled(
     graph: fx.Graph, node: fx.Node, operand: fx.Node, scalar: fx.Node, env: dict[fx.Node, Any]
 ) -> tuple[Any, Any]:
-    """The arguments of `node` with its second operand multiplied by `scalar`, and without the keyword for the
-    factor."""
+    """The arguments of `node` with its second operand multiplied by `scalar`, without the factor's keyword."""
     product = graph.call_function(operator.mul, (env[operand], scalar))
     return (node.args[0], product, *node.args[2:]), {}

@@ -1,5 +1,4 @@
-"""The symbolic sizes of a graph compiled for many sizes: torch's SymInts while it is traced, `Size`s when it is
-lowered."""
+"""Symbolic sizes of a graph compiled for many sizes: SymInts while it is traced, `Size`s when it is lowered."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class Symbols:
     def all(
         self, names: Mapping[Any, str], values: Mapping[str, int], least: int, twins: Mapping[str, str]
     ) -> dict[Any, torch.SymInt]:
-        """Create a SymInt for each key of `names`. `twins` maps a symbol to an earlier one; their equality is
-        assumed."""
+        """Create a SymInt for each key of `names`. `twins` maps symbols to earlier ones, assumed to be equal."""
         made: dict[str, torch.SymInt] = {}
         for name in names.values():
             if name in twins:
@@ -180,8 +178,7 @@ def with_sizes(gm: fx.GraphModule, symbols: Symbols) -> None:
 
 @dataclass(frozen=True)
 class Sized:
-    """The inputs of a compilation for varying sizes. `fakes`: fake tensors and SymInts; `hints`: the symbols'
-    values."""
+    """The inputs of a compilation for varying sizes: fake tensors and SymInts. `hints`: the symbols' values."""
 
     symbols: Symbols
     fakes: Sequence[Any]

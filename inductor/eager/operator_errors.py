@@ -47,8 +47,7 @@ def _explain(error: Exception, gm: fx.GraphModule) -> None:
 
 
 def _raising(error: Exception, gm: fx.GraphModule) -> tuple[fx.Node, dict[str, Any]] | None:
-    """The node that was running, and the values of the nodes before it by name: each has a local variable in
-    `forward`."""
+    """The node that was running, and the values of earlier nodes by name: they are locals of `forward`."""
     names = {node.name for node in gm.graph.find_nodes(op="placeholder")}
     frame: types.FrameType | None = None
     step = error.__traceback__

@@ -33,8 +33,7 @@ def results_of(graph: fx.Graph) -> Sequence[fx.Node | None]:
 
 
 class JointResults(NamedTuple):
-    """The lists that a joint graph returns (see `JointGraph`); before `tidy`, also the nodes that represent the
-    tangents."""
+    """The lists that a joint graph returns (see `JointGraph`); before `tidy`, the tangents are among them."""
 
     returned: list[fx.Node]
     written: list[fx.Node]

@@ -72,8 +72,7 @@ class _RandomValueSource(_Source):
 class _CompilerBisector:
     @staticmethod
     def disable_subsystem(*args: Any) -> bool:
-        """Whether the bisector has disabled a compiler step; never, because a compiler that is not loaded is not
-        bisected."""
+        """Whether the bisector has disabled a compiler step; never, while torch's compiler is not loaded."""
         return False
 
 
@@ -192,8 +191,7 @@ class _Loaded(Loader):
 
 
 class _LightTorch:
-    """Context manager in which torch's lazy imports of its compiler find the stubs. Reentrant; shared by all
-    threads."""
+    """Context manager: torch's lazy imports of its compiler find stubs. Reentrant; shared by all threads."""
 
     lock: ClassVar[threading.RLock] = threading.RLock()
 
@@ -234,8 +232,7 @@ class _LightTorch:
                 sys.modules.setdefault(name, module)
 
     def withdraw(self) -> None:
-        """Remove the stubs from `sys.modules`, even if blocks are still active; their imports then load the real
-        modules."""
+        """Remove the stubs from `sys.modules`, even inside active blocks; imports then load the real modules."""
         for name, module in self.modules.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]

@@ -31,7 +31,7 @@ class HandlersBetweenImports:
     nothing in other threads, where CPython runs no handlers, or when nested."""
 
     __slots__ = ("frame", "replaced")
-    active = False  # in the main thread
+    active = False  # whether one is active in the main thread
 
     def __init__(self) -> None:
         self.replaced: dict[int, tuple[Any, Any]] = {}

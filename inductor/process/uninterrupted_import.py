@@ -46,7 +46,7 @@ def import_whole(name: str) -> None:
         return
     try:
         done.wait()
-    finally:  # a signal handler has raised
+    finally:  # a signal handler may have raised
         done.wait()
     if raised:
         raise raised[0]

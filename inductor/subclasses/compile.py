@@ -45,8 +45,7 @@ def compile_inference(
 def compile_training(
     gm: fx.GraphModule, inputs: Sequence[Any], train: Static, fall_back: FallBack
 ) -> Callable[..., Any]:
-    """Like `compile_inference`, with autograd support; `train(gm, inputs)` compiles a graph for the sizes of these
-    inputs."""
+    """Like `compile_inference`, with autograd support; `train(gm, inputs)` compiles for these sizes."""
     if is_symbolic(flattening(forms_of(inputs))(inputs)):
         return _ManySizes(gm, inputs, train, fall_back)
     return train(gm, inputs)
@@ -104,8 +103,7 @@ def without_autocast(compile_flat: Callable[[], Callable[..., Any]]) -> Callable
 
 
 class _Traced:
-    """A graph traced once for all sizes that satisfy `program`. `numbers`: the symbols of the trace by the names of
-    their values."""
+    """A graph traced once for all sizes that satisfy `program`. `numbers`: the trace's symbols by name."""
 
     def __init__(
         self, inner: InnerGraph, program: Program, run: Callable[..., Any], numbers: Mapping[str, Any]

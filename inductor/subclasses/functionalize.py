@@ -125,8 +125,7 @@ def static_fakes(flat: Sequence[Any]) -> tuple[list[Any], FakeTensorMode]:
 
 
 class NodeRun(GraphRun):
-    """Runs a captured graph. Unlike GraphRun, it does not check writes; that happens when the inner graph is
-    compiled."""
+    """Runs a captured graph. Writes are not checked here, but when the inner graph is compiled."""
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
         super().__init__(gm, {})

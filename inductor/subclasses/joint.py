@@ -36,8 +36,7 @@ class NoGradients(NotFunctional):
 
 @dataclass(frozen=True)
 class Tangent:
-    """The gradient of result number `leaf`, with its form; `layouts`: its plain tensors, with the layouts that the
-    backward expects."""
+    """The gradient of result `leaf`, with its form; `layouts`: its plain tensors as the backward expects them."""
 
     leaf: int
     form: Form | None
@@ -143,8 +142,7 @@ class _Forward:
 
 
 def _tangents(forward: _Forward, fakes: Sequence[Any], mode: Any) -> list[Tangent]:
-    """The tangents of the results: of the same form as the result, if its inner tensors are floating point; else
-    plain."""
+    """The tangents of the results: of the result's form if its inner tensors are floats, else plain."""
     with torch.enable_grad(), fake_trace(mode):
         args, leaves, found = forward.run(fakes)
         memories = [storage_of(x) for x in found]

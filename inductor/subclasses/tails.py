@@ -76,8 +76,7 @@ def _layouts(value: Any) -> list[Any]:
 
 
 class _Observed(NodeRun):
-    """Runs a graph and records for each node the grad mode, the storages of its value, and whether it wrote to its
-    inputs."""
+    """Runs a graph and records for each node its grad mode, storages, and whether it wrote to its inputs."""
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
         super().__init__(gm)

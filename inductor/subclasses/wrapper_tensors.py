@@ -49,8 +49,7 @@ class NoForm(Unsupported):
 
 
 def parts_of(x: Any) -> tuple[tuple[str, ...], Any]:
-    """The names of the inner tensors, and the context. NoForm if `__tensor_flatten__` raises or returns something
-    else."""
+    """The names of the inner tensors, and the context. NoForm if `__tensor_flatten__` is not usable."""
     try:
         found = x.__tensor_flatten__()
     except Exception as error:  # user code, which may raise anything
@@ -65,8 +64,7 @@ def parts_of(x: Any) -> tuple[tuple[str, ...], Any]:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """What describes a wrapper instance. `inner`: forms by name, None for a plain tensor. Sizes and strides may be
-    symbolic."""
+    """Describes a wrapper instance. `inner`: forms by name, None if plain. Sizes and strides may be symbolic."""
 
     cls: type
     context: Any

@@ -109,7 +109,7 @@ def _describe(fault: Fault | None) -> str:
     return f"The first operator whose output differs is {name_of(fault.node)}{where}{kernel}."
 
 
-class _state_kept:  # noqa: N801  used as a function
+class _state_kept:  # noqa: N801  used like a function
     """Context manager that restores the module's parameters and buffers if they were written."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
