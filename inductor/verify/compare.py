@@ -1,8 +1,9 @@
 """Runs a graph on copies of its inputs and decides whether two runs gave the same results.
 
-A floating-point result is right if its distance from a float64 run is at most three times the error of ATen's own run,
-or within the tolerance of its dtype. If changing the inputs in their last bit changes ATen's result, three times that
-change is allowed as well; this covers results that a comparison or a rounding decides.
+A floating-point result is right if it is within the tolerance of its dtype of ATen's result. Otherwise, its distance
+from a run in float64 may be that tolerance plus three times the error of ATen's own run. If changing the inputs in
+their last bit changes ATen's result, three times that change is allowed as well; this covers results that a comparison
+or a rounding decides.
 """
 
 from __future__ import annotations
