@@ -1,4 +1,4 @@
-"""Code generation: groups to C++ source and a PlanSpec."""
+"""Code generation: turns scheduled groups into C++ or Triton source and a PlanSpec that calls the kernels."""
 
 from .cpp.source import Source
 from .plan import codegen

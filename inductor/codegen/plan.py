@@ -1,4 +1,7 @@
-"""Groups and extern kernels to a PlanSpec: buffer numbers, memory, steps."""
+"""Builds the PlanSpec of a graph from its scheduled groups and ATen calls.
+
+The planner numbers buffers, places intermediates in an arena or allocates them, and emits the steps in order.
+"""
 
 from __future__ import annotations
 

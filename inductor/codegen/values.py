@@ -1,6 +1,7 @@
-"""The values of one kernel: every member's loop body merged into one hash-consed DAG.
+"""The values that one kernel computes: the loop bodies of all members of a group merged into one DAG.
 
-Buffers that stay inside the group turn into edges here: a load of what an earlier member stored is that value.
+Equal values are shared. A load of a buffer that an earlier member of the group stored is replaced by the stored value,
+so a buffer that is only used inside the group needs no memory.
 """
 
 from __future__ import annotations

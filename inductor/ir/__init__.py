@@ -1,4 +1,8 @@
-"""Loop IR: ops, handlers, symbolic indices, buffers, loop bodies."""
+"""The loop IR: what ATen graphs are lowered to and what kernels are generated from.
+
+It consists of operations on elements, handlers that interpret them, symbolic sizes and indices, buffers, and loop
+bodies.
+"""
 
 from .body import Dep, LoopBody, Op, Ref, SubBody, TracingHandler, trace, walk
 from .buffer import Buffer, ComputedBuffer, ConstantBuffer, ExternKernel, InputBuffer, Layout, MultiOutput, View

@@ -1,4 +1,8 @@
-"""LoopBody: the frozen trace of one loop nest, in static single assignment form."""
+"""LoopBody: one loop nest as an immutable list of operations in static single assignment form.
+
+`trace` runs a lowering's Python function under `TracingHandler`, which records each operation on `ops`, and removes
+operations that no store needs.
+"""
 
 from __future__ import annotations
 

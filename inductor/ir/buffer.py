@@ -1,4 +1,4 @@
-"""Buffers: memory with a layout, and what fills it."""
+"""Buffers of a lowered graph: a named piece of memory, its layout, and the loop nest or ATen call that fills it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""`ops`: the loop IR's operations as functions, carried out by the handler that is current in the calling thread.
+"""`ops`: the operations of the loop IR as functions, dispatched to the current handler of the calling thread.
 
-An `inner_fn` calls `ops.add(x, y)`; under the tracing handler that records an op, under another it counts or prints.
+An `inner_fn` calls `ops.add(x, y)`. Under the tracing handler the call records an op; another handler may count or
+print it.
 """
 
 from __future__ import annotations

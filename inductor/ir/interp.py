@@ -1,4 +1,7 @@
-"""Runs loop IR with torch, all points of the loops at once: the oracle that generated code is tested against."""
+"""An interpreter of the loop IR in torch, which computes all points of a loop nest at once.
+
+Tests compare generated code with it.
+"""
 
 from __future__ import annotations
 

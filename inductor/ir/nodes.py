@@ -1,7 +1,8 @@
-"""What lowerings pass around: `Pointwise`, a computation not yet given memory, and `BufferView`, a view of a buffer.
+"""The tensor values that lowerings take and return: `Pointwise`, a computation that has no memory yet, and
+`BufferView`, a strided view of a buffer.
 
-A value's elements, as ops see them, are of `compute_dtype(value.dtype)`: half precision is computed in float32 and
-rounded when stored.
+The ops of the loop IR see the elements of a value in `compute_dtype(value.dtype)`: float16 and bfloat16 are computed in
+float32 and rounded when they are stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The operations of the loop IR: one row each. Handlers, printing, interpretation and code generation read this table.
+"""The table of loop-IR operations, one row each. Handlers, tracing and the tables of code generation are checked
+against it.
 
-dtype rules: "same" (that of the first value), "second" (that of the second), "bool", "explicit" (the op names it),
-"int64".
+The dtype of a result is one of: "same" (as the first value), "second" (as the second value), "bool", "int64",
+"explicit" (an argument of the op states it).
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""The counter-based generator Philox 2x32 with ten rounds (Salmon et al., 2011), in torch: what the loop-IR op
-`random_bits` means. Generated kernels have to give the same bits."""
+"""The counter-based random number generator Philox 2x32 with ten rounds (Salmon et al., 2011), in torch.
+
+It defines the loop-IR op `random_bits`: generated kernels must produce the same bits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loop IR as readable text."""
+"""Prints the loop IR as readable text, for logs and dumps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Floats that are computed of sizes: the factor of a mean, the scale of attention."""
+"""Floats computed from symbolic sizes, such as the factor of a mean or the scale of attention.
+
+Kernels compute them at run time; nothing about their value is known at compile time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Structures of plain data with other numbers in them."""
+"""Replaces symbolic sizes by numbers throughout a structure of tuples, lists, dicts and dataclasses."""
 
 from __future__ import annotations
 

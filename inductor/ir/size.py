@@ -1,9 +1,10 @@
-"""Sizes that are known when the compiled graph runs: polynomials over symbols, whose values follow from the inputs.
+"""Symbolic sizes: polynomials over symbols whose values are computed from the inputs at run time.
 
-A `Size` stands where an int would: lowerings and code generation compute with it as they do with ints. A comparison
-whose outcome the symbols' ranges do not settle is settled by the values that the graph is compiled for, and remembered:
-what was compiled is right wherever all that was remembered holds (`Program.serves`). Heuristics, which are right either
-way, ask `hint` instead. What cannot be said of a Size (its digits, a quotient that is no integer) is Unsupported.
+A `Size` can be used in place of an int: lowerings and code generation compute with both alike. If the ranges of the
+symbols do not decide a comparison, the values that the graph is compiled for (the hints) decide it, and the outcome is
+recorded as an assumption. The compiled code is valid wherever all recorded assumptions hold (`Program.serves`).
+Heuristics, for which either answer is correct, call `hint` and record nothing. Operations that need the concrete
+number, such as `int(size)` or true division, raise Unsupported.
 """
 
 from __future__ import annotations

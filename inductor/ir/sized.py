@@ -1,4 +1,7 @@
-"""What lowerings ask of a fake tensor, where sizes are known only at run time."""
+"""`SizedTensor`: the metadata of a fake tensor with its SymInts replaced by Sizes.
+
+It has the methods and attributes of a tensor that lowerings read, so that they need not distinguish the two.
+"""
 
 from __future__ import annotations
 

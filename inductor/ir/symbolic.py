@@ -1,8 +1,9 @@
-"""Index expressions: integers, loop variables, and `+ - * // %` over them, simplified as they are built.
+"""Index expressions: integers, loop variables, and `+ - * // %` over them, simplified while they are built.
 
-An expression is an affine sum over atoms: a `Sym` (a loop variable or an indirect index, with its range), a `FloorDiv`
-or a `Mod` of an expression by a positive number. An expression without atoms is a plain number. Numbers are ints, or
-Sizes (`size.py`). Every atom's operand is kept nonnegative, so the truncating `/` and `%` of C agree with Python's.
+An expression is an affine sum over atoms. An atom is a `Sym` (a loop variable or an indirect index, with its range), or
+a `FloorDiv` or `Mod` of an expression by a positive number. An expression without atoms is a plain number: an int or a
+symbolic Size (`size.py`). The operand of every FloorDiv and Mod is kept nonnegative, so that the truncating `/` and `%`
+of C give the same results as Python's `//` and `%`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lowering of ATen graphs to loop IR."""
+"""Lowering of ATen graphs to the loop IR. Importing this package registers all lowerings."""
 
 from . import batch_norm, convolution, creation, indexing, pointwise, pooling, random, reductions, views
 from .graph import GraphLowering, lower_graph, separate_results
@@ -6,5 +6,5 @@ from .registry import LOWERINGS, Unlowered, Unsupported, lowering
 
 __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_graph", "lowering", "separate_results"]
 
-# importing them registers
+# Importing these modules registers their lowerings.
 _MODULES = (batch_norm, convolution, creation, indexing, pointwise, pooling, random, reductions, views)

@@ -1,4 +1,4 @@
-"""Batch normalization by statistics that are given, as in inference."""
+"""Lowerings of batch normalization with given (running) statistics, as in inference."""
 
 from __future__ import annotations
 

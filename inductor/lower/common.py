@@ -1,4 +1,4 @@
-"""What lowerings share: elementwise construction, views, reductions."""
+"""Helpers shared by lowerings: construction of elementwise values, views and reductions, and number conversion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions that are loops over a few taps; the others are calls of ATen."""
+"""Lowering of depthwise convolutions with few taps to loops on a GPU. Other convolutions remain calls of ATen."""
 
 from __future__ import annotations
 

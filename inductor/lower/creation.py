@@ -1,4 +1,4 @@
-"""Operators that make tensors from nothing, or from indices alone."""
+"""Lowerings of operators whose elements are constants or depend on the position: full, arange, tril, padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""ATen graph -> loop IR."""
+"""Lowers an ATen graph to the loop IR, node by node.
+
+Nodes with a lowering become values of the loop IR; this module decides which of these are written to memory. Other
+nodes become calls of ATen. It also handles `copy_` into inputs and the strides and aliasing of the outputs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that read where an index tensor says."""
+"""Lowerings of operators that read elements at positions given by an index tensor: embedding, gather, `x[indices]`."""
 
 from __future__ import annotations
 

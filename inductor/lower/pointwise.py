@@ -1,4 +1,4 @@
-"""Elementwise operators."""
+"""Lowerings of elementwise operators."""
 
 from __future__ import annotations
 

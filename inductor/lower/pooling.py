@@ -1,4 +1,4 @@
-"""Pooling over two dimensions."""
+"""Lowerings of two-dimensional max and average pooling with small windows."""
 
 from __future__ import annotations
 

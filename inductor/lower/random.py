@@ -1,4 +1,7 @@
-"""Random bits: the one random operator that kernels carry out; aot/random.py expresses the others by it."""
+"""Lowering of `pyframe::random_bits`, the only random operator that kernels compute.
+
+`aot/random.py` decomposes other random operators into it.
+"""
 
 from __future__ import annotations
 

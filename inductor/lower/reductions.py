@@ -1,4 +1,4 @@
-"""Reductions, and the normalizations made of them."""
+"""Lowerings of reductions (sum, max, argmax, var) and of operators built from them: layer and group norm, softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which function lowers which ATen operator."""
+"""The registry of lowerings: which function lowers which ATen operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that only rearrange, and those that put tensors side by side."""
+"""Lowerings of views and other operators that only rearrange elements, and of `cat` and `stack`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pooling and depthwise convolution share: a window that slides over the last two dimensions."""
+"""A window that slides over the last two dimensions, used by pooling and depthwise convolution."""
 
 from __future__ import annotations
 

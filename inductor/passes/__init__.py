@@ -1,4 +1,4 @@
-"""Passes over graphs before they are lowered, each one file. All but `without_known_masks` take ATen graphs."""
+"""Graph passes that run before lowering, one file each. All but `without_known_masks` take ATen graphs."""
 
 from __future__ import annotations
 

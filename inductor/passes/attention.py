@@ -1,7 +1,7 @@
-"""Masks of attention that are known when compiling.
+"""Removes attention masks whose contents are known at compile time.
 
-Models build masks out of sizes alone: all true where nothing is padded, or lower triangular. With a mask tensor the
-fastest kernels for attention are out of reach, and what the mask says they do by themselves.
+Models often build masks from sizes alone: all true where nothing is padded, or lower triangular. The fastest attention
+kernels do not accept a mask tensor, but they support both cases directly (no mask, or `is_causal`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Biases of matrix products on the CPU."""
+"""Splits `addmm` on the CPU into `mm` and an addition that generated kernels can fuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes share."""
+"""Helpers shared by the passes: the layout test for channels_last and the arguments of a convolution node."""
 
 from __future__ import annotations
 

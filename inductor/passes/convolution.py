@@ -1,4 +1,4 @@
-"""What stands around a convolution."""
+"""Splits the bias off convolutions, so that its addition is fused with the operators that follow."""
 
 from __future__ import annotations
 

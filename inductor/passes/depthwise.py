@@ -1,4 +1,4 @@
-"""Filters of depthwise convolutions that are computed as loops: all in one piece of memory, channels innermost."""
+"""Packs the filters of depthwise convolutions that are lowered to loops into one tensor with channels innermost."""
 
 from __future__ import annotations
 

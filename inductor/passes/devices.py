@@ -1,5 +1,8 @@
-"""Tensors on the CPU among those of a GPU: constants, such as the numbers and lists of an index or an assignment, and
-0-d tensors, which operators take beside tensors of any device."""
+"""Moves CPU operands of GPU operators to the GPU, so that kernels see tensors of one device.
+
+Such operands are constants, for example the numbers and lists of an indexing expression or assignment, and 0-d tensors,
+which operators accept together with tensors of any device.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations computed by the matrix product in front of them, before its result is written."""
+"""Fuses an activation into the preceding `addmm`, whose library kernel applies it before writing the result."""
 
 from __future__ import annotations
 

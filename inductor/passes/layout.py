@@ -1,7 +1,8 @@
-"""Channels innermost in memory: the layout in which a GPU's tensor cores convolve.
+"""Converts convolutions to channels_last, the memory layout that a GPU's tensor cores need.
 
-Inputs and weights of convolutions are converted where they are not so already. All that follows is computed anew on
-fake tensors, so that the layout flows through whatever keeps it; results get back the strides that they had.
+Inputs and weights of convolutions are copied to that layout unless they already have it. The fake results of the nodes
+that follow are recomputed, so that the layout propagates through every operator that preserves it. Graph outputs get
+their original strides back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Convolutions that are products of matrices."""
+"""Rewrites 1x1 convolutions in channels_last, and their gradients, as matrix products."""
 
 from __future__ import annotations
 

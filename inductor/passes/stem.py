@@ -1,7 +1,8 @@
-"""Convolutions over images of a few colours: neighbouring pixels become channels, as many as tensor cores want.
+"""Rewrites stride-2 convolutions over images of few channels (the stem of a model) for tensor cores, by turning
+neighbouring pixels into channels.
 
-A filter of stride 2 reads pixels 2i + u. With u = 2v + d, the 2 x 2 pixels of each block as channels, it is a filter of
-half the size and stride 1.
+A filter of stride 2 reads pixels 2i + u. With u = 2v + d and the 2 x 2 pixels of each block as channels, it becomes a
+filter of half the size and stride 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where intermediates live: offsets in one arena, planned offline from their live ranges."""
+"""Memory planning: assigns intermediates offsets in one arena at compile time, from their live ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ATen overloads by name, and the buffers among their arguments."""
+"""Looks up ATen overloads by name and finds or replaces buffer references among their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C++ source to a loaded shared library: the compiler, its flags, and the cache of what it built."""
+"""Compiles C++ source to a shared library and loads it: finds the compiler, chooses flags, and caches results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA kernels as a plan takes them, and whether this process can run them."""
+"""Compiled CUDA kernels in the form that the C Plan takes, and their compilation for a device."""
 
 from __future__ import annotations
 

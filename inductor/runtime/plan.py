@@ -1,4 +1,4 @@
-"""From a PlanSpec to something callable: the C Plan, or the Python reference where the extension is not built."""
+"""Turns a PlanSpec into a callable: the C Plan, or the Python reference runner if the C extension is not built."""
 
 from __future__ import annotations
 

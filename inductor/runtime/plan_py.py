@@ -1,4 +1,4 @@
-"""The reference runner of a PlanSpec for the CPU: what the C Plan must do, said in Python."""
+"""The reference runner of a PlanSpec on the CPU: a Python version of what the C Plan does."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""PlanSpec: what a compiled graph does at run time, as pure picklable data.
+"""PlanSpec: the steps of a compiled graph at run time, as picklable data.
 
-Code generation writes it, the graph cache stores it, and two runners carry it out: the C Plan
-(`csrc/runtime`) and, for the CPU, the Python reference (`plan_py.py`).
+Code generation produces it, the graph cache stores it, and two runners execute it: the C Plan (`csrc/runtime`) and, for
+the CPU, the Python reference runner (`plan_py.py`).
 
-Buffers are small ints: graph inputs first (in order), then constants, then everything that a step makes. Sizes and
-strides count elements, offsets of `View` too; `Slot.offset` and `Arena.nbytes` count bytes. A dtype is the name
-after "torch." ("float32", "int64", "bool").
+Buffers are numbered: first the graph inputs in order, then the constants, then the buffers that steps create. Sizes,
+strides and the offsets of `View` count elements; `Slot.offset` and `Arena.nbytes` count bytes. A dtype is written as
+its name after "torch." ("float32", "int64", "bool").
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Child processes that end together."""
+"""Runs child processes (compilers) with time limits, and can terminate all of them together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Triton kernels to cubins, without a GPU: processes that import triton alone, and the cache of what they made."""
+"""Compiles Triton kernels to cubins, for which no GPU is needed, and caches them.
+
+Compilation runs in worker processes that import triton but not torch.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A process that compiles Triton kernels: `python -P triton_worker.py PRELUDE FOLDER`. Imports triton and no torch.
+"""The worker process that compiles Triton kernels: `python -P triton_worker.py PRELUDE FOLDER`. It imports triton but
+not torch.
 
-Jobs and answers are pickles behind a length of 8 bytes, on standard input and on what standard output was; what Triton
-prints there goes nowhere. An answer is (cubin, what its launch needs to know) or the text of an error. The process ends
-when its input does.
+Jobs arrive on standard input and answers leave on the original standard output. Each is a pickle preceded by its length
+in 8 bytes. Anything that Triton prints to standard output is discarded. An answer is (cubin, launch metadata) or the
+text of an error. The process ends when its input ends.
 """
 
 from __future__ import annotations

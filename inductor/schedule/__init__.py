@@ -1,4 +1,4 @@
-"""Scheduling: dependencies, fusion, order."""
+"""The scheduler: decides which loop nests are fused into one kernel and in what order kernels and ATen calls run."""
 
 from .fuse import Fuse, WhyNot, fuse
 from .node import Group, Member, Node

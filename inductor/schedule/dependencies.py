@@ -1,7 +1,7 @@
-"""Which units of a schedule must run before which, kept in a topological order while units are added and merged.
+"""The dependency graph of the scheduler: which units must run before which, while units are added and merged.
 
-The order is maintained incrementally (Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic
-Graphs", 2007): an edge that contradicts it moves only the units that lie between its two ends.
+A topological order is maintained incrementally (Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed
+Acyclic Graphs", 2007): a new edge that contradicts the order moves only units between its two ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Whether two groups can be one kernel: returns the Fuse, or WhyNot with the reason in words."""
+"""Decides whether two groups of loop nests can become one kernel.
+
+`fuse` finds a common iteration space and checks that no access conflicts. It returns `Fuse` with the combined group,
+or `WhyNot` with the reason as text.
+"""
 
 from __future__ import annotations
 

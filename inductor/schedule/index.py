@@ -1,6 +1,6 @@
-"""Indices as the scheduler compares and code generation prints them: affine in loop variables where possible.
+"""Index expressions in the form that the scheduler compares and code generation prints: affine where possible.
 
-Everything else (floor division, modulus) stays C text with a substitution beside it.
+An index with a floor division or a modulus is kept as C text together with a substitution of its variables (`Opaque`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Scheduler nodes: what a ComputedBuffer reads, writes and iterates over; and groups of them that become one kernel."""
+"""Scheduler nodes and groups. A `Node` states what a ComputedBuffer reads, writes and iterates over; a `Group` is a
+set of nodes that becomes one kernel."""
 
 from __future__ import annotations
 

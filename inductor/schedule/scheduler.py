@@ -1,4 +1,7 @@
-"""From buffers in program order to groups in execution order."""
+"""The scheduler's main loop: turns buffers in program order into fused groups in execution order.
+
+Each buffer is fused into the best earlier group that accepts it, or becomes a group of its own.
+"""
 
 from __future__ import annotations
 

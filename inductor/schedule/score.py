@@ -1,4 +1,5 @@
-"""Every heuristic of the scheduler, as pure functions of plain numbers."""
+"""The scheduler's heuristics as pure functions of plain numbers: size limits of a group, the order in which fusions
+are tried, and when a loop is worth running in parallel."""
 
 from __future__ import annotations
 

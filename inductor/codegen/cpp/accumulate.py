@@ -1,4 +1,4 @@
-"""The running state of one reduction, and the C++ that declares, updates and finishes it."""
+"""C++ code for one reduction: declares its accumulators, updates them in the loop, and computes the result."""
 
 from __future__ import annotations
 

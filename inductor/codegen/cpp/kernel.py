@@ -1,8 +1,9 @@
-"""One group to one C++ function.
+"""Generates one C++ function for a group.
 
-For each point of the outer loops: for each phase, one loop over the inner variables computes the reductions and stores
-whose needs are met; between phases run the row's scalars. Vectors lie along the last inner variable, or along the
-last outer one when memory is contiguous there (then every value of a row is a vector).
+For each point of the outer loops, a row is computed in phases. Each phase is one loop over the inner variables, which
+computes the reductions and stores whose operands are available. Values that do not vary along the row are computed
+between phases. Code is vectorized along the last inner variable, or along the last outer one if memory is contiguous
+there (then every value of a row is a vector).
 """
 
 from __future__ import annotations

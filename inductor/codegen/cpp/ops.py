@@ -1,4 +1,4 @@
-"""C++ text of each loop-IR op over the overloads of vec.h. One row an op; `{0}` is the first argument."""
+"""Tables with the C++ text of each loop-IR op, which calls the overloads of vec.h. `{0}` is the first argument."""
 
 from __future__ import annotations
 

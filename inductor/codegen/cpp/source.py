@@ -1,4 +1,7 @@
-"""The translation units of a graph: every distinct kernel once, with the user's lines above it."""
+"""Collects the C++ kernels of a graph into translation units.
+
+Each distinct kernel appears once, below a comment with the user's source lines that it comes from.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Triton back end: groups to kernels for NVIDIA GPUs. Nothing here imports triton."""
+"""The Triton back end: turns groups into kernels for NVIDIA GPUs. It generates text and does not import triton."""
 
 from .kernel import Launch, Scratch, TritonKernel
 from .source import GroupLaunches, TritonSource

@@ -1,4 +1,5 @@
-"""Reductions as Triton text: the state a lane keeps, how it takes an element, how lanes are joined along axis 1."""
+"""Triton code for one reduction: the state of a lane, how an element updates it, and how lanes are combined along
+axis 1."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The tile that one program works on: which loops of a group lie along which of its axes.
+"""Chooses the tile of a Triton program: which loop variables of a group are mapped to which axis of the tile.
 
-A pointwise kernel has the axis x, or y and x where some access is contiguous along another variable than the rest; a
-reducing kernel has x, the rows, and r, what is reduced. Each axis flattens some of the group's variables.
+A pointwise kernel has the axis x, or the axes y and x if accesses are contiguous along different variables. A reduction
+kernel has the axis x for rows and the axis r for the reduced elements. Each axis flattens some of the group's
+variables.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Values to lines of a kernel: each is defined where it is first asked for, at row level or inside a loop.
+"""Writes the lines of a Triton kernel that compute its values. A value is defined at its first use, at row level or
+inside a loop.
 
-A piece of text stands for a tensor of the tile's rank that has extent 1 along the axes it does not vary on, or for a
-scalar if it varies on none; so arithmetic broadcasts by itself and only pointers must be widened.
+The text of a value denotes a tensor of the tile's rank with extent 1 along the axes on which it does not vary, or a
+scalar if it varies on none. Arithmetic therefore broadcasts implicitly, and only pointers must be widened.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every choice of block sizes, warps and splits, as pure functions of plain numbers."""
+"""Heuristics for Triton kernels as pure functions of plain numbers: block sizes, warps, and splits of long rows."""
 
 from __future__ import annotations
 

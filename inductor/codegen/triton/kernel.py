@@ -1,8 +1,9 @@
-"""One group to one or more Triton kernels.
+"""Generates one or more Triton kernels for a group.
 
-A pointwise group is one kernel. A reducing group is one kernel that holds rows in registers; or one that loops over the
-row once for each phase; or, where there are too few rows to fill the device, one kernel a phase, in which several
-programs share a row: each writes its part to scratch memory, and the kernels after it join the parts.
+A pointwise group becomes one kernel. A group with reductions becomes one of: a kernel that holds rows in registers; a
+kernel that loops over the row once per phase; or, if there are too few rows to fill the device, one kernel per phase in
+which several programs share a row. In the last case each program writes its partial result to scratch memory, and the
+kernels after it combine the parts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Triton text of each loop-IR op. One row an op; `{0}` is the first argument.
+"""Tables with the Triton text of each loop-IR op. `{0}` is the first argument.
 
-Arguments are of the op's compute type (cpp and triton share the kinds of codegen/values.py).
+Arguments have the compute type of the op; `KIND` in codegen/values.py lists the compute types.
 """
 
 from __future__ import annotations

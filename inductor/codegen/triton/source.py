@@ -1,4 +1,7 @@
-"""The kernels of a graph: every distinct one once, with the user's lines above it, and the launches of each group."""
+"""Collects the Triton kernels of a graph and the launches of each group.
+
+Each distinct kernel appears once, below a comment with the user's source lines that it comes from.
+"""
 
 from __future__ import annotations
 

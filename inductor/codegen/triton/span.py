@@ -1,4 +1,4 @@
-"""How far an index reaches, its intermediate results included: decides between 32 and 64 bits."""
+"""Bounds of an index expression and of its intermediate results, which decide between 32- and 64-bit arithmetic."""
 
 from __future__ import annotations
 
