@@ -29,10 +29,10 @@ class Ref:
 
 @dataclass(frozen=True)
 class Op:
-    """One operation; its result, if it has one, is of `dtype`. Operands by name:
+    """One operation. `dtype` is the dtype of its result, if it has one. Operands of each op:
 
     load (buf, index) | store (buf, index, Ref, mode) | reduction (kind, Ref) | constant (value,) | index_expr (index,)
-    indirect (Ref, Sym, size): defines Sym, an index variable, wrapped into 0 .. size - 1
+    indirect (Ref, Sym, size): defines the index variable Sym, whose value is wrapped into 0 .. size - 1
     masked (Ref, SubBody, other) | to_dtype (Ref,) | bitcast (Ref,) | as_stored (Ref, dtype) | any other op: Refs only
     """
 
@@ -43,7 +43,7 @@ class Op:
 
 @dataclass(frozen=True)
 class SubBody:
-    """What a `masked` op runs. Refs below `start` are ops of the enclosing body; own op number k is Ref(start + k)."""
+    """The ops inside a `masked` op. Ref(start + k) is op k of this body; lower Refs are ops of the enclosing body."""
 
     ops: tuple[Op, ...]
     result: Ref
@@ -52,7 +52,7 @@ class SubBody:
 
 @dataclass(frozen=True)
 class Dep:
-    """An access: `index` counts elements from the start of buffer `buf`."""
+    """A memory access; `index` counts elements from the start of buffer `buf`."""
 
     buf: str
     index: Index
@@ -60,7 +60,7 @@ class Dep:
 
 @dataclass(frozen=True)
 class LoopBody:
-    """`ops` run for each point of iter_sizes x reduce_sizes, row-major.
+    """A loop nest: `ops` run for each point of iter_sizes x reduce_sizes, in row-major order.
 
     With reduction variables, ops that depend on a `reduction` run once per point of iter_sizes, after the inner loop.
     """
@@ -73,17 +73,17 @@ class LoopBody:
 
     @cached_property
     def reads(self) -> tuple[Dep, ...]:
-        """Each load, those of masked bodies included."""
+        """All loads, including those in masked bodies."""
         return tuple(Dep(op.args[0], op.args[1]) for op in walk(self.ops) if op.name == "load")
 
     @cached_property
     def writes(self) -> tuple[Dep, ...]:
-        """Each store."""
+        """All stores."""
         return tuple(Dep(op.args[0], op.args[1]) for op in self.ops if op.name == "store")
 
 
 def walk(body: Sequence[Op]) -> Iterator[Op]:
-    """Every op, those of masked bodies after the op that holds them."""
+    """All ops; the ops of a masked body follow the `masked` op."""
     for op in body:
         yield op
         if op.name == "masked":
@@ -91,7 +91,7 @@ def walk(body: Sequence[Op]) -> Iterator[Op]:
 
 
 class TracingHandler(Handler):
-    """Records ops; equal pure ops are recorded once."""
+    """A handler that records ops. Equal pure ops are recorded once."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -102,8 +102,8 @@ class TracingHandler(Handler):
         self._indirect = 0
 
     def record(self, name: str, args: tuple[Any, ...], dtype: torch.dtype) -> Ref:
-        """The Ref of this op, an earlier one if it was recorded before."""
-        # 1, 1.0 and True, and 0.0 and -0.0, are equal but different constants
+        """Records an op and returns its Ref, or the Ref of an equal pure op that was recorded before."""
+        # 1, 1.0 and True (and 0.0 and -0.0) compare equal in Python but are different constants.
         key = (name, repr(args) if name == "constant" else args, dtype)
         if OPS[name].pure and (found := self._seen.get(key)) is not None:
             return found
@@ -119,7 +119,7 @@ class TracingHandler(Handler):
         return self._dtypes[ref.i]
 
     def default(self, op: str, args: tuple[Any, ...]) -> Ref:
-        """Record an op whose operands are all values."""
+        """Records an op whose operands are all values."""
         spec = OPS[op]
         if spec.dtype == "bool":
             dtype = torch.bool
@@ -173,7 +173,7 @@ class TracingHandler(Handler):
         return self.where(inside, element, self.constant(0, dtype))  # type: ignore[attr-defined]
 
     def _depends_on(self, value: Ref, sym: Sym) -> bool:
-        """Whether an index that `value` is computed from has this variable."""
+        """Whether `value` is computed with an index that contains this variable."""
         refs, seen = [value.i], {value.i}
         while refs:
             op = self._op(Ref(refs.pop()))
@@ -188,7 +188,7 @@ class TracingHandler(Handler):
     def masked(self, mask: Ref, body: Callable[[], Ref], other: bool | int | float) -> Ref:  # noqa: D102
         self._outer.append((self.ops, self.start, self._seen))
         start = self.start + len(self.ops)
-        # the masked op itself takes number `start` of the enclosing body, so the sub-body counts from start + 1
+        # The masked op itself has number `start` in the enclosing body, so the sub-body counts from start + 1.
         self.ops, self.start, self._seen = [], start + 1, dict(self._seen)
         result = body()
         sub = SubBody(tuple(self.ops), result, start + 1)
@@ -225,7 +225,7 @@ def trace(
     reduce_sizes: Sequence[AnySize],
     fn: Callable[[tuple[Index, ...], tuple[Index, ...]], Any],
 ) -> LoopBody:
-    """The body that `fn(index, reduce_index)`, which calls `ops`, performs."""
+    """The loop body recorded from `fn(index, reduce_index)`, which calls `ops`."""
     iter_vars = tuple(Sym(f"i{k}", s) for k, s in enumerate(iter_sizes))
     reduce_vars = tuple(Sym(f"r{k}", s) for k, s in enumerate(reduce_sizes))
     handler = TracingHandler()
@@ -245,7 +245,7 @@ def _refs(op: Op) -> Iterator[int]:
 
 
 def _live(recorded: list[Op]) -> tuple[Op, ...]:
-    """The ops that a store needs, renumbered."""
+    """The ops on which a store depends, renumbered."""
     needed = [op.name == "store" for op in recorded]
     syms = {op.args[1]: k for k, op in enumerate(recorded) if op.name == "indirect"}
     for k in range(len(recorded) - 1, -1, -1):
@@ -269,7 +269,7 @@ def _live(recorded: list[Op]) -> tuple[Op, ...]:
 
 
 def _renumber(op: Op, numbers: dict[int, int], position: int) -> Op:
-    """`op`, once number `position`, with Refs moved to `numbers`; those into its own sub-body move along with it."""
+    """`op`, formerly number `position`, with its Refs renumbered by `numbers`; its sub-body is shifted with it."""
     shift = numbers.get(position, 0) - position
 
     def move(arg: Any) -> Any:

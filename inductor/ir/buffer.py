@@ -17,7 +17,10 @@ from .symbolic import Index
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How a tensor lies in its buffer; strides and offset count elements. Layouts are equal if they are known to be."""
+    """Device, dtype, size, strides and offset of a tensor in its buffer; strides and offset count elements.
+
+    Layouts compare equal only if their symbolic sizes are certain to be equal.
+    """
 
     device: torch.device
     dtype: torch.dtype
@@ -43,18 +46,18 @@ class Layout:
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Layout:
-        """A tensor's own sizes and strides, offset 0: kernels are given its data pointer."""
+        """A tensor's sizes and strides with offset 0, since kernels receive the tensor's data pointer."""
         return Layout(tensor.device, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
 
     def index(self, index: Sequence[Index]) -> Index:
-        """Where element `index` lies, in elements from the start of the buffer."""
+        """The position of element `index`, in elements from the start of the buffer."""
         total: Index = self.offset
         for i, stride in zip(index, self.stride):
             total = total + i * stride
         return total
 
     def with_view(self, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Layout:
-        """Another view of the same memory."""
+        """The same memory with other sizes and strides, and with another offset if one is given."""
         return replace(
             self, size=tuple(size), stride=tuple(stride), offset=self.offset if offset is None else offset
         )
@@ -73,7 +76,7 @@ class Layout:
 
 
 def contiguous_strides(size: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, as torch gives them (a dimension of size 0 counts as 1)."""
+    """Row-major strides, as torch computes them (a dimension of size 0 counts as 1)."""
     out, stride = [], 1
     for n in reversed(size):
         out.append(stride)
@@ -103,14 +106,14 @@ class InputBuffer(Buffer):
 
 @dataclass(eq=False)
 class ConstantBuffer(Buffer):
-    """A tensor known when compiling."""
+    """A tensor attribute of the graph module, whose value is known at compile time."""
 
     value: torch.Tensor | None = None
 
 
 @dataclass(eq=False)
 class ComputedBuffer(Buffer):
-    """Filled by a loop nest. With `mutates`, that input buffer is what the body stores into, and `name` is no memory."""  # noqa: E501
+    """A buffer filled by a loop nest. With `mutates`, the body stores into that input and `name` has no memory."""
 
     body: LoopBody
     origins: tuple[fx.Node, ...] = ()

@@ -18,23 +18,23 @@ from .symbolic import Index
 
 
 class Handler:
-    """Base: each op of the table without a method of its own arrives in `default`."""
+    """Base class of handlers. Ops of the table that have no method of their own call `default`."""
 
     def default(self, op: str, args: tuple[Any, ...]) -> Any:
-        """Carry out `op`, whose operands are all values."""
+        """Handles `op`, whose operands are all values."""
         raise NotImplementedError(f"{type(self).__name__} does not handle {op}")
 
     def load(self, buf: str, index: Index, dtype: torch.dtype) -> Any:
-        """The element at `index` (elements from the buffer's start), of the buffer's dtype."""
+        """The element at `index` (in elements from the buffer's start), in the buffer's dtype."""
         return self.default("load", (buf, index, dtype))
 
     def store(self, buf: str, index: Index, value: Any, mode: str | None = None) -> None:
-        """Write `value`, already of the buffer's dtype; mode None assigns, "add" adds atomically."""
+        """Stores `value`, which has the buffer's dtype. Mode None assigns; mode "add" adds atomically."""
         self.default("store", (buf, index, value, mode))
 
     def reduction(self, dtype: torch.dtype, kind: str, value: Any) -> Any:
-        """The reduction of `value` over the reduction variables. Kinds: sum, prod, max, min, any, all; arg* give
-        the int64 position in the flattened reduction space, the first of equals."""
+        """The reduction of `value` over the reduction variables. Kinds: sum, prod, max, min, any, all, argmax, argmin.
+        The arg kinds give the int64 position in the flattened reduction space, the first one among equals."""
         return self.default("reduction", (dtype, kind, value))
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Any:
@@ -42,32 +42,32 @@ class Handler:
         return self.default("constant", (value, dtype))
 
     def index_expr(self, expr: Index, dtype: torch.dtype) -> Any:
-        """An index as a value."""
+        """An index expression as a value."""
         return self.default("index_expr", (expr, dtype))
 
     def indirect(self, value: Any, size: int) -> Index:
-        """An integer value as an index into a dimension of `size`; negative values count from its end."""
+        """An integer value as an index into a dimension of `size`. Negative values count from the end."""
         return self.default("indirect", (value, size))
 
     def checked(self, element: Any, value: Any, size: int) -> Any:
-        """`element`, read at `indirect(value, size)`. An index out of bounds is an error even where the element does
-        not depend on it, as along a dimension of one element or of stride zero."""
+        """`element`, which was loaded at `indirect(value, size)`, made to depend on that index. An index out of bounds
+        must be reported even if the load does not use it, as along a dimension of size 1 or of stride 0."""
         return element
 
     def masked(self, mask: Any, body: Callable[[], Any], other: bool | int | float) -> Any:
-        """`body()` where `mask`, else `other`; loads of the body happen only where `mask`."""
+        """`body()` where `mask` is true, else `other`. Loads in the body are executed only where `mask` is true."""
         return self.default("masked", (mask, body, other))
 
     def to_dtype(self, value: Any, dtype: torch.dtype) -> Any:
-        """Conversion, as `Tensor.to`."""
+        """`value` converted like `Tensor.to(dtype)`."""
         return self.default("to_dtype", (value, dtype))
 
     def bitcast(self, value: Any, dtype: torch.dtype) -> Any:
-        """The same bits as another dtype of that width."""
+        """The bits of `value` reinterpreted as another dtype of the same width."""
         return self.default("bitcast", (value, dtype))
 
     def as_stored(self, value: Any, dtype: torch.dtype) -> Any:
-        """A float32 rounded to `dtype`, a half precision, as it is where the value is stored; still a float32."""
+        """A float32 value rounded to `dtype` (float16 or bfloat16), as a store would round it, and kept in float32."""
         return self.default("as_stored", (value, dtype))
 
 
@@ -88,14 +88,14 @@ def _forward(name: str) -> Callable[..., Any]:
 
 
 class Ops(threading.local):
-    """The methods of this thread's current handler. `using(handler)` replaces the handler for a block."""
+    """Forwards each op to the current handler of this thread. `using(handler)` replaces the handler for a block."""
 
     def __init__(self) -> None:
         self.current = Handler()
 
     @contextmanager
     def using(self, handler: Handler) -> Iterator[None]:
-        """Make `handler` current for the block."""
+        """Makes `handler` the current handler within the block."""
         before, self.current = self.current, handler
         try:
             yield
@@ -108,5 +108,5 @@ for _name in OPS:
         setattr(Handler, _name, _method(_name))
     setattr(Ops, _name, _forward(_name))
 
-Ops.checked = _forward("checked")  # type: ignore[attr-defined]  # no op of its own
+Ops.checked = _forward("checked")  # type: ignore[attr-defined]  # a method of handlers that is not in OPS
 ops: Any = Ops()

@@ -41,12 +41,13 @@ _REDUCE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def _known(sizes: Sequence[AnySize]) -> tuple[int, ...]:
-    """Sizes as ints; Unsupported for one that is not known."""
+    """Sizes as ints. Raises Unsupported for a symbolic one."""
     return tuple(map(operator.index, sizes))
 
 
 class _Run:
-    """One body over all its points. Values have one dimension a loop variable, of its size or 1."""
+    """Runs one body for all points at once. A value is a tensor with one dimension per loop variable, of size 1 along
+    the variables on which it does not depend."""
 
     def __init__(self, body: LoopBody, memory: Mapping[str, torch.Tensor]) -> None:
         self.body, self.memory = body, memory
@@ -98,7 +99,7 @@ class _Run:
 
     def load(self, buf: str, expr: Index, mask: torch.Tensor | None) -> torch.Tensor:
         index, flat = self.index(expr), self.memory[buf]
-        if 0 in self.sizes:  # nothing runs; a variable of size 0 is not in the index
+        if 0 in self.sizes:  # no point is computed; a variable of size 0 does not occur in the index
             return flat.new_empty(self.sizes)
         if mask is not None:
             index = torch.where(mask, index, 0)
@@ -108,7 +109,7 @@ class _Run:
 
     def store(self, buf: str, expr: Index, value: torch.Tensor, mode: str | None) -> None:
         index = self.index(expr)
-        # a store after a reduction runs once a point of the iteration variables
+        # A store after a reduction runs once per point of the iteration variables.
         full = self.outer + (1,) * len(self.inner)
         index, value = index.broadcast_to(full).reshape(-1), value.broadcast_to(full).reshape(-1)
         if mode == "add":
@@ -129,21 +130,21 @@ class _Run:
 
 
 def run_body(body: LoopBody, memory: Mapping[str, torch.Tensor]) -> None:
-    """Carry out a body on flat (one-dimensional) tensors by buffer name.
+    """Runs a body on one-dimensional tensors, given by buffer name.
 
-    Raises IndexError for a load out of its buffer, TypeError where an op's dtype is not what the body says.
+    Raises IndexError for a load outside its buffer, and TypeError if the dtype of a result is not what the body states.
     """
     run = _Run(body, memory)
     run.run(body.ops, [])
 
 
 def flatten(tensor: torch.Tensor) -> torch.Tensor:
-    """The memory a tensor spans, from its first element on, as a one-dimensional view."""
+    """The memory that a tensor spans, from its first element on, as a one-dimensional view."""
     return tensor.as_strided((Layout.of(tensor).extent,), (1,), tensor.storage_offset())
 
 
 def run_graph(graph: GraphIR, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs for these inputs; inputs that the graph mutates are mutated."""
+    """Runs a graph on `inputs` and returns its outputs. Inputs that the graph mutates are written."""
     memory: dict[str, torch.Tensor] = {}
     for buffer, value in zip(graph.inputs, inputs):
         if isinstance(buffer, Buffer):

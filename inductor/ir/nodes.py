@@ -24,10 +24,10 @@ InnerFn: TypeAlias = Callable[[tuple[Index, ...]], Any]
 
 
 class Allocator(Protocol):
-    """What realizing needs of a graph."""
+    """The part of a graph's interface that `realize` needs."""
 
     def add_computed(self, layout: Layout, body_of: Callable[[str], LoopBody]) -> ComputedBuffer:
-        """A new buffer, filled by `body_of(its name)`, at the end of the graph's list."""
+        """Appends to the graph a new buffer that `body_of(its name)` fills, and returns it."""
         ...
 
 
@@ -38,7 +38,7 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 @dataclass(eq=False)
 class BufferView:
-    """Memory: `layout` is a view of `buffer`."""
+    """A tensor in memory: the elements of `buffer` that `layout` addresses."""
 
     buffer: Buffer
     layout: Layout
@@ -50,7 +50,7 @@ class BufferView:
     work = 0
 
     def load(self, index: Sequence[Index]) -> Any:
-        """The element, in the compute dtype."""
+        """Emits a load of the element at `index` and its conversion to the compute dtype."""
         value = ops.load(self.buffer.name, self.layout.index(index), self.layout.dtype)
         return ops.to_dtype(value, compute_dtype(self.layout.dtype))
 
@@ -59,7 +59,7 @@ class BufferView:
         return self.load
 
     def realize(self, graph: Allocator) -> BufferView:
-        """Itself."""
+        """Returns itself, since it is in memory."""
         return self
 
 
@@ -67,9 +67,10 @@ class BufferView:
 class Pointwise:
     """A pointwise computation: `inner_fn(index)` is the element, in the compute dtype of `dtype`.
 
-    `reads` and `work` estimate loads and arithmetic an element costs. `stride` is the dimension order memory for it
-    should have. `view`, for a view of another value, is that value and how the view's layout follows from its layout
-    (None where it does not). `depth`: operators between it and memory.
+    `reads` and `work` estimate the loads and the arithmetic per element. `stride` are the preferred strides of its
+    memory, if it is realized. If the value is a view, `view` is the value it views and a function from that value's
+    layout to the view's (None if the view has no strided layout). `memory` is set once the value is realized. `depth`
+    is the number of operators between the value and memory.
     """
 
     device: torch.device
@@ -84,15 +85,15 @@ class Pointwise:
     depth: int = 0
 
     def load(self, index: Sequence[Index]) -> Any:
-        """The element, in the compute dtype; read from memory once the value has been realized."""
+        """The element in the compute dtype: loaded from memory if the value has been realized, otherwise computed."""
         return self.memory.load(index) if self.memory is not None else self.inner_fn(tuple(index))
 
     def loader(self) -> InnerFn:
-        """`load`, as a function. It asks at tracing time whether the value is in memory by then."""
+        """`load`, as a function. When it is traced, it checks whether the value has been realized in the meantime."""
         return self.load
 
     def realize(self, graph: Allocator) -> BufferView:
-        """The value in memory: a view of what it is a view of if possible, otherwise a new buffer."""
+        """The value in memory: a strided view of the value that it views if possible, otherwise a new buffer."""
         if self.memory is None:
             self.memory = self._as_view(graph) or store(graph, self, self.stride)
         return self.memory
@@ -102,7 +103,7 @@ class Pointwise:
             return None
         base, relayout = self.view
         if isinstance(base, Pointwise) and base.memory is None and math.prod(base.size) > math.prod(self.size):
-            return None  # less work to compute the part than to keep the whole
+            return None  # computing the viewed part is cheaper than storing the whole base
         memory = base.realize(graph)
         layout = relayout(memory.layout)
         return None if layout is None else BufferView(memory.buffer, layout)
@@ -112,7 +113,7 @@ TensorValue: TypeAlias = Pointwise | BufferView
 
 
 def dense_order(size: Sequence[int], stride: Sequence[int] | None) -> list[int] | None:
-    """Dimensions from outermost to innermost if the strides are those of a permuted row-major tensor, else None."""
+    """Dimensions from outermost to innermost if the strides are a permutation of row-major strides, else None."""
     if stride is None or len(stride) != len(size):
         return None
     kept = sorted((d for d in range(len(size)) if size[d] != 1), key=lambda d: -stride[d])
@@ -125,7 +126,7 @@ def dense_order(size: Sequence[int], stride: Sequence[int] | None) -> list[int] 
 
 
 def store(graph: Allocator, value: TensorValue, stride: Sequence[int] | None = None) -> BufferView:
-    """A copy of `value` in a new buffer, with these strides if they are dense, else contiguous."""
+    """Copies `value` into a new buffer, with these strides if they are dense, else contiguous."""
     order = dense_order(value.size, stride)
     if order is None or stride is None or 0 in value.size:
         order, stride = list(range(len(value.size))), contiguous_strides(value.size)
@@ -147,10 +148,10 @@ def store_body(name: str, layout: Layout, value: TensorValue, order: Sequence[in
 
 @dataclass(eq=False)
 class GraphIR:
-    """A lowered graph. `outputs` are values in memory, Python ints, or None. `viewed`: positions of the outputs that
-    are tensors of their own although an input, or an output before them, has the same memory and layout.
+    """A lowered graph. `buffers` holds ComputedBuffers and ExternKernels in program order.
 
-    `buffers` holds ComputedBuffers and ExternKernels in an order in which they can run.
+    `outputs` are values in memory, Python ints, or None. `viewed` are the positions of outputs that must be distinct
+    tensor objects although an input or an earlier output has the same memory and layout.
     """
 
     inputs: list[Any]

@@ -1,5 +1,5 @@
-"""The table of loop-IR operations, one row each. Handlers, tracing and the tables of code generation are checked
-against it.
+"""The table of loop-IR operations, one row each. The methods of handlers are generated from it, and the tables of code
+generation are checked against it.
 
 The dtype of a result is one of: "same" (as the first value), "second" (as the second value), "bool", "int64",
 "explicit" (an argument of the op states it).
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OpSpec:
-    """A row. `arity` counts the values among the operands; an op with `structured` has operands that are not values."""
+    """One row. `arity` counts the operands that are values; `structured` marks ops that also have other operands."""
 
     name: str
     arity: int
@@ -27,7 +27,7 @@ def _rows(names: str, arity: int, dtype: str = "same") -> list[OpSpec]:
 
 
 _ROWS = [
-    # operands that are not only values; see handler.Handler for their signatures
+    # ops with operands other than values; see handler.Handler for their signatures
     OpSpec("load", 0, "explicit", structured=True),
     OpSpec("store", 1, "same", pure=False, structured=True),
     OpSpec("reduction", 1, "explicit", structured=True),
@@ -64,7 +64,7 @@ OPS: dict[str, OpSpec] = {row.name: row for row in _ROWS}
 
 
 def require_texts(language: str, *tables: Container[str]) -> None:
-    """Raises ImportError unless each op of plain values but `where` is in one of the tables, which give it a text."""
+    """Raises ImportError unless one of `tables` contains each op whose operands are all values, except `where`."""
     missing = [
         name
         for name, row in OPS.items()

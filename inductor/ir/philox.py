@@ -12,10 +12,10 @@ _WORD = 0xFFFFFFFF
 
 
 def random_bits(key: torch.Tensor, stream: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
-    """32 bits for each counter: the first word of the block (counter, stream) under `key`. All are int32."""
+    """32 random bits per counter: the first word of the block (counter, stream) encrypted with `key`. All int32."""
     key, left, right = key.long() & _WORD, counter.long() & _WORD, stream.long() & _WORD
     for _ in range(ROUNDS):
-        # the product has 64 bits, of which int64 keeps the lower 63 and a sign
+        # The product has 64 bits, more than a nonnegative int64 holds, so the high word is computed in two halves.
         high = ((left >> 16) * MULTIPLIER + ((left & 0xFFFF) * MULTIPLIER >> 16)) >> 16
         left, right = high ^ key ^ right, left * MULTIPLIER & _WORD
         key = key + WEYL & _WORD

@@ -11,14 +11,14 @@ from .symbolic import Sym
 
 
 def print_body(body: LoopBody) -> str:
-    """One op a line, under the loops."""
+    """A loop body as text: a line with the loops, then one line per op."""
     loops = [f"for {v.name} in range({v.size}):" for v in body.iter_vars]
     inner = [f"reduce {v.name} in range({v.size}):" for v in body.reduce_vars]
     return "\n".join([" ".join(loops + inner) or "once:", *_lines(body.ops, 0, "  ")])
 
 
 def print_graph(graph: GraphIR) -> str:
-    """Every buffer of a graph."""
+    """A lowered graph as text: its inputs, then each computed buffer with its body and each ATen call."""
     parts = [f"inputs: {', '.join(getattr(i, 'name', str(i)) for i in graph.inputs)}"]
     for node in graph.buffers:
         if isinstance(node, ComputedBuffer):

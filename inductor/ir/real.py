@@ -28,17 +28,17 @@ def _refuse(self: Real, *others: Any) -> NoReturn:
 
 @dataclass(frozen=True, eq=False)
 class Real:
-    """An op of the loop IR on floats, sizes and Reals, in double precision. Nothing of it is known while compiling."""
+    """A loop-IR op on floats, sizes and Reals, in float64. Arithmetic and comparison on it raise Unsupported."""
 
     op: str
     args: tuple[AnyReal, ...]
 
     def at(self, values: Mapping[str, int]) -> float:
-        """The number, given those of the symbols."""
+        """The value, given the values of the symbols."""
         return float(_OPERATORS[self.op](*(x.at(values) if isinstance(x, Real) else _at(x, values) for x in self.args)))
 
     def traced(self) -> Any:
-        """Its value in a loop body, as float64."""
+        """Emits the computation into the current loop body and returns the float64 value."""
         args = [x.traced() if isinstance(x, Real) else ops.constant(x, torch.float64) for x in self.args]
         return getattr(ops, self.op)(*args)
 

@@ -12,12 +12,12 @@ from .size import Size
 
 
 def substitute_sizes(x: Any, values: Mapping[str, int]) -> Any:
-    """A structure of tuples, lists, dicts and dataclasses with numbers for its sizes; itself where it has none."""
+    """`x` with each Size and Real replaced by its value, in nested containers and dataclasses; `x` if it has none."""
     return replaced(x, (Size, Real), lambda number: number.at(values))
 
 
 def replaced(x: Any, kind: type | tuple[type, ...], number: Callable[[Any], Any]) -> Any:
-    """Such a structure with `number(y)` for each `y` of a kind."""
+    """`x` with each nested `y` of type `kind` replaced by `number(y)`."""
     if isinstance(x, kind):
         return number(x)
     if isinstance(x, tuple | list):

@@ -26,7 +26,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Size:
-    """`sum(coefficient * product of symbols)`, at least one of them with a symbol. Immutable."""
+    """`sum(coefficient * product of symbols)` in which at least one term has a symbol. Immutable."""
 
     __slots__ = ("_hash", "env", "terms")
 
@@ -88,7 +88,7 @@ class Size:
     def __abs__(self) -> AnySize:
         return self if self >= 0 else -self
 
-    # ---- comparison: settled by ranges, else by the values compiled for
+    # ---- comparison: decided by the symbols' ranges, otherwise by the hints, which records an assumption
 
     def __eq__(self, other: object) -> Any:
         if not isinstance(other, int | Size):
@@ -125,7 +125,7 @@ class Size:
             raise _unknown("a comparison")
         return self.env.assume(relation, self, other)
 
-    # ---- what only an int can do
+    # ---- operations that need a concrete number: Unsupported
 
     def __index__(self) -> int:
         raise _unknown(str(self))
@@ -143,7 +143,7 @@ class Size:
     # ---- text and values
 
     def __str__(self) -> str:
-        """Text in C and in Python."""
+        """The expression as text that is valid in both C and Python."""
         if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
             return self.terms[0][0][0]
         return "(" + " + ".join("*".join([*([str(c)] if c != 1 or not m else []), *m]) for m, c in self.terms) + ")"
@@ -151,11 +151,11 @@ class Size:
     __repr__ = __str__
 
     def symbols(self) -> set[str]:
-        """The names that occur."""
+        """The names of the symbols that occur."""
         return {name for monomial, _ in self.terms for name in monomial}
 
     def at(self, values: Mapping[str, int]) -> int:
-        """The number, given those of its symbols."""
+        """The value of the size, given the values of its symbols."""
         return sum(coef * math.prod(values[name] for name in monomial) for monomial, coef in self.terms)
 
 
@@ -163,7 +163,7 @@ AnySize: TypeAlias = int | Size
 
 
 def named(name: str, env: SizeEnv | None = None) -> Size:
-    """The size that is one symbol."""
+    """The size that consists of one symbol."""
     return Size(env, (((name,), 1),))
 
 
@@ -182,11 +182,11 @@ def _size(env: SizeEnv | None, terms: Mapping[Monomial, int]) -> AnySize:
     return kept[0][1] if kept[0][0] == () else Size(env, tuple(kept))
 
 
-# ---- what is known without looking at values --------------------------------------------------------------
+# ---- what follows from the symbols' ranges alone, without hints -------------------------------------------
 
 
 def range_of(x: AnySize) -> tuple[float, float]:
-    """The least and the greatest value that the ranges of the symbols allow, or numbers beyond."""
+    """Lower and upper bound of `x` by the ranges of its symbols. The bounds need not be tight."""
     if not isinstance(x, Size):
         return x, x
     shared = set(x.terms[0][0]).intersection(*(m for m, _ in x.terms[1:]))
@@ -209,7 +209,7 @@ def _times(a: float, b: float) -> float:
 
 
 def _known(a: AnySize, relation: str, b: AnySize) -> bool | None:
-    """Whether a relation holds for all values of the symbols; None where that depends on them."""
+    """Whether a relation holds for all values of the symbols; None if the ranges do not decide it."""
     low, high = range_of(a - b)
     if relation in ("==", "!="):
         if low == high == 0:
@@ -220,7 +220,7 @@ def _known(a: AnySize, relation: str, b: AnySize) -> bool | None:
 
 
 def known(a: Any, relation: str, b: Any) -> bool:
-    """Whether a relation is known to hold, for ints and infinities too. Never remembered."""
+    """Whether a relation is certain to hold. Accepts ints and infinities too, and never records an assumption."""
     if isinstance(a, Size) or isinstance(b, Size):
         if isinstance(a, float) or isinstance(b, float):
             return bool(_OPERATORS[relation](a if isinstance(a, float) else 0, b if isinstance(b, float) else 0))
@@ -229,12 +229,12 @@ def known(a: Any, relation: str, b: Any) -> bool:
 
 
 def same(a: AnySize, b: AnySize) -> bool:
-    """Whether two sizes are known to be equal."""
+    """Whether two sizes are certain to be equal. Records no assumption."""
     return known(a, "==", b)
 
 
 def hint(x: AnySize) -> int:
-    """The value that a size has where the graph is compiled: for choices that are right either way."""
+    """The value of a size for the inputs that the graph is compiled for. Only for choices that affect speed alone."""
     if not isinstance(x, Size):
         return x
     if x.env is None:
@@ -243,7 +243,7 @@ def hint(x: AnySize) -> int:
 
 
 def quotient(a: AnySize, b: AnySize) -> AnySize | None:
-    """a / b where that is known to be an integer for all values, else None."""
+    """a / b if that is certain to be an integer for all values of the symbols, else None."""
     if not isinstance(b, Size):
         if not isinstance(a, Size):
             return a // b if b and a % b == 0 else None
@@ -273,7 +273,7 @@ def _without(monomial: Monomial, part: Monomial) -> Monomial | None:
 
 
 def whole_part(a: AnySize, b: AnySize) -> tuple[AnySize, AnySize]:
-    """(q, r) with a == q * b + r, all of a that is known to be a multiple of b being in q."""
+    """(q, r) with a == q * b + r, where q takes every term of `a` that is certain to be a multiple of `b`."""
     if not isinstance(a, Size) and not isinstance(b, Size):
         return divmod(a, b)
     whole: AnySize = quotient(a, b) or 0
@@ -292,7 +292,7 @@ def whole_part(a: AnySize, b: AnySize) -> tuple[AnySize, AnySize]:
 
 
 def ceil_of(a: AnySize, b: AnySize) -> AnySize:
-    """a / b rounded up, for a that is not negative."""
+    """a / b rounded up, for a nonnegative a."""
     return (a + b - 1) // b
 
 
@@ -329,23 +329,24 @@ def _env(*sizes: AnySize) -> SizeEnv:
 
 @dataclass(frozen=True)
 class Program:
-    """What is compiled once for many sizes, as far as sizes go: plain data.
+    """The symbolic sizes of a graph that is compiled once for many sizes, as plain data.
 
-    `definitions` (name, operator, a, b) give further symbols, in order. `assumed` are relations (a, operator, b).
+    `definitions` are derived symbols as (name, operator, a, b), each computed from symbols before it. `assumed` are the
+    relations (a, operator, b) on which the compiled code depends.
     """
 
     definitions: tuple[tuple[str, str, AnySize, AnySize], ...]
     assumed: tuple[tuple[AnySize, str, AnySize], ...]
 
     def values(self, given: Mapping[str, int]) -> dict[str, int]:
-        """The values of all symbols."""
+        """The values of all symbols, derived ones included, from those of the input symbols."""
         values = dict(given)
         for name, op, a, b in self.definitions:
             values[name] = _OPERATORS[op](at(a, values), at(b, values))
         return values
 
     def serves(self, values: Mapping[str, int]) -> bool:
-        """Whether what was compiled is right for these values of all symbols."""
+        """Whether the compiled code is valid for these values of all symbols."""
         return all(_OPERATORS[op](at(a, values), at(b, values)) for a, op, b in self.assumed)
 
 
@@ -353,17 +354,17 @@ _SYMBOL = re.compile(r"\b(?:size|part)\d+\b")
 
 
 def names_in(lines: Iterable[str]) -> list[str]:
-    """The symbols whose names occur in code."""
+    """The names of size symbols that occur in lines of generated code, sorted."""
     return sorted({name for line in lines for name in _SYMBOL.findall(line)})
 
 
 def at(x: AnySize, values: Mapping[str, int]) -> int:
-    """The number that a size is, given those of its symbols."""
+    """The value of a size or int, given the values of the symbols."""
     return x.at(values) if isinstance(x, Size) else x
 
 
 class SizeEnv:
-    """The symbols of a graph that is being compiled, the values it is compiled for, and what is assumed of them."""
+    """The symbols of a graph during compilation: their hints and ranges, and the assumptions recorded so far."""
 
     def __init__(self) -> None:
         self.hints: dict[str, int] = {}
@@ -372,7 +373,7 @@ class SizeEnv:
         self._assumed: dict[tuple[AnySize, str, AnySize], None] = {}
 
     def symbol(self, name: str, value: int, least: int = 0) -> Size:
-        """A new symbol, `least` or more."""
+        """A new symbol with hint `value` and range `least` to infinity."""
         self.hints[name], self.ranges[name] = value, (least, math.inf)
         return named(name, self)
 
@@ -381,7 +382,7 @@ class SizeEnv:
         return [named(name, self) for name in self.hints]
 
     def derived(self, op: str, a: AnySize, b: AnySize) -> Size:
-        """The symbol that stands for `a // b` or `a % b`."""
+        """The symbol defined as `a // b` or `a % b`. Unsupported unless a >= 0 and b > 0 are certain."""
         if not (known(a, ">=", 0) and known(b, ">", 0)):
             raise _unknown(f"{a} {op} {b}, of either sign,")
         name = self._definitions.get((op, a, b))
@@ -397,7 +398,7 @@ class SizeEnv:
         return named(name, self)
 
     def assume(self, relation: str, a: AnySize, b: AnySize) -> bool:
-        """Whether a relation holds for the values that the graph is compiled for; it is remembered."""
+        """Whether a relation holds for the hints. Records the relation, or its inverse, as an assumption."""
         if relation == "!=":
             return not self.assume("==", a, b)
         truth = bool(_OPERATORS[relation](hint(a), hint(b)))
@@ -406,6 +407,6 @@ class SizeEnv:
         return truth
 
     def program(self) -> Program:
-        """What there is so far."""
+        """The definitions and assumptions recorded so far."""
         definitions = tuple((name, *definition) for definition, name in self._definitions.items())
         return Program(definitions, tuple(self._assumed))

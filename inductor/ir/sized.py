@@ -17,7 +17,7 @@ from .size import AnySize, same
 
 @dataclass(frozen=True, eq=False)
 class SizedTensor:
-    """The metadata of a fake tensor, with Sizes for what is symbolic."""
+    """The metadata of a fake tensor, with Sizes in place of SymInts."""
 
     shape: tuple[AnySize, ...]
     strides: tuple[AnySize, ...]
@@ -28,16 +28,16 @@ class SizedTensor:
 
     @staticmethod
     def of(x: torch.Tensor, number: Callable[[Any], AnySize]) -> SizedTensor:
-        """The metadata of a fake tensor, each SymInt as `number` says it."""
+        """The metadata of a fake tensor; `number` converts each of its ints and SymInts."""
         size, stride = tuple(map(number, x.shape)), tuple(map(number, x.stride()))
         return SizedTensor(size, stride, number(x.storage_offset()), x.device, x.dtype, x.layout)
 
     def stride(self) -> tuple[AnySize, ...]:
-        """In elements."""
+        """The strides, in elements."""
         return self.strides
 
     def storage_offset(self) -> AnySize:
-        """In elements."""
+        """The offset into the storage, in elements."""
         return self.offset
 
     def dim(self) -> int:
@@ -49,7 +49,7 @@ class SizedTensor:
         return math.prod(self.shape)  # type: ignore[return-value]
 
     def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
-        """As Tensor.is_contiguous, for what is known."""
+        """Like `Tensor.is_contiguous`; False if contiguity is not certain for all values of the symbols."""
         if memory_format is torch.contiguous_format:
             order = range(len(self.shape))
         elif memory_format is torch.channels_last and len(self.shape) == 4:

@@ -22,7 +22,7 @@ Bounds: TypeAlias = tuple[Any, Any]  # AnySize or an infinity
 
 @dataclass(frozen=True)
 class Sym:
-    """A variable with values 0 .. size - 1."""
+    """A variable that takes the values 0 .. size - 1."""
 
     name: str
     size: AnySize
@@ -48,7 +48,7 @@ class FloorDiv:
 
     @cached_property
     def bounds(self) -> Bounds:
-        """Least and greatest value, or a number beyond it."""
+        """Lower and upper bound; for symbolic sizes they need not be tight."""
         lo, hi = self.base.bounds
         return _below(lo, self.divisor, False), _below(hi, self.divisor, True)
 
@@ -85,14 +85,14 @@ Atom: TypeAlias = Sym | FloorDiv | Mod
 
 @dataclass(frozen=True)
 class Expr:
-    """`const + sum(coefficient * atom)`, at least one atom, in order of first use."""
+    """`const + sum(coefficient * atom)` with at least one atom; atoms are in order of first use."""
 
     terms: tuple[tuple[Atom, AnySize], ...]
     const: AnySize = 0
 
     @cached_property
     def bounds(self) -> Bounds:
-        """Least and greatest value that the atoms' ranges allow."""
+        """Lower and upper bound by the ranges of the atoms."""
         return _bounds(self.terms, self.const)
 
     @cached_property
@@ -160,12 +160,12 @@ Index: TypeAlias = int | Size | Expr
 
 
 def symbol(sym: Sym) -> Index:
-    """The expression that is one variable; 0 if 0 is its only value."""
+    """The expression consisting of one variable; 0 if 0 is its only value."""
     return 0 if known(sym.size, "<=", 1) else Expr(((sym, 1),))
 
 
 def bounds(expr: Index) -> Bounds:
-    """Least and greatest value that the ranges allow."""
+    """Lower and upper bound by the ranges of the variables."""
     return expr.bounds if isinstance(expr, Expr) else (expr, expr)
 
 
@@ -180,7 +180,7 @@ def symbols(expr: Index) -> set[Sym]:
 
 
 def evaluate(expr: Index, env: Mapping[str, Any]) -> Any:
-    """The value, with variables taken from `env` by name (ints or integer tensors)."""
+    """The value of an index, with the variables' values (ints or integer tensors) taken from `env` by name."""
     if not isinstance(expr, Expr):
         return expr
     total: Any = expr.const
@@ -255,7 +255,7 @@ def mod(expr: Index, divisor: AnySize) -> Index:
 
 
 def _shift(least: Any, divisor: AnySize) -> AnySize:
-    """How many divisors make `least` nonnegative."""
+    """How many times `divisor` must be added to `least` to make it nonnegative."""
     if known(least, ">=", 0):
         return 0
     if isinstance(least, float):
@@ -266,7 +266,7 @@ def _shift(least: Any, divisor: AnySize) -> AnySize:
 
 
 def _below(end: Any, divisor: AnySize, upper: bool) -> Any:
-    """A bound of `end // divisor`, exact for ints."""
+    """An upper bound of `end // divisor` if `upper`, else a lower bound. Exact for ints."""
     if not isinstance(end, Size) and not isinstance(divisor, Size):
         return end // divisor
     if known(end, ">=", 0) and known(end, "<", divisor):
@@ -294,7 +294,7 @@ def _div_atom(base: Index, divisor: AnySize) -> Index:
 def _split(
     terms: Iterable[tuple[Atom, AnySize]], const: AnySize, divisor: AnySize
 ) -> tuple[Index | None, AnySize]:
-    """The largest k dividing `divisor` for which the sum is `k * high + low` with 0 <= low < k: (high, k)."""
+    """(high, k) for the largest k dividing `divisor` such that the sum equals `k * high + low` with 0 <= low < k."""
     terms = list(terms)
     scales = {divisor} | {c if isinstance(c, Size) else abs(c) for _, c in terms if quotient(divisor, c) is not None}
     for k in sorted(scales, key=hint, reverse=True):

@@ -1,4 +1,4 @@
-"""Which loops a kernel has: dimensions merged where every index allows it, and the one that is vectorised."""
+"""Chooses the loops of a C++ kernel: merges dimensions where every index allows it and picks the vectorized loop."""
 
 from __future__ import annotations
 
