@@ -17,7 +17,7 @@ WORK = 6
 def native_batch_norm(
     graph: Any, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> tuple[TensorValue | None, ...]:
-    """Each channel less its running mean, over its standard deviation; no statistics of the batch"""
+    """Normalization with the running statistics. Unlowered in training, which needs the statistics of the batch."""
     if training:
         raise Unlowered
     return given_statistics(graph, x, weight, bias, mean, var, eps)
@@ -27,14 +27,15 @@ def native_batch_norm(
 def without_training(
     graph: Any, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
 ) -> tuple[TensorValue | None, ...]:
-    """The same, of the overloads that are never for training"""
+    """The overloads that always use the running statistics."""
     return given_statistics(graph, x, weight, bias, mean, var, eps)
 
 
 def given_statistics(
     graph: Any, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, eps: float
 ) -> tuple[TensorValue | None, ...]:
-    """(x - mean) / sqrt(var + eps) * weight + bias, by channel; what is saved for a backward is left to ATen"""
+    """(x - mean) / sqrt(var + eps) * weight + bias, per channel. Unlowered if other results are used: a backward
+    needs them, and only ATen computes them."""
     val, *saved = graph.val
     if not val.dtype.is_floating_point or used_results(graph.node) != {0}:
         raise Unlowered

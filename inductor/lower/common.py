@@ -20,18 +20,18 @@ from ..ir.symbolic import Index
 
 
 def is_value(x: Any) -> bool:
-    """Whether `x` is a tensor of the graph."""
+    """Whether `x` is a tensor of the graph, as opposed to a number or None."""
     return isinstance(x, Pointwise | BufferView)
 
 
 def used_results(node: fx.Node) -> set[Any]:
-    """Which positions of the tuple that a node returns somebody reads."""
+    """The positions of a node's result tuple that are used."""
     return {user.args[1] for user in node.users if user.users}
 
 
 def wrapped(x: Any, dtype: torch.dtype) -> Any:
-    """An int as a tensor of an integer dtype would hold it: -3 is 253 as uint8.  One that varies is assumed to be
-    within the limits of the dtype; Unsupported where it is not."""
+    """An int wrapped around as an integer tensor would store it: -3 as uint8 is 253. A symbolic Size is assumed to be
+    within the limits of the dtype; if its hint is not, Unsupported is raised."""
     if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
         return x
     limits = torch.iinfo(dtype)
@@ -43,7 +43,7 @@ def wrapped(x: Any, dtype: torch.dtype) -> Any:
 
 
 def overflows(x: Any, dtype: torch.dtype) -> bool:
-    """Whether operators that convert numbers with a check refuse this one: 300 as uint8, but not -3; 1e5 as float16."""
+    """Whether ATen's checked conversion of a number to `dtype` fails: for 300 as uint8 (but not -3), 1e5 as float16."""
     if dtype.is_floating_point and type(x) in (int, float):
         return math.isfinite(x) and abs(x) > torch.finfo(dtype).max
     varies = isinstance(x, Size)
@@ -56,7 +56,7 @@ def overflows(x: Any, dtype: torch.dtype) -> bool:
 
 
 def operand(x: Any, dtype: torch.dtype, rank: int) -> InnerFn:
-    """The element of `x`, a tensor broadcast to `rank` dimensions or a Python number, as `dtype`."""
+    """A function that gives the element of `x` as `dtype`; `x` is a number or a tensor broadcast to `rank` dims."""
     if not is_value(x):
         number = wrapped(x, dtype)
         return lambda index: ops.constant(number, dtype)
@@ -70,9 +70,10 @@ def operand(x: Any, dtype: torch.dtype, rank: int) -> InnerFn:
 
 
 def stored(x: Any, near_zero: bool = True) -> Any:
-    """`x` for operators that jump (comparisons, rounding to whole numbers, positions of extremes): elements of half
-    precision are rounded to their dtype first, as other readers may see them. `near_zero`: False for operators that
-    jump at zero only, which rounding to bfloat16 does not reach."""
+    """`x` as an operand of a discontinuous operator (comparison, rounding to an integer, argmax): elements of half
+    precision are first rounded to their dtype, so that the result agrees with what other readers see in memory.
+    `near_zero=False` is for operators that are discontinuous only at zero: rounding to bfloat16 does not turn other
+    numbers into zero, so only float16 is rounded."""
     halves = (torch.float16, torch.bfloat16) if near_zero else (torch.float16,)
     if not is_value(x) or x.dtype not in halves:
         return x
@@ -90,7 +91,8 @@ def pointwise(
     work: int = 1,
     compute_of: Sequence[torch.dtype] | None = None,
 ) -> Pointwise:
-    """`fn` of the elements of `inputs`, each as `compute` (or as `compute_of` says); size and dtype those of `like`."""
+    """`fn` of the elements of `inputs`, with the size and dtype of `like`. Inputs are converted to `compute`, or to the
+    dtypes in `compute_of`."""
     rank = like.dim()
     dtypes = compute_of or [compute] * len(inputs)
     loads = [operand(x, d, rank) for x, d in zip(inputs, dtypes)]
@@ -112,7 +114,7 @@ def pointwise(
 
 
 def derived(x: TensorValue, fn: Callable[[Any], Any], dtype: torch.dtype, work: int = 1) -> Pointwise:
-    """`fn` of each element of `x`, which it takes in x's compute dtype and gives in that of `dtype`."""
+    """`fn` of each element of `x`. It receives x's compute dtype and returns the compute dtype of `dtype`."""
     return Pointwise(x.device, dtype, tuple(x.size), lambda i: fn(x.load(i)), x.reads, x.work + work)
 
 
@@ -122,7 +124,8 @@ def view_of(
     reindex: Callable[[tuple[Index, ...]], Sequence[Index]],
     relayout: Callable[[Layout], Layout | None],
 ) -> TensorValue:
-    """A view of `x`: memory stays memory where `relayout` gives a layout for it."""
+    """A view of `x`: a BufferView if `x` is in memory and `relayout` gives a layout, otherwise a Pointwise that maps
+    each index with `reindex`."""
     if isinstance(x, BufferView):
         layout = relayout(x.layout)
         if layout is not None:
@@ -139,34 +142,34 @@ def view_of(
 
 
 def shared(graph: Allocator, x: TensorValue) -> TensorValue:
-    """`x`, in memory if computing it for each of several readers would cost more than keeping it."""
+    """`x`, realized if computing it again for each of several readers would cost more than storing it."""
     if isinstance(x, Pointwise) and (x.reads > 3 or x.work > 12):
         return x.realize(graph)
     return x
 
 
 def dims_of(dim: Any, rank: int) -> tuple[int, ...]:
-    """Dimensions to reduce, nonnegative and in order; None or an empty list means all."""
+    """The dimensions to reduce, nonnegative and sorted. `dim` None or an empty list means all dimensions."""
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return tuple(range(rank))
     dims = [dim] if isinstance(dim, int) else dim
     return tuple(sorted(d % rank for d in dims)) if rank else ()
 
 
-# The reductions of no elements; those without an entry are of no use, and 0.
+# The result of a reduction over no elements. A kind without an entry gives 0.
 OF_NOTHING: dict[str, float | bool] = {"prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
 
 
 @dataclass(frozen=True)
 class Reduce:
-    """A reduction over `dims` of values of `size`."""
+    """A reduction over the dimensions `dims` of a tensor of size `size`."""
 
     size: tuple[int, ...]
     dims: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        """How many elements each result sums up."""
+        """The number of elements that are reduced to one result."""
         return math.prod(self.size[d] for d in self.dims)
 
     def __call__(
@@ -178,9 +181,10 @@ class Reduce:
         dtype: torch.dtype,
         epilogue: Callable[[Any], Any] | None = None,
     ) -> BufferView:
-        """A buffer of `dtype` with reduced dimensions kept as 1: epilogue(reduction of fn over the full index).
+        """A new buffer of `dtype` that holds epilogue(reduction of fn); reduced dimensions are kept with size 1.
 
-        `fn` gives values of the compute dtype of `dtype` (for arg kinds: any dtype, with an int64 result).
+        `fn(full index)` gives values in the compute dtype of `dtype`. For arg kinds it may give any dtype, and the
+        result is int64.
         """
         size = tuple(1 if d in self.dims else n for d, n in enumerate(self.size))
         dims = [d for d in self.dims if self.size[d] != 1]
@@ -198,7 +202,7 @@ class Reduce:
                     full[d] = kept[d] = i
                 for d, i in zip(dims, rindex):
                     full[d] = i
-                if empty:  # `fn` would read memory that no element has
+                if empty:  # `fn` would load from a tensor without elements
                     value = ops.constant(OF_NOTHING.get(kind, 0), compute_dtype(dtype))
                 else:
                     value = fn(tuple(full))
@@ -221,7 +225,7 @@ def drop(x: TensorValue, dims: Sequence[int]) -> TensorValue:
 
 
 def with_dims(x: TensorValue, dims: Sequence[int]) -> TensorValue:
-    """These dimensions of `x`, in this order; the others are of size 1."""
+    """`x` with only these dimensions, in this order. The other dimensions must have size 1."""
 
     def reindex(index: tuple[Index, ...]) -> list[Index]:
         full: list[Index] = [0] * len(x.size)

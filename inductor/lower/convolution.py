@@ -21,7 +21,7 @@ def convolution(
     graph: Any, x: TensorValue, weight: TensorValue, bias: Any, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> TensorValue:
-    """Depthwise: each channel by itself is a sum over the taps of its filter, fused with what comes behind"""
+    """A depthwise convolution as a sum over the taps of each channel's filter, which fuses with later operators."""
     val = graph.val
     if transposed or not loops_pay(val, tuple(weight.size), groups) or x.dtype != weight.dtype:
         raise Unlowered
@@ -46,7 +46,7 @@ def convolution(
 
 
 def loops_pay(val: torch.Tensor, weight: tuple[int, ...], groups: int) -> bool:
-    """Whether the convolution with this result is faster as loops: on a GPU, depthwise, in channels_last."""
+    """Whether a convolution with this result is faster as loops: if it is depthwise, on a GPU, in channels_last."""
     depthwise = len(weight) == 4 and weight[1] == 1 and groups > 1 and weight[2] * weight[3] <= MAX_TAPS
     return depthwise and val.device.type == "cuda" and _last(val)
 

@@ -48,7 +48,7 @@ def scalar_tensor(graph: Any, value: Any, **kwargs: Any) -> TensorValue:
 
 @lowering("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty")
 def zeros(graph: Any, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
-    """0 everywhere; memory that may hold anything holds 0 too"""
+    """0 everywhere, also for `empty`, whose contents are arbitrary."""
     return _filled(graph, 0)
 
 
@@ -119,7 +119,7 @@ def eye(graph: Any, *args: Any, **kwargs: Any) -> TensorValue:
 
 @lowering("constant_pad_nd")
 def constant_pad_nd(graph: Any, x: TensorValue, pad: list[int], value: Any = 0) -> TensorValue:
-    """x with `value` around it; `pad` lists (before, after) from the last dimension on, negative ones crop"""
+    """x padded with `value`. `pad` lists (before, after) starting with the last dimension; negative amounts crop."""
     if overflows(value, graph.val.dtype):
         raise Unlowered  # ATen says why
     before = [0] * len(x.size)

@@ -16,8 +16,8 @@ from .registry import Unlowered, lowering
 
 
 def _gathered(graph: Any, x: TensorValue, inner_fn: Any, indices: Sequence[TensorValue]) -> Pointwise:
-    """Unlowered where `x` has no elements: a kernel reads an element before an index that is out of bounds is
-    reported, and there is none that it could read instead."""
+    """The result of reading elements of `x`. Unlowered if `x` has no elements: a kernel replaces an index that is out
+    of bounds by 0 before the error is reported, and here even element 0 does not exist."""
     if any(type(n) is int and n == 0 for n in x.size):
         raise Unlowered
     return Pointwise(
@@ -32,8 +32,8 @@ def _gathered(graph: Any, x: TensorValue, inner_fn: Any, indices: Sequence[Tenso
 
 
 def _read(x: TensorValue, index: Sequence[Index], at: Mapping[int, Any]) -> Any:
-    """The element of `x` at `index`, along the dimensions of `at` at the integer values there, which count from the end
-    where they are negative."""
+    """The element of `x` at `index`, where the dimensions in `at` use the integer values given there. Negative values
+    count from the end."""
     own = list(index)
     for d, value in at.items():
         own[d] = ops.indirect(value, x.size[d])
@@ -44,7 +44,7 @@ def _read(x: TensorValue, index: Sequence[Index], at: Mapping[int, Any]) -> Any:
 
 
 def _from_start(value: Any, size: AnySize) -> Any:
-    """An index value that is out of bounds where it is negative."""
+    """An index value as int64 with negative values replaced by `size`, since they are out of bounds here."""
     value = ops.to_dtype(value, torch.int64)
     negative = ops.lt(value, ops.constant(0, torch.int64))
     return ops.where(negative, ops.constant(size, torch.int64), value)
@@ -59,8 +59,8 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> TensorValue:
-    """Rows of a table"""
-    if indices.dtype not in (torch.int64, torch.int32):  # an error of the operator, which fakes up to torch 2.11 lack
+    """Rows of a table."""
+    if indices.dtype not in (torch.int64, torch.int32):  # eager raises; fake tensors up to torch 2.11 do not
         raise Unlowered
     rank = len(indices.size)
     rows = weight.size[0]
@@ -71,7 +71,7 @@ def embedding(
 
 @lowering("index_select")
 def index_select(graph: Any, x: TensorValue, dim: int, indices: TensorValue) -> TensorValue:
-    """Positions of one dimension"""
+    """The positions `indices` of one dimension."""
     if not x.size or len(indices.size) != 1 or indices.dtype not in (torch.int64, torch.int32):
         raise Unlowered
     dim %= len(x.size)
@@ -84,7 +84,7 @@ def index_select(graph: Any, x: TensorValue, dim: int, indices: TensorValue) -> 
 
 @lowering("gather")
 def gather(graph: Any, x: TensorValue, dim: int, indices: TensorValue, *, sparse_grad: bool = False) -> TensorValue:
-    """Along one dimension, the position that `indices` holds"""
+    """For each element of `indices`, the element of `x` at that position along one dimension."""
     if not x.size or not indices.size:
         raise Unlowered
     dim %= len(x.size)
@@ -96,7 +96,7 @@ def gather(graph: Any, x: TensorValue, dim: int, indices: TensorValue, *, sparse
 
 
 def broadcast(sizes: Sequence[tuple[AnySize, ...]]) -> tuple[AnySize, ...]:
-    """The size of tensors that are known to go together."""
+    """The broadcast size of tensors that are known to be broadcastable."""
     rank = max(map(len, sizes))
     shape: list[AnySize] = [1] * rank
     for size in sizes:
@@ -108,13 +108,13 @@ def broadcast(sizes: Sequence[tuple[AnySize, ...]]) -> tuple[AnySize, ...]:
 
 @lowering("index", "_unsafe_index")
 def index(graph: Any, x: TensorValue, indices: Sequence[TensorValue | None]) -> TensorValue:
-    """x[indices], each a tensor of integers or None for a whole dimension"""
+    """x[indices]; each index is an integer tensor, or None for a whole dimension."""
     used = [d for d, i in enumerate(indices) if i is not None]
     tensors = [i for i in indices if i is not None]
     if not used or any(i.dtype in (torch.bool, torch.uint8) for i in tensors):
         raise Unlowered
     shape = broadcast([tuple(i.size) for i in tensors])
-    # the indices' dimensions stand where the first of them was, or in front if they were apart
+    # The dimensions of the indices replace the indexed ones if those are adjacent; otherwise they come first.
     first = used[0] if used == list(range(used[0], used[-1] + 1)) else 0
     loads = {d: operand(indices[d], torch.int64, len(shape)) for d in used}
 

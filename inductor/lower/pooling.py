@@ -14,8 +14,8 @@ from .common import used_results
 from .registry import Unlowered, lowering
 from .windows import Window, pair
 
-MAX_TAPS = 25  # beyond, ATen's loop is better than so many loads side by side
-MAX_READS, MAX_WORK = 6, 16  # of an element that is computed at every tap rather than kept
+MAX_TAPS = 25  # for larger windows ATen's loop is faster than this many unrolled loads
+MAX_READS, MAX_WORK = 6, 16  # cost of an input element up to which it is recomputed at every tap, not stored
 
 
 @lowering("max_pool2d_with_indices")
@@ -23,7 +23,7 @@ def max_pool2d_with_indices(
     graph: Any, x: TensorValue, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[TensorValue, ...]:
-    """The greatest element of each window; where it is, only ATen says"""
+    """The greatest element of each window. Unlowered if the indices are used: only ATen computes them."""
     if 1 in used_results(graph.node):
         raise Unlowered
     val = graph.val[0]
@@ -39,7 +39,7 @@ def avg_pool2d(
     graph: Any, x: TensorValue, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> TensorValue:
-    """The mean of each window"""
+    """The mean of each window."""
     val = graph.val
     window = _window(x, kernel, stride, padding, 1)
     padded = window.padding != (0, 0) or ceil_mode

@@ -16,12 +16,12 @@ from ..ir.nodes import Pointwise, TensorValue
 from ..ir.symbolic import Index
 from .registry import lowering
 
-_WORK = 4  # it is computed again rather than kept in memory: less than it takes, but it reads nothing
+_WORK = 4  # less than the real cost, so that it is recomputed and not stored: it reads no memory but the seed
 
 
 @lowering("pyframe::random_bits")
 def random_bits(graph: Any, seeds: TensorValue, which: int, size: Sequence[int]) -> TensorValue:
-    """32 bits an element, from a seed and the position"""
+    """32 random bits per element, computed from seed number `which` and the position of the element."""
     layout = Layout.contiguous(seeds.device, torch.int32, size)
 
     def inner_fn(index: tuple[Index, ...]) -> Any:

@@ -35,7 +35,7 @@ def _simple(
     """One reduction over `dim`, computed in the compute dtype of `dtype`."""
     if dtype.is_complex or x.dtype.is_complex:
         raise Unlowered
-    if dtype == torch.bool:  # arithmetic of truth values
+    if dtype == torch.bool:  # sum and product of booleans
         kind = {"sum": "any", "prod": "all"}.get(kind, kind)
     space = Reduce(tuple(x.size), dims_of(dim, len(x.size)))
     out = space(graph, x, kind, _as(x, compute_dtype(dtype)), dtype, epilogue)
@@ -83,7 +83,7 @@ def _truth(graph: Any, x: TensorValue, kind: str, dim: Any, keepdim: bool) -> Te
 
 
 def _refuse_empty(x: TensorValue) -> None:
-    """Of no elements there is no extreme: the operator itself says so."""
+    """Unlowered for a tensor without elements, for which ATen raises the error."""
     if any(type(n) is int and n == 0 for n in x.size):
         raise Unlowered
 
@@ -141,13 +141,13 @@ def _with_position(graph: Any, x: TensorValue, kind: str, args: tuple[Any, ...])
 
 @lowering("max")
 def max_(graph: Any, x: TensorValue, *args: Any) -> Any:
-    """The greatest element, along a dimension with its position"""
+    """The greatest element, with its position if a dimension is given; or the elementwise maximum of two tensors."""
     return _with_position(graph, x, "max", args)
 
 
 @lowering("min")
 def min_(graph: Any, x: TensorValue, *args: Any) -> Any:
-    """The least element, along a dimension with its position"""
+    """The least element, with its position if a dimension is given; or the elementwise minimum of two tensors."""
     return _with_position(graph, x, "min", args)
 
 
@@ -161,8 +161,8 @@ def _moments(
     finish: Callable[[Any], Any],
     dtype: torch.dtype | None = None,
 ) -> tuple[BufferView, BufferView, torch.dtype]:
-    """(mean, finish(sum of squared distances to it)) in `dtype`, by default the compute dtype, reduced dimensions kept
-    as 1."""
+    """(mean, finish(sum of squared deviations), dtype). Both are computed in `dtype`, by default the compute dtype of
+    `x`; reduced dimensions are kept with size 1."""
     dtype = dtype or compute_dtype(x.dtype)
     space = Reduce(tuple(x.size), dims)
     load = _as(x, dtype)
@@ -185,16 +185,16 @@ def _variance(
     dims = dims_of(dim, len(x.size))
     space = Reduce(tuple(x.size), dims)
     correction = 1 if correction is None else correction
-    divisor: Any = None  # where a fraction is taken from a size that varies, kernels compute it
+    divisor: Any = None  # computed in the kernel if the count is symbolic and the correction is a fraction
     if isinstance(space.count, int) or correction == int(correction):
         divisor = space.count - (int(correction) if correction == int(correction) else correction)
         divisor = divisor if divisor > 0 else 0
-    # eager accumulates in float64 on the CPU: squares of float32 numbers above 1e19 are out of float32's range
+    # Eager accumulates in float64 on the CPU: squares of float32 numbers above 1e19 exceed float32's range.
     dtype = torch.float64 if x.device.type == "cpu" else compute_dtype(x.dtype)
 
     def finish(s: Any) -> Any:
         if divisor == 0:
-            # an empty denominator: 0 / 0 or x / 0, as torch
+            # no degrees of freedom: nan or inf, as in torch
             return ops.div(s, ops.constant(0.0, dtype))
         if divisor is None:
             rest = ops.sub(ops.constant(space.count, dtype), ops.constant(correction, dtype))
@@ -203,14 +203,15 @@ def _variance(
             v = ops.div(s, ops.constant(divisor, dtype))
         return ops.sqrt(v) if root else v
 
-    # the derivative of a root has a pole at zero, which equal numbers have to reach exactly; in a wider dtype they do
+    # The square root has an infinite derivative at zero, so the deviation of equal numbers must be exactly zero. In a
+    # wider dtype it is; otherwise the first element is subtracted from all.
     near = _from_first(x, dims) if root and dtype == compute_dtype(x.dtype) else x
     center, spread, _ = _moments(graph, near, dims, finish, dtype)
     return center, spread, space
 
 
 def _from_first(x: TensorValue, dims: tuple[int, ...]) -> TensorValue:
-    """x less its first element along the dimensions that are reduced: zeros where all are equal."""
+    """x minus its first element along the reduced dimensions: exactly zero where all elements are equal."""
     if any(x.size[d] == 0 for d in dims):
         return x
 
@@ -225,7 +226,8 @@ def _cast(x: TensorValue, dtype: torch.dtype) -> TensorValue:
 
 
 def _spread_args(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool]:
-    """(dim, correction, keepdim) of either overload: (dim, unbiased, keepdim), (unbiased) or (dim, *, correction)."""
+    """(dim, correction, keepdim) from the arguments of any overload: (dim, unbiased, keepdim), (unbiased), or
+    (dim, *, correction)."""
     if "correction" in kwargs or not args or not isinstance(args[0], bool):
         dim = args[0] if args else kwargs.get("dim")
         correction = kwargs.get("correction", 1)
@@ -262,7 +264,8 @@ def var_mean(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> tuple[Ten
 
 
 def _refuse_mixed(x: TensorValue, *affine: TensorValue | None) -> None:
-    """ATen's kernels for the CPU take parameters of the operand's dtype, and float32 ones for half precision."""
+    """Unlowered for dtypes that ATen's CPU kernels reject: weight and bias must have the dtype of `x`, or float32 if
+    `x` has half precision."""
     dtypes = {a.dtype for a in affine if a is not None}
     allowed = ({x.dtype}, {torch.float32}) if x.dtype in (torch.bfloat16, torch.float16) else ({x.dtype},)
     if x.device.type == "cpu" and dtypes and dtypes not in allowed:
@@ -273,9 +276,10 @@ def _refuse_mixed(x: TensorValue, *affine: TensorValue | None) -> None:
 def native_layer_norm(
     graph: Any, x: TensorValue, shape: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
-    """Normalized over the last len(shape) dimensions, with the mean and 1 / sqrt(variance + eps)"""
+    """`x` normalized over its last len(shape) dimensions, the mean, and 1 / sqrt(variance + eps)."""
     _refuse_mixed(x, weight, bias)
-    # moments of other values than those that the backward reads would be far off where these are nearly equal
+    # The moments must be those of the stored values, which the backward reads: where these are nearly equal, rounding
+    # would change the variance by a large factor.
     x = shared(graph, stored(x))
     rank = len(x.size)
     dims = tuple(range(rank - len(shape), rank))
@@ -302,7 +306,7 @@ def native_layer_norm(
 def native_group_norm(
     graph: Any, x: TensorValue, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
-    """Normalized over groups of channels, with the means and 1 / sqrt(variance + eps)"""
+    """`x` normalized over groups of channels, the means, and 1 / sqrt(variance + eps)."""
     if 0 in x.size:
         raise Unlowered
     _refuse_mixed(x, weight, bias)
@@ -344,8 +348,9 @@ def native_group_norm(
 def _softmax_parts(
     graph: Any, x: TensorValue, dim: int, finish: Callable[[Any], Any] | None = None
 ) -> tuple[TensorValue, BufferView, BufferView, torch.dtype]:
-    """(x, greatest element, finish(sum of exp(x - greatest))); the last two in the compute dtype, with `dim` kept."""
-    if not graph.val.dtype.is_floating_point:  # of nothing: ATen has no kernel for elements
+    """(x, maximum, finish(sum of exp(x - maximum)), compute dtype). The maximum and the sum have that dtype and keep
+    `dim` with size 1."""
+    if not graph.val.dtype.is_floating_point:  # only possible without elements: ATen computes softmax of floats only
         raise Unlowered
     x = shared(graph, x)
     dtype = compute_dtype(graph.val.dtype)

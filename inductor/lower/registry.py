@@ -15,14 +15,14 @@ LOWERINGS: dict[str, Lowering] = {}
 
 
 class Unlowered(Exception):
-    """Raised by a lowering for arguments it does not cover: the operator is called as an extern kernel instead."""
+    """Raised by a lowering for arguments that it does not support; the graph then calls the ATen operator instead."""
 
 
 def lowering(*names: str) -> Callable[[Lowering], Lowering]:
-    """Registers `fn(graph, *args, **kwargs)` for every overload of these ATen operators, named without "aten.".
+    """Registers `fn(graph, *args, **kwargs)` for all overloads of the named operators.
 
-    An operator of our own is named with its namespace.
-    Tensor arguments are TensorValues. `graph.val` is what fake tensors say of the result, a tensor or a tuple of them.
+    ATen operators are named without "aten."; those of the pyframe namespace are written "pyframe::name". Tensor
+    arguments arrive as TensorValues. `graph.val` is the fake result: a tensor or a tuple of tensors.
     """
 
     def register(fn: Lowering) -> Lowering:
@@ -38,7 +38,7 @@ def lowering(*names: str) -> Callable[[Lowering], Lowering]:
 
 
 def find(target: Any) -> Lowering | None:
-    """The lowering of an overload, if there is one; only in the aten namespace and our own."""
+    """The lowering of an overload of the aten or pyframe namespace, or None."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "pyframe"):
         return None
     return LOWERINGS.get(target._schema.name.removeprefix("aten::"))

@@ -19,10 +19,10 @@ from .registry import Unlowered, lowering
 
 
 def view_strides(size: Sequence[int], stride: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
-    """Strides with which memory of this size and stride reads as size `new`, or None if it cannot."""
+    """The strides of a view of size `new` of memory with this size and stride, or None if there is no such view."""
     if math.prod(size) == 0:
         return contiguous_strides(new)
-    # runs of dimensions that are row-major among themselves, innermost first: [elements, stride of the last]
+    # Maximal runs of dimensions that are row-major among themselves, innermost first: [elements, innermost stride].
     runs: list[list[int]] = []
     for n, s in reversed([(n, s) for n, s in zip(size, stride) if n != 1]):
         if runs and s == runs[-1][0] * runs[-1][1]:
@@ -57,7 +57,7 @@ def reshaped(x: TensorValue, new: tuple[int, ...]) -> TensorValue:
     if old == new:
         return x
     old_strides, new_strides = contiguous_strides(old), contiguous_strides(new)
-    empty = any(n == 0 for n in old)  # has no element to find
+    empty = any(n == 0 for n in old)  # there is no element to compute an index for
 
     def reindex(index: tuple[Index, ...]) -> list[Index]:
         if empty:
@@ -197,13 +197,14 @@ def contiguous(graph: Any, x: TensorValue, *, memory_format: Any = None) -> Tens
 def as_strided(
     graph: Any, x: TensorValue, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> TensorValue:
-    """Any view of x's memory, which fake tensors know best"""
+    """An arbitrary view of x's memory, with the sizes and strides of the fake result."""
     return graph.strided_view()
 
 
 @lowering("as_strided_scatter")
 def as_strided_scatter(graph: Any, x: TensorValue, *rest: Any) -> TensorValue:
-    """Decomposed before; ATen's kernel counts its offset from the start of a storage, which is not known here"""
+    """Always Unsupported. Contiguous cases are decomposed before lowering; in the others ATen's kernel counts the
+    offset from the start of a storage, which is not known here."""
     raise Unsupported("as_strided_scatter into a tensor that is not contiguous")
 
 
@@ -220,7 +221,7 @@ def flip(graph: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
 
 @lowering("roll")
 def roll(graph: Any, x: TensorValue, shifts: Sequence[int], dims: Sequence[int] = ()) -> TensorValue:
-    """x moved along some dimensions, what leaves one end entering at the other"""
+    """x shifted cyclically along some dimensions."""
     if not dims or 0 in x.size:
         raise Unlowered
     by = dict.fromkeys(range(len(x.size)), 0)
@@ -235,7 +236,7 @@ def roll(graph: Any, x: TensorValue, shifts: Sequence[int], dims: Sequence[int] 
 
 @lowering("repeat")
 def repeat(graph: Any, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
-    """x side by side with itself"""
+    """x tiled `repeats` times along each dimension."""
     size = tuple(graph.val.shape)
     pad = len(size) - len(x.size)
     return Pointwise(
@@ -248,15 +249,15 @@ def repeat(graph: Any, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
     )
 
 
-# Beyond so many parts, ATen's copies are cheaper than a choice between them at each element.
+# With more parts, ATen's copies are cheaper than selecting a part at each element.
 MAX_PARTS = 4
-# On a GPU, tensors of so few elements are worth it up to more parts: each would be a kernel of its own.
+# On a GPU, a result of at most SMALL elements may have more parts: ATen would launch a kernel for each.
 MAX_SMALL_PARTS, SMALL = 24, 1 << 18
 
 
 @lowering("cat")
 def cat(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
-    """Tensors one after the other along one dimension"""
+    """Tensors concatenated along one dimension. Unlowered for many parts, or if all parts are in memory already."""
     out = graph.val
     parts = [x for x in tensors if tuple(x.size) != (0,)]
     memory = all(isinstance(x, BufferView) for x in parts)

@@ -14,14 +14,15 @@ from ..ir.symbolic import Index
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """One number for both dimensions, or one for each."""
+    """Expands one number, or a list of one or two, to a pair."""
     values = [value] if isinstance(value, int) else list(value)
     return (values[0], values[-1])
 
 
 @dataclass(frozen=True)
 class Window:
-    """`kernel` taps in each of two dimensions, `stride` apart from window to window, over input of `size`."""
+    """A window of `kernel` taps per dimension that moves by `stride` over an input of `size`, with padding and
+    dilation."""
 
     size: tuple[int, int]
     kernel: tuple[int, int]
@@ -30,21 +31,22 @@ class Window:
     dilation: tuple[int, int] = (1, 1)
 
     def taps(self) -> Iterator[tuple[int, int]]:
-        """Each place in the window."""
+        """All positions inside the window."""
         yield from ((i, j) for i in range(self.kernel[0]) for j in range(self.kernel[1]))
 
     @property
     def area(self) -> int:
-        """How many taps there are."""
+        """The number of taps."""
         return self.kernel[0] * self.kernel[1]
 
     def at(self, index: Sequence[Index], tap: tuple[int, int]) -> list[Index]:
-        """Where the window of output position `index` reads for a tap; outside the input where it is padded."""
+        """The input index that a tap reads for output position `index`. In the padding it is outside the input."""
         places = zip(index[-2:], self.stride, tap, self.dilation, self.padding)
         return [*index[:-2], *(i * s + k * d - p for i, s, k, d, p in places)]
 
     def inside(self, index: Sequence[Index], tap: tuple[int, int], out: Sequence[int]) -> Any:
-        """Whether the tap of output position `index` is inside the input, None if always; `out`: the output's size."""
+        """A mask for whether a tap of output position `index` is inside the input, or None if it always is. `out` is
+        the size of the output."""
         mask = None
         for d, place in enumerate(self.at(index, tap)[-2:]):
             low = tap[d] * self.dilation[d] - self.padding[d]
@@ -62,7 +64,7 @@ class Window:
         self, x: TensorValue, index: Sequence[Index], tap: tuple[int, int], out: Sequence[int],
         outside: float, prepare: Callable[[Any], Any] = lambda v: v,
     ) -> Any:
-        """`prepare` of the element under a tap, `outside` where the input is padded."""
+        """`prepare(element under the tap)`, or the constant `outside` in the padding."""
         place, mask = self.at(index, tap), self.inside(index, tap, out)
         if mask is None:
             return prepare(x.load(place))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-# Units that one search may visit.  Beyond them a dependency is taken for granted: that costs a fusion of kernels far
-# apart in a large graph, and keeps scheduling linear in the size of the graph.
+# The number of units that one search may visit. Beyond it a dependency is assumed. This may prevent the fusion of
+# kernels that are far apart in a large graph, but keeps scheduling linear in the size of the graph.
 MAX_VISITED = 500
 
 
 class CycleError(Exception):
-    """An edge would close a cycle."""
+    """Raised if an edge would close a cycle."""
 
 
 class Dependencies:
@@ -29,7 +29,7 @@ class Dependencies:
         self._added = 0
 
     def add(self, n: int, before: Iterable[int]) -> None:
-        """A new unit, last in the order."""
+        """Adds a unit at the end of the order; `before` are its direct predecessors."""
         self.before[n], self.after[n] = set(before), set()
         for m in self.before[n]:
             self.after[m].add(n)
@@ -37,7 +37,8 @@ class Dependencies:
         self._added += 1
 
     def depends(self, units: Iterable[int], on: Iterable[int]) -> set[int]:
-        """Those of `on` that are among `units`, or that one of `units` depends on; also those too far back to see."""
+        """The members of `on` that are in `units` or on which a member of `units` depends. Members that the search does
+        not reach within MAX_VISITED units are included too."""
         wanted = set(on)
         found: set[int] = set()
         seen = set(units)
@@ -47,7 +48,7 @@ class Dependencies:
         visited = 0
         while latest_first and -latest_first[0][0] >= floor:
             at, n = heapq.heappop(latest_first)
-            if visited == MAX_VISITED:  # what lies before this place was not reached yet
+            if visited == MAX_VISITED:  # units at or before this position have not been searched
                 return found | {m for m in wanted if self.position[m] <= -at}
             visited += 1
             if n in wanted:
@@ -59,7 +60,7 @@ class Dependencies:
         return found
 
     def insert(self, first: int, then: int) -> None:
-        """`first` must run before `then`. CycleError if it cannot."""
+        """Adds the edge from `first` to `then`. Raises CycleError if that closes a cycle."""
         if first in self.before[then]:
             return
         if self.position[first] > self.position[then]:
@@ -68,7 +69,8 @@ class Dependencies:
         self.after[first].add(then)
 
     def _reorder(self, first: int, then: int) -> None:
-        """Puts all that `first` depends on before all that depends on `then`, in the places that they have now."""
+        """Permutes the positions of the affected units so that `first` and its predecessors precede `then` and its
+        successors."""
         low, high = self.position[then], self.position[first]
         later = self._reached(then, self.after, low, high)
         if first in later:
@@ -88,7 +90,7 @@ class Dependencies:
         return found
 
     def merge(self, gone: int, into: int) -> None:
-        """Unit `gone` becomes a part of `into`. CycleError if a third unit has to run between them."""
+        """Merges unit `gone` into `into`. Raises CycleError if a third unit has to run between them."""
         before, after = self.before.pop(gone), self.after.pop(gone)
         for m in before:
             self.after[m].discard(gone)

@@ -17,20 +17,23 @@ from .node import Group, Member
 
 @dataclass(frozen=True)
 class Fuse:
-    """The two groups as one."""
+    """The combined group."""
 
     group: Group
 
 
 @dataclass(frozen=True)
 class WhyNot:
-    """Why two groups stay apart."""
+    """Why two groups cannot be fused."""
 
     reason: str
 
 
 def fuse(first: Group, second: Group) -> Fuse | WhyNot:
-    """One group that runs `first`, then `second`, point by point; `first` comes earlier in the program."""
+    """A group that runs `first` and then `second` at each point, if that is correct and the group is not too big.
+
+    `first` must come earlier in the program.
+    """
     if not (first.fusible and second.fusible):
         return WhyNot("a member does not store by plain assignment")
     names = first.read_names() | second.read_names() | first.written_names() | second.written_names()
@@ -75,7 +78,10 @@ def _renamed(a: Group, b: Group, outer: list[AnySize], inner: list[AnySize]) -> 
 
 
 def _pointwise_in(red: Group, point: Group) -> Iterator[Space]:
-    """Spaces for a reducing and a pointwise group: the reduced dimensions may stand anywhere among the others."""
+    """Common iteration spaces of a reducing and a pointwise group.
+
+    In the pointwise group's space the reduced dimensions may be at any position among the others.
+    """
     rows = refine(red.outer, point.outer)
     if rows is not None:
         target = _named(rows, red.inner)
@@ -88,7 +94,7 @@ def _pointwise_in(red: Group, point: Group) -> Iterator[Space]:
         fine = refine(whole, point.outer)
         if fine is None:
             continue
-        # Dimensions of `fine` that refine the reduced ones are inner; the rest are outer, in order.
+        # Dimensions of `fine` that refine the reduced ones become inner; the others become outer, in order.
         spans = _spans(whole, fine)
         inner_dims = [d for k in range(at, at + len(red.inner)) for d in spans[k]]
         outer_dims = [d for k in range(len(whole)) if not at <= k < at + len(red.inner) for d in spans[k]]
@@ -114,7 +120,11 @@ def _spans(whole: list[AnySize], fine: list[AnySize]) -> list[list[int]]:
 
 
 def _clash(left: list[Member], right: list[Member]) -> str | None:
-    """The first buffer that both sides touch, one of them writing, at indices that differ."""
+    """Why running both sides at the same point would be wrong, or None.
+
+    The right side must read a buffer that the left writes at the same index, and must not write a buffer that the left
+    accesses.
+    """
     written = {a.buf: a.index for m in left for a in m.writes()}
     for m in right:
         for access in m.reads():

@@ -18,13 +18,13 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Affine:
-    """`const + sum(coefficient * variable)`; zero coefficients are never stored, variables are sorted by name."""
+    """`const + sum(coefficient * variable)`, sorted by variable name and without zero coefficients."""
 
     terms: tuple[tuple[str, AnySize], ...] = ()
     const: AnySize = 0
 
     def coef(self, var: str) -> AnySize:
-        """The coefficient of `var`, 0 if it does not occur."""
+        """The coefficient of `var`; 0 if it does not occur."""
         return next((c for v, c in self.terms if v == var), 0)
 
     def names(self) -> set[str]:
@@ -32,7 +32,7 @@ class Affine:
         return {v for v, _ in self.terms}
 
     def substitute(self, env: Mapping[str, Affine]) -> Affine:
-        """Each variable replaced by its value in `env`; those not in it stay."""
+        """The index with each variable that is in `env` replaced by its value there."""
         out = Affine((), self.const)
         for var, coef in self.terms:
             out = add(out, scale(env.get(var, Affine(((var, 1),))), coef))
@@ -48,13 +48,13 @@ class Affine:
 
 @dataclass(frozen=True)
 class Opaque:
-    """Any other index: C text over variables, each with its affine value; names outside `env` are left alone."""
+    """A non-affine index: C text, and the affine values of its variables. Names that are not in `env` are kept."""
 
     source: str
     env: tuple[tuple[str, Affine], ...] = ()
 
     def names(self) -> set[str]:
-        """The variables that occur, after substitution."""
+        """The variables that occur after the substitution."""
         env = dict(self.env)
         found: set[str] = set()
         for name in _NAME.findall(self.source):
@@ -62,7 +62,7 @@ class Opaque:
         return found
 
     def substitute(self, env: Mapping[str, Affine]) -> Opaque:
-        """Each variable replaced by its value in `env`; those not in it stay."""
+        """The index with each variable that is in `env` replaced by its value there."""
         mine = {v: a.substitute(env) for v, a in self.env}
         for name in _NAME.findall(self.source):
             if name not in mine and name in env:
@@ -92,12 +92,12 @@ def scale(a: Affine, k: AnySize) -> Affine:
 
 
 def variable(name: str) -> Affine:
-    """The index that is one variable."""
+    """The index consisting of one variable."""
     return Affine(((name, 1),))
 
 
 def read(expr: IRIndex) -> Index:
-    """An index of the loop IR."""
+    """Converts an index of the loop IR: Affine if it has no floor division or modulus, else Opaque."""
     if not isinstance(expr, Expr):
         return Affine((), expr)
     if all(isinstance(atom, Sym) for atom, _ in expr.terms):
@@ -108,7 +108,10 @@ def read(expr: IRIndex) -> Index:
 def split_variables(
     variables: list[tuple[str, AnySize]], target: list[tuple[str, AnySize]]
 ) -> dict[str, Affine] | None:
-    """Each variable of one row-major space in those of a finer factorization of the same space, or None."""
+    """Expresses the variables of a row-major space in those of `target`, a finer factorization of the same space.
+
+    None if `target` does not refine the space.
+    """
     env: dict[str, Affine] = {}
     rest = [t for t in target if not same(t[1], 1)]
     for var, size in variables:

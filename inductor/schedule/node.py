@@ -16,7 +16,7 @@ from .index import Affine, Index, read, variable
 
 @dataclass(frozen=True)
 class Access:
-    """One load or store: which buffer and where."""
+    """One load or store: the buffer and the index."""
 
     buf: str
     index: Index
@@ -24,7 +24,7 @@ class Access:
 
 @dataclass(eq=False)
 class Node:
-    """One loop nest. `outer` and `inner` are (variable, size); `inner` is empty unless the node reduces."""
+    """One loop nest. `outer` and `inner` list its loops as (variable, size); `inner` is empty unless it reduces."""
 
     name: str
     ops: tuple[Op, ...]
@@ -33,8 +33,8 @@ class Node:
     origins: tuple[Any, ...]
     reads: list[Access] = field(default_factory=list)
     writes: list[Access] = field(default_factory=list)
-    counted: list[Index] = field(default_factory=list)  # what index_expr ops compute, in masked bodies too
-    plain: bool = True  # stores only by assignment, so others may share its loops
+    counted: list[Index] = field(default_factory=list)  # indices that index_expr ops compute, also in masked bodies
+    plain: bool = True  # all its stores are assignments; only such nodes are fused
 
     @staticmethod
     def of(buffer: ComputedBuffer) -> Node:
@@ -55,13 +55,13 @@ class Node:
 
 @dataclass(eq=False)
 class Member:
-    """A node inside a group; `env` gives its variables in those of the group."""
+    """A node inside a group; `env` expresses the node's variables in those of the group."""
 
     node: Node
     env: dict[str, Affine]
 
     def moved(self, env: Mapping[str, Affine]) -> Member:
-        """The same member after the group's variables were renamed or split."""
+        """The same member after the variables of the group were renamed or split as `env` says."""
         return Member(self.node, {v: a.substitute(env) for v, a in self.env.items()})
 
     def reads(self) -> list[Access]:
@@ -73,7 +73,7 @@ class Member:
         return [Access(a.buf, a.index.substitute(self.env)) for a in self.node.writes]
 
     def indices(self) -> list[Index]:
-        """Every index that the node computes, to access memory or as a value, in the group's variables."""
+        """All indices that the node computes, for memory accesses or as values, in the group's variables."""
         own = [a.index for a in (*self.node.reads, *self.node.writes)] + self.node.counted
         return [index.substitute(self.env) for index in own]
 
@@ -89,11 +89,11 @@ class Group:
     inner: list[AnySize]
     members: list[Member]
     fusible: bool = True
-    stored: set[str] = field(default_factory=set)  # written buffers that someone outside reads; set by `schedule`
+    stored: set[str] = field(default_factory=set)  # written buffers that must reach memory; set by `schedule`
 
     @staticmethod
     def of(node: Node) -> Group:
-        """A group of one."""
+        """A group with one member."""
         env: dict[str, Affine] = {}
         sizes: list[list[AnySize]] = []
         for prefix, space in (("o", node.outer), ("r", node.inner)):
@@ -117,7 +117,7 @@ class Group:
         return [(f"r{i}", s) for i, s in enumerate(self.inner)]
 
     def work(self) -> int:
-        """Points of the whole iteration space, at the sizes compiled for."""
+        """The number of points of the iteration space, computed with hints."""
         return math.prod(map(hint, self.outer)) * math.prod(map(hint, self.inner))
 
     def read_names(self) -> set[str]:

@@ -20,23 +20,23 @@ from .dependencies import Dependencies
 from .fuse import Fuse, fuse
 from .node import Group, Node
 
-GENERATOR = "%generator"  # the state that random operators read and write, as if it were a buffer
+GENERATOR = "%generator"  # pseudo-buffer for the state of the random number generator
 
-MAX_CANDIDATES = 64  # earlier readers of a buffer, nearest first, that a new reader may share a kernel with
+MAX_CANDIDATES = 64  # how many earlier readers of a buffer, nearest first, are considered for fusion with a new reader
 
 log = logging.getLogger("inductor.schedule")
 
 
 class _Unit:
-    """A group or an extern kernel, with the names of the buffers that it reads and writes."""
+    """A group or an ATen call (extern kernel), with the names of the buffers that it reads and writes."""
 
     def __init__(self, number: int, what: Group | ExternKernel, reads: set[str], writes: set[str]) -> None:
         self.number, self.what, self.reads, self.writes = number, what, reads, writes
 
 
 def schedule(graph: GraphIR) -> list[Group | ExternKernel]:
-    """Groups and extern kernels of a graph IR (`buffers` in program order, `outputs`), in an order that respects
-    every dependency. Each group's `stored` names the buffers that must reach memory."""
+    """Fuses the buffers of a graph into groups and returns groups and extern kernels in an order that respects all
+    dependencies. The `stored` set of each group names the buffers that must reach memory."""
     scheduler = _Scheduler(graph)
     for number, buffer in enumerate(graph.buffers):
         scheduler.place(number, buffer)
@@ -46,12 +46,12 @@ def schedule(graph: GraphIR) -> list[Group | ExternKernel]:
 
 
 def output_names(graph: GraphIR) -> set[str]:
-    """Names of the buffers that the graph returns, or views of which it returns."""
+    """Names of the buffers that the graph returns, directly or as views."""
     return {o.buffer.name for o in graph.outputs if isinstance(o, BufferView)}
 
 
 def extern_reads(kernel: ExternKernel) -> list[str]:
-    """Names of the buffers that an extern kernel reads, each once."""
+    """Names of the buffers that an extern kernel reads, without duplicates."""
     return list(dict.fromkeys((o.buffer if isinstance(o, View) else o).name for o in kernel.operands()))
 
 
@@ -66,8 +66,8 @@ def _names(buffer: ComputedBuffer | ExternKernel, group: Group | None) -> tuple[
 
 
 class _Scheduler:
-    """The units made so far. `writer` and `readers`: the unit that wrote a buffer last, and those that read it since,
-    in program order."""
+    """The units created so far. `writer` maps a buffer to the unit that wrote it last; `readers` maps it to the units
+    that have read it since, in program order."""
 
     def __init__(self, graph: GraphIR) -> None:
         self.units: dict[int, _Unit] = {}
@@ -78,7 +78,7 @@ class _Scheduler:
         self.sizes = {b.name: hint(b.layout.numel) * b.dtype.itemsize for b in computed}
 
     def place(self, number: int, buffer: ComputedBuffer | ExternKernel) -> None:
-        """Makes the next buffer of the program part of an earlier group, or else a unit of its own."""
+        """Adds the next buffer of the program, to an earlier group if it can be fused, else as a unit of its own."""
         group = Group.of(Node.of(buffer)) if isinstance(buffer, ComputedBuffer) else None
         reads, writes = _names(buffer, group)
         direct = self._direct(reads, writes)
@@ -91,7 +91,7 @@ class _Scheduler:
             placed = number
         for name in reads:
             self.readers.setdefault(name, {})[placed] = None
-        for name in writes:  # whoever comes after the readers of the old value does so by coming after the writer
+        for name in writes:  # later units depend on the readers of the old value through the new writer
             self.writer[name] = placed
             self.readers.pop(name, None)
 
@@ -102,7 +102,7 @@ class _Scheduler:
         return direct
 
     def _join(self, number: int, group: Group, reads: set[str], writes: set[str], direct: set[int]) -> int | None:
-        """Fuses a new group into the best earlier one; its unit number, or None."""
+        """Fuses a new group into the best earlier group that accepts it. Returns that unit's number, or None."""
         candidates = set(direct)
         for name in reads:
             candidates.update(itertools.islice(reversed(self.readers.get(name, {})), MAX_CANDIDATES))
@@ -130,12 +130,13 @@ class _Scheduler:
         return score.fusion_score(shared, produced, number - n)
 
     def _cyclic(self, candidates: set[int], direct: set[int]) -> set[int]:
-        """Candidates that another unit, on which the new node depends, comes after."""
+        """The candidates whose fusion with the new node would close a cycle: another unit depends on them, and the new
+        node depends on that unit."""
         between = {m for d in direct for m in self.dependencies.before[d]}
         return self.dependencies.depends(between, candidates)
 
     def _merge_producers(self, n: int) -> None:
-        """After unit `n` grew, fuses into it the groups it reads from where that closes no cycle."""
+        """After unit `n` has grown, fuses into it the groups whose results it reads, where that closes no cycle."""
         again = True
         while again:
             again = False
@@ -152,7 +153,7 @@ class _Scheduler:
                     break
 
     def _between(self, p: int, n: int) -> bool:
-        """Whether some third unit comes after `p` and before `n`, or `p` after `n`."""
+        """Whether a third unit must run between `p` and `n`, or `p` is ordered after `n`."""
         dependencies = self.dependencies
         return dependencies.position[p] > dependencies.position[n] or bool(
             dependencies.depends(dependencies.before[n] - {p}, {p})
@@ -171,7 +172,7 @@ class _Scheduler:
                 users[n] = None
 
     def ordered(self) -> list[_Unit]:
-        """Topological, earliest program order first among the ready."""
+        """The units in topological order; among units that are ready, the earliest in program order comes first."""
         waiting = {n: len(self.dependencies.before[n]) for n in self.units}
         ready = [n for n, count in waiting.items() if not count]
         heapq.heapify(ready)
@@ -204,7 +205,7 @@ def _mark_stored(ordered: Sequence[_Unit], outputs: set[str]) -> None:
 
 
 def print_schedule(groups: Sequence[Group | ExternKernel]) -> str:
-    """One line a kernel or extern call, in execution order."""
+    """The schedule as text: one line per kernel or ATen call, in execution order."""
     lines = []
     for what in groups:
         if isinstance(what, ExternKernel):

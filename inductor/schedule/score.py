@@ -10,20 +10,20 @@ PARALLEL_MIN_WORK = 32 * 1024
 
 
 def too_big(members: int, buffers: int, ops: int) -> bool:
-    """Whether a group of this many nodes, buffers and operations would spill registers and compile slowly."""
+    """Whether a group with this many nodes, buffers and operations would spill registers or compile too slowly."""
     return members > MAX_MEMBERS or buffers > MAX_BUFFERS or ops > MAX_OPS
 
 
 def fusion_score(shared_bytes: int, produced_bytes: int, distance: int) -> tuple[int, int]:
-    """Order among possible fusions, greater is better: bytes that need not travel, then nearness in program order."""
+    """A sort key for possible fusions, greater is better: bytes of memory traffic saved, then program distance."""
     return (shared_bytes + 2 * produced_bytes, -distance)
 
 
 def parallel(work: int, cost: int = 1) -> bool:
-    """Whether a loop of `work` points, each of `cost` operations of weight one, repays waking other threads."""
+    """Whether a loop of `work` points with `cost` operations each is long enough to run on several threads."""
     return work >= parallel_work(cost)
 
 
 def parallel_work(cost: int) -> int:
-    """The least number of points, each of `cost` operations, of a loop that repays waking other threads."""
+    """The least number of points, with `cost` operations each, for which several threads are faster than one."""
     return -(-PARALLEL_MIN_WORK // max(1, cost // 16))
