@@ -63,7 +63,7 @@ def fill(graph: Any, x: TensorValue, value: Any) -> TensorValue:
     """One value, of x's size and dtype"""
     if isinstance(value, int | float | Size | Real):
         return _filled(graph, value)
-    if value.size:  # an error of the operator, which fakes up to torch 2.11 lack
+    if value.size:  # eager raises; fake tensors up to torch 2.11 do not
         raise Unlowered
     return pointwise(lambda v: v, (value,), compute_dtype(graph.val.dtype), graph.val)
 
@@ -121,7 +121,7 @@ def eye(graph: Any, *args: Any, **kwargs: Any) -> TensorValue:
 def constant_pad_nd(graph: Any, x: TensorValue, pad: list[int], value: Any = 0) -> TensorValue:
     """x padded with `value`. `pad` lists (before, after) starting with the last dimension; negative amounts crop."""
     if overflows(value, graph.val.dtype):
-        raise Unlowered  # ATen says why
+        raise Unlowered  # ATen raises the error
     before = [0] * len(x.size)
     for k in range(len(pad) // 2):
         before[len(x.size) - 1 - k] = pad[2 * k]

@@ -36,15 +36,16 @@ from ..overlap import elements_overlap
 from .common import is_value, used_results
 from .registry import Unlowered, Unsupported, find
 
-# A Pointwise used more than once is kept in memory beyond these; any Pointwise beyond the second pair.
+# A Pointwise that is used more than once is realized from the first pair of costs on. Above the second pair, any
+# Pointwise is.
 MANY_READS, MUCH_WORK = 4, 10
 MAX_READS, MAX_WORK = 16, 64
-MAX_DEPTH = 60  # of Lazys that load from one another
+MAX_DEPTH = 60  # the longest chain of unrealized Pointwise values
 OUTER_VIEWS = ("view", "permute", "transpose", "expand", "unsqueeze", "squeeze", "slice", "select", "t", "_unsafe_view")
 
 
 class GraphLowering:
-    """Lowers the nodes of one graph in order. `node` and `val` are the current node and its fake result."""
+    """Lowers the nodes of one graph in order. `node` is the current node and `val` its fake result."""
 
     def __init__(self, shared: Sequence[int | None] | None = None) -> None:
         self.shared = shared
@@ -61,8 +62,8 @@ class GraphLowering:
         return f"buf{len(self.buffers)}"
 
     def add_computed(self, layout: Layout, body_of: Callable[[str], LoopBody]) -> ComputedBuffer:
-        """A new buffer, filled by `body_of(its name)`."""
-        # the body may realize nothing while it is traced, so the name is still free afterwards
+        """Appends a new buffer that `body_of(its name)` fills, and returns it."""
+        # Tracing a body must not realize other values, so the name is still unused afterwards.
         name = self.fresh()
         buffer = ComputedBuffer(name, layout, body_of(name), (self.node,))
         self.buffers.append(buffer)
@@ -71,7 +72,7 @@ class GraphLowering:
     # ---- nodes
 
     def run(self, gm: fx.GraphModule) -> GraphIR:
-        """The loop IR of `gm`; raises Unsupported. An exception knows the node that was being lowered."""
+        """The loop IR of `gm`. Raises Unsupported. Any exception is annotated with the node that was being lowered."""
         try:
             return self._run(gm)
         except Exception as error:
@@ -102,7 +103,7 @@ class GraphLowering:
         raise Unsupported("the graph has no output node")
 
     def placeholder(self) -> Any:
-        """The next graph input."""
+        """The value of a placeholder: the next graph input."""
         position = len(self.inputs)
         if is_tensor(self.val):
             buffer = InputBuffer(f"in{position}", static_layout(self.val), position)
@@ -114,7 +115,7 @@ class GraphLowering:
         return self.val
 
     def constant(self, gm: fx.GraphModule) -> Any:
-        """A tensor attribute of the module."""
+        """The value of a get_attr node; a tensor becomes a ConstantBuffer."""
         value = operator.attrgetter(str(self.node.target))(gm)
         if not isinstance(value, torch.Tensor):
             return value
@@ -125,7 +126,7 @@ class GraphLowering:
     def call(self) -> Any:
         """The value of a call node."""
         target = self.node.target
-        if isinstance(self.val, Size | Real):  # computed of sizes alone
+        if isinstance(self.val, Size | Real):  # computed from sizes alone
             return self.val
         args, kwargs = fx.map_arg((self.node.args, self.node.kwargs), self.env.__getitem__)
         if target is operator.getitem:
@@ -147,14 +148,14 @@ class GraphLowering:
         return self.extern(target)
 
     def in_loops(self) -> bool:
-        """Whether the current node takes and gives only numbers on which loops compute: none are complex, and those of
-        the CPU know neither floats of 8 bits nor wide unsigned integers."""
+        """Whether loops support all dtypes of the current node's inputs and results. They do not support complex
+        numbers, nor, on the CPU, 8-bit floats and uint16 to uint64."""
         vals: list[Any] = [node.meta.get("val") for node in self.node.all_input_nodes]
         vals.extend(self.val if isinstance(self.val, tuple | list) else (self.val,))
         return not any(is_tensor(val) and (val.dtype.is_complex or _not_on_cpu(val)) for val in vals)
 
     def kept(self, value: Any, uses: int | None = None) -> Any:
-        """A lowering's result, put into memory if computing it at each use would cost too much."""
+        """A lowering's result, realized if computing it again at each use would cost too much."""
         if isinstance(value, tuple | list):
             taken = [sum(self.uses(u) for u in self.node.users if u.args[1] == k) for k in range(len(value))]
             return type(value)(map(self.kept, value, taken))
@@ -173,7 +174,7 @@ class GraphLowering:
         return value
 
     def uses(self, node: fx.Node) -> int:
-        """How many nodes compute with a result, looking through views of it."""
+        """The number of nodes that use a result, directly or through views of it."""
         count = 0
         for user in node.users:
             name = user.target._schema.name.removeprefix("aten::") if hasattr(user.target, "_schema") else ""
@@ -183,14 +184,14 @@ class GraphLowering:
     # ---- extern kernels
 
     def extern(self, target: Any) -> Any:
-        """A call of the ATen operator itself."""
-        views = target is torch.ops.aten._unsafe_view.default  # a view, which its schema does not say
+        """Adds a call of the ATen operator and returns its results. Views become strided views of their source."""
+        views = target is torch.ops.aten._unsafe_view.default  # a view, although its schema does not declare it
         if views or any(r.alias_info is not None for r in target._schema.returns):
             return self.strided_view()
         args = tuple(self.operand(a) for a in self.node.args)
         kwargs = {k: self.operand(a) for k, a in self.node.kwargs.items()}
         multi = isinstance(self.val, tuple | list)
-        vals = self.val if multi else () if self.val is None else (self.val,)  # a check returns nothing
+        vals = self.val if multi else () if self.val is None else (self.val,)  # an assertion returns nothing
         name = self.fresh()
         used = used_results(self.node) if multi else {0}
         outs: list[MultiOutput | None] = []
@@ -201,7 +202,7 @@ class GraphLowering:
             made = is_tensor(val) and i in used
             outs.append(MultiOutput(out_name, static_layout(val), i) if made else None)
         self.buffers.append(ExternKernel(name, target, args, kwargs, tuple(outs), (self.node,), multi))
-        # numbers that an operator returns follow from sizes: those of the fake results are right
+        # Numbers that an operator returns depend only on sizes, so the numbers of the fake results are correct.
         values = [
             v if isinstance(v, int | Size) else None if o is None else BufferView(o, o.layout)
             for o, v in zip(outs, vals)
@@ -209,10 +210,10 @@ class GraphLowering:
         return tuple(values) if multi else values[0] if values else None
 
     def operand(self, arg: Any) -> Any:
-        """An argument of an extern kernel: tensors in memory with the strides that fake tensors promised.
+        """An argument of an extern kernel; tensors are realized with the strides of their fake tensors.
 
-        Kernels of ATen may rely on strides that are not dense, such as those of a mask that was padded so that its
-        rows are aligned and then sliced: there the tensor is kept as the view that it is in eager.
+        ATen kernels may rely on strides that are not dense, such as those of a mask that was padded to align its rows
+        and then sliced. Such a tensor is passed as a view, as in eager.
         """
         if isinstance(arg, list | tuple):
             return type(arg)(map(self.operand, arg)) if type(arg) in (list, tuple) else list(map(self.operand, arg))
@@ -227,7 +228,7 @@ class GraphLowering:
         return memory.buffer if memory.layout == memory.buffer.layout else View(memory.buffer, memory.layout)
 
     def in_memory(self, value: TensorValue, val: torch.Tensor) -> BufferView:
-        """The value in memory, with the strides of `val` if those are dense."""
+        """Realizes the value, with the strides of `val` if those are dense."""
         if isinstance(value, Pointwise) and value.stride is None:
             value.stride = tuple(val.stride())
         memory = value.realize(self)
@@ -237,7 +238,7 @@ class GraphLowering:
         return store(self, memory, wanted)
 
     def strided_view(self) -> Any:
-        """A view operator without a lowering of its own: where fake tensors say that its result lies."""
+        """The results of a view operator without a lowering, with the strides and offsets of their fake tensors."""
         source = next((a for a in self.node.args if isinstance(a, fx.Node) and is_value(self.env[a])), None)
         vals: Sequence[Any] = self.val if isinstance(self.val, tuple | list) else (self.val,)
         if source is None or not all(is_tensor(v) for v in vals):
@@ -259,12 +260,12 @@ class GraphLowering:
         return tuple(outs) if isinstance(self.val, tuple | list) else outs[0]
 
     def whole_memory(self, value: TensorValue, val: torch.Tensor) -> BufferView:
-        """The memory that a view lies in, of which `as_strided` may read more than the view shows."""
+        """`value` as a view of its base's memory: `as_strided` may read elements of the base outside the view."""
         memory = viewed_memory(self, value)
         return memory if _same_strides(memory.layout, tuple(val.stride())) else self.in_memory(value, val)
 
     def restrided(self, layout: Layout, source: fx.Node) -> Sequence[torch.Tensor]:
-        """The current view operator's results on a tensor with these strides and offset 0."""
+        """The fake results of the current view operator for a source with the strides of `layout` and offset 0."""
         if any(isinstance(n, Size) for n in (*layout.size, *layout.stride)):
             raise Unsupported(f"{self.node.target} of another layout than expected, and of unknown size")
         if self.node.target is torch.ops.aten.as_strided.default:
@@ -277,7 +278,8 @@ class GraphLowering:
     # ---- mutation and outputs
 
     def finish_copies(self, nodes: Sequence[fx.Node]) -> None:
-        """Before the first of several inputs is overwritten: compute whatever still has to read one of them."""
+        """Called before the first `copy_` into an input: realizes every output and every other copied value now, since
+        they may read inputs that are about to be overwritten."""
         results = [n for n in nodes[-1].all_input_nodes if isinstance(self.env.get(n), Pointwise)]
         copied = [node_at(n, 1) for n in nodes if n.target is torch.ops.aten.copy_.default][1:]
         viewed = self.shared_nodes(nodes[-1])
@@ -290,13 +292,13 @@ class GraphLowering:
         self.node = current
 
     def shared_nodes(self, output: fx.Node) -> set[fx.Node]:
-        """The results that share memory with other results."""
+        """The graph results that share memory with other results."""
         results, groups = results_of(output.graph), self.shared or ()
         pairs, members = zip(results, groups), Counter(groups)
         return {x for x, group in pairs if x is not None and group is not None and members[group] > 1}
 
     def copy_into(self, target: Any, value: Any) -> Any:
-        """`input.copy_(value)`."""
+        """Lowers `input.copy_(value)`, through a temporary if the value reads the input at other positions."""
         if not (isinstance(target, BufferView) and isinstance(target.buffer, InputBuffer)):
             raise Unsupported("copy_ into a tensor that is no graph input")
         if not is_value(value) or tuple(value.size) != tuple(target.size) or value.dtype != target.dtype:
@@ -312,7 +314,7 @@ class GraphLowering:
         return target
 
     def outputs(self) -> list[BufferView | int | None]:
-        """What the output node returns: memory of its own, or shared exactly where `shared` says so."""
+        """The results of the graph. A tensor shares memory with other results exactly as `shared` demands."""
         flat = self.node.args[0]
         args = flat if isinstance(flat, list | tuple) else [flat]
         groups = self.shared or (None,) * len(args)
@@ -337,7 +339,7 @@ class GraphLowering:
         return outs
 
     def output(self, value: TensorValue, val: torch.Tensor, viewed: bool) -> BufferView:
-        """An output in memory, with the strides that it has in eager; with `viewed`, as a view if it is one."""
+        """Realizes an output with its strides in eager. With `viewed`, it is returned as a view if it is one."""
         if not viewed and dense_order(val.shape, tuple(val.stride())) is not None:
             return self.in_memory(value, val)
         computed = not viewed and isinstance(value, Pointwise) and value.view is None
@@ -353,12 +355,12 @@ _ON_CPU = (
 
 
 def _not_on_cpu(val: Any) -> bool:
-    """Whether a tensor is on the CPU and of a dtype on which its loops do not compute."""
+    """Whether a tensor is on the CPU and has a dtype that C++ kernels do not support."""
     return val.device.type == "cpu" and val.dtype not in _ON_CPU
 
 
 def viewed_memory(graph: GraphLowering, value: TensorValue) -> BufferView:
-    """`value` in memory as a view of what it is a view of, even where it has a copy of its own by now."""
+    """`value` as a view of the memory of its base if it is a view, even if it has been copied to its own buffer."""
     if isinstance(value, Pointwise) and value.view is not None:
         base, relayout = value.view
         memory = viewed_memory(graph, base)
@@ -369,7 +371,7 @@ def viewed_memory(graph: GraphLowering, value: TensorValue) -> BufferView:
 
 
 def _check_within(view: Layout, buffer: Buffer) -> None:
-    """Raises Unsupported where a view shows more than a buffer of the graph holds: in eager there is more memory."""
+    """Raises Unsupported if a view exceeds the buffer of a computed tensor; in eager the storage may be larger."""
     if isinstance(buffer, InputBuffer | ConstantBuffer) or not all(type(n) is int for n in (*view.size, view.offset)):
         return
     if view.numel and (view.offset < 0 or view.extent > buffer.layout.extent):
@@ -377,7 +379,8 @@ def _check_within(view: Layout, buffer: Buffer) -> None:
 
 
 def _viewed(nodes: Sequence[Any], outs: Sequence[Any]) -> frozenset[int]:
-    """Which results are views that look like what they are views of: one tensor is one node of the graph."""
+    """The positions of results that must be distinct tensor objects although they have the memory and layout of an
+    input or an earlier result. The same node returned twice is one object."""
     found = set()
     first: dict[tuple[str, Layout], Any] = {}
     for k, (node, out) in enumerate(zip(nodes, outs)):
@@ -401,28 +404,29 @@ def _same_strides(layout: Layout, stride: tuple[int, ...]) -> bool:
 
 
 def check_static(val: Any) -> None:
-    """Raises Unsupported if a result's size is not known."""
+    """Raises Unsupported if the size of a result is unknown or it has no strides."""
     for v in val if isinstance(val, tuple | list) else (val,):
         if is_tensor(v):
             static_layout(v)
 
 
 def is_tensor(val: Any) -> bool:
-    """Whether what is known of a node's value says that it is a tensor."""
+    """Whether the metadata of a node describes a tensor."""
     return isinstance(val, torch.Tensor | SizedTensor)
 
 
 def static_layout(tensor: torch.Tensor | SizedTensor) -> Layout:
-    """The layout of a (fake) tensor; raises Unsupported for sizes unknown or layouts without strides."""
+    """The layout of a (fake) tensor. Raises Unsupported for unknown sizes and for layouts without strides."""
     if tensor.layout != torch.strided:
         raise Unsupported(f"a tensor of layout {tensor.layout}")
     if any(type(n) not in (int, Size) for n in (*tensor.shape, *tensor.stride())):
         raise Unsupported("a size that is not known when compiling")
-    return Layout.of(cast(torch.Tensor, tensor))  # a SizedTensor's sizes stand where ints would
+    return Layout.of(cast(torch.Tensor, tensor))  # a SizedTensor has Sizes in place of ints
 
 
 def separate_results(gm: fx.GraphModule) -> list[int | None]:
-    """`shared` of a graph each of whose results is to have memory of its own, but for inputs and views of them."""
+    """The argument `shared` of `lower_graph` for results that each get their own memory, except inputs and views of
+    inputs."""
     inputs = {_storage(n) for n in gm.graph.find_nodes(op="placeholder")}
     numbers: dict[fx.Node, int] = {}
     return [
@@ -437,11 +441,11 @@ def _storage(node: fx.Node) -> Any:
 
 
 def lower_graph(gm: fx.GraphModule, shared: Sequence[int | None] | None = None) -> GraphIR:
-    """Lower an ATen graph whose nodes carry fake tensors in `meta["val"]`.
+    """Lowers an ATen graph whose nodes carry fake tensors in `meta["val"]`.
 
-    `copy_` into a graph input is the only mutation allowed. `shared`: for each output a number that outputs sharing
-    memory have in common, None for views of inputs and what is no tensor. Raises Unsupported, with the reason, for
-    anything that cannot be compiled.
+    The only mutation allowed is `copy_` into a graph input. `shared` has one entry per output: outputs with the same
+    number share memory; None is for views of inputs and for outputs that are not tensors. Raises Unsupported, with the
+    reason, for a graph that cannot be compiled.
     """
     return GraphLowering(shared).run(gm)
 

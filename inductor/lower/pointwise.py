@@ -17,7 +17,7 @@ from ..ir.size import Size
 from .common import derived, is_value, overflows, pointwise, stored, wrapped
 from .registry import Unlowered, lowering
 
-# operators that are one op of the loop IR; `work` is a rough price in additions
+# Operators that are one op of the loop IR; the numbers are rough costs relative to an addition.
 _CHEAP, _DEAR = 1, 6
 
 _FLOAT_UNARY = (
@@ -38,12 +38,12 @@ def _fn(name: str) -> Callable[..., Any]:
 
 
 def common_dtype(*args: Any) -> torch.dtype:
-    """The compute dtype in which torch would compute with these operands."""
+    """The compute dtype of the dtype to which torch promotes these operands."""
     return compute_dtype(_result_type(*args))
 
 
 def _result_type(*args: Any) -> torch.dtype:
-    """As `torch.result_type`."""
+    """`torch.result_type` of values of the graph and numbers."""
     samples = [
         torch.empty([1] * len(a.size), dtype=a.dtype, device="meta") if is_value(a) else _like_number(a)
         for a in args
@@ -53,9 +53,9 @@ def _result_type(*args: Any) -> torch.dtype:
 
 
 def _converted(a: Any, b: Any, near_zero: bool = True, numbers: bool = True) -> tuple[Any, Any]:
-    """The operands of an operator that jumps, as `stored` gives them. Where their common dtype has half precision,
-    torch converts both to it: integers, too, and on the CPU numbers, which lose digits. `numbers`: not so for operators
-    whose kernels take numbers, and tensors without dimensions, in a wider dtype."""
+    """The operands of a discontinuous operator, rounded as by `stored`. If their common dtype has half precision, torch
+    converts both to it and so rounds integer tensors and, on the CPU, Python numbers. `numbers=False` is for operators
+    whose kernels take numbers and 0-d tensors in a wider dtype."""
     dtype = _result_type(a, b)
     if dtype not in (torch.float16, torch.bfloat16):
         return stored(a, near_zero), stored(b, near_zero)
@@ -74,7 +74,7 @@ def _converted(a: Any, b: Any, near_zero: bool = True, numbers: bool = True) -> 
 
 
 def _like_number(x: Any) -> Any:
-    """Another number of its kind, for one that is known only at run time."""
+    """A sample int or float in place of a Size or Real."""
     return 1 if isinstance(x, Size) else 1.0 if isinstance(x, Real) else x
 
 
@@ -85,7 +85,7 @@ def _reject_complex(graph: Any) -> None:
 
 
 def elementwise(graph: Any, fn: Callable[..., Any], *inputs: Any, work: int = _CHEAP) -> Pointwise:
-    """`fn` computed in the compute dtype of the node's result."""
+    """`fn` of the inputs, computed in the compute dtype of the node's result. Unlowered for complex numbers."""
     _reject_complex(graph)
     if any(is_value(x) and x.dtype.is_complex for x in inputs):
         raise Unlowered
@@ -93,13 +93,13 @@ def elementwise(graph: Any, fn: Callable[..., Any], *inputs: Any, work: int = _C
 
 
 def floats_only(graph: Any) -> None:
-    """Unlowered for results of other dtypes: what ATen says of them, which may be an error, holds."""
+    """Unlowered if the result is not of a floating-point dtype: ATen then computes it or raises the error."""
     if not graph.val.dtype.is_floating_point:
         raise Unlowered
 
 
 def check_divisor(graph: Any, b: Any) -> None:
-    """Unlowered where an integer may be divided by zero: ATen raises an error on the CPU."""
+    """Unlowered if an integer may be divided by zero on the CPU, where ATen raises an error."""
     integers = graph.val.dtype in (*_INTEGERS, torch.bool) and graph.val.device.type == "cpu"
     if integers and (is_value(b) or b == 0):
         raise Unlowered
@@ -115,13 +115,13 @@ def _register_tables() -> None:
                 return elementwise(graph, _fn(name), x)
             if name != "sign":
                 raise Unlowered  # an error in eager
-            return clone(graph, x)  # the caller may write to one of the two
+            return clone(graph, x)  # a copy, since the caller may write to one of the two
 
         lowering(name)(lower)
 
     def rounding(name: str) -> None:
         def lower(graph: Any, x: TensorValue, decimals: int = 0) -> TensorValue:
-            if decimals or x.dtype == torch.bool:  # of truth values it is an error in eager
+            if decimals or x.dtype == torch.bool:  # an error in eager for bool
                 raise Unlowered
             return elementwise(graph, _fn(name), stored(x)) if x.dtype.is_floating_point else clone(graph, x)
 
@@ -193,7 +193,7 @@ def add(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
 
 def _refuse_bool(*operands: Any) -> None:
     if any(is_value(x) and x.dtype == torch.bool for x in operands):
-        raise Unlowered  # of truth values this is an error in eager
+        raise Unlowered  # an error in eager for bool
 
 
 @lowering("sub")
@@ -220,7 +220,7 @@ def mul(graph: Any, a: Any, b: Any) -> TensorValue:
 
 @lowering("div", "true_divide")
 def div(graph: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> TensorValue:
-    """a / b, rounded as told"""
+    """a / b, rounded as `rounding_mode` says."""
     names = {None: "div", "floor": "floordiv", "trunc": "truncdiv"}
     check_divisor(graph, b)
     if rounding_mode is not None:
@@ -243,7 +243,7 @@ def square(graph: Any, x: TensorValue) -> TensorValue:
 
 @lowering("pow")
 def pow_(graph: Any, a: Any, b: Any) -> TensorValue:
-    """a ** b; small constant exponents by multiplication"""
+    """a ** b. Small constant exponents become multiplications."""
     if not is_value(b):
         if overflows(b, graph.val.dtype):
             raise Unlowered  # ATen says why
@@ -272,13 +272,13 @@ def _power(x: Any, n: int) -> Any:
 
 @lowering("isnan")
 def isnan(graph: Any, x: TensorValue) -> TensorValue:
-    """x is not a number"""
+    """Whether x is nan."""
     return _class(graph, "isnan", x)
 
 
 @lowering("isinf")
 def isinf(graph: Any, x: TensorValue) -> TensorValue:
-    """x is infinite"""
+    """Whether x is infinite."""
     return _class(graph, "isinf", x)
 
 
@@ -306,20 +306,20 @@ def bitwise_not(graph: Any, x: TensorValue) -> TensorValue:
 
 @lowering("bitwise_left_shift", "__lshift__")
 def left_shift(graph: Any, x: Any, by: Any) -> TensorValue:
-    """x << by, for a constant"""
+    """x << by, for a constant `by`."""
     return _shifted(graph, ops.bitwise_left_shift, x, by)
 
 
 @lowering("bitwise_right_shift", "__rshift__")
 def right_shift(graph: Any, x: Any, by: Any) -> TensorValue:
-    """x >> by, for a constant; keeps the sign"""
+    """x >> by (arithmetic shift), for a constant `by`."""
     return _shifted(graph, ops.bitwise_right_shift, x, by)
 
 
 def _shifted(graph: Any, op: Callable[..., Any], x: Any, by: Any) -> TensorValue:
     integers = is_value(x) and graph.val.dtype == x.dtype and x.dtype in _INTEGERS
     if not integers or type(by) is not int or not 0 <= by < torch.iinfo(x.dtype).bits:
-        raise Unlowered  # counts of all the width or more mean something else in C and in torch
+        raise Unlowered  # a count of the full width or more is undefined in C
     return elementwise(graph, op, x, by)
 
 
@@ -346,7 +346,7 @@ def clamp(graph: Any, x: TensorValue, min: Any = None, max: Any = None) -> Tenso
     """x limited to min .. max"""
     bounds = [b for b in (min, max) if b is not None]
     if any(wrapped(b, graph.val.dtype) != b or overflows(b, graph.val.dtype) for b in bounds if not is_value(b)):
-        raise Unlowered  # a bound that the dtype does not hold: torch's releases wrap it around, ignore it or refuse it
+        raise Unlowered  # the dtype cannot hold the bound: depending on its version, torch wraps, ignores or rejects it
 
     def fn(v: Any, *given: Any) -> Any:
         rest = list(given)
@@ -378,14 +378,14 @@ def to_copy(graph: Any, x: TensorValue, **kwargs: Any) -> TensorValue:
     if not to.is_floating_point and not to.is_complex:
         return elementwise(graph, lambda v: v, stored(x, to != torch.bool), work=0)
     if to != x.dtype and not _is_part(graph.node):
-        # the program asks for this rounding; those within the decomposition of an operator are left to its store
+        # The program asked for this rounding. Conversions inside a decomposition are rounded only by the final store.
         rounds = to in (torch.float16, torch.bfloat16)
         return elementwise(graph, lambda v: ops.as_stored(v, to) if rounds else v, stored(x), work=0)
     centered = _is_part(graph.node) and graph.node.meta["original_aten"]._schema.name in _CENTERED
     return elementwise(graph, lambda v: v, stored(x) if centered else x, work=0)
 
 
-# Operators that subtract a mean of elements from them, which another kernel may have computed of the stored elements.
+# Operators that subtract a mean from elements. Another kernel may have computed that mean from the stored elements.
 _CENTERED = frozenset(
     f"aten::{name}"
     for name in "native_layer_norm_backward native_group_norm_backward native_batch_norm native_batch_norm_backward "

@@ -251,7 +251,7 @@ def repeat(graph: Any, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
 
 # With more parts, ATen's copies are cheaper than selecting a part at each element.
 MAX_PARTS = 4
-# On a GPU, a result of at most SMALL elements may have more parts: ATen would launch a kernel for each.
+# On a GPU, a result of at most SMALL elements may have more parts: otherwise each part would need its own kernel.
 MAX_SMALL_PARTS, SMALL = 24, 1 << 18
 
 

@@ -20,9 +20,10 @@ __all__ = ["biases_apart", "run_joint_passes", "run_passes", "without_known_mask
 
 
 def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = False) -> fx.GraphModule:
-    """`gm`, whose nodes carry fake tensors, as a faster graph with the same results in the same strides.
+    """Rewrites `gm` in place into a faster graph whose results have the same values and strides; returns it.
 
-    `shared`: as for `lower_graph`. `force`: whether it pays or not.
+    Nodes carry fake tensors. `shared` is as for `lower_graph`. `force` converts to channels_last even if it is not
+    expected to be faster.
     """
     on_one_device(gm)
     biases_apart(gm)
@@ -40,7 +41,7 @@ def run_passes(gm: fx.GraphModule, shared: Sequence[int | None], force: bool = F
 
 
 def run_joint_passes(gm: fx.GraphModule, force: bool = False) -> None:
-    """The same for the graph of a forward and its backward, before it is cut in two."""
+    """The passes for a joint graph (forward and backward), before it is partitioned."""
     on_one_device(gm)
     if channels_last(gm, force=force):
         products_of_gradients(gm)

@@ -22,8 +22,10 @@ _MAX_ELEMENTS = 1 << 26
 
 
 def without_known_masks(gm: fx.GraphModule) -> fx.GraphModule:
-    """`gm`, a torch-level graph whose nodes carry fake tensors, or a copy of it in which attention has no mask that
-    says "all" or "causal"."""
+    """Returns `gm`, or a copy in which attention calls have no mask tensor that is all true or causal.
+
+    `gm` is a torch-level graph (before ATen) whose nodes carry fake tensors.
+    """
     masked = [n for n in gm.graph.nodes if n.target is F.scaled_dot_product_attention and _mask(n) is not None]
     known, pure = _known(gm.graph, masked) if masked else ({}, set())
     if not known:
@@ -38,7 +40,7 @@ def without_known_masks(gm: fx.GraphModule) -> fx.GraphModule:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         copy.kwargs = {**copy.kwargs, **dict(zip(names, copy.args)), "attn_mask": None, "is_causal": says == "causal"}
         copy.args = ()
-    # No dead code elimination: in a torch-level graph a write is a node that nothing uses, as `view.copy_(x)`.
+    # Dead code elimination would be wrong: in a torch-level graph a mutation such as `view.copy_(x)` has no users.
     for node in reversed(gm.graph.nodes):
         if node in pure and not copies[node].users:
             graph.erase_node(copies[node])
@@ -66,7 +68,7 @@ def _says(mask: torch.Tensor | None, node: fx.Node) -> str | None:
 # ---- constants
 
 
-# What they give is whatever was in the memory.
+# Operators whose results have arbitrary contents.
 _UNINITIALIZED = frozenset(present(
     aten, "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "empty_quantized",
     "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "_efficientzerotensor",
@@ -74,11 +76,11 @@ _UNINITIALIZED = frozenset(present(
 
 
 class _NotConstant(Exception):
-    """What is computed depends on more than the graph."""
+    """Raised if a value depends on more than the graph, or is too large to compute at compile time."""
 
 
 class _Deterministic(TorchDispatchMode):
-    """Lets through what gives the same result each time, in little memory."""
+    """Raises _NotConstant for operators that are not deterministic and for results over _MAX_ELEMENTS elements."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags or func.overloadpacket in _UNINITIALIZED:
@@ -90,9 +92,12 @@ class _Deterministic(TorchDispatchMode):
 
 
 def _known(graph: fx.Graph, masked: Sequence[fx.Node]) -> tuple[dict[fx.Node, str], set[fx.Node]]:
-    """What masks say that follow from the graph alone, and those of the nodes computed here that only make new tensors
-    or views. The masks are computed on the CPU, and looked at where the graph uses them. Nothing is known where a node
-    that is not computed here may write into what is."""
+    """Evaluates the masks that depend on no input, on the CPU and in graph order.
+
+    Returns "all" or "causal" for each attention node with such a mask, and the set of evaluated nodes that neither
+    write to a tensor nor return one of their arguments. Both are empty if a node that is not evaluated may write to
+    memory of one that is.
+    """
     closed = set(_closed(graph))
     nodes = _related({_mask(n) for n in masked} & closed, closed)
     values: dict[fx.Node, Any] = {}
@@ -116,18 +121,19 @@ def _known(graph: fx.Graph, masked: Sequence[fx.Node]) -> tuple[dict[fx.Node, st
 
 
 def _versions(node: fx.Node, values: Mapping[fx.Node, Any]) -> list[int]:
-    """How often each tensor that a node takes was written."""
+    """The version counters of a node's tensor arguments."""
     return [x._version for n in node.all_input_nodes if isinstance(x := values[n], torch.Tensor)]
 
 
 def _is_new(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
-    """Whether a node's value is a tensor object that it did not take: `requires_grad_` returns its argument, changed
-    in what no version counts."""
+    """Whether a node's value is a tensor and not one of its arguments. `requires_grad_`, for example, returns its
+    argument after a change that no version counter records."""
     return isinstance(values[node], torch.Tensor) and all(values[n] is not values[node] for n in node.all_input_nodes)
 
 
 def _related(masks: set[fx.Node], closed: set[fx.Node]) -> set[fx.Node]:
-    """The closed nodes that masks are computed from, those that use these and so may write into them, and so on."""
+    """The closed nodes connected to the masks: those from which masks are computed, and their users, which may write
+    to them, transitively."""
     found: set[fx.Node] = set()
     stack = list(masks)
     while stack:
@@ -139,10 +145,11 @@ def _related(masks: set[fx.Node], closed: set[fx.Node]) -> set[fx.Node]:
 
 
 def _written_elsewhere(values: Mapping[fx.Node, Any], others: Sequence[fx.Node]) -> bool:
-    """Whether any of the other nodes may have written into the memory of one of the values.
+    """Whether one of the other nodes may have written to memory of one of the values.
 
-    The fake tensors of the graph share memory and count writes as the program's tensors do: those that count more
-    writes than the values were written elsewhere. Fake tensors of inference mode count none."""
+    The fake tensors of the graph alias and count versions like the program's tensors. If a fake tensor has another
+    version than the evaluated value, another node wrote to it. Inference tensors have no version counter.
+    """
     fakes = {n: _fake(n) for n, value in values.items() if isinstance(value, torch.Tensor)}
     memory = {fake.untyped_storage()._cdata for fake in fakes.values() if fake is not None}
     for node in others:
@@ -158,7 +165,7 @@ def _written_elsewhere(values: Mapping[fx.Node, Any], others: Sequence[fx.Node])
 
 
 def _counts_nothing(node: fx.Node) -> bool:
-    """Whether a node may write without a trace: one other than attention, on fake tensors of inference mode."""
+    """Whether a write by this node could go unnoticed: it takes inference tensors and is not attention or output."""
     fakes = map(_fake, node.all_input_nodes)
     inference = any(fake is not None and fake.is_inference() for fake in fakes)
     return inference and node.op != "output" and node.target is not F.scaled_dot_product_attention
@@ -170,7 +177,7 @@ def _fake(node: fx.Node) -> torch.Tensor | None:
 
 
 def _closed(graph: fx.Graph) -> Iterator[fx.Node]:
-    """The nodes that depend on no input and no attribute."""
+    """The call nodes that depend on no input and no attribute."""
     closed: set[fx.Node] = set()
     for node in graph.nodes:
         if node.op in ("call_function", "call_method") and closed.issuperset(node.all_input_nodes):
@@ -178,7 +185,7 @@ def _closed(graph: fx.Graph) -> Iterator[fx.Node]:
             yield node
 
 
-# They write running statistics, but their schemas do not say so, and the tensors do not count it.
+# Operators that write running statistics although their schemas do not declare it and versions do not change.
 _WRITES_UNCOUNTED = {
     F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm, torch.native_batch_norm,
     torch.cudnn_batch_norm, torch.batch_norm_gather_stats, torch.batch_norm_gather_stats_with_counts,

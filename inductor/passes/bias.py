@@ -14,9 +14,9 @@ _VIEWS = frozenset("view _unsafe_view reshape permute transpose t unsqueeze sque
 
 
 def biases_apart(gm: fx.GraphModule) -> None:
-    """`addmm` as `mm` and an addition, where the addition becomes part of the kernels that read the result.
+    """Rewrites `addmm` as `mm` and an addition if generated kernels read the result and can fuse the addition.
 
-    ATen copies the bias into every row of the result before it multiplies: a pass over memory that is saved.
+    This saves a pass over memory: ATen copies the bias into every row of the result before it multiplies.
     """
     for node in gm.graph.find_nodes(op="call_function", target=aten.addmm.default):
         bias, left, right = (node_at(node, k) for k in range(3))
@@ -32,7 +32,7 @@ def biases_apart(gm: fx.GraphModule) -> None:
 
 
 def _read_by_kernels(node: fx.Node) -> bool:
-    """Whether all that computes with a result is generated code."""
+    """Whether all users of a result, looking through views, are lowered to generated kernels."""
     return bool(node.users) and all(
         _read_by_kernels(user) if _name(user) in _VIEWS else find(user.target) is not None for user in node.users
     )

@@ -12,7 +12,7 @@ aten = torch.ops.aten
 
 
 def is_channels_last(val: torch.Tensor) -> bool:
-    """Whether the memory of a tensor of four dimensions has the channels innermost."""
+    """Whether a 4-d tensor is contiguous in channels_last."""
     return val.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -31,15 +31,15 @@ class Convolution(NamedTuple):
 
     @staticmethod
     def of(node: fx.Node) -> Convolution:
-        """Those of a node that calls it."""
+        """The arguments of a node that calls `aten.convolution`."""
         return Convolution(*cast(tuple[Any, ...], node.args))
 
     @property
     def pixels(self) -> torch.Tensor:
-        """The fake tensor convolved."""
+        """The fake tensor of the input."""
         return self.x.meta["val"]
 
     @property
     def filters(self) -> torch.Tensor:
-        """The fake tensor that it is convolved with."""
+        """The fake tensor of the weight."""
         return self.weight.meta["val"]

@@ -9,7 +9,7 @@ from .common import Convolution, aten
 
 
 def without_bias(gm: fx.GraphModule) -> None:
-    """Biases of convolutions as additions: fused with what comes behind, where cudnn would pass over the result."""
+    """Rewrites biases of 2-d convolutions as additions. cudnn would add them in a separate pass over the result."""
     for node in gm.graph.find_nodes(op="call_function", target=aten.convolution.default):
         x, weight, bias, *rest = Convolution.of(node)
         if bias is None or x.meta["val"].dim() != 4:

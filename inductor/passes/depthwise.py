@@ -13,7 +13,7 @@ from .common import Convolution, aten
 
 
 def filters_by_tap(gm: fx.GraphModule) -> None:
-    """One kernel that turns the filters given as inputs, so that neighbouring channels read neighbouring numbers."""
+    """Permutes filters that are graph inputs, all in one kernel, so that neighbouring channels read adjacent memory."""
     nodes = [n for n in gm.graph.find_nodes(op="call_function", target=aten.convolution.default) if _fits(n)]
     for start in range(0, len(nodes), MAX_SMALL_PARTS):
         _pack(gm.graph, nodes[start : start + MAX_SMALL_PARTS])

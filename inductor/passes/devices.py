@@ -21,8 +21,10 @@ _COPIES = (aten.lift_fresh_copy.default, aten._to_copy.default, aten.clone.defau
 
 
 def on_one_device(gm: fx.GraphModule) -> bool:
-    """Puts the operands of operators on a GPU there, so that kernels see one device. Constants are moved, factories
-    make their results there, other tensors are copied at each call. Whether anything was changed."""
+    """Moves CPU operands of GPU operators to the GPU. Returns whether anything was changed.
+
+    Constants are moved once, factories create their results on the GPU, and other tensors are copied at each call.
+    """
     devices = {device_of(node) for node in gm.graph.nodes} - {None}
     gpus = {d for d in devices if d is not None and d.type == "cuda"}
     if len(devices) < 2 or len(gpus) != 1:  # noqa: PLR2004
@@ -55,7 +57,8 @@ def _is_on_cpu(node: fx.Node) -> bool:
 
 
 def _is_constant(node: fx.Node) -> bool:
-    """A tensor that is an attribute of the graph, or is made of numbers alone by an operator that takes a device."""
+    """Whether a node is a tensor attribute of the graph, or a deterministic factory: an operator with a `device`
+    argument and without tensor arguments."""
     if node.op == "get_attr":
         return True
     if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in node.target.tags:
@@ -65,14 +68,14 @@ def _is_constant(node: fx.Node) -> bool:
 
 
 def _serves_gpu(node: fx.Node, gpu: torch.device) -> bool:
-    """Whether all that is made of a constant, but copies of it, is on the GPU."""
+    """Whether all users of a constant are on the GPU, looking through copies of it."""
     return bool(node.users) and all(
         device_of(user) == gpu or user.target in _COPIES and _serves_gpu(user, gpu) for user in node.users
     )
 
 
 def _move_constant(gm: fx.GraphModule, node: fx.Node, gpu: torch.device) -> None:
-    """The constant, and copies of it, on the GPU."""
+    """Moves a constant and its copies to the GPU."""
     if node.op == "get_attr":
         name = f"{str(node.target).replace('.', '_')}_on_gpu"
         setattr(gm, name, operator.attrgetter(str(node.target))(gm).detach().to(gpu))
@@ -92,8 +95,10 @@ def _move_constant(gm: fx.GraphModule, node: fx.Node, gpu: torch.device) -> None
 
 
 def _sum_on_gpu(graph: fx.Graph, node: fx.Node) -> bool:
-    """The sum of two copies of a GPU's tensors, such as the parts of the gradient of a 0-d tensor on the CPU, as a copy
-    of their sum. Whether `node` is one."""
+    """If `node` adds two CPU copies of GPU tensors, adds on the GPU and copies the sum. Returns whether it did.
+
+    Such a sum arises for example in the gradient of a 0-d CPU tensor.
+    """
     if node.target is not aten.add.Tensor or not _is_on_cpu(node):
         return False
     parts = [_copied_from_gpu(x) for x in node.args]
@@ -108,7 +113,7 @@ def _sum_on_gpu(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def _copied_from_gpu(node: Any) -> fx.Node | None:
-    """What a copy to the CPU, of the same dtype, is a copy of."""
+    """The GPU tensor of which `node` is a CPU copy with the same dtype, or None."""
     if not isinstance(node, fx.Node) or node.target is not aten._to_copy.default:
         return None
     source = node.args[0]

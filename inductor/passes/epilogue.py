@@ -9,15 +9,15 @@ from ..aot.calls import call
 from ..fx_utils.arguments import node_at
 from .common import aten
 
-DEVICES = ("cuda",)  # whose libraries compute them
+DEVICES = ("cuda",)  # device types whose libraries fuse activations
 HALF = (torch.float16, torch.bfloat16)
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.permute.default, aten.transpose.int)
 
 
 def activated_products(gm: fx.GraphModule) -> bool:
-    """`relu` and tanh-approximated `gelu` of `addmm` with a bias vector, on a GPU, as one call; whether there were any.
+    """Fuses `relu` and tanh-approximated `gelu` of an `addmm` with a bias vector on a GPU. Returns whether any was.
 
-    Views may stand in between: an activation of a view is a view of the activation.
+    Views between the two are allowed, since an activation of a view is a view of the activation.
     """
     found = False
     for node in [n for n in gm.graph.nodes if _activation(n) is not None]:
@@ -36,9 +36,10 @@ def activated_products(gm: fx.GraphModule) -> bool:
 
 
 def _activation(node: fx.Node) -> bool | None:
-    """Whether the node is a gelu, None if it is neither that nor a relu.
+    """True for a gelu that can be fused, False for a relu, None for other nodes.
 
-    A gelu in float32 or float64 is neither: the library's approximates tanh to about 1e-5, which half precision hides.
+    A gelu in float32 or float64 is not fused: the library approximates tanh to about 1e-5, which is only below the
+    rounding error in half precision.
     """
     if node.target is aten.relu.default:
         return False

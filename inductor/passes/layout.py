@@ -19,7 +19,7 @@ from ..ir.nodes import dense_order
 from ..lower.views import view_strides
 from .common import Convolution, aten, is_channels_last
 
-# Beside pointwise operators: those that take any strides as they come. Others get what they would have got.
+# Operators besides pointwise ones that accept any strides. Other operators get inputs in their original strides.
 _ANY_STRIDES = frozenset(
     "hardswish floor_divide special_ndtr convolution native_batch_norm _native_batch_norm_legit_no_training "
     "_batch_norm_no_update native_group_norm native_layer_norm max_pool2d_with_indices avg_pool2d "
@@ -31,15 +31,15 @@ _ANY_STRIDES = frozenset(
     "empty_like".split()
 )
 _VIEWS = frozenset("view _unsafe_view reshape _reshape_alias".split())  # of the elements in row-major order
-_CONVOLVED = {"convolution": 2, "convolution_backward": 3}  # how many tensors each takes with channels innermost
-_FEW = 16  # channels; convolutions from or to fewer gain nothing
+_CONVOLVED = {"convolution": 2, "convolution_backward": 3}  # how many arguments are converted
+_FEW = 16  # convolutions from or to fewer channels are not faster in channels_last
 _HALF = (torch.float16, torch.bfloat16)
 
 
 def channels_last(gm: fx.GraphModule, shared: Sequence[int | None] = (), force: bool = False) -> bool:
-    """Converts `gm` if that pays, or with `force`; whether it did.
+    """Converts `gm` to channels_last if that is expected to be faster, or with `force`. Returns whether it did.
 
-    `shared`: as for `lower_graph`. Results that share memory with each other stay as they are.
+    `shared` is as for `lower_graph`. Graphs with results that share memory with each other are not converted.
     """
     convolutions = [n for n in gm.graph.find_nodes(op="call_function", target=aten.convolution.default) if _flat(n)]
     groups = [g for g in shared if g is not None]
@@ -54,7 +54,7 @@ def _flat(node: fx.Node) -> bool:
 
 
 def _pays(convolutions: Sequence[fx.Node]) -> bool:
-    """Whether most of the arithmetic is that of convolutions with a fast kernel for this layout."""
+    """Whether most of the arithmetic is in convolutions that have a fast kernel for this layout."""
     fast = total = 0
     for node in convolutions:
         if not _on_tensor_cores(node.meta["val"]):
@@ -72,7 +72,8 @@ def _on_tensor_cores(val: torch.Tensor) -> bool:
 
 
 def _work(node: fx.Node) -> tuple[int, bool]:
-    """Multiplications of a convolution, and whether it has a fast kernel: dense or depthwise, of many channels."""
+    """The number of multiplications of a convolution, and whether it has a fast kernel for channels_last: it must be
+    dense or depthwise and have at least _FEW channels."""
     given = Convolution.of(node)
     weight, groups = given.filters, given.groups
     each, filters = weight.shape[1], weight.shape[0]
@@ -86,7 +87,7 @@ def _work(node: fx.Node) -> tuple[int, bool]:
 
 
 class _Conversion:
-    """One walk over a graph. `before` holds the fake result that each node had, where it has another now."""
+    """Converts a graph in one walk. `before` holds the original fake result of each node whose strides changed."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
@@ -105,7 +106,7 @@ class _Conversion:
         self.graph.inserting_before()
 
     def visit(self, node: fx.Node) -> None:
-        """Gives a node the arguments that it should have, and its new fake result."""
+        """Replaces the arguments of a node by tensors in a layout that it accepts and updates its fake result."""
         changed = any(n in self.before for n in node.all_input_nodes)
         name = _name(node.target)
         if name in _CONVOLVED and _flat(node):
@@ -113,7 +114,7 @@ class _Conversion:
             taken = tuple(map(self.convert, given))
             changed |= taken != given
             node.args = (*taken, *node.args[len(given) :])
-            if node.meta.get("backward"):  # autograd saved what was copied
+            if node.meta.get("backward"):  # the copies replace tensors that autograd saved
                 for x in set(taken) - set(given):
                     x.meta["saved"] = True
         elif not changed:
@@ -127,14 +128,14 @@ class _Conversion:
             self.renew(node)
 
     def renew(self, node: fx.Node) -> None:
-        """Computes the fake result again."""
+        """Recomputes the fake result of a node and remembers the old one if the strides changed."""
         old, new = node.meta["val"], value_of(node.target, node.args, node.kwargs)
         node.meta["val"] = new
         if _strides(old) != _strides(new):
             self.before[node] = old
 
     def convert(self, node: fx.Node) -> fx.Node:
-        """The node's tensor with channels innermost."""
+        """The node's tensor in channels_last, copied if necessary."""
         val = node.meta["val"]
         if is_channels_last(val):
             return node
@@ -145,7 +146,7 @@ class _Conversion:
         return self.converted[node]
 
     def make_viewable(self, node: fx.Node) -> None:
-        """Copies the argument of a view where its strides no longer allow that view."""
+        """Copies the argument of a view operator if its new strides do not allow the view."""
         x = node_at(node)
         val = x.meta["val"]
         if view_strides(val.shape, val.stride(), node.meta["val"].shape) is None:
@@ -153,7 +154,7 @@ class _Conversion:
             node.args = (copy, *node.args[1:])
 
     def restore(self, node: fx.Node) -> fx.Node:
-        """The node's tensor in the strides that it had."""
+        """The node's tensor in its original strides, copied if they changed."""
         if node not in self.before:
             return node
         if node not in self.restored:
@@ -163,7 +164,7 @@ class _Conversion:
     def copy(self, node: fx.Node) -> fx.Node:
         old = self.before[node]
         order = dense_order(old.shape, old.stride()) if isinstance(old, torch.Tensor) else None
-        if order is None:  # a view of a part, or several results: of the tensor in its old strides
+        if order is None:  # a non-dense view, or several results: recompute from arguments in their original strides
             args, kwargs = fx.map_arg((node.args, node.kwargs), self.restore)
             return call(self.graph, node.target, *args, **kwargs, like=node)
         if old.is_contiguous():
@@ -184,7 +185,7 @@ def _takes_any(target: Any, name: str) -> bool:
 
 
 def _strides(val: Any) -> Any:
-    """Sizes do not change; strides of dimensions of size 1 do not count."""
+    """The strides that matter, for comparison: those of dimensions larger than 1 in tensors with elements."""
     if isinstance(val, tuple | list):
         return [_strides(v) for v in val]
     if not isinstance(val, torch.Tensor):

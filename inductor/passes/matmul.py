@@ -13,7 +13,7 @@ from .common import Convolution, aten, is_channels_last
 
 
 def products_of_convolutions(gm: fx.GraphModule) -> None:
-    """Convolutions of one tap, over memory with channels innermost, as `mm` or `addmm` of it as it lies."""
+    """Rewrites 1x1 convolutions of channels_last tensors as `mm` or `addmm` on a view of the same memory."""
     for node in gm.graph.find_nodes(op="call_function", target=aten.convolution.default):
         if _fits(Convolution.of(node)):
             with gm.graph.inserting_before(node):
@@ -22,7 +22,7 @@ def products_of_convolutions(gm: fx.GraphModule) -> None:
 
 
 def products_of_gradients(gm: fx.GraphModule) -> None:
-    """The same for the gradients of such convolutions: a product for the input's, one for the filters'."""
+    """Rewrites the gradients of such convolutions: one product for the input and one for the weight."""
     for node in gm.graph.find_nodes(op="call_function", target=aten.convolution_backward.default):
         backward = Backward.of(node)
         if not _fits(backward.convolution) or not _rows_lie_together(backward.grad):
@@ -44,7 +44,7 @@ class Backward(NamedTuple):
 
     @staticmethod
     def of(node: fx.Node) -> Backward:
-        """Those of a node that calls it."""
+        """The arguments of a node that calls `aten.convolution_backward`."""
         grad, x, weight, _, *rest, wanted = cast(tuple[Any, ...], node.args)
         return Backward(grad, Convolution(x, weight, None, *rest), wanted)
 
@@ -69,7 +69,7 @@ def _gradients(graph: fx.Graph, node: fx.Node, backward: Backward) -> list[fx.No
 
 
 def _rows(graph: fx.Graph, x: fx.Node, like: fx.Node) -> fx.Node:
-    """The channels of each pixel as a row."""
+    """A view of `x` as a matrix whose rows are the channels of one pixel."""
     n, channels, h, w = x.meta["val"].shape
     rows = call(graph, aten.permute.default, x, [0, 2, 3, 1], like=like)
     return call(graph, aten.view.default, rows, [n * h * w, channels], like=like)
@@ -80,7 +80,7 @@ def _rows_lie_together(x: fx.Node) -> bool:
 
 
 def _fits(given: Convolution) -> bool:
-    """Whether a convolution is a product of matrices as they lie in memory."""
+    """Whether a convolution is a matrix product on views of its operands: 1x1, stride 1, no padding, no groups."""
     pixels, filters = given.pixels, given.filters
     if pixels.dim() != 4 or given.transposed or given.groups != 1 or pixels.dtype != filters.dtype:
         return False

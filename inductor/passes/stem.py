@@ -14,12 +14,12 @@ from ..aot.calls import call
 from ..fx_utils.arguments import node_at
 from .common import Convolution, aten, is_channels_last
 
-_COLOURS = 4  # channels after padding; blocks of 2 x 2 make 16 of them
-_FEW = 16  # filters below which tensor cores idle anyway
+_COLOURS = 4  # channels after padding; blocks of 2 x 2 pixels turn them into 16
+_FEW = 16  # with fewer filters tensor cores are not used well anyway
 
 
 def blocks_of_pixels(gm: fx.GraphModule) -> None:
-    """Rewrites convolutions of stride 2 over at most four channels."""
+    """Rewrites convolutions of stride 2 over at most four input channels."""
     for node in gm.graph.find_nodes(op="call_function", target=aten.convolution.default):
         if _fits(node):
             with gm.graph.inserting_before(node):
@@ -49,12 +49,13 @@ def _rewritten(graph: fx.Graph, node: fx.Node) -> fx.Node:
 
 
 def _source(x: fx.Node) -> fx.Node:
-    """What the pass for channels_last made a copy of: no need for two."""
+    """The tensor that the channels_last pass cloned, or `x`: one copy is enough."""
     return node_at(x) if x.target is aten.clone.default else x
 
 
 def _blocks(graph: fx.Graph, node: fx.Node, x: fx.Node, size: list[int], before: list[int]) -> fx.Node:
-    """Blocks of 2 x 2 pixels as channels, `size` of them in each dimension, zeros around; channels innermost."""
+    """`x` padded with zeros to `size` blocks of 2 x 2 pixels per dimension, with the pixels of a block as channels, in
+    channels_last. `before` is the padding before the first pixel."""
     n, channels, *space = x.meta["val"].shape
     after = [2 * s - b - h for s, b, h in zip(size, before, space)]
     pad = [before[1], after[1], before[0], after[0], 0, _COLOURS - channels]

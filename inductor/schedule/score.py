@@ -15,7 +15,7 @@ def too_big(members: int, buffers: int, ops: int) -> bool:
 
 
 def fusion_score(shared_bytes: int, produced_bytes: int, distance: int) -> tuple[int, int]:
-    """A sort key for possible fusions, greater is better: bytes of memory traffic saved, then program distance."""
+    """Sort key of a possible fusion, greater is better: memory traffic saved, then nearness in program order."""
     return (shared_bytes + 2 * produced_bytes, -distance)
 
 
