@@ -394,7 +394,10 @@ _CENTERED = frozenset(
 
 
 def _is_part(node: fx.Node) -> bool:
-    """Whether a node is of the decomposition of another operator (which a copied graph has a copy of)."""
+    """Whether a node belongs to the decomposition of another operator.
+
+    Operators are compared by name, since a copied graph holds a copy of `original_aten`.
+    """
     whole, own = node.meta.get("original_aten"), node.target
     if not isinstance(whole, torch._ops.OpOverload) or not isinstance(own, torch._ops.OpOverload):
         return False
@@ -416,7 +419,7 @@ def copy(graph: Any, x: TensorValue, source: TensorValue, non_blocking: bool = F
 
 
 class _In:
-    """Constants and arithmetic in one dtype, to write activations down plainly."""
+    """Creates constants of one dtype; a shorthand for the activations below."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -491,7 +494,7 @@ def leaky_relu(graph: Any, x: TensorValue, negative_slope: float = 0.01) -> Tens
 
 @lowering("elu")
 def elu(graph: Any, x: TensorValue, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> TensorValue:
-    """scale * x, where negative scale * alpha * expm1(input_scale * x)"""
+    """scale * x where x > 0, else scale * alpha * expm1(input_scale * x)."""
 
     def fn(v: Any, k: _In) -> Any:
         negative = ops.mul(ops.expm1(ops.mul(v, k.c(input_scale))), k.c(alpha * scale))
@@ -502,7 +505,7 @@ def elu(graph: Any, x: TensorValue, alpha: float = 1, scale: float = 1, input_sc
 
 @lowering("softplus")
 def softplus(graph: Any, x: TensorValue, beta: float = 1, threshold: float = 20) -> TensorValue:
-    """log(1 + exp(beta x)) / beta, or x where beta x is beyond the threshold"""
+    """log(1 + exp(beta * x)) / beta, or x where beta * x > threshold."""
 
     def fn(v: Any, k: _In) -> Any:
         scaled = ops.mul(v, k.c(beta))
@@ -514,7 +517,7 @@ def softplus(graph: Any, x: TensorValue, beta: float = 1, threshold: float = 20)
 
 @lowering("threshold_backward")
 def threshold_backward(graph: Any, grad: TensorValue, x: TensorValue, threshold: float) -> TensorValue:
-    """grad where x is beyond the threshold, else 0"""
+    """grad where x > threshold, else 0."""
     _refuse_bool(grad, x)
     dtype = compute_dtype(graph.val.dtype)
     return elementwise(
@@ -559,7 +562,7 @@ def addcdiv(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValu
 
 @lowering("lerp")
 def lerp(graph: Any, a: Any, b: Any, weight: Any) -> TensorValue:
-    """a + weight * (b - a), from the nearer end"""
+    """a + weight * (b - a), computed from whichever end is nearer."""
     floats_only(graph)
     k = _In(compute_dtype(graph.val.dtype))
 

@@ -80,7 +80,8 @@ def _rows_lie_together(x: fx.Node) -> bool:
 
 
 def _fits(given: Convolution) -> bool:
-    """Whether a convolution is a matrix product on views of its operands: 1x1, stride 1, no padding, no groups."""
+    """Whether a convolution is a matrix product on views of its operands: channels_last, 1x1, stride 1, no padding and
+    no groups."""
     pixels, filters = given.pixels, given.filters
     if pixels.dim() != 4 or given.transposed or given.groups != 1 or pixels.dtype != filters.dtype:
         return False

@@ -13,7 +13,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 @dataclass(frozen=True)
 class Range(Generic[Name]):
-    """A buffer of `nbytes` that is live in steps `first` to `last`, both included."""
+    """A buffer of `nbytes` bytes that is live in steps `first` to `last`, both included."""
 
     name: Name
     nbytes: int
@@ -22,7 +22,10 @@ class Range(Generic[Name]):
 
 
 def plan_arena(ranges: Sequence[Range[Name]]) -> tuple[dict[Name, int], int]:
-    """Byte offsets, multiples of ALIGNMENT, and the arena's size. Largest first, each at the lowest gap that fits."""
+    """Byte offsets, which are multiples of ALIGNMENT, and the size of the arena in bytes.
+
+    Buffers are placed largest first, each in the lowest gap that fits.
+    """
     placed = _Placed(max((r.last for r in ranges), default=0) + 1)
     offsets: dict[Name, int] = {}
     top = 0
@@ -40,8 +43,11 @@ def plan_arena(ranges: Sequence[Range[Name]]) -> tuple[dict[Name, int], int]:
 
 
 class _Placed:
-    """Places (start, end) in the arena with the steps in which they are taken, so that those that are taken in some
-    step are found without a look at all others: a segment tree over the steps, and a list sorted by first step."""
+    """The byte ranges (start, end) placed so far, indexed by the steps in which they are live.
+
+    A segment tree over the steps and a list sorted by first step find the ranges that are live in given steps without
+    scanning all of them.
+    """
 
     def __init__(self, steps: int) -> None:
         self.leaves = 1 << (steps - 1).bit_length()
@@ -61,7 +67,7 @@ class _Placed:
             left, right = left >> 1, right >> 1
 
     def live_in(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Places that are taken in one of the steps `first` to `last`."""
+        """The byte ranges that are live in any of the steps `first` to `last`."""
         found = []
         node = first + self.leaves
         while node:

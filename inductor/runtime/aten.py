@@ -11,13 +11,13 @@ from .plan_spec import BufRef
 
 
 def overload(target: str) -> Any:
-    """The overload of a name like "aten.addmm.default"."""
+    """The overload with a name like "aten.addmm.default"."""
     namespace, name, variant = target.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), variant)
 
 
 def map_refs(value: Any, convert: Callable[[BufRef], Any]) -> Any:
-    """`value` with `convert` applied to every BufRef inside lists and tuples."""
+    """`value` with `convert` applied to every BufRef in it, also inside lists and tuples."""
     if isinstance(value, BufRef):
         return convert(value)
     if isinstance(value, (list, tuple)):
@@ -26,5 +26,5 @@ def map_refs(value: Any, convert: Callable[[BufRef], Any]) -> Any:
 
 
 def has_refs(value: Any) -> bool:
-    """Whether a BufRef is inside."""
+    """Whether `value` is a BufRef or contains one in nested lists and tuples."""
     return isinstance(value, BufRef) or (isinstance(value, (list, tuple)) and any(map(has_refs, value)))

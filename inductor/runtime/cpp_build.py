@@ -19,28 +19,28 @@ import torch
 
 from ..cache.file_store import Cache, content_key, shared_cache
 from ..cache.private import private_folders, replace_file, temporary_folder
-from ..process import fork  # noqa: F401  lets a process fork after a kernel ran
+from ..process import fork  # noqa: F401  makes it safe to fork after a kernel ran
 from .processes import Processes, Stopped
 
 _COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
 _NATIVE = {"x86_64": ("-march=native",), "aarch64": ("-mcpu=native",), "arm64": ("-mcpu=native",)}
-# For a source on which the optimizer fails: g++ 13 has an internal error where it contracts products and sums.
+# Used if compiling fails: g++ 13 has an internal error on some sources when it contracts products and sums.
 _CAUTIOUS_FLAGS = ("-O1", "-ffp-contract=off")
 _TIMEOUT_SECONDS = 600
 _VERSION_SECONDS = 60
 _MESSAGE_LINES = 30
 INCLUDE = Path(__file__).resolve().parent.parent / "codegen" / "cpp"
-USE_SLEEF = "#define USE_SLEEF 1\n"  # before vec.h: its functions may call SLEEF's
-# The function of SLEEF that a function of vec.h calls.
+USE_SLEEF = "#define USE_SLEEF 1\n"  # before including vec.h: lets its functions call SLEEF
+# Matches a call of a SLEEF function in vec.h; the group is the function's name.
 _SLEEF_USE = re.compile(r"(?<!define )\bSLEEF[12]\(\w+, (\w+)\)")
 
 
 class BuildError(RuntimeError):
-    """There is no C++ compiler, or it refused a source that we generated, or the result cannot be stored or loaded."""
+    """A kernel cannot be built: no compiler is installed, it failed, or its output cannot be stored or loaded."""
 
 
 class RefusedSource(BuildError):
-    """The C++ compiler ran and failed: as a rule on a source that is wrong."""
+    """The C++ compiler ran and failed, usually because the source is wrong."""
 
 
 @functools.cache
@@ -63,10 +63,10 @@ def find_compiler(chosen: str | None) -> tuple[str, ...]:
 
 
 def compiler_identity(command: tuple[str, ...], cache: Cache | None = None) -> str:
-    """What tells one compiler from another: its version text and the CPU that "native" means.
+    """A text that identifies the compiler and the target: command, version, and the CPU that "native" selects.
 
-    The version is asked for once; `cache` keeps it under the program's path, size and time of change. BuildError if
-    the program is gone or does not run.
+    The version is cached under the program's path, size and modification time. Raises BuildError if the program is
+    missing or does not run.
     """
     try:
         program = Path(command[0]).resolve()
@@ -91,7 +91,7 @@ def _identity(command: tuple[str, ...], key: str, cache: Cache) -> str:
 @functools.cache
 def _cpu_flags() -> str:
     try:
-        with open("/proc/cpuinfo") as lines:  # one processor's lines: to list many takes the kernel long
+        with open("/proc/cpuinfo") as lines:  # stop at the first processor: listing many is slow
             return next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
         return platform.processor()
@@ -106,16 +106,17 @@ def _libc() -> str:
 
 
 def _torch_library() -> Path:
-    """The library of torch that kernels take vectorised functions from."""
+    """The torch library that provides SLEEF's vectorized functions to kernels."""
     return Path(torch.__file__).resolve().parent / "lib" / "libtorch_cpu.so"
 
 
 @functools.cache
 def build_flags() -> tuple[str, ...]:
-    """Flags for kernels of this machine. OpenMP is torch's own copy: a second one would bring its own threads."""
+    """Flags for kernels on this machine. They link torch's copy of OpenMP, since a second copy would start its own
+    threads."""
     library = _torch_library().parent
     flags = [*_COMMON_FLAGS, *_NATIVE.get(platform.machine(), ()), f"-I{INCLUDE}", "-fopenmp"]
-    # -fopenmp would also link the system's libgomp; naming torch's file first satisfies every symbol.
+    # -fopenmp also links the system's libgomp. Torch's file is named first and resolves all symbols.
     gomp = sorted(library.glob("libgomp*.so*"))
     flags += [f"-L{library}", f"-Wl,-rpath,{library}", "-Wl,--as-needed"]
     flags += [str(path) for path in gomp[:1]]
@@ -124,16 +125,18 @@ def build_flags() -> tuple[str, ...]:
 
 
 def _sleef_symbols() -> list[str]:
-    """The symbols of SLEEF that vec.h may refer to."""
+    """The SLEEF symbols that vec.h may reference."""
     functions = sorted(set(_SLEEF_USE.findall((INCLUDE / "vec.h").read_text())))
     return [f"Sleef_{function}f{lanes}_u10" for function in functions for lanes in (8, 16)]
 
 
 def _flags_for(sources: Iterable[str], store: Cache, processes: Processes) -> tuple[str, ...]:
-    """`build_flags`, but for torch's library. The linker takes longer to read its symbols than everything else takes
-    for a small kernel. Sources that ask for SLEEF are linked with a library of the same name that defines SLEEF's
-    symbols alone; they refer to the name, so that torch's is what they are loaded with. Where there can be no such
-    library, with torch's itself; other sources with neither."""
+    """`build_flags` without torch's library, whose symbols take longer to read than compiling a small kernel does.
+
+    Sources that use SLEEF are linked with a stub library that has the soname of torch's library but defines only
+    SLEEF's symbols. Since a kernel records only the soname, torch's library is used when it is loaded. If the stub
+    cannot be built, torch's library itself is linked. Sources that do not use SLEEF are linked with neither.
+    """
     real = str(_torch_library())
     if not any(USE_SLEEF in source for source in sources):
         return tuple(flag for flag in build_flags() if flag != real)
@@ -151,15 +154,17 @@ def _flags_for(sources: Iterable[str], store: Cache, processes: Processes) -> tu
 
 
 def build(source: str, cache: Cache | None = None) -> Path:
-    """The shared library of a C++ source, from the cache or built now. BuildError if that fails."""
+    """The shared library of a C++ source, from the cache or newly built. Raises BuildError if that fails."""
     return build_all([source], cache)[0]
 
 
 def build_all(
     sources: Sequence[str], cache: Cache | None = None, processes: Processes | None = None
 ) -> list[Path]:
-    """Like `build` for several independent sources, as many at a time as there are processors. The compilers run among
-    `processes`; BuildError where these are stopped."""
+    """Like `build` for several independent sources, compiled in parallel on all processors.
+
+    The compilers are started through `processes`. Raises BuildError if those are stopped.
+    """
     store = cache or shared_cache()
     keys = [build_key(source, store) for source in sources]
     found = [store.get_file(key, ".so") for key in keys]
@@ -178,13 +183,13 @@ def _build_missing(missing: dict[str, str], store: Cache, processes: Processes) 
     if not missing:
         return {}
     flags = _flags_for(missing.values(), store, processes)
-    # In threads, even one: the user's interrupt, which only the main thread receives, comes between no two steps
-    # of starting a process.
+    # Uses a thread even for one source: only the main thread receives a KeyboardInterrupt, so the interrupt cannot
+    # arrive halfway through starting a process.
     with ThreadPoolExecutor(max_workers=min(len(missing), _processors())) as pool:
         try:
             building = {pool.submit(make, key): key for key in missing}
             return {building[done]: done.result() for done in as_completed(building)}
-        except BaseException:  # the first failure, or the interrupt
+        except BaseException:  # the first failure, or a KeyboardInterrupt
             processes.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -197,7 +202,7 @@ def _processors() -> int:
 
 
 def build_key(source: str, cache: Cache | None = None) -> str:
-    """The cache key of a source: everything that the library's bytes depend on. BuildError without a compiler."""
+    """The cache key of a source: a hash of everything on which the library depends. BuildError without a compiler."""
     command = find_compiler(os.environ.get("CXX"))
     identity = compiler_identity(command, cache)
     machine = f"{platform.machine()} {_libc()}"
@@ -216,7 +221,8 @@ def _compile(source: str, flags: Sequence[str], processes: Processes) -> bytes:
 def _built(
     name: str, source: str, flags: Sequence[str], otherwise: Sequence[str], processes: Processes
 ) -> bytes:
-    """The library made of a file of that name. Where the compiler fails, with the flags `otherwise`, if any."""
+    """The bytes of the library compiled from `source` in a file named `name`. If the compiler fails and `otherwise` is
+    not empty, it is run again with those flags."""
     command = find_compiler(os.environ.get("CXX"))
     try:
         with temporary_folder("build-") as folder:
@@ -225,7 +231,7 @@ def _built(
             line = [*command, str(unit), *flags, "-o", str(library)]
             done = _run(line, _TIMEOUT_SECONDS, processes, folder)
             ended = done
-            if done.returncode > 0 and otherwise:  # it ran to its end, and refused the source or failed itself
+            if done.returncode > 0 and otherwise:  # it was not killed: the source is wrong, or the compiler has a bug
                 cautious = [*command, str(unit), *otherwise, "-o", str(library)]
                 ended = _run(cautious, _TIMEOUT_SECONDS, processes, folder)
             if ended.returncode == 0 and library.exists():
@@ -264,14 +270,15 @@ _loaded: dict[Path, ctypes.CDLL] = {}
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """The library, loaded once a process and never unloaded: plans hold addresses into it. BuildError on failure."""
+    """Loads a library, once per process. It is never unloaded, since plans hold addresses in it. BuildError on failure.
+    """
     if path not in _loaded:
         try:
             _loaded[path] = _open(path)
         except OSError as error:
             if not path.exists():
                 raise Vanished(f"{path} was removed") from error
-            # the file system may forbid running code from it
+            # The file system may be mounted noexec: try a copy in another folder.
             copy = _open_copy(path) if _forbids_code(path) or "failed to map segment" in str(error) else None
             if copy is None:
                 raise BuildError(f"cannot load {path}: {error}") from error
@@ -302,7 +309,7 @@ def _open_copy(path: Path) -> ctypes.CDLL | None:
 
 
 def kernel_addresses(libraries: Sequence[Path], names: Sequence[str]) -> list[int]:
-    """The address of each kernel, in whichever of the libraries has it. BuildError if none does."""
+    """The address of each kernel, from the first library that defines it. BuildError if none does."""
     return [_address([load(path) for path in libraries], name) for name in names]
 
 

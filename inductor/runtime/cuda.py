@@ -15,9 +15,9 @@ WARP_SIZE = 32
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """A compiled kernel: what Triton's compiler returns, or PTX text for `cubin`.
+    """A compiled kernel. `cubin` is the output of Triton's compiler, or PTX text; `name` is the entry point.
 
-    `name`: the entry point. A block has `num_warps` warps and `shared` bytes of dynamic shared memory.
+    A block has `num_warps` warps and `shared` bytes of dynamic shared memory.
     """
 
     cubin: bytes
@@ -26,12 +26,12 @@ class CudaKernel:
     shared: int
 
     def encode(self) -> tuple[Any, ...]:
-        """What the C Plan takes: (code, name, threads of a block, bytes of shared memory)."""
+        """The tuple that the C Plan takes: (code, name, threads per block, bytes of shared memory)."""
         return (self.cubin, self.name, WARP_SIZE * self.num_warps, self.shared)
 
 
 def load_cubins(kernels: Sequence[triton_build.KernelSource], device: torch.device) -> list[CudaKernel]:
-    """The kernels compiled for a device, from the cache or now. BuildError if that fails."""
+    """Compiles the kernels for a device, or takes them from the cache. Raises BuildError if that fails."""
     major, minor = torch.cuda.get_device_capability(device)
     made = triton_build.build_all(kernels, 10 * major + minor)
     return [CudaKernel(cubin.data, cubin.name, cubin.num_warps, cubin.shared) for cubin in made]

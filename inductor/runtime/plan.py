@@ -34,7 +34,7 @@ from .plan_spec import (
 
 try:
     from .. import _C
-except ModuleNotFoundError:  # built without a C compiler; the reference runner serves
+except ModuleNotFoundError:  # installed without a C compiler: the reference runner is used
     _C = None  # type: ignore[assignment]
 
 Form = Literal["tuple", "list", "single"]
@@ -54,7 +54,7 @@ _DTYPE_CODES = {
 }  # fmt: skip
 _CPU = (0, -1)
 _ANY = (-1, -1)
-# Kernels over fewer bytes than this end sooner than a hand-over of the interpreter lock takes.
+# Kernels over fewer bytes finish sooner than it takes to release and reacquire the GIL.
 _RELEASE_BYTES = 1 << 20
 
 
@@ -62,20 +62,20 @@ def make_plan(
     spec: PlanSpec, kernels: Sequence[int] | Sequence[CudaKernel], bound: Sequence[torch.Tensor] = (),
     form: Form = "tuple", python: bool = False, fallback: Callable[..., Any] | None = None, label: str | None = None,
 ) -> Callable[..., Any]:
-    """A callable over the graph inputs less the last `len(bound)`, which are always `bound`.
+    """A callable that runs the plan. It takes the graph inputs except the last `len(bound)`, which are fixed to
+    `bound`.
 
-    `fallback` is called with the same arguments where an input that the plan writes overlaps another in memory; without
-    it that is a ValueError. The same goes for an input that is not aligned as the spec says. An index out of bounds is
-    an IndexError.
+    `fallback` is called with the same arguments if an input that the plan writes overlaps another input in memory, or
+    if an input is not aligned as the spec demands; without a fallback both raise ValueError. Inputs whose size, stride,
+    dtype or device differs from the spec raise ValueError. An index out of bounds raises IndexError. The plan does not
+    record autograd history.
 
-    `kernels`: addresses, or CudaKernels for a CUDA device, in the order of `spec.kernel_names`. `form`: what the
-    outputs come in. `python`: run by the reference even if the extension is there (CPU only). The result must not be
-    called with other sizes, strides, dtypes or devices than the spec's (ValueError), nor with autograd expected of it.
+    `kernels`: addresses, or CudaKernels for a CUDA device, in the order of `spec.kernel_names`. `form`: the container
+    of the outputs. `python`: use the reference runner even if the C extension is available (CPU only). `label`: the
+    name of a call in torch's profiler, within which CPU kernels appear as ranges.
 
-    `label`: what torch's profiler shows for a call; kernels of the CPU are ranges within it.
-
-    For a CUDA device: RuntimeError if there is none, or if a kernel cannot be loaded. A call only queues work on
-    torch's current stream, so an index out of bounds is the IndexError of a later call.
+    For a CUDA device, RuntimeError is raised if there is no device or a kernel cannot be loaded. A call only queues
+    work on torch's current stream, so an index out of bounds raises IndexError in a later call.
     """
     if len(kernels) != len(spec.kernel_names):
         raise ValueError(f"{len(spec.kernel_names)} kernels are needed, {len(kernels)} were given")
@@ -115,7 +115,7 @@ def input_spec(tensor: torch.Tensor) -> InputSpec:
 
 
 def parse_device(name: str) -> tuple[int, int]:
-    """The c10 type and the index (-1 on the CPU) of "cpu" or "cuda:N"; ValueError for anything else."""
+    """The c10 device type and the index (-1 for the CPU) of "cpu" or "cuda:N". ValueError for anything else."""
     kind, _, index = name.partition(":")
     if kind not in _DEVICE_TYPES or (kind == "cuda") != index.isdecimal():
         raise ValueError(f"a plan runs on 'cpu' or on 'cuda:N', not on {name!r}")
@@ -123,10 +123,10 @@ def parse_device(name: str) -> tuple[int, int]:
 
 
 def delay_frees(steps: Sequence[Step]) -> list[Step]:
-    """The steps with every buffer freed only after the views of it: a view may become a tensor late."""
+    """The steps reordered so that a buffer is freed only after its views, whose tensors may be created late."""
     base_of = {step.buf: step.base for step in steps if isinstance(step, View)}
     freed = {step.buf for step in steps if isinstance(step, Free)}
-    waiting: dict[int, int] = {}  # views of a buffer that are not freed yet; one that never is pins its base
+    waiting: dict[int, int] = {}  # views of a buffer that are not freed yet; a view that is never freed keeps its base
     for base in base_of.values():
         waiting[base] = waiting.get(base, 0) + 1
     result: list[Step] = []
@@ -165,7 +165,7 @@ def _encode_input(spec: InputSpec, device: tuple[int, int]) -> tuple[Any, ...]:
 
 
 class _BufferFacts:
-    """What the steps say about each buffer: its dtype (None for the result of an extern) and its bytes."""
+    """The dtype and the size in bytes of each buffer, as far as inputs and steps state them."""
 
     def __init__(self, spec: PlanSpec, inputs: Sequence[InputSpec]) -> None:
         self.dtype: dict[int, str] = {}
@@ -219,7 +219,7 @@ def _encode_extern(step: Extern, products: bool) -> tuple[Any, ...]:
         return (MATMUL, kind, bufs, step.outs[0], int(bool(step.out)), float(beta), float(alpha), call)
     named = (*step.kwargs, *((name, BufRef(buf)) for name, buf in zip(step.out, step.outs)))
     operands = (_LIST, tuple(_operand(arg) for arg in (*step.args, *(value for _, value in named))))
-    # the builtin behind the overload: no Python frame between two steps
+    # the builtin behind the overload, so that a call creates no Python frame
     call = overload(step.target)._op
     outs, results = ((), ()) if step.out else (tuple(step.outs), tuple(map(_encode_result, step.results)))
     return (EXTERN, call, operands, tuple(name for name, _ in named), outs, results)

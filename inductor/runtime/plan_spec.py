@@ -25,9 +25,9 @@ ANY_DEVICE = "any"
 
 @dataclass(frozen=True)
 class InputSpec:
-    """A flat graph input: a tensor of this dtype and these strides, or a Python int.
+    """A flat graph input: a tensor with this dtype, size and strides, or a Python int.
 
-    `device`: "cpu" or "cuda:N" where it is another than the plan's; ANY_DEVICE where only operators see the tensor.
+    `device`: "cpu" or "cuda:N" if it differs from the plan's device; ANY_DEVICE if only ATen operators use the tensor.
     """
 
     kind: Literal["tensor", "int"]
@@ -39,7 +39,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Alloc:
-    """`buf` becomes a new, uninitialised tensor from torch's allocator: whatever escapes or meets an `Extern`."""
+    """`buf` becomes a new, uninitialized tensor from torch's allocator. Used for buffers that leave the call."""
 
     buf: int
     dtype: str
@@ -49,16 +49,16 @@ class Alloc:
 
 @dataclass(frozen=True)
 class Arena:
-    """One block of scratch memory for the rest of the call. At most one a plan, before the first Slot."""
+    """One block of scratch memory for the rest of the call. A plan has at most one, before the first Slot."""
 
     nbytes: int
 
 
 @dataclass(frozen=True)
 class Slot:
-    """`buf` is a range of the arena, its offset a multiple of ARENA_ALIGNMENT; it never escapes the call.
+    """`buf` is a range of the arena at an offset that is a multiple of ARENA_ALIGNMENT. It never leaves the call.
 
-    An Extern or View may still read it: the runner makes a tensor over the memory then.
+    If an Extern or View reads it, the runner creates a tensor over the memory.
     """
 
     buf: int
@@ -81,8 +81,8 @@ class KernelCall:
 class Launch:
     """Launch CUDA kernel `kernel_names[kernel]` on torch's current stream with `grid` blocks (x, y, z).
 
-    Its parameters: the addresses of `bufs`, `ints` as 32-bit integers, and two null pointers, the scratch memory that
-    every kernel of Triton takes. An empty grid launches nothing.
+    The kernel's parameters are the addresses of `bufs`, `ints` as 32-bit integers, and two null pointers in place of
+    the scratch memory that every Triton kernel takes. An empty grid launches nothing.
     """
 
     kernel: int
@@ -93,7 +93,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class ResultSpec:
-    """The result of an Extern as what reads it expects it."""
+    """The dtype, size and strides that later steps expect of the result of an Extern."""
 
     dtype: str
     size: tuple[int, ...]
@@ -102,7 +102,7 @@ class ResultSpec:
 
 @dataclass(frozen=True)
 class BufRef:
-    """Stands for buffer `buf` among the arguments of an Extern; also inside lists and tuples."""
+    """A reference to buffer `buf` among the arguments of an Extern, possibly inside lists and tuples."""
 
     buf: int
 
@@ -111,11 +111,12 @@ class BufRef:
 class Extern:
     """Call an ATen overload, named like "aten.addmm.default".
 
-    Without `out` the results become new buffers `outs`. With `out` ("aten.addmm.out"'s overload name is in `target`)
-    the results are written into the existing buffers `outs`, passed as keyword arguments `out` names in order.
-    An out of -1 is a result that nobody reads. `kwargs` is a tuple of pairs. `results` says for each of `outs` what it
-    must be like, or None where that does not matter: a result with other strides is copied, one of another size or
-    dtype is a RuntimeError. Empty: nothing is checked.
+    Without `out`, the results become the new buffers `outs`; -1 marks a result that is not used. With `out`, the target
+    is an overload like "aten.addmm.out", and the existing buffers `outs` are passed as the keyword arguments that `out`
+    names, in order. `kwargs` is a tuple of pairs.
+
+    `results` states for each of `outs` the expected metadata, or None. A result with other strides is copied; one with
+    another size or dtype raises RuntimeError. If `results` is empty, nothing is checked.
     """
 
     target: str
@@ -130,7 +131,7 @@ class Extern:
 class View:
     """`buf` shares the storage of `base`; `offset` counts elements from the first element of `base`.
 
-    `dtype` is the base's, and must be given only where no step says it: a view of an extern's result.
+    `dtype` is that of the base. It is required only for views of an Extern's result, whose dtype no step states.
     """
 
     buf: int
@@ -150,10 +151,10 @@ class Free:
 
 @dataclass(frozen=True)
 class Status:
-    """`buf` is one int64, 0 at first; if a kernel changes it, an index was out of bounds and the call fails.
+    """`buf` is one int64, initially 0. A kernel sets it if an index is out of bounds, and then the call fails.
 
-    On CUDA a later call fails instead, since no call waits for its kernels. They may only store into it: it is memory
-    of the host, which the device reaches over the bus.
+    On CUDA a later call fails instead, since a call does not wait for its kernels. Kernels may only store to it: it is
+    host memory, which the device accesses over the bus.
     """
 
     buf: int
@@ -166,7 +167,7 @@ Step: TypeAlias = Alloc | Arena | Slot | KernelCall | Launch | Extern | View | F
 class OutputRef:
     """One result: ("buf", number), ("input", position among the inputs) or ("const", a picklable value or None).
 
-    ("view", number) is a buffer of which autograd has to know that it is a view of an input.
+    ("view", number) is a buffer that autograd must track as a view of an input.
     """
 
     kind: Literal["buf", "input", "const", "view"]
@@ -175,17 +176,17 @@ class OutputRef:
 
 @dataclass(frozen=True)
 class PlanSpec:
-    """A whole program. Buffers 0..len(inputs)-1 are the inputs, the next len(constants) the constants.
+    """A whole plan. Buffers 0..len(inputs)-1 are the inputs, the next len(constants) the constants.
 
-    `mutated`: positions of the inputs that kernels write; `uncounted`: of those whose version counters stay as they
-    are, since the program writes to them through `x.data`. `device`: "cpu" or "cuda:N", where every step makes its
-    memory. `aligned`: positions of the inputs whose address must be a multiple of 16. Kernels are called by
-    `KernelCall` steps on the CPU and by `Launch` steps on CUDA.
+    `mutated`: positions of the inputs that kernels write. `uncounted`: those of them whose version counters must not
+    change, since the program writes to them through `x.data`. `device`: "cpu" or "cuda:N", where steps allocate memory.
+    `aligned`: positions of the inputs whose address must be a multiple of 16. Kernels are called by `KernelCall` steps
+    on the CPU and by `Launch` steps on CUDA.
 
-    `kernel_labels`: what profiles show for the kernels of the CPU, one for each of `kernel_names`, or empty.
+    `kernel_labels`: names of CPU kernels in profiles, one for each of `kernel_names`, or empty.
 
-    A spec may be for many sizes: what follows from them is then not an int, and `ranges` say when each Slot's buffer is
-    in use. `inductor.dynamic.template` makes it a spec for given sizes; only that can be run.
+    In a spec for many sizes, numbers that depend on them are Sizes, and `ranges` are the live ranges of the Slots.
+    `inductor.dynamic.template` derives from it a spec for given sizes, which can be run.
     """
 
     inputs: tuple[InputSpec, ...]
@@ -212,14 +213,14 @@ class PlanSpec:
 
 
 def print_plan(spec: PlanSpec) -> str:
-    """One line for each input, constant, step and result."""
+    """The spec as text: one line for each input, constant, step and output."""
     constants = [f"constant {tuple(c.shape)} {c.stride()} {c.dtype}" for c in spec.constants]
     rest = f"device={spec.device} mutated={spec.mutated} aligned={spec.aligned} kernels={spec.kernel_names}"
     return "\n".join([rest, *map(str, spec.inputs), *constants, *map(str, spec.steps), *map(str, spec.outputs)])
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The name by which a PlanSpec knows a dtype: torch.float32 is "float32"."""
+    """The name of a dtype in a PlanSpec: "float32" for torch.float32."""
     return str(dtype).removeprefix("torch.")
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 
 class Stopped(RuntimeError):
-    """`Processes.stop` came first."""
+    """Raised for a command that was not started, or was killed, because of `Processes.stop`."""
 
 
 class Processes:
-    """Runs commands, from any number of threads, each in a process group of its own.
+    """Runs commands from any number of threads, each in its own process group.
 
-    So what a command starts (a compiler's passes) ends with it, when its time is up as when everything is to stop.
+    On a timeout, and in `stop`, the whole group is killed, including processes that the command started (such as the
+    passes of a compiler).
     """
 
     def __init__(self) -> None:
@@ -29,8 +30,10 @@ class Processes:
     def run(
         self, line: Sequence[str], seconds: float, temporary: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """The finished command with its output. OSError, subprocess.TimeoutExpired, Stopped. `temporary`: the folder
-        for its temporary files, some of which a killed compiler leaves."""
+        """Runs a command and returns it with its output. Raises OSError, subprocess.TimeoutExpired or Stopped.
+
+        `temporary` is the folder for its temporary files, since a killed compiler leaves some behind.
+        """
         environment = None if temporary is None else {**os.environ, "TMPDIR": str(temporary)}
         with self._lock:
             if self._stopped:
@@ -45,7 +48,7 @@ class Processes:
         finally:
             with self._lock:
                 self._running.discard(process)
-            if process.returncode is None:  # too late, or the user interrupts us
+            if process.returncode is None:  # a timeout or a KeyboardInterrupt
                 _kill(process)
                 process.communicate()
         if self._stopped and process.returncode == -signal.SIGKILL:
@@ -53,7 +56,7 @@ class Processes:
         return subprocess.CompletedProcess(line, process.returncode, out, err)
 
     def stop(self) -> None:
-        """Ends what runs and lets nothing start."""
+        """Kills all running commands and prevents new ones from starting."""
         with self._lock:
             self._stopped = True
             for process in self._running:

@@ -33,12 +33,12 @@ _MAX_WORKERS = 16
 _TIMEOUT_SECONDS = 600
 _MESSAGE_LINES = 30
 _SUFFIX = ".cubin"
-# Triton's own settings that change what it compiles to, or whether it compiles at all; its cache is ours
+# Settings of Triton that change its output or disable compilation. TRITON_CACHE_DIR is replaced by a folder of ours.
 _UNSET = ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "TRITON_KERNEL_OVERRIDE", "TRITON_KERNEL_DUMP")
 
 
 class KernelSource(Protocol):
-    """What is compiled: codegen's TritonKernel. `text` defines the function `name`."""
+    """The interface of codegen's TritonKernel that is needed to compile it. `text` defines the function `name`."""
 
     @property
     def name(self) -> str: ...
@@ -60,8 +60,8 @@ class KernelSource(Protocol):
 
 @dataclass(frozen=True)
 class Cubin:
-    """A compiled kernel. A launch takes 32 * num_warps threads, `shared` bytes of dynamic shared memory, and after the
-    kernel's own arguments `hidden` null pointers."""
+    """A compiled kernel. A launch needs 32 * num_warps threads and `shared` bytes of dynamic shared memory per block,
+    and passes `hidden` null pointers after the kernel's own arguments."""
 
     data: bytes
     name: str
@@ -71,15 +71,15 @@ class Cubin:
 
 
 def build(kernel: KernelSource, arch: int, cache: Cache | None = None) -> Cubin:
-    """The cubin of a kernel for compute capability `arch` (80, 90), from the cache or made now.
+    """The cubin of a kernel for compute capability `arch` (such as 80 or 90), from the cache or newly compiled.
 
-    BuildError if triton is not installed or does not compile it.
+    Raises BuildError if triton is not installed or cannot compile the kernel.
     """
     return build_all([kernel], arch, cache)[0]
 
 
 def build_all(kernels: Sequence[KernelSource], arch: int, cache: Cache | None = None) -> list[Cubin]:
-    """Like `build` for several kernels, as many at a time as there are processors."""
+    """Like `build` for several kernels, compiled in parallel."""
     store = cache or shared_cache()
     keys = [build_key(kernel, arch) for kernel in kernels]
     found = {key: store.get(key, _SUFFIX) for key in keys}
@@ -92,7 +92,7 @@ def build_all(kernels: Sequence[KernelSource], arch: int, cache: Cache | None = 
 
 
 def build_key(kernel: KernelSource, arch: int) -> str:
-    """The cache key of a kernel: everything that its cubin depends on. BuildError if triton is not installed."""
+    """The cache key of a kernel: a hash of everything on which its cubin depends. BuildError without triton."""
     code = "\n".join(line for line in kernel.text.splitlines() if not line.startswith("#"))
     takes = (kernel.constants, kernel.signature, kernel.aligned, kernel.sizes)
     launch = repr((*takes, kernel.num_warps, kernel.num_stages, arch))
@@ -140,7 +140,7 @@ def _unpack(entry: bytes) -> Cubin:
 
 
 class _Worker:
-    """One process, used by one thread; it ends when its input closes, that is with this process at the latest."""
+    """One worker process, used by one thread. It ends when its input closes, at the latest when this process ends."""
 
     def __init__(self) -> None:
         folder = tempfile.mkdtemp(prefix="triton-", dir=next(private_folders(), None))
@@ -150,7 +150,7 @@ class _Worker:
         weakref.finalize(self, _finish, self.process, folder, os.getpid())
 
     def run(self, job: dict[str, Any]) -> Any:
-        """The answer to a job. BuildError if the process dies or takes too long."""
+        """The worker's answer to a job. Raises BuildError if the worker dies or takes too long."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None and stdout is not None
         try:
@@ -161,13 +161,13 @@ class _Worker:
             answer = None
         if answer is None:
             self.process.kill()
-            self.process.wait()  # so that the thread sees it is gone
+            self.process.wait()  # so that `poll` in `_worker` sees that it has ended
             raise BuildError(f"the process that compiles Triton kernels ended or hung at {job['name']}")
         return answer
 
 
 def _finish(process: subprocess.Popen[bytes], folder: str, owner: int) -> None:
-    if os.getpid() != owner:  # a forked child has copies of the parent's workers
+    if os.getpid() != owner:  # a forked child must not end the workers of its parent
         return
     process.kill()
     process.wait()
@@ -179,14 +179,14 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def _pool() -> ThreadPoolExecutor:
-    """The threads that feed workers, made at first use in each process."""
+    """The thread pool whose threads each use one worker; created at first use in each process."""
     if os.getpid() not in _pools:
         _pools[os.getpid()] = ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_WORKERS), "triton-build")
     return _pools[os.getpid()]
 
 
 def _worker() -> _Worker:
-    """The worker of this thread, a new one if the last has died."""
+    """The worker of this thread; a new one if there is none or it has ended."""
     worker: _Worker | None = getattr(_local, "worker", None)
     if worker is None or worker.process.poll() is not None:
         worker = _local.worker = _Worker()

@@ -29,7 +29,7 @@ TWO_ADDS = (
 
 
 def read(stream: BinaryIO) -> Any:
-    """The next message, None at the end."""
+    """The next message, or None at the end of the stream."""
     head = stream.read(8)
     return pickle.loads(stream.read(int.from_bytes(head, "little"))) if len(head) == 8 else None
 
@@ -42,7 +42,7 @@ def write(stream: BinaryIO, message: Any) -> None:
 
 
 def load(name: str, path: Path) -> ModuleType:
-    """The module of a file, under a name."""
+    """Imports a file as the module `name`."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -51,16 +51,17 @@ def load(name: str, path: Path) -> ModuleType:
 
 
 def split_packed_adds(ptx: str) -> str:
-    """`ptx` with each addition of two pairs of 16-bit numbers written as two additions.
+    """`ptx` with each packed addition of two pairs of 16-bit numbers replaced by two additions.
 
-    ptxas of CUDA 12.8 (Triton's) and 13.0 turn a packed addition of a constant into one of zero, for sm_90 and sm_100.
-    LLVM makes packed additions of index arithmetic whose numbers fit 16 bits, so a kernel would read other elements.
+    This works around a bug: for sm_90 and sm_100, ptxas of CUDA 12.8 (which Triton uses) and 13.0 compiles a packed
+    addition of a constant to an addition of zero. LLVM emits packed additions for index arithmetic that fits 16 bits,
+    so kernels would access wrong elements.
     """
     return PACKED_ADD.sub(TWO_ADDS, ptx)
 
 
 def split_packed_adds_in_triton() -> None:
-    """Has Triton apply `split_packed_adds` to the PTX of every kernel that this process compiles."""
+    """Patches Triton to apply `split_packed_adds` to the PTX of every kernel that this process compiles."""
     from triton.backends.nvidia.compiler import CUDABackend
 
     make_ptx = CUDABackend.make_ptx
@@ -73,7 +74,8 @@ def split_packed_adds_in_triton() -> None:
 
 
 def compile_kernel(job: dict[str, Any], folder: Path) -> tuple[bytes, dict[str, Any]]:
-    """The cubin of a kernel, and the name, shared memory, warps and hidden arguments that launching it takes."""
+    """Compiles a kernel. Returns its cubin and the metadata for a launch: name, shared memory, warps, hidden arguments,
+    and the size of the scratch memory that it needs."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -103,7 +105,7 @@ def compile_kernel(job: dict[str, Any], folder: Path) -> tuple[bytes, dict[str, 
 
 
 def main() -> None:
-    """Answers jobs until there are no more."""
+    """Reads jobs from standard input and answers them until the input ends."""
     prelude, folder = Path(sys.argv[1]), Path(sys.argv[2])
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
