@@ -39,10 +39,10 @@ from .values import STATUS, dtype_text
 if TYPE_CHECKING:
     from .triton.source import TritonSource
 
-# Operators that write into memory of ours: name -> overload with `out`
+# Operators whose result is written to memory that the plan allocates, through their `out` overload.
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
-RELEASED_BYTES = 1 << 20  # letting go of less is not worth a step
-APART_BYTES = 1 << 20  # intermediates of a training graph on a GPU that are no part of the arena
+RELEASED_BYTES = 1 << 20  # inputs smaller than this are not worth a step that frees them
+APART_BYTES = 1 << 20  # intermediates of a training graph on a GPU from this size on are not placed in the arena
 INTO_MEMORY = {f"aten.{name}.default": f"aten.{name}.out" for name in _PRODUCTS}
 
 
@@ -51,11 +51,11 @@ def codegen(
 ) -> tuple[Source | TritonSource, PlanSpec]:
     """The source of all kernels and the plan that calls them: C++ for a graph on the CPU, Triton for one on a GPU.
 
-    `release`: the plan lets go of large inputs after their last use, for callers that hand them over. `training`: much
-    else is in memory at the same time, saved tensors or gradients; on a GPU, large intermediates are allocated one by
-    one then, each for as long as it is needed.
+    `release`: the plan frees large inputs after their last use, for callers that give up their references. `training`:
+    saved tensors or gradients occupy memory at the same time, so on a GPU each large intermediate is allocated
+    separately and freed as soon as possible.
 
-    Unsupported if a group uses an op or dtype that code generation lacks, or tensors are on several devices.
+    Raises Unsupported if code generation lacks an op or dtype, or if tensors are on several devices.
     """
     device = device_of(graph)
     return _Planner(groups, graph, device, _source_of(device), release, training).run()
@@ -70,8 +70,8 @@ def _source_of(device: torch.device) -> Source | TritonSource:
 
 
 def device_of(graph: GraphIR) -> torch.device:
-    """Where the kernels run; operators may take and give tensors of other devices. Unsupported for kernels on several
-    devices, or on one that we have no kernels for."""
+    """The device of the kernels; ATen calls may use tensors of the CPU besides. Raises Unsupported for several devices,
+    or for a device type other than cpu and cuda."""
     outs = [o for node in graph.buffers for o in (node.outputs if isinstance(node, ExternKernel) else (node,))]
     tensors = {b.name: b.layout.device for b in (*graph.inputs, *graph.constants, *outs) if isinstance(b, Buffer)}
     computed = [node for node in graph.buffers if isinstance(node, ComputedBuffer)]
@@ -92,17 +92,18 @@ def _others_than_cpu(devices: Iterable[torch.device]) -> set[torch.device]:
 
 @dataclass
 class _Call:
-    """A kernel (by number), an extern, or nothing: the buffers it touches, and those it makes in memory of ours."""
+    """One call of a kernel (by number) or of ATen, or neither: the buffers it accesses (`touches`), and those for
+    which the plan allocates memory at this call (`makes`)."""
 
     what: int | ExternKernel | None
     touches: list[str]
     makes: list[str] = field(default_factory=list)
     grid: tuple[int, ...] = ()
-    symbols: Sequence[str] = ()  # sizes that the kernel is told
+    symbols: Sequence[str] = ()  # size symbols that are passed to the kernel
 
 
 def _unsettled(size: AnySize) -> int:
-    """A number of a spec; where it is a Size still, `inductor.dynamic.template` puts an int in its place."""
+    """A number in a spec, for the type checker. If it is a Size, `inductor.dynamic.template` replaces it by an int."""
     return cast(int, size)
 
 
@@ -132,12 +133,12 @@ class _Planner:
         self.layouts = {n: b.layout for n, b in self.tensors.items()}
         self.dtypes = {n: dtype_text(b.dtype) for n, b in self.tensors.items()}
         self.escapes = output_names(graph)
-        self.aligned: set[str] = set()  # inputs that kernels expect on a multiple of 16 bytes
+        self.aligned: set[str] = set()  # inputs that kernels expect to be aligned to 16 bytes
         self.steps: list[Step] = []
-        self.views: dict[str, dict[Layout, int]] = {}  # numbers of the views that there are, by buffer
+        self.views: dict[str, dict[Layout, int]] = {}  # numbers of the existing views, by buffer
 
     def number(self, name: str) -> int:
-        """The plan's number of a buffer, new at first use."""
+        """The plan's number of a buffer, assigned at first use."""
         return self.numbers.setdefault(name, len(self.numbers))
 
     def run(self) -> tuple[Source | TritonSource, PlanSpec]:
@@ -187,7 +188,7 @@ class _Planner:
         return [b for b in bufs if b in stored and b not in self.given]
 
     def _launches(self, source: TritonSource, group: Group) -> list[_Call]:
-        """A group's launches; what they hand on to each other lives in the arena like any intermediate."""
+        """The launches of a group. Scratch memory shared by them is in the arena, like other intermediates."""
         made = source.group(group, self.dtypes)
         names = {s.name: f"%scratch{len(self.layouts)}_{s.name}" for s in made.scratch}
         for scratch in made.scratch:
@@ -244,7 +245,7 @@ class _Planner:
 
     @staticmethod
     def _result(out: Buffer | None) -> ResultSpec | None:
-        # numbers in tensors are looked at by operators alone, and some are on the CPU whatever fake tensors say
+        # 0-d results are not checked: only ATen calls read them, and some are on the CPU though the fake tensor is not
         if out is None or not out.layout.size:
             return None
         return ResultSpec(dtype_text(out.dtype), out.layout.size, out.layout.stride)
@@ -276,17 +277,17 @@ class _Planner:
         return layout.extent * layout.dtype.itemsize
 
     def _view(self, buffer: Buffer, layout: Layout) -> int:
-        """The number of a view, made here if it was not made before."""
+        """The number of a view; emits the View step if there is none yet."""
         views = self.views.setdefault(buffer.name, {})
         if layout not in views:
-            # a number of its own each time: one step makes one buffer
+            # Every View step gets a new number, since each buffer is created by exactly one step.
             number = views[layout] = self.number(f"%view{len(self.numbers)}")
             self.steps.append(spec.View(number, self.number(buffer.name), layout.size, layout.stride,
                                         layout.offset - buffer.layout.offset, self.dtypes[buffer.name]))
         return views[layout]
 
     def _free(self, names: list[str]) -> None:
-        """Nobody reads these any more; their views go with them."""
+        """Emits Free steps for these buffers and their views, unless they are results or inputs to be kept."""
         for name in names:
             kept = name in self.given and name not in self.released
             if name in self.escapes or kept or name == STATUS:
@@ -299,7 +300,7 @@ class _Planner:
     def _input(self, buffer: Any) -> InputSpec:
         if not isinstance(buffer, Buffer):
             return InputSpec("int")
-        # the seeds that attention keeps for its backward are on the CPU, whatever fake tensors say
+        # Seeds that attention saves for its backward are on the CPU, although their fake tensors are not.
         passed = buffer.layout.size == () and buffer.layout.dtype == torch.int64 and buffer.name not in self.in_kernels
         elsewhere = "" if buffer.layout.device == self.device else str(buffer.layout.device)
         device = spec.ANY_DEVICE if passed else elsewhere
@@ -309,7 +310,7 @@ class _Planner:
         if not isinstance(out, BufferView):
             return OutputRef("const", out)
         if viewed:
-            self.views.get(out.buffer.name, {}).pop(out.layout, None)  # one that nobody else returns
+            self.views.get(out.buffer.name, {}).pop(out.layout, None)  # so that this result gets a new view
         if viewed or out.layout != out.buffer.layout:
             return OutputRef("buf", self._view(out.buffer, out.layout))
         if isinstance(out.buffer, InputBuffer):

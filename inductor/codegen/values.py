@@ -21,21 +21,21 @@ from ..schedule.node import Group, Member, Node
 KIND = {
     "float32": "f", "bfloat16": "f", "float16": "f", "float64": "d", "bool": "m",
     "int64": "l", "int32": "i", "int16": "i", "int8": "i", "uint8": "i",
-}  # compute type of a dtype: f(loat) d(ouble) m(ask) i(nt32) l(ong)
+}  # the compute type of each dtype: f(loat) d(ouble) m(ask) i(nt32) l(ong)
 
 
-DIVISIONS = ("floordiv", "truncdiv", "fmod", "remainder")  # of integers by zero: an error
-DEEP = 60  # values this far from any without arguments are emitted after their operands, not while these are
-STATUS = "%status"  # the word that a kernel sets when an index is out of bounds, as if it were a buffer
+DIVISIONS = ("floordiv", "truncdiv", "fmod", "remainder")  # ops that raise an error for an integer divisor of zero
+DEEP = 60  # values deeper than this are emitted iteratively, after their operands, to bound the recursion
+STATUS = "%status"  # pseudo-buffer: the word that a kernel sets when an index is out of bounds
 
 
 def dtype_text(dtype: Any) -> str:
-    """ "float32" for torch.float32 (or for that text)."""
+    """The name of a dtype or of its text: "float32" for torch.float32 and for "torch.float32"."""
     return str(dtype).removeprefix("torch.")
 
 
 def kind_of(dtype: Any) -> str:
-    """The compute type of a dtype. Unsupported for complex and the like."""
+    """The compute type of a dtype. Raises Unsupported for dtypes that kernels lack, such as complex."""
     name = dtype_text(dtype)
     if name not in KIND:
         raise Unsupported(f"dtype {name}")
@@ -44,9 +44,10 @@ def kind_of(dtype: Any) -> str:
 
 @dataclass(eq=False)
 class Val:
-    """One value. `args` are Vals; `attrs` whatever else the op needs. `loop`: varies along the inner variables.
+    """One value. `args` are its operands and `attrs` the other arguments of the op. `loop`: it varies along the inner
+    variables.
 
-    `phase` counts the reductions that must be complete before it: it is computed in the loop of that number.
+    `phase` is the number of reductions on the longest path to it: it is computed in the loop with that number.
     """
 
     id: int
@@ -57,14 +58,15 @@ class Val:
     kind: str
     loop: bool
     phase: int
-    depth: int = 0  # the longest way to a value without arguments
+    depth: int = 0  # the length of the longest path to a value without operands
 
 
 def deep_operands(
     value: Val, known: Callable[[Val], bool], operands: Callable[[Val], Sequence[Val]]
 ) -> Iterator[Val]:
-    """What a deep value is computed of, each after its own operands, so that whoever emits them in this order never
-    has to go down far. `known`: whether a value is emitted already; `operands`: those that emitting it is sure to read.
+    """The deep operands of a deep value, in an order in which emitting each needs no deep recursion.
+
+    `known`: whether a value has been emitted; `operands`: the operands that emitting a value always reads.
     """
     stack = [value]
     while stack:
@@ -75,11 +77,11 @@ def deep_operands(
             yield top
 
 
-_EXACT = ("neg", "abs", "relu", "maximum", "minimum", "where")  # ops that round nothing
+_EXACT = ("neg", "abs", "relu", "maximum", "minimum", "where")  # ops whose result needs no rounding
 
 
 def _is_exact(value: Val, dtype: str, levels: int = 4) -> bool:
-    """Whether a value of kind f is known to be a number of `dtype`, a half precision."""
+    """Whether a value of kind f is certain to be representable in `dtype`, which is float16 or bfloat16."""
     if value.op in ("load", "masked_load"):
         return value.dtype == dtype
     if value.op == "as_stored":
@@ -107,24 +109,24 @@ class Store:
 
     @property
     def phase(self) -> int:
-        """The loop in which all it needs is known."""
+        """The number of the first loop in which its value and index are available."""
         return max([self.value.phase, *(v.phase for _, v in self.symbols)])
 
 
 class Values:
-    """Builds the DAG of a group. `inner` names the inner variables (after merging of dimensions)."""
+    """Builds the DAG of a group. `inner` contains the inner variables (after dimensions were merged)."""
 
     def __init__(self, group: Group, renames: Mapping[str, Affine], inner: set[str], dtypes: Mapping[str, str]) -> None:
         self.inner, self.dtypes, self.renames = inner, dtypes, renames
         self.table: dict[Any, Val] = {}
         self.stores: list[Store] = []
         self.reductions: list[Val] = []
-        self.known: dict[str, Val] = {}  # what each buffer written by an earlier member holds at this point
+        self.known: dict[str, Val] = {}  # the value that each buffer written by an earlier member holds
         for member in group.members:
             self._member(member, group.stored)
 
     def make(self, op: str, args: tuple[Val, ...], attrs: tuple[Any, ...], dtype: Any, loop: bool = False) -> Val:
-        """The value of an op, shared with any equal one."""
+        """The value of an op; an existing one if it is equal."""
         key = (op, tuple(a.id for a in args), attrs, dtype_text(dtype))
         if key not in self.table:
             reduces = op == "reduction"
@@ -143,14 +145,14 @@ class Values:
 
 
 class _Member:
-    """The ops of one member, turned into values."""
+    """Converts the ops of one member to values."""
 
     def __init__(self, out: Values, node: Node, env: Mapping[str, Affine], stored: set[str]) -> None:
         self.out, self.node, self.env, self.stored = out, node, env, stored
         self.symbols: dict[str, Val] = {}
 
     def run(self, ops: Sequence[Op], values: list[Any], mask: Val | None) -> list[Any]:
-        """`values` with the results of `ops` after it. Loads of a masked body happen where `mask`."""
+        """Appends the results of `ops` to `values`. Loads are executed only where `mask` is true."""
         for op in ops:
             args = [values[a.i] if isinstance(a, Ref) else a for a in op.args]
             values.append(self._op(op, args, values, mask))
@@ -181,7 +183,7 @@ class _Member:
             case "as_stored":
                 value, dtype = args
                 return value if _is_exact(value, dtype) else make("as_stored", (value,), (dtype,), op.dtype)
-        if op.name in DIVISIONS and mask is not None and args[1].kind in "il":  # a zero that is masked is no error
+        if op.name in DIVISIONS and mask is not None and args[1].kind in "il":  # a masked zero is not an error
             one = make("constant", (), ("1", 1), args[1].dtype)
             args = [args[0], make("where", (mask, args[1], one), (), args[1].dtype)]
         return make(op.name, tuple(args), (), op.dtype)

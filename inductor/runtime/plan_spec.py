@@ -39,7 +39,10 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Alloc:
-    """`buf` becomes a new, uninitialized tensor from torch's allocator. Used for buffers that leave the call."""
+    """`buf` becomes a new, uninitialized tensor from torch's allocator.
+
+    Used for buffers that leave the call, and for large intermediates of training graphs on a GPU.
+    """
 
     buf: int
     dtype: str

@@ -20,7 +20,7 @@ LIMITS = {"i": (-(2**31), 2**31 - 1), "l": (-(2**63), 2**63 - 1), "m": (0, 1)}
 
 
 class Accumulator:
-    """Of the reduction `value` of a kernel: `name` is an array of vectors, `result` the C name of what comes out."""
+    """The accumulators of the reduction `value`: `name` is an array of vectors, `result` the C name of the result."""
 
     def __init__(self, kernel: Kernel, value: Val) -> None:
         self.kernel, self.value = kernel, value
@@ -30,7 +30,7 @@ class Accumulator:
         self.kind = self.arg.kind if self.is_arg else value.kind
         if self.reduce not in IDENTITY:
             raise Unsupported(f"reduction {self.reduce}")
-        # a lane meets positions in increasing order, so the first of equals is the one it has already
+        # A lane sees positions in increasing order, so of equal elements it already holds the first.
         self.in_order = self.is_arg and len(kernel.axes.inner) == 1 and kernel.axes.inner[0][1] < 2**31 - 64
         self.name = kernel.fresh("a")
         self.result = f"{self.name}r"
@@ -43,11 +43,11 @@ class Accumulator:
         return literal(value, self.kind)
 
     def declare(self, unroll: int | str, lo: str = "0") -> list[str]:
-        """Before the loops; `lo` is where the vector variable starts."""
+        """The lines before the loops. `lo` is the first value of the vector variable."""
         n, vec = self.name, VECTOR[self.kind]
         lines = [f"{vec} {n}[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}[u] = bcast({self.identity()});"]
         if self.in_order:
-            # the first position that each lane sees: right even if every element equals the identity
+            # Starts with the first position of each lane, which is correct even if all elements equal the identity.
             start = "iota_i()" if not self.kernel.axes.vector_outer else "vi{}"
             step = f" + (int32_t)({lo} + u * W)" if not self.kernel.axes.vector_outer else ""
             lines.append(f"vi {n}i[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}i[u] = {start}{step};")
@@ -56,7 +56,7 @@ class Accumulator:
         return lines
 
     def update(self, slot: str) -> None:
-        """In the loop."""
+        """Writes the lines in the loop, for the accumulator with index `slot`."""
         k, acc = self.kernel, f"{self.name}[{slot}]"
         x = k.as_kind(self.arg, self.kind, True)
         mask = f"first({k.tail})" if k.tail and not k.axes.vector_outer else None
@@ -77,7 +77,7 @@ class Accumulator:
             k.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
             return
         here = k.emit("l", True, f"bcast((int64_t)({position.text()})) + iota_l() * {step}")
-        # The first element always wins over the empty state, even where it equals the identity.
+        # The first element always replaces the initial state, even if it equals the identity.
         win = k.emit("m", True, f"beats_{self.reduce[3:]}({x}, {acc}) | (eq({at}, bcast((int64_t)INT64_MAX)) | "
                                 f"(not_(beats_{self.reduce[3:]}({acc}, {x})) & lt({here}, {at})))")
         cond = f"{win} & {mask}" if mask else win
@@ -86,8 +86,8 @@ class Accumulator:
     def finish(
         self, unroll: int, horizontal: bool, part: bool = False, slot: str = "0", several: bool = False
     ) -> list[str]:
-        """After the loops: the result, or with `part` that of part c. With `several`, of a chunk of part c, the first
-        one where `begins` is true."""
+        """The lines after the loops, which compute the result, or with `part` the partial result of part c. With
+        `several`, a part has several chunks, and the chunk for which `begins` is true is its first."""
         n = self.name
         if self.is_arg:
             return self._finish_arg(unroll, horizontal, part, slot, several)
@@ -128,14 +128,14 @@ class Accumulator:
         return "double" if self.kind == "f" and self.reduce == "sum" else SCALAR[self.kind]
 
     def declare_parts(self, count: str, several: bool) -> list[str]:
-        """Room for the partial results, each of one chunk or of several."""
+        """Declares the array of partial results, each of which covers one chunk or several."""
         n = self.name
         if self.is_arg:
             return [f"int64_t {n}p[{count}]; {SCALAR[self.kind]} {n}v[{count}];"]
         return [f"{self.wide if several else SCALAR[self.kind]} {n}p[{count}];"]
 
     def join_parts(self, count: str) -> list[str]:
-        """The result from the partial results, in order."""
+        """Combines the partial results in order."""
         n, r = self.name, self.result
         if self.is_arg:
             return [f"int64_t {r} = {n}p[0]; {{ {SCALAR[self.kind]} v = {n}v[0]; for (int c = 1; c < {count}; ++c) "

@@ -12,15 +12,15 @@ from ...schedule.node import Group
 
 @dataclass(frozen=True)
 class Axes:
-    """Loops in nesting order as (variable, size). `vector` is the last of `inner`, or of `outer` where
-    `vector_outer`; None for a kernel without loops. `renames` maps the group's variables to these."""
+    """The loops in nesting order as (variable, size). `vector` is the vectorized variable: the last of `inner`, or of
+    `outer` if `vector_outer`; None for a kernel without loops. `renames` expresses the group's variables in these."""
 
     outer: tuple[tuple[str, AnySize], ...]
     inner: tuple[tuple[str, AnySize], ...]
     vector: str | None
     vector_outer: bool
     renames: dict[str, Affine]
-    across: str | None = None  # an outer variable along which some access is contiguous that is not along `vector`
+    across: str | None = None  # an outer variable along which an access is contiguous that is strided along `vector`
 
 
 def plan_axes(group: Group) -> Axes:
@@ -53,13 +53,14 @@ def _across(vector: tuple[str, AnySize], outer: list[tuple[str, AnySize]], indic
 
 
 def steps(index: Affine, name: str) -> bool:
-    """Whether neighbours along a variable are neighbours in memory, or the same element."""
+    """Whether the stride of an index along a variable is 0 or 1."""
     coef = index.coef(name)
     return same(coef, 0) or same(coef, 1)
 
 
 def _misses(var: tuple[str, AnySize], indices: Iterable[Index]) -> int:
-    """Accesses that are neither contiguous nor constant along the variable; a short one counts against it too."""
+    """The cost of vectorizing along a variable: accesses with a stride other than 0 or 1 count most; fewer than 4
+    elements, and no access that depends on the variable, count against it too."""
     name, size = var
     bad = sum(name in i.names() if not isinstance(i, Affine) else not steps(i, name) for i in indices)
     constant = all(isinstance(i, Affine) and same(i.coef(name), 0) for i in indices)
@@ -69,7 +70,7 @@ def _misses(var: tuple[str, AnySize], indices: Iterable[Index]) -> int:
 def merge(
     dims: list[tuple[str, AnySize]], indices: list[Index], renames: dict[str, Affine]
 ) -> list[tuple[str, AnySize]]:
-    """`dims` with neighbours joined that every index walks through as one; how, is added to `renames`."""
+    """`dims` with adjacent dimensions merged where every index has matching strides. Updates `renames` accordingly."""
     out: list[tuple[str, AnySize]] = []
     for name, size in dims:
         if out and all(_contiguous(out[-1][0], name, size, i) for i in indices):

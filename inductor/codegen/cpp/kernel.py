@@ -36,21 +36,21 @@ from .ops import (
     literal,
 )
 
-Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index
+Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index and their values
 
 UNROLL = 4
-_NO_OPERANDS = ("load", "masked_load", "wrap", "index", "constant", "reduction")  # that are read for certain
+_NO_OPERANDS = ("load", "masked_load", "wrap", "index", "constant", "reduction")  # may not read all operands
 TILE = 16  # rows of a tile: one cache line of floats
-BLOCK = 64  # columns whose reductions run side by side
+BLOCK = 64  # columns that are reduced together
 MAX_SEGMENTS = 5
 CHUNK = 8192
 LONG_ROW = 2 * CHUNK
-MAX_PARTS = 1 << 14  # partial results of a long row, which are on the stack
+MAX_PARTS = 1 << 14  # partial results of a long row; they are stored on the stack
 MAX_SCRATCH = 16384
 LANES_AT_MOST = 16
 
 class Kernel:
-    """The function of a group. `text(name)` is its source, `bufs` the buffer names that it is called with."""
+    """The C++ function of a group. `text(name)` is its source and `bufs` the names of its buffer arguments."""
 
     def __init__(self, group: Group, dtypes: Mapping[str, str]) -> None:
         self.axes: Axes = plan_axes(group)
@@ -74,7 +74,7 @@ class Kernel:
         self.body = self._function_body()
 
     def text(self, name: str) -> str:
-        """The whole function under a name."""
+        """The source of the function, named `name`."""
         ints = " ints" if self.symbols else ""
         return f'extern "C" void {name}(void** bufs, const int64_t*{ints}) {{\n{self.body}}}\n'
 
@@ -112,7 +112,7 @@ class Kernel:
         cost = len(self.values.table)
         parallel = self.plain and score.parallel(self.group.work(), cost)
         sizes = [size for size in (*self.group.outer, *self.group.inner) if not same(size, 1)]
-        if any(isinstance(size, Size) for size in sizes):  # compiled for a large one, called with a small one too
+        if any(isinstance(size, Size) for size in sizes):  # the same code may be called with small and large sizes
             least = score.parallel_work(cost)
             self._pragma = f"#pragma omp parallel for if({' * '.join(map(str, sizes))} >= {least})"
         self._parallel_inner = parallel and math.prod(hint(s) for _, s in loops) < 4
@@ -133,7 +133,7 @@ class Kernel:
         return "".join(f"  {line}\n" for line in head + lines)
 
     def _tiles(self, loops: list[tuple[str, AnySize]]) -> list[str]:
-        """Loops over tiles of the vector variable and the one along which some access is contiguous."""
+        """Loops over tiles of the vector variable and of `axes.across`, along which some access is contiguous."""
         across, (var, size) = self.axes.across or "", self.axes.inner[-1]
         extent = dict(loops)[across]
         self._row, self._loop, self.tail = {}, None, None
@@ -151,7 +151,7 @@ class Kernel:
         ]  # fmt: skip
 
     def _column_loops(self, loops: list[tuple[str, AnySize]], pragma: list[str]) -> list[str]:
-        """Vectors along the last of the outer loops."""
+        """The loops of a kernel that is vectorized along the last outer variable."""
         *rest, (var, size) = loops
         nest = [*pragma, *(f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in rest)]
         blocks, lines = self._column_blocks(var, size), []
@@ -168,8 +168,8 @@ class Kernel:
         return lines
 
     def _column_blocks(self, var: str, size: AnySize) -> list[str]:
-        """The body for BLOCK columns at once, each inner step reading whole cache lines of a row; empty where the
-        columns need more than one pass."""
+        """The body for BLOCK columns at once, so that each inner step reads whole cache lines of a row. Empty if this
+        is not possible, for example if the columns need more than one pass."""
         reductions, stores = self._reductions(0), self._stores(0)
         passes = [p for p, live in enumerate(self._live) if live or self._reductions(p) or self._stores(p)]
         used = {a for v in (*self._live[0], *reductions) for a in v.args if not a.loop}
@@ -260,8 +260,9 @@ class Kernel:
         return {r.phase - 1 for r in accs} | {s.phase for s in stores}
 
     def _chunks(self, size: AnySize, accs: Mapping[Val, Accumulator], body: list[str]) -> None:
-        """A long row in chunks: partial results bound the rounding error and let threads share one row. A row of more
-        than MAX_PARTS chunks keeps one partial result of several chunks, since a stack is small."""
+        """Reduces a long row in chunks with a partial result each, which bounds the rounding error and lets threads
+        share the row. In a row of more than MAX_PARTS chunks, several chunks share a partial result, since partial
+        results are on the stack."""
         row = self._row_lines
         several = isinstance(size, Size) or size > CHUNK * MAX_PARTS
         end = f"lo + {CHUNK} < {size} ? lo + {CHUNK} : {size}"
@@ -318,7 +319,10 @@ class Kernel:
         return lines
 
     def _segments(self, var: str, size: int) -> list[tuple[int, int]]:
-        """Parts of the vector loop in which comparisons of its variable with constants do not change; [] if one."""
+        """Splits the vector loop into ranges in which comparisons of its variable with constants have a fixed outcome.
+
+        Empty if there is only one range, or more than MAX_SEGMENTS.
+        """
         cuts = {0, size}
         for value in self.values.table.values():
             if value.op in ("lt", "le", "gt", "ge") and value.args[0].op == "index" and value.args[1].op == "constant":
@@ -340,7 +344,7 @@ class Kernel:
         return lines
 
     def _truth(self, value: Val) -> bool | None:
-        """What a condition is throughout the current segment, None where that is not known."""
+        """The value of a condition throughout the current segment, or None if it is not fixed."""
         if value.op in ("logical_and", "bitwise_and"):
             known = [self._truth(a) for a in value.args]
             return False if False in known else True if all(known) else None
@@ -384,7 +388,7 @@ class Kernel:
         return self.axes.vector_outer or (value.loop and self.axes.vector is not None)
 
     def get(self, value: Val, vector: bool) -> str:
-        """The C name of a value, broadcast if a vector is wanted of a scalar."""
+        """The C name of a value, defined if necessary. A scalar is broadcast if `vector` is true."""
         if value.depth > DEEP and not self._is_known(value):
             for operand in deep_operands(value, self._is_known, self._operands):
                 self.get(operand, vector=False)
@@ -404,20 +408,20 @@ class Kernel:
         return f"bcast({name})" if vector and not self.is_vector(value) else name
 
     def _is_known(self, value: Val) -> bool:
-        """Whether a value has a C name, or can have none here."""
+        """Whether a value already has a C name, or cannot be defined in the current scope."""
         if value.loop:
             return self._loop is None or value in self._loop
         return value in self._row
 
     def _operands(self, value: Val) -> Sequence[Val]:
-        """The values that `_define` gets for certain."""
+        """The operands that `_define` always reads."""
         if value.op in _NO_OPERANDS or (value in self._spilled and value in self._spill_ready):
             return ()
         truth = self._truth(value.args[0]) if value.op == "where" else None
         return value.args if truth is None else (value.args[1 if truth else 2],)
 
     def emit(self, kind: str, vector: bool, text: str) -> str:
-        """A new variable of the current scope."""
+        """Defines a new C variable in the current scope and returns its name."""
         name = self.fresh()
         self.lines.append(f"const {(VECTOR if vector else SCALAR)[kind]} {name} = {text};")
         return name
@@ -467,7 +471,7 @@ class Kernel:
         return self._arithmetic(value, vector)
 
     def as_kind(self, value: Val, kind: str, vector: bool) -> str:
-        """C text of a value as another compute type."""
+        """The C text of a value converted to a compute type."""
         return convert(self.get(value, vector), value.kind, kind)
 
     def _arithmetic(self, value: Val, vector: bool) -> str:
@@ -484,7 +488,7 @@ class Kernel:
         return self.emit(value.kind, vector, text)
 
     def _check_divisor(self, divisor: Val, text: str, vector: bool) -> None:
-        """A zero sets the status word."""
+        """Emits a check that sets the status word if the divisor is zero, unless it is a nonzero constant."""
         if divisor.op != "constant" or not divisor.attrs[1]:
             mask = f"first({self.tail})" if vector and self.tail else "bcast(true)" if vector else "true"
             self.lines.append(f"check_divisor({text}, {mask}, {self._pointer(STATUS)});")
@@ -503,7 +507,7 @@ class Kernel:
         return f"b{self.bufs.index(buf)}"
 
     def step(self, index: Index) -> AnySize | None:
-        """The stride along the vector variable, None if there is no constant one."""
+        """The stride of an index along the vector variable, or None if it is not constant."""
         var = self.axes.vector or ""
         if isinstance(index, Affine):
             return index.coef(var)
@@ -521,7 +525,7 @@ class Kernel:
         return "".join(f"const int64_t {n} = lane({self.get(v, vector)}, k); " for n, v in pairs)
 
     def _settled(self, index: Index, pairs: Pairs, vector: bool) -> tuple[Index, Pairs]:
-        """The index with its indirect symbols replaced by C variables, where those are not vectors."""
+        """The index with its scalar indirect symbols replaced by C variables, and the remaining symbols."""
         scalars = {n: v for n, v in pairs if not (vector and self.is_vector(v))}
         env = {n: variable(self.get(v, False)) for n, v in scalars.items()}
         return index.substitute(env), tuple((n, v) for n, v in pairs if n not in scalars)
@@ -562,7 +566,7 @@ class Kernel:
         return name
 
     def _wrap(self, value: Val, vector: bool) -> str:
-        """An index made nonnegative; one out of bounds sets the status word and becomes 0."""
+        """An index with negative values counted from the end. One out of bounds sets the status word and becomes 0."""
         text = self.as_kind(value.args[0], "l", vector)
         masks = [self.get(m, vector) for m in value.args[1:]]
         if vector and self.tail:

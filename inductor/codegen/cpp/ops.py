@@ -40,7 +40,7 @@ LOGIC = {
     "logical_and": "{0} & {1}", "logical_or": "{0} | {1}",
     "logical_xor": "{0} ^ {1}", "logical_not": "not_({0})",
 }
-REFUSED = {"random_bits"}  # on the CPU ATen draws the numbers
+REFUSED = {"random_bits"}  # not generated: on the CPU, ATen draws random numbers
 require_texts("C++", ARITHMETIC, COMPARISON, PREDICATE, LOGIC, REFUSED)
 
 EXPENSIVE = {
@@ -67,5 +67,5 @@ def literal(value: Any, kind: str) -> str:
 
 
 def convert(text: str, source: str, target: str) -> str:
-    """`text` of one compute type as another."""
+    """`text` converted from one compute type to another."""
     return text if source == target else f"to_{target}({text})"

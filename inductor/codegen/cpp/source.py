@@ -23,7 +23,7 @@ _NOT_TEXT = re.compile(r"[^\x20-\x7e]|\\$")
 
 @dataclass
 class Source:
-    """Collects kernels. `names` are the distinct functions in order, `labels` what they compute, for profiles."""
+    """Collects kernels. `names` are the distinct functions in order; `labels` name their operators in profiles."""
 
     names: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
@@ -31,7 +31,8 @@ class Source:
     _by_body: dict[str, int] = field(default_factory=dict)
 
     def kernel(self, group: Group, dtypes: Mapping[str, str]) -> tuple[int, list[str], list[str]]:
-        """The number of the group's function, new or shared, and the buffers and sizes to call it with."""
+        """The number of the group's function, and the buffers and size symbols to call it with. Groups with the same
+        body share a function."""
         kernel = Kernel(group, dtypes)
         number = self._by_body.get(kernel.body)
         if number is None:
@@ -42,7 +43,7 @@ class Source:
         return number, kernel.bufs, kernel.symbols
 
     def texts(self) -> list[str]:
-        """Translation units of about equal length, few enough that each repays a compiler's start."""
+        """Translation units of about equal length, each long enough to be worth starting a compiler."""
         total = sum(map(len, self._texts))
         units = max(1, min(os.cpu_count() or 1, MAX_UNITS, total // UNIT_CHARACTERS)) if self._texts else 0
         filled: list[list[str]] = [[] for _ in range(units)]
@@ -52,14 +53,14 @@ class Source:
 
 
 def operators(group: Group) -> list[str]:
-    """Names of the operators of a group, the first few."""
+    """The names of the first few operators of a group."""
     targets = [str(getattr(o, "target", "")) for m in group.members for o in m.node.origins]
     names = [_NOT_NAME.sub("_", t.removeprefix("aten.").split(".")[0]).strip("_") for t in targets]
     return list(dict.fromkeys(n for n in names if n not in ("", "output")))[:_MAX_OPERATORS]
 
 
 def user_lines(group: Group) -> list[str]:
-    """Where the group's operators stand in the user's code, as "file:line: text"; each place once."""
+    """The places in the user's code where the group's operators are called, as "file:line: text", each once."""
     lines: dict[str, None] = {}
     for member in group.members:
         for origin in member.node.origins:

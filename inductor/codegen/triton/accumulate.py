@@ -28,14 +28,14 @@ ROW = frozenset("x")
 
 @dataclass(frozen=True)
 class Part:
-    """One component of a lane's state: its compute type and neutral element."""
+    """One component of the state of a lane: its compute type and its neutral element as text."""
 
     kind: str
     identity: str
 
 
 def online_pairs(reductions: list[Val]) -> dict[Val, Val]:
-    """Sums of exp(v - max(v)), each with the maximum that one pass can compute along with it."""
+    """Maps each sum of exp(v - max(v)) to its maximum, so that one pass computes both (online softmax)."""
     pairs: dict[Val, Val] = {}
     for total in reductions:
         if total.attrs[0] != "sum" or total.args[0].op != "exp" or total.args[0].args[0].op != "sub":
@@ -48,7 +48,7 @@ def online_pairs(reductions: list[Val]) -> dict[Val, Val]:
 
 
 def ascending(position: Affine | Any, axis: Axis) -> bool:
-    """Whether positions grow along an axis."""
+    """Whether positions are certain to increase along an axis."""
     if not isinstance(position, Affine) or position.names() - {name for name, _ in axis.variables}:
         return False
     reach: AnySize = 0
@@ -61,7 +61,7 @@ def ascending(position: Affine | Any, axis: Axis) -> bool:
 
 
 class Reducer:
-    """The reduction `value`; with `top`, a maximum together with the sum `value` of the exponentials below it."""
+    """The reduction `value`. With `top`, the maximum `top` and the sum `value` of exp(v - maximum) together."""
 
     def __init__(self, emitter: Emitter, value: Val, top: Val | None = None) -> None:
         self.emitter, self.value, self.top = emitter, value, top
@@ -80,7 +80,7 @@ class Reducer:
         if self.reduce.startswith("arg"):
             kind, at = self.value.args[0].kind, "l" if self.emitter.wide else "i"
             kind = "i" if kind == "m" else kind
-            # a lane that takes nothing says the row's first position: right if all of the row is neutral
+            # A lane without elements holds the row's first position, which is correct if all elements are neutral.
             none = self.value.attrs[1].const if self.ascends else LIMITS[at][1]
             return [Part(kind, self._limited(identity, kind)), Part(at, repr(none))]
         kind = "i" if self.value.kind == "m" or self.reduce in ("any", "all") else self.value.kind
@@ -95,14 +95,14 @@ class Reducer:
     # ---- in a loop
 
     def declare(self) -> list[str]:
-        """Before the loop."""
+        """The lines before the loop."""
         shape = self.emitter.shape(self.emitter.whole())
         if self.top and self.emitter.group > 1:
             shape = f"[XBLOCK, RBLOCK // {self.emitter.group}]"
         return [f"{n} = tl.full({shape}, {p.identity}, {COMPUTE[p.kind]})" for n, p in zip(self.names, self.parts)]
 
     def update(self) -> None:
-        """In the loop."""
+        """Writes the update in the loop."""
         inputs = self._inputs(broadcast=bool(self.top) and self.emitter.group > 1)
         self.emitter.lines.append(f"{', '.join(self.names)} = {self._step(inputs)}")
 
@@ -116,7 +116,8 @@ class Reducer:
         return STEP[self.reduce].format(self.names[0], inputs[0])
 
     def _inputs(self, broadcast: bool) -> list[str]:
-        """The elements, neutral beyond the end of the row; with `broadcast` of the whole tile's shape."""
+        """The texts of the elements (and positions), neutral beyond the end of the row. With `broadcast` they have the
+        shape of the whole tile."""
         e = self.emitter
         source = self.top.args[0] if self.top else self.value.args[0]
         texts = [(e.as_kind(source, self.parts[0].kind), self.parts[0].identity, e.get(source).axes)]
@@ -135,7 +136,7 @@ class Reducer:
         return out
 
     def finish(self) -> None:
-        """After the loop: lanes joined."""
+        """Writes the combination of the lanes after the loop."""
         self.emitter.lines.append(f"{', '.join(self.names)} = {self._fold(self.names)}")
 
     def _fold(self, names: list[str]) -> str:
@@ -148,7 +149,7 @@ class Reducer:
     # ---- the whole row at once
 
     def direct(self) -> None:
-        """From elements that lie in registers."""
+        """Writes the reduction of a row that is held in registers."""
         texts = self._inputs(broadcast=True)
         if len(texts) > 1:
             self.emitter.lines += [f"{name} = {text}" for name, text in zip(self.names, texts)]
@@ -156,7 +157,7 @@ class Reducer:
         self.emitter.lines.append(f"{', '.join(self.names)} = {self._fold(texts)}")
 
     def nothing(self) -> None:
-        """Of a row without elements."""
+        """Writes the result for a row without elements."""
         shape = self.emitter.shape(ROW)
         for name, part in zip(self.names, self.parts):
             self.emitter.lines.append(f"{name} = tl.full({shape}, {part.identity}, {COMPUTE[part.kind]})")
@@ -164,14 +165,14 @@ class Reducer:
     # ---- shared rows
 
     def write(self, scratch: list[str]) -> None:
-        """This program's share of the row to memory."""
+        """Stores this program's partial result of the row to scratch memory."""
         for name, buf in zip(self.names, scratch):
             mask = self.emitter.mask(ROW)
             at = f"{self.emitter.base(buf)} + (chunk * xnumel + xindex)"
             self.emitter.lines.append(f"tl.store({at}, {name}{', ' + mask if mask else ''})")
 
     def read(self, scratch: list[str]) -> None:
-        """The row from all programs' shares."""
+        """Loads the partial results of all programs and combines them."""
         e = self.emitter
         for name, buf, part in zip(self.names, scratch, self.parts):
             mask = e.mask(ROW)
@@ -180,7 +181,7 @@ class Reducer:
         self.finish()
 
     def results(self) -> None:
-        """Makes what was reduced known to the emitter."""
+        """Registers the results with the emitter."""
         e = self.emitter
         if self.top:
             a, b = self.names

@@ -23,18 +23,18 @@ Variables = tuple[tuple[str, AnySize], ...]
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of the tile: variables and sizes, outermost first, counted by one index."""
+    """One axis of the tile: variables and their sizes, outermost first, flattened to one index."""
 
     letter: str
     variables: Variables
 
     @cached_property
     def size(self) -> AnySize:
-        """How many points lie along it."""
+        """The number of points along the axis."""
         return math.prod(s for _, s in self.variables)
 
     def lines(self) -> list[str]:
-        """Each variable from the axis's index."""
+        """The lines that compute each variable from the index of the axis."""
         out: list[str] = []
         stride: AnySize = 1
         for name, size in reversed(self.variables):
@@ -86,9 +86,9 @@ def plan_axes(group: Group) -> Axes:
     moved = [index.substitute(renames) for _, index in accesses]
     if group.reduces:
         names = {name for name, _ in inner}
-        moved = [index for index in moved if index.names() & names]  # what happens once a row hardly counts
+        moved = [index for index in moved if index.names() & names]  # accesses once per row hardly matter
         rows, across = _best_last(outer, moved), _best_last(inner, moved)
-        whole = [index for index in moved if index.names() - names]  # as large as the tile, unlike weights of a row
+        whole = [index for index in moved if index.names() - names]  # full-size accesses, not weights shared by rows
         x, r = _contiguous(rows[-1:], whole), _contiguous(across[-1:], whole)
         return Axes((Axis("x", rows), Axis("r", across)), (), renames, "x" if x > r else "r", bool(x and r))
     ordered = _best_last(outer, moved)
@@ -100,7 +100,7 @@ def plan_axes(group: Group) -> Axes:
 
 
 def _best_last(variables: Iterable[tuple[str, AnySize]], indices: list[Index]) -> Variables:
-    """The variables with the one along which most accesses are contiguous moved to the end."""
+    """The variables, with the one along which most accesses are contiguous moved to the end."""
     order = list(variables)
     if not order:
         return ()
@@ -121,7 +121,8 @@ def _strided(name: str, indices: list[Index]) -> int:
 
 
 def _crossing(ordered: Variables, indices: list[Index]) -> tuple[str, AnySize] | None:
-    """The variable along which an access is contiguous that is strided along the last one, if both are long enough."""
+    """A variable along which an access is contiguous that is strided along the last variable, if both are long enough.
+    """
     if not ordered:
         return None
     last, length = ordered[-1]

@@ -31,12 +31,12 @@ from .ops import (
 )
 from .span import fits_int32, span
 
-Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index
+Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index and their values
 NONE: frozenset[str] = frozenset()
 
 
 def _operands(value: Val) -> Sequence[Val]:
-    """The values that computing this one gets for certain."""
+    """The operands that computing a value always reads."""
     apart = value.op in ("load", "masked_load", "wrap", "index", "constant", "reduction")
     return () if apart else value.args
 
@@ -47,7 +47,7 @@ def _sums_exp(value: Val) -> bool:
 
 @dataclass(frozen=True)
 class Piece:
-    """The text of a value, the compute type it really has, and the axes it varies on."""
+    """The text of a value, the compute type that the text has, and the axes on which it varies."""
 
     text: str
     kind: str
@@ -59,7 +59,8 @@ class Piece:
 
 
 class Emitter:
-    """Writes the lines of one kernel. `masked` axes have lanes beyond the end; `rough` as in ops.arithmetic."""
+    """Writes the lines of one kernel. `masked` are the axes with lanes beyond the end; `rough` is as in
+    `ops.arithmetic`."""
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], rough: bool) -> None:
         self.values, self.axes, self.rough = values, axes, rough
@@ -69,14 +70,14 @@ class Emitter:
         self.lines: list[str] = []
         self.row_lines = self.lines
         self._row: dict[Val, Piece] = {}
-        self._loop: dict[Val, Piece] | None = None  # None where a row's values are at hand outside any loop
+        self._loop: dict[Val, Piece] | None = None  # None outside loops over the row
         self._count = 0
 
     # ---- scopes
 
     @contextmanager
     def loop(self) -> Iterator[list[str]]:
-        """A loop over blocks of the row: values along it are defined in these lines."""
+        """The scope of a loop over blocks of the row. Yields the list that collects the lines of its body."""
         self._loop, self.lines = {}, []
         yield self.lines
         self._loop, self.lines = None, self.row_lines
@@ -87,17 +88,17 @@ class Emitter:
         return f"{prefix}{self._count}"
 
     def emit(self, kind: str, axes: frozenset[str], text: str) -> Piece:
-        """A new variable of the current scope."""
+        """Assigns `text` to a new variable in the current scope and returns it."""
         name = self.fresh()
         self.lines.append(f"{name} = {text}")
         return Piece(name, kind, axes)
 
     def define(self, value: Val, piece: Piece) -> None:
-        """Says what stands for a row's value: the result of a reduction."""
+        """Registers the piece of a row-level value, such as the result of a reduction."""
         self._row[value] = piece
 
     def get(self, value: Val) -> Piece:
-        """The piece of a value, emitted if it is new here."""
+        """The piece of a value; emits its computation if it is new in this scope."""
         if value.depth > DEEP and not self._is_known(value):
             for operand in deep_operands(value, self._is_known, _operands):
                 self.get(operand)
@@ -118,7 +119,7 @@ class Emitter:
     # ---- shapes
 
     def shape(self, axes: frozenset[str]) -> str:
-        """The shape of a tensor that varies on these axes."""
+        """The shape, as text, of a tensor that varies on these axes."""
         return "[" + ", ".join(f"{a.letter.upper()}BLOCK" if a.letter in axes else "1" for a in self.axes.tile) + "]"
 
     def whole(self) -> frozenset[str]:
@@ -126,11 +127,11 @@ class Emitter:
         return frozenset(a.letter for a in self.axes.tile)
 
     def mask(self, axes: frozenset[str], *more: str) -> str:
-        """The lanes that exist, and where `more` hold; empty for all."""
+        """The mask of lanes that exist and for which all of `more` hold; empty if that is every lane."""
         return " & ".join([f"{a.letter}mask" for a in self.axes.tile if a.letter in axes & self.masked] + list(more))
 
     def index(self, index: Index, pairs: Pairs) -> Piece:
-        """The text of an index and the axes it varies on."""
+        """The text of an index and the axes on which it varies."""
         pieces = {name: self.get(value) for name, value in pairs}
         axes = NONE.union(*(p.axes for p in pieces.values()))
         axes |= {self.axes.letters[n] for n in index.names() if n in self.axes.letters}
@@ -138,14 +139,14 @@ class Emitter:
         return Piece(text.replace("/", "//"), "i", axes)
 
     def pointer(self, buf: str, at: Piece, axes: frozenset[str]) -> str:
-        """A pointer to an element that has at least these axes."""
+        """The text of a pointer to an element of a buffer, broadcast to at least these axes."""
         text = f"{self.base(buf)} + ({at.text})"
         if axes <= at.axes:
             return text
         return f"{text} + tl.zeros({self.shape(axes | at.axes)}, tl.int32)"
 
     def base(self, buf: str) -> str:
-        """The argument of a buffer."""
+        """The name of the kernel argument for a buffer, added at first use."""
         if buf not in self.bufs:
             self.bufs.append(buf)
         return f"b{self.bufs.index(buf)}"
@@ -153,7 +154,7 @@ class Emitter:
     # ---- values
 
     def as_kind(self, value: Val, kind: str) -> str:
-        """The text of a value as a compute type."""
+        """The text of a value converted to a compute type."""
         return self.get(value).as_kind(kind)
 
     def _compute(self, value: Val) -> Piece:
@@ -189,18 +190,18 @@ class Emitter:
             raise Unsupported(f"op {value.op}")
         template = arithmetic(value.op, value.kind, self.rough)
         if template == ROUGH["div"] and _sums_exp(value.args[1]):
-            template = "{0} * (1.0 / {1})"  # once a row; such a sum is not so small that this is infinite
+            template = "{0} * (1.0 / {1})"  # one division per row; the sum is too large for its reciprocal to be inf
         return self._wrapped(value, template, axes)
 
     def reduced(self, value: Val) -> Piece:
-        """The result of a reduction that this kernel does not make itself."""
+        """The result of a reduction that this kernel does not compute itself. Unsupported unless overridden."""
         raise Unsupported("a reduction used before it is complete")
 
     def _axes(self, value: Val) -> frozenset[str]:
         return NONE.union(*(self.get(a).axes for a in value.args if a.op != "constant"))
 
     def _wrapped(self, value: Val, template: str, axes: frozenset[str]) -> Piece:
-        """An arithmetic op; results of narrow integers wrap as their dtype does."""
+        """Emits an arithmetic op. Results of integer dtypes narrower than int32 wrap around as in their dtype."""
         inline = not template.startswith(tuple(PRELUDE)) or template.startswith("nan_")
         text = template.format(*self._operands(value.args, value.kind, inline))
         if value.kind == "i" and value.dtype != "int32":
@@ -208,7 +209,7 @@ class Emitter:
         return self.emit(value.kind, axes, text)
 
     def _operands(self, args: tuple[Val, ...], kind: str, inline: bool = True) -> list[str]:
-        """Texts of operands as one compute type; constants as literals where another operand gives the type."""
+        """The texts of operands in one compute type. Constants become literals if another operand fixes the type."""
         typed = any(a.op != "constant" for a in args)
         return [
             literal(a.attrs[1], kind)
@@ -220,14 +221,14 @@ class Emitter:
     def _comparison(self, value: Val) -> Piece:
         axes, args = self._axes(value), value.args
         kinds = [self._constant_kind(a) if a.op == "constant" else self.get(a).kind for a in args]
-        # one bit would compare as a signed number
+        # Triton would compare int1 as a signed number, so bool is widened.
         kind = max([*kinds, "i"], key=RANK.index)
         left, right = self._operands(args, kind)
         return self.emit("m", axes, f"{left} {COMPARISON[value.op]} {right}")
 
     @staticmethod
     def _constant_kind(value: Val) -> str:
-        """The narrowest type of a constant: where an index is compared with it, 32 bits do."""
+        """The narrowest compute type of a constant, so that comparing an index with it can stay in 32 bits."""
         small = value.kind == "l" and -(2**31) <= value.attrs[1] < 2**31
         return "i" if small else value.kind
 
@@ -270,11 +271,11 @@ class Emitter:
         return self.emit(value.kind, axes, text + self._widened(self.dtypes[buf]))
 
     def eviction(self, value: Val) -> str:
-        """An option of a load that says whether its memory is read again."""
+        """The text of a load's eviction policy option, if any."""
         return ""
 
     def _wrap(self, value: Val) -> Piece:
-        """An index made nonnegative; one out of bounds sets the status word and becomes 0."""
+        """An index with negative values counted from the end. One out of bounds sets the status word and becomes 0."""
         piece, size = self.get(value.args[0]), value.attrs[0]
         masks = [self.as_kind(m, "m") for m in value.args[1:]]
         axes = self._axes(value)
@@ -283,8 +284,8 @@ class Emitter:
         narrow = fits_int32((0, size)) and not self.wide
         return self.emit("i" if narrow else "l", axes, text + (".to(tl.int32)" if narrow else ""))
 
-    wide = False  # whether indices take 64 bits; set by the kernel
-    group = 1  # neighbours along r that lie in one thread; set by the kernel
+    wide = False  # whether indices need 64 bits; set by the kernel
+    group = 1  # the number of neighbours along r that one thread holds; set by the kernel
 
     def _index_value(self, value: Val) -> Piece:
         index, names = value.attrs
@@ -297,7 +298,7 @@ class Emitter:
         return self.emit(kind, at.axes, at.text)
 
     def store(self, store: Store, *, only: str = "") -> None:
-        """A store where the lanes exist and `only` holds."""
+        """Emits a store, masked to the lanes that exist and for which `only` holds."""
         value = self.get(store.value)
         at = self.index(store.index, store.symbols)
         axes = at.axes | value.axes
@@ -313,7 +314,7 @@ class Emitter:
             self.lines.append(f"tl.atomic_add({pointer}, {text}{options})")
 
     def widest(self) -> bool:
-        """Whether some index of the values can leave 32 bits."""
+        """Whether computing some index may exceed 32 bits."""
         sizes, wide = self.axes.sizes, False
         for value in self.values.table.values():
             if value.op in ("load", "masked_load", "index"):

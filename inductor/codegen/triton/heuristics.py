@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SMS = 132  # of an H200; an A100 has 108
-WAVES = 4  # programs a multiprocessor should have to hide the latency of memory
-TILED_MIN = 8  # shortest dimension for which transposing through a tile repays
+SMS = 132  # multiprocessors of an H200; an A100 has 108
+WAVES = 4  # programs per multiprocessor that hide the latency of memory
+TILED_MIN = 8  # the shortest dimension for which transposing through a tile is worthwhile
 PERSISTENT_ROW = 16384  # longest row that one program holds in registers
 PERSISTENT_COLUMN = 1024  # the same where memory is contiguous across the rows
-VARYING_ROW, VARYING_STEP = 1024, 4  # room for rows of varying length, and by how much it grows
+VARYING_ROW, VARYING_STEP = 1024, 4  # least length assumed for rows of symbolic length, and its growth factor
 MAX_TILE = 16384  # elements of a tile held in registers
 SPLIT_MIN_WORK = 1 << 18  # elements below which a second launch costs more than idle multiprocessors
 MAX_SPLIT = 512
 POINTWISE_BLOCK = 1024
-POINTWISE_EACH = 8  # elements a thread, here and below
+POINTWISE_EACH = 8  # elements per thread; so are the other *_EACH constants
 TILE_SIDE, TILE_EACH = 64, 16
-HELD_LEAST = 2048  # elements that a program holds at least, of several rows if those are short
-HELD_LONG = 2048  # rows so long that warps wait for each other: the fewer, the better
+HELD_LEAST = 2048  # elements that a program should hold at least; it takes several rows if they are short
+HELD_LONG = 2048  # row length from which warps wait for each other, so that fewer warps are faster
 HELD_EACH, HELD_EACH_LONG = 16, 32
-HELD_MANY = 4  # tensors held at a time, from which threads hold less of each
-ALONE_EACH = 4  # where programs are so few that each has a multiprocessor
+HELD_MANY = 4  # number of tensors held at a time from which a thread holds fewer elements of each
+ALONE_EACH = 4  # for so few programs that each has its own multiprocessor
 LOOP_EACH, LOOP_EACH_SLOW = 8, 16
 BLOCK_ROW = 2048  # elements of a row that a looping program takes at once, twice as many with LOOP_EACH_SLOW
 BLOCK_COLUMNS = 64  # rows that it takes where memory is contiguous across them
-SHARED_STEPS = 8  # blocks of a row from which sharing it repays a second launch
+SHARED_STEPS = 8  # blocks per row from which sharing the row is worth a second launch
 MAX_WARPS, MAX_WARPS_OF_LARGE_TILES = 16, 32
-STREAM_BYTES = 1 << 24  # memory that is read once and will not be in the cache when it is next wanted
+STREAM_BYTES = 1 << 24  # size of a tensor from which it will not stay in the cache until its next use
 
 
 @dataclass(frozen=True)
 class Config:
-    """Block sizes by axis letter, and how a kernel is launched. `split`: programs that share one row, whose blocks
-    they take in turn."""
+    """Block sizes by axis letter, and launch options. `split` is the number of programs that share one row; they
+    process its blocks in turn."""
 
     blocks: tuple[tuple[str, int], ...]
     warps: int
@@ -51,7 +51,10 @@ def power(n: int) -> int:
 
 
 def room(length: int) -> int:
-    """How long a row of varying length may become before its kernel is compiled again."""
+    """The row length for which a kernel over rows of symbolic length is configured, if their hint is `length`.
+
+    If the kernel holds rows in registers, longer rows need another compilation.
+    """
     most = VARYING_ROW
     while most < length:
         most *= VARYING_STEP
@@ -64,13 +67,13 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def pointwise(size: int) -> Config:
-    """Flat blocks, smaller where there would be too few programs."""
+    """One-dimensional blocks, smaller if there would be too few programs."""
     block = min(POINTWISE_BLOCK, max(128, power(ceil_div(size, WAVES * SMS))), power(size))
     return Config((("x", block),), _warps(block, POINTWISE_EACH))
 
 
 def tiled(y: int, x: int, times: int) -> Config:
-    """Square tiles, longer along one axis where the other is short; `times` as many as cover y * x."""
+    """Square tiles, longer along one axis if the other is short. The kernel covers y * x elements `times` times."""
     side = TILE_SIDE if y * x * times >= TILE_SIDE**2 * SMS * 2 else 32
     block_x = min(side, power(x))
     block_y = min(side * side // block_x, power(y), 256)
@@ -80,13 +83,13 @@ def tiled(y: int, x: int, times: int) -> Config:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is to be reduced: `rows` rows of `length`.
+    """A reduction of `rows` rows of `length` elements.
 
-    `contiguous`: "r" where a row is contiguous in memory, "x" where neighbouring rows are; `mixed`: some memory is
-    contiguous the other way; `aligned`: rows begin at multiples of what a thread loads at once. `phases`: passes over
-    a row that is not held. `once`: threads of a row exchange results just once, and are done. `slow`: so much is done
-    with an element that a loop is not unrolled. `stores`: elements are written. `tiles`: how many tensors as large as
-    the whole are read.
+    `contiguous`: "r" if rows are contiguous in memory, "x" if elements of neighbouring rows are adjacent. `mixed`: some
+    accesses are contiguous in the other direction. `aligned`: rows begin at multiples of the elements that a thread
+    loads at once. `phases`: passes over a row if it is not held in registers. `once`: the threads of a row exchange
+    results only once, at the end. `slow`: the work per element is too much for unrolling the loop. `stores`: elements
+    are written. `tiles`: the number of full-size tensors that are read.
     """
 
     rows: int
@@ -102,7 +105,7 @@ class Shape:
 
 
 def reduction(shape: Shape) -> Config:
-    """How rows are reduced: held in registers, in a loop, or shared by programs."""
+    """Chooses how rows are reduced: held in registers, in a loop, or shared by several programs."""
     rows, length = shape.rows, shape.length
     if shape.contiguous == "r":
         if length <= PERSISTENT_ROW:
@@ -137,7 +140,7 @@ def _persistent_rows(shape: Shape) -> Config:
 
 
 def _split(rows: int, length: int, several: int, block: int, each: int) -> Config:
-    """A loop over blocks of the row, shared by enough programs to fill the device."""
+    """A loop over blocks of the row. If rows are few, enough programs share a row to fill the device."""
     tiles, steps = ceil_div(rows, several), ceil_div(length, block)
     split = 1
     if rows * length >= SPLIT_MIN_WORK and tiles < 2 * SMS and steps >= SHARED_STEPS:
@@ -147,12 +150,12 @@ def _split(rows: int, length: int, several: int, block: int, each: int) -> Confi
 
 
 def streamed(elements: int, itemsize: int) -> bool:
-    """Whether so much is read that it should not displace what else is in the cache."""
+    """Whether a tensor is so large that reading it should not evict other data from the cache."""
     return elements * itemsize >= STREAM_BYTES
 
 
 def joining(rows: int, parts: int) -> Config:
-    """How the results of programs that shared rows are joined: as many rows at once as make wide reads."""
+    """The config of the kernel that combines partial results: enough rows at once for wide loads."""
     several = min(power(rows), 64, max(8, 4096 // power(parts)))
     return Config((("x", several), ("r", 1)), _warps(several * power(parts), 8), split=parts)
 

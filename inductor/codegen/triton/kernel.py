@@ -24,7 +24,7 @@ from .emit import Emitter, Piece
 from .heuristics import Config
 from .ops import POINTER
 
-GROUP = 4  # neighbours in memory that one thread loads
+GROUP = 4  # adjacent elements that one thread loads at once
 SCRATCH = {"f": "float32", "d": "float64", "i": "int32", "l": "int64"}
 
 
@@ -51,7 +51,7 @@ class TritonKernel:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory that a group's kernels hand on to each other, uninitialized at first."""
+    """Memory through which the kernels of a group pass partial results; initially uninitialized."""
 
     name: str
     dtype: str
@@ -68,7 +68,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Draft:
-    """A kernel without a name: the lines of its body."""
+    """A kernel without a name; `lines` are the lines of its body."""
 
     kind: str
     lines: tuple[str, ...]
@@ -81,7 +81,7 @@ class Draft:
     sizes: tuple[str, ...]
 
     def text(self, name: str) -> str:
-        """The function under a name."""
+        """The source of the function, named `name`."""
         arguments = [f"b{i}" for i in range(len(self.bufs))] + list(self.sizes)
         arguments += [f"{c}: tl.constexpr" for c in self.constants]
         lines = [f"    {line}\n" for line in self.lines]
@@ -91,9 +91,10 @@ class Draft:
 def drafts(
     group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()
 ) -> tuple[list[Draft], list[Scratch]]:
-    """The kernels of a group in launch order, none if it has nothing to do, and the scratch memory they share.
+    """The kernels of a group in launch order, and the scratch memory that they share. Both are empty for a group
+    without elements.
 
-    `unaligned` names buffers whose address may be no multiple of 16 bytes.
+    `unaligned` names the buffers whose address need not be a multiple of 16 bytes.
     """
     if 0 in group.outer:
         return [], []
@@ -107,13 +108,13 @@ def drafts(
 
 
 def _rough(values: Values, dtypes: Mapping[str, str]) -> bool:
-    """Whether all results of floating point are rounded to half precision."""
+    """Whether all floating-point results are rounded to half precision."""
     kept = {dtypes[s.buf] for s in values.stores} | {r.dtype for r in values.reductions if r.attrs[0].startswith("arg")}
     return not kept & {"float32", "float64"}
 
 
 class _Kernel(Emitter):
-    """What the kinds of kernels share."""
+    """The base class of pointwise and reduction kernels."""
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], config: Config) -> None:
         super().__init__(values, axes, dtypes, _rough(values, dtypes))
@@ -123,7 +124,7 @@ class _Kernel(Emitter):
         self.constants |= {f"{a.letter.upper()}BLOCK": config.block(a.letter) for a in axes.tile}
 
     def place(self, letter: str, start: str) -> list[str]:
-        """The index along an axis from `start` on, its mask and its variables."""
+        """The lines that compute the index along an axis from `start` on, its mask, and its variables."""
         axis, block = self.axes.axis(letter), self.config.block(letter)
         dims = [":" if a.letter == letter else "None" for a in self.axes.tile]
         lanes = f"tl.arange(0, {letter.upper()}BLOCK)" + (f"[{', '.join(dims)}]" if len(dims) > 1 else "")
@@ -134,11 +135,11 @@ class _Kernel(Emitter):
         return lines + axis.lines()
 
     def program(self) -> str:
-        """The number of this program."""
+        """The text of this program's number."""
         return "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
 
     def finished(self, kind: str, programs: AnySize, unaligned: Collection[str]) -> Draft:
-        """The draft of what was written."""
+        """The draft made from the lines written so far."""
         signature = tuple(POINTER[self.dtypes[b]] for b in self.bufs)
         aligned = tuple(i for i, b in enumerate(self.bufs) if b not in unaligned)
         counts = [f"{name} = {value}" for name, value in self.constants.items() if isinstance(value, Size)]
@@ -150,7 +151,7 @@ class _Kernel(Emitter):
 
 
 class _Pointwise(_Kernel):
-    """Every point of the tile by itself."""
+    """A kernel without reductions: each point of the tile is independent."""
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str]) -> None:
         sizes, times = [hint(a.size) for a in axes.tile], math.prod(hint(s) for _, s in axes.fixed)
@@ -184,8 +185,8 @@ class _Pointwise(_Kernel):
 
 @dataclass(frozen=True)
 class _Job:
-    """What one kernel of a reducing group does: loops of `phases`, whose reductions it shares with other programs if
-    `partial`, and with `rows` what happens once a row."""
+    """The part of a reducing group that one kernel computes: the loops of `phases`, whose reductions are shared with
+    other programs if `partial`, and the row-level stores if `rows`."""
 
     phases: tuple[int, ...]
     partial: bool
@@ -194,7 +195,7 @@ class _Job:
 
 @dataclass
 class _Work:
-    """A reducing group: its phases, after joining passes that can be one, and the kernels that carry them out."""
+    """The plan for a reducing group: its phases, after merging passes that can be one, and the jobs that run them."""
 
     values: Values
     axes: Axes
@@ -232,12 +233,12 @@ class _Work:
         if self.row_stores and not jobs[-1].partial and not reread:
             jobs[-1] = _Job(jobs[-1].phases, False, True)
         elif self.row_stores:
-            # the last loop's programs may still read what a row's store overwrites
+            # Programs of the last loop may still read memory that a row-level store overwrites: use another kernel.
             jobs.append(_Job((), False, True))
         return jobs
 
     def _phases(self) -> dict[Val, int]:
-        """Of each value, as Val.phase, but with a maximum and the sum that goes with it in one."""
+        """The phase of each value, like `Val.phase`, except that an online softmax's maximum and sum share a phase."""
         phase: dict[Val, int] = {}
         for value in self.values.table.values():
             before = max((phase[a] for a in value.args), default=0)
@@ -254,7 +255,7 @@ class _Work:
         return same(self.axes.axis("x").size, 1) or any(self.axes.letters.get(name) == "x" for name in names)
 
     def neighbours(self, count: int) -> bool:
-        """Whether this many elements of a row lie side by side at an address that is a multiple of them."""
+        """Whether rows of all large loads consist of aligned runs of `count` adjacent elements."""
         last, size = (self.axes.axis("r").variables or (("", 1),))[-1]
         indices = [v.attrs[1] for v in self.values.table.values() if self.large(v)]
         return quotient(size, count) is not None and all(
@@ -265,12 +266,12 @@ class _Work:
         )
 
     def store_phase(self, store: Store) -> int:
-        """The loop in which a store can happen."""
+        """The number of the first loop in which a store's value and index are available."""
         return max([self.phase[store.value], *(self.phase[v] for _, v in store.symbols)])
 
 
 class _Reduction(_Kernel):
-    """Rows along x, reduced along r."""
+    """A reduction kernel: rows are along x and are reduced along r."""
 
     def __init__(self, work: _Work, job: _Job) -> None:
         config = work.config if job.phases else heuristics.joining(hint(work.axes.axis("x").size), work.config.split)
@@ -339,20 +340,20 @@ class _Reduction(_Kernel):
             reducer.finish()
 
     def _rows(self, chunked: bool) -> None:
-        # Each store right behind its value: Triton (3.6, 3.7) fails on sums that are used first and stored afterwards.
+        # Each store directly follows its value: Triton 3.6 and 3.7 fail on sums that are used first and stored later.
         order = {value: i for i, value in enumerate(self.values.table.values())}
         stores = sorted(self.work.row_stores, key=lambda s: order[s.value])
         written = {s.buf for s in stores}
         if any(v.op in ("load", "masked_load") and v.attrs[0] in written for v in self.values.table.values()):
-            for store in stores:  # everything is read before anything is written
+            for store in stores:  # all loads precede the first store
                 self.get(store.value)
-            # a row's value is loaded by every thread that works on the row, and stored by one
+            # Every thread of a row loads a row-level value, but only one stores it, so they must synchronize.
             self.lines.append("tl.debug_barrier()")
         for store in stores:
             self.store(store, only="(chunk == 0)" if chunked else "")
 
     def _scratch(self, reducer: Reducer) -> list[str]:
-        """The names of the memory in which programs leave their parts of a reduction."""
+        """The names of the scratch memory for the partial results of a reduction."""
         names = []
         for k, part in enumerate(reducer.parts):
             key = (reducer.value, k)
@@ -367,7 +368,7 @@ class _Reduction(_Kernel):
         return names
 
     def reduced(self, value: Val) -> Piece:
-        """A reduction that earlier kernels left in parts."""
+        """Combines the partial results that earlier kernels wrote for a reduction."""
         owner = next((r for r, top in self.work.pairs.items() if top is value), value)
         if (owner, 0) not in self.work.scratch:
             return super().reduced(value)
@@ -377,7 +378,7 @@ class _Reduction(_Kernel):
         return self._row[value]
 
     def eviction(self, value: Val) -> str:
-        """What is read again should stay in the cache, and what is not should leave the rest of the cache alone."""
+        """Asks to keep data in the cache that is read again, and to evict first data that is not."""
         work, x, r = self.work, self.axes.axis("x"), self.axes.axis("r")
         if not work.large(value):
             return ""

@@ -12,13 +12,13 @@ from typing import Any
 from ...ir.ops import require_texts
 
 COMPUTE = {"f": "tl.float32", "d": "tl.float64", "i": "tl.int32", "l": "tl.int64", "m": "tl.int1"}
-# type of a pointer in a signature, and of an element in a kernel's text
+# The type of a pointer in a signature, and the type of an element in a kernel's text.
 POINTER = {
     "float32": "*fp32", "float64": "*fp64", "bfloat16": "*bf16", "float16": "*fp16", "bool": "*i1", "int64": "*i64",
     "int32": "*i32", "int16": "*i16", "int8": "*i8", "uint8": "*u8",
 }
 ELEMENT = {name: f"tl.{'int1' if name == 'bool' else name}" for name in POINTER}
-NATIVE = {"float32", "float64", "bool", "int64", "int32"}  # dtypes whose elements are of a compute type already
+NATIVE = {"float32", "float64", "bool", "int64", "int32"}  # dtypes that are a compute type themselves
 RANK = "milfd"
 
 ARITHMETIC = {
@@ -41,7 +41,7 @@ ARITHMETIC = {
     "bitwise_left_shift": "{0} << {1}", "bitwise_right_shift": "{0} >> {1}",
     "random_bits": "random_bits({0}, {1}, {2})",
 }
-# rows that read otherwise for integers, for double precision, and where the result is rounded to half precision
+# Rows that differ for integers, for float64, and if the result is rounded to half precision.
 INTEGER = {
     "fmod": "{0} % {1}", "remainder": "int_remainder({0}, {1})", "floordiv": "int_floordiv({0}, {1})",
     "truncdiv": "{0} // {1}", "floor": "{0}", "ceil": "{0}", "trunc": "{0}", "round": "{0}",
@@ -72,7 +72,7 @@ _CALLED = re.compile(rf"(?<![\w.])({'|'.join(PRELUDE)})\b")
 
 
 def arithmetic(op: str, kind: str, rough: bool) -> str:
-    """The text of an arithmetic op in a compute type; `rough`: a few units in the last place are rounded away."""
+    """The text of an arithmetic op in a compute type. `rough` allows errors of a few units in the last place."""
     if kind in "ilm" and op in INTEGER:
         return INTEGER[op]
     if kind == "d" and op in DOUBLE:
@@ -100,14 +100,14 @@ def literal(value: Any, kind: str) -> str:
     if kind in "il":
         return repr(int(value))
     value = float(value)
-    if value == 0 and math.copysign(1.0, value) < 0:  # Triton makes 0.0 of any constant that equals it
+    if value == 0 and math.copysign(1.0, value) < 0:  # Triton turns the constant -0.0 into 0.0
         bits, whole = (-(1 << 31), "tl.int32") if kind == "f" else (-(1 << 63), "tl.int64")
         return f"tl.cast({bits}, {whole}).to({COMPUTE[kind]}, bitcast=True)"
     return repr(value) if math.isfinite(value) else f'float("{value}")'
 
 
 def convert(text: str, source: str, target: str) -> str:
-    """`text` of one compute type as another."""
+    """`text` converted from one compute type to another."""
     if source == target:
         return text
     if source in "il" and target == "f":

@@ -19,14 +19,14 @@ _DIGITS = 8
 
 @dataclass(frozen=True)
 class GroupLaunches:
-    """What a group becomes: launches in order, and the scratch memory they share. Nothing for an empty group."""
+    """The launches of a group in order, and the scratch memory that they share. Both are empty for an empty group."""
 
     launches: tuple[Launch, ...]
     scratch: tuple[Scratch, ...]
 
     @property
     def bufs(self) -> list[str]:
-        """Every buffer that a launch is given, scratch left out, each once."""
+        """All buffers that are passed to a launch, except scratch memory, without duplicates."""
         scratch = {s.name for s in self.scratch}
         return [b for b in dict.fromkeys(b for launch in self.launches for b in launch.bufs) if b not in scratch]
 
@@ -48,7 +48,7 @@ class TritonSource:
         contents = (draft.lines, constants, draft.signature, draft.aligned, draft.grid, draft.config)
         if contents not in self._known:
             self._known[contents] = len(self.kernels)
-            # named by contents, so that equal kernels of different graphs are one in the cache of cubins
+            # Named by contents, so that equal kernels of different graphs share an entry in the cache of cubins.
             digest = hashlib.sha256(repr(contents).encode()).hexdigest()[:_DIGITS]
             name = "_".join([draft.kind, *operators(group), digest])
             text = imports("\n".join(draft.lines)) + "\n\n" + _comment(group) + draft.text(name)

@@ -14,12 +14,12 @@ _TOKEN = re.compile(r"\d+|[A-Za-z_]\w*|[-+*/%()]")
 
 
 def fits_int32(bounds: Bounds) -> bool:
-    """Whether both ends are 32-bit integers."""
+    """Whether both bounds fit in 32-bit integers."""
     return -(2**31) <= bounds[0] and bounds[1] < 2**31
 
 
 def span(index: Index, sizes: Mapping[str, AnySize], symbols: Mapping[str, Val]) -> Bounds:
-    """The least and greatest number that computing an index meets."""
+    """Lower and upper bound of all intermediate results when an index is computed."""
     ends = {name: size - 1 for name, size in sizes.items()}
     ends |= {name: value.attrs[0] - 1 for name, value in symbols.items()}
     if isinstance(index, Affine):
@@ -28,12 +28,12 @@ def span(index: Index, sizes: Mapping[str, AnySize], symbols: Mapping[str, Val])
     env |= {name: (0, end) for name, end in ends.items() if name not in env}
     for symbol in {x for end in ends.values() if isinstance(end, Size) and end.env for x in end.env.all()}:
         env[str(symbol)] = symbol, symbol
-    # other names are sizes that the kernel takes as 32-bit integers; of one that is zero no element is computed
+    # Other names are sizes, passed as 32-bit integers. If one is zero, no element is computed, so 1 is the minimum.
     return _Reader(index.source, {name: (1, 2**31 - 1) for name in index.names()} | env).widest()
 
 
 def _most(a: AnySize, b: AnySize) -> AnySize:
-    """The greater one; of two sizes of which that is not known a greater number still, if neither is negative."""
+    """The greater of two sizes, or an upper bound of both if their order is unknown and neither is negative."""
     if known(a, ">=", b):
         return a
     if known(b, ">=", a):
@@ -50,7 +50,7 @@ def _affine(index: Affine, ends: Mapping[str, AnySize]) -> Bounds:
 
 
 class _Reader:
-    """Interval arithmetic over C text of integers, names, `+ - * / %` and parentheses."""
+    """Parses C text of integers, names, `+ - * / %` and parentheses, and evaluates it in interval arithmetic."""
 
     def __init__(self, text: str, env: Mapping[str, Bounds]) -> None:
         self.tokens, self.at, self.env = _TOKEN.findall(text), 0, env
