@@ -64,7 +64,7 @@ def codegen(
 def _source_of(device: torch.device) -> Source | TritonSource:
     if device.type == "cpu":
         return Source()
-    from .triton.source import TritonSource  # not loaded where there is no GPU
+    from .triton.source import TritonSource  # imported only for graphs on a GPU
 
     return TritonSource()
 
@@ -176,7 +176,7 @@ class _Planner:
     def _plan_calls(self, what: Group | ExternKernel) -> list[_Call]:
         if isinstance(what, ExternKernel):
             return [self._extern_call(what)]
-        if 0 in what.outer:  # its buffers exist, but have no elements
+        if 0 in what.outer:  # its buffers are allocated, but there is nothing to compute
             made = self._made(sorted(what.written_names()), what.stored)
             return [_Call(None, made, made)]
         if isinstance(self.source, Source):

@@ -22,7 +22,7 @@ from .symbolic import Expr, Index, Sym, symbol
 
 @dataclass(frozen=True)
 class Ref:
-    """The result of op number `i` of the same body."""
+    """A reference to the result of op number `i` of the same body."""
 
     i: int
 

@@ -86,14 +86,14 @@ def contiguous_strides(size: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class Buffer:
-    """Named memory."""
+    """A named piece of memory."""
 
     name: str
     layout: Layout
 
     @property
     def dtype(self) -> torch.dtype:
-        """Its element type."""
+        """The dtype of its elements."""
         return self.layout.dtype
 
 
@@ -148,7 +148,7 @@ class ExternKernel:
     returns_tuple: bool = field(default=False)
 
     def operands(self) -> Iterator[Buffer | View]:
-        """Each tensor operand."""
+        """All tensor operands, in order."""
         stack: list[Any] = [*self.args, *self.kwargs.values()]
         while stack:
             arg = stack.pop(0)

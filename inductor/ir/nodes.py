@@ -135,7 +135,8 @@ def store(graph: Allocator, value: TensorValue, stride: Sequence[int] | None = N
 
 
 def store_body(name: str, layout: Layout, value: TensorValue, order: Sequence[int]) -> LoopBody:
-    """The body that writes `value` to `layout` of buffer `name`, its loops in dimension order `order`."""
+    """The loop body that writes `value` to buffer `name` with `layout`; `order` lists the dimensions, outermost first.
+    """
 
     def fn(loop: tuple[Index, ...], _: tuple[Index, ...]) -> None:
         index: list[Index] = [0] * len(order)

@@ -1,4 +1,4 @@
-"""`SizedTensor`: the metadata of a fake tensor with its SymInts replaced by Sizes.
+"""`SizedTensor`: the metadata of a fake tensor with Sizes in place of SymInts.
 
 It has the methods and attributes of a tensor that lowerings read, so that they need not distinguish the two.
 """

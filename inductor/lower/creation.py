@@ -36,13 +36,13 @@ def _filled(graph: Any, value: Any) -> Pointwise:
 
 @lowering("full", "full_like", "new_full")
 def full(graph: Any, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
-    """One value everywhere"""
+    """One value everywhere."""
     return _filled(graph, kwargs["fill_value"] if "fill_value" in kwargs else args[-1])
 
 
 @lowering("scalar_tensor")
 def scalar_tensor(graph: Any, value: Any, **kwargs: Any) -> TensorValue:
-    """A tensor without dimensions"""
+    """A tensor without dimensions."""
     return _filled(graph, value)
 
 
@@ -54,13 +54,13 @@ def zeros(graph: Any, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
 
 @lowering("ones", "ones_like", "new_ones")
 def ones(graph: Any, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
-    """1 everywhere"""
+    """1 everywhere."""
     return _filled(graph, 1)
 
 
 @lowering("fill")
 def fill(graph: Any, x: TensorValue, value: Any) -> TensorValue:
-    """One value, of x's size and dtype"""
+    """One value everywhere, in x's size and dtype."""
     if isinstance(value, int | float | Size | Real):
         return _filled(graph, value)
     if value.size:  # eager raises; fake tensors up to torch 2.11 do not
@@ -70,7 +70,7 @@ def fill(graph: Any, x: TensorValue, value: Any) -> TensorValue:
 
 @lowering("arange")
 def arange(graph: Any, *args: Any, **kwargs: Any) -> TensorValue:
-    """start + i * step"""
+    """start + i * step."""
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else kwargs.get("step", 1))
     if type(start) in (int, Size) and type(step) in (int, Size):
         return _indexed(graph, lambda i: ops.index_expr(i[0] * step + start, torch.int64))
@@ -82,19 +82,19 @@ def arange(graph: Any, *args: Any, **kwargs: Any) -> TensorValue:
 
 
 def _offset(index: tuple[Index, ...]) -> Any:
-    """column - row of the last two dimensions"""
+    """The column minus the row of an element in the last two dimensions."""
     return ops.index_expr(index[-1] - index[-2], torch.int64)
 
 
 @lowering("tril")
 def tril(graph: Any, x: TensorValue, diagonal: int = 0) -> TensorValue:
-    """x on and below a diagonal, else 0"""
+    """x on and below a diagonal, else 0."""
     return _triangle(graph, x, lambda index: ops.le(_offset(index), ops.constant(diagonal, torch.int64)))
 
 
 @lowering("triu")
 def triu(graph: Any, x: TensorValue, diagonal: int = 0) -> TensorValue:
-    """x on and above a diagonal, else 0"""
+    """x on and above a diagonal, else 0."""
     return _triangle(graph, x, lambda index: ops.ge(_offset(index), ops.constant(diagonal, torch.int64)))
 
 
@@ -107,7 +107,7 @@ def _triangle(graph: Any, x: TensorValue, keep: Callable[[tuple[Index, ...]], An
 
 @lowering("eye")
 def eye(graph: Any, *args: Any, **kwargs: Any) -> TensorValue:
-    """1 on the main diagonal, else 0"""
+    """1 on the main diagonal, else 0."""
     dtype = compute_dtype(graph.val.dtype)
     return _indexed(
         graph,

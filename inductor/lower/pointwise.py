@@ -178,14 +178,14 @@ _register_tables()
 
 def _scaled(graph: Any, alpha: Any) -> Callable[[Any, torch.dtype], Any]:
     if overflows(alpha, graph.val.dtype):
-        raise Unlowered  # ATen says why
+        raise Unlowered  # ATen raises the error
     times = _fn(_bool_form(graph, "mul"))
     return lambda x, dtype: x if alpha == 1 else times(x, ops.constant(wrapped(alpha, dtype), dtype))
 
 
 @lowering("add")
 def add(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
-    """a + alpha * b"""
+    """a + alpha * b."""
     name, dtype = _bool_form(graph, "add"), compute_dtype(graph.val.dtype)
     scale = _scaled(graph, alpha)
     return elementwise(graph, lambda x, y: getattr(ops, name)(x, scale(y, dtype)), a, b)
@@ -198,7 +198,7 @@ def _refuse_bool(*operands: Any) -> None:
 
 @lowering("sub")
 def sub(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
-    """a - alpha * b"""
+    """a - alpha * b."""
     _refuse_bool(a, b)
     dtype, scale = compute_dtype(graph.val.dtype), _scaled(graph, alpha)
     return elementwise(graph, lambda x, y: ops.sub(x, scale(y, dtype)), a, b)
@@ -206,7 +206,7 @@ def sub(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
 
 @lowering("rsub")
 def rsub(graph: Any, a: Any, b: Any, alpha: Any = 1) -> TensorValue:
-    """b - alpha * a"""
+    """b - alpha * a."""
     _refuse_bool(a, b)
     dtype, scale = compute_dtype(graph.val.dtype), _scaled(graph, alpha)
     return elementwise(graph, lambda x, y: ops.sub(y, scale(x, dtype)), a, b)
@@ -214,7 +214,7 @@ def rsub(graph: Any, a: Any, b: Any, alpha: Any = 1) -> TensorValue:
 
 @lowering("mul")
 def mul(graph: Any, a: Any, b: Any) -> TensorValue:
-    """a * b"""
+    """a * b."""
     return elementwise(graph, _fn(_bool_form(graph, "mul")), a, b)
 
 
@@ -230,14 +230,14 @@ def div(graph: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> Tens
 
 @lowering("floor_divide")
 def floor_divide(graph: Any, a: Any, b: Any) -> TensorValue:
-    """a / b rounded down"""
+    """a / b rounded down."""
     check_divisor(graph, b)
     return elementwise(graph, _fn("floordiv"), *_converted(a, b, numbers=False))
 
 
 @lowering("square")
 def square(graph: Any, x: TensorValue) -> TensorValue:
-    """x * x"""
+    """x * x."""
     return elementwise(graph, lambda v: ops.mul(v, v), x)
 
 
@@ -246,7 +246,7 @@ def pow_(graph: Any, a: Any, b: Any) -> TensorValue:
     """a ** b. Small constant exponents become multiplications."""
     if not is_value(b):
         if overflows(b, graph.val.dtype):
-            raise Unlowered  # ATen says why
+            raise Unlowered  # ATen raises the error
         if isinstance(b, int) and b < 0 and is_value(a) and not (a.dtype.is_floating_point or a.dtype.is_complex):
             raise Unsupported("integers to a negative power, which is an error")
         if b == 1:
@@ -292,13 +292,13 @@ def _class(graph: Any, name: str, x: TensorValue) -> TensorValue:
 
 @lowering("logical_not")
 def logical_not(graph: Any, x: TensorValue) -> TensorValue:
-    """not x"""
+    """not x."""
     return pointwise(ops.logical_not, (x,), torch.bool, graph.val)
 
 
 @lowering("bitwise_not")
 def bitwise_not(graph: Any, x: TensorValue) -> TensorValue:
-    """~x"""
+    """~x."""
     if x.dtype.is_floating_point:
         raise Unlowered  # an error in eager
     return elementwise(graph, ops.logical_not if x.dtype == torch.bool else ops.bitwise_not, x)
@@ -325,7 +325,7 @@ def _shifted(graph: Any, op: Callable[..., Any], x: Any, by: Any) -> TensorValue
 
 @lowering("where")
 def where(graph: Any, mask: Any, a: Any = None, b: Any = None) -> TensorValue:
-    """a where mask, else b"""
+    """a where mask, else b."""
     if a is None:
         raise Unlowered
     dtype = compute_dtype(graph.val.dtype)
@@ -334,16 +334,16 @@ def where(graph: Any, mask: Any, a: Any = None, b: Any = None) -> TensorValue:
 
 @lowering("masked_fill")
 def masked_fill(graph: Any, x: TensorValue, mask: TensorValue, value: Any) -> TensorValue:
-    """value where mask, else x"""
+    """value where mask, else x."""
     if overflows(value, graph.val.dtype):
-        raise Unlowered  # ATen says why
+        raise Unlowered  # ATen raises the error
     dtype = compute_dtype(graph.val.dtype)
     return pointwise(ops.where, (mask, value, x), dtype, graph.val, compute_of=(torch.bool, dtype, dtype))
 
 
 @lowering("clamp")
 def clamp(graph: Any, x: TensorValue, min: Any = None, max: Any = None) -> TensorValue:
-    """x limited to min .. max"""
+    """x limited to min .. max."""
     bounds = [b for b in (min, max) if b is not None]
     if any(wrapped(b, graph.val.dtype) != b or overflows(b, graph.val.dtype) for b in bounds if not is_value(b)):
         raise Unlowered  # the dtype cannot hold the bound: depending on its version, torch wraps, ignores or rejects it
@@ -359,19 +359,19 @@ def clamp(graph: Any, x: TensorValue, min: Any = None, max: Any = None) -> Tenso
 
 @lowering("clamp_min")
 def clamp_min(graph: Any, x: TensorValue, min: Any) -> TensorValue:
-    """x, at least min"""
+    """x, at least min."""
     return clamp(graph, x, min)
 
 
 @lowering("clamp_max")
 def clamp_max(graph: Any, x: TensorValue, max: Any) -> TensorValue:
-    """x, at most max"""
+    """x, at most max."""
     return clamp(graph, x, None, max)
 
 
 @lowering("_to_copy")
 def to_copy(graph: Any, x: TensorValue, **kwargs: Any) -> TensorValue:
-    """x in another dtype"""
+    """x converted to another dtype. Unlowered for copies to another device."""
     if graph.val.device != x.device:
         raise Unlowered
     to = graph.val.dtype
@@ -406,13 +406,13 @@ def _is_part(node: fx.Node) -> bool:
 
 @lowering("clone", "lift_fresh_copy")
 def clone(graph: Any, x: TensorValue, *, memory_format: Any = None) -> TensorValue:
-    """A copy of x"""
+    """A copy of x."""
     return elementwise(graph, lambda v: v, x, work=0)
 
 
 @lowering("copy")
 def copy(graph: Any, x: TensorValue, source: TensorValue, non_blocking: bool = False) -> TensorValue:
-    """`source` in x's size and dtype"""
+    """`source` in x's size and dtype."""
     if source.device != x.device or source.dtype.is_complex != x.dtype.is_complex:
         raise Unlowered
     return elementwise(graph, lambda v: v, source, work=0)
@@ -436,7 +436,7 @@ def _activation(graph: Any, fn: Callable[[Any, _In], Any], x: TensorValue, work:
 
 @lowering("gelu")
 def gelu(graph: Any, x: TensorValue, *, approximate: str = "none") -> TensorValue:
-    """x * Phi(x), or its tanh approximation"""
+    """x * Phi(x), or its tanh approximation."""
 
     def exact(v: Any, k: _In) -> Any:
         return ops.mul(v, ops.ndtr(v))
@@ -451,25 +451,25 @@ def gelu(graph: Any, x: TensorValue, *, approximate: str = "none") -> TensorValu
 
 @lowering("special_ndtr")
 def special_ndtr(graph: Any, x: TensorValue) -> TensorValue:
-    """The normal distribution function"""
+    """The normal distribution function."""
     return elementwise(graph, ops.ndtr, x, work=_DEAR)
 
 
 @lowering("silu")
 def silu(graph: Any, x: TensorValue) -> TensorValue:
-    """x * sigmoid(x)"""
+    """x * sigmoid(x)."""
     return _activation(graph, lambda v, k: ops.mul(v, ops.sigmoid(v)), x)
 
 
 @lowering("hardtanh")
 def hardtanh(graph: Any, x: TensorValue, min_val: float = -1, max_val: float = 1) -> TensorValue:
-    """x limited to min_val .. max_val"""
+    """x limited to min_val .. max_val."""
     return clamp(graph, x, min_val, max_val)
 
 
 @lowering("hardsigmoid")
 def hardsigmoid(graph: Any, x: TensorValue) -> TensorValue:
-    """relu6(x + 3) / 6"""
+    """relu6(x + 3) / 6."""
     return _activation(graph, _hardsigmoid, x, 3)
 
 
@@ -480,13 +480,13 @@ def _hardsigmoid(v: Any, k: _In) -> Any:
 
 @lowering("hardswish")
 def hardswish(graph: Any, x: TensorValue) -> TensorValue:
-    """x * hardsigmoid(x)"""
+    """x * hardsigmoid(x)."""
     return _activation(graph, lambda v, k: ops.mul(v, _hardsigmoid(v, k)), x, 4)
 
 
 @lowering("leaky_relu")
 def leaky_relu(graph: Any, x: TensorValue, negative_slope: float = 0.01) -> TensorValue:
-    """x, scaled where negative"""
+    """x where x > 0, else x * negative_slope."""
     return _activation(
         graph, lambda v, k: ops.where(ops.gt(v, k.c(0.0)), v, ops.mul(v, k.c(negative_slope))), x, 2
     )
@@ -530,7 +530,7 @@ def threshold_backward(graph: Any, grad: TensorValue, x: TensorValue, threshold:
 
 @lowering("sigmoid_backward")
 def sigmoid_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
-    """grad * y * (1 - y)"""
+    """grad * y * (1 - y)."""
     floats_only(graph)
     k = _In(compute_dtype(graph.val.dtype))
     return elementwise(graph, lambda g, v: ops.mul(g, ops.mul(v, ops.sub(k.c(1.0), v))), grad, y)
@@ -538,7 +538,7 @@ def sigmoid_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorVal
 
 @lowering("tanh_backward")
 def tanh_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
-    """grad * (1 - y * y)"""
+    """grad * (1 - y * y)."""
     floats_only(graph)
     k = _In(compute_dtype(graph.val.dtype))
     return elementwise(graph, lambda g, v: ops.mul(g, ops.sub(k.c(1.0), ops.mul(v, v))), grad, y)
@@ -546,7 +546,7 @@ def tanh_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
 
 @lowering("addcmul")
 def addcmul(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValue:
-    """x + value * a * b"""
+    """x + value * a * b."""
     _refuse_bool(x, a, b)
     k = _In(compute_dtype(graph.val.dtype))
     return elementwise(graph, lambda v, p, q: ops.add(v, ops.mul(k.c(value), ops.mul(p, q))), x, a, b, work=3)
@@ -554,7 +554,7 @@ def addcmul(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValu
 
 @lowering("addcdiv")
 def addcdiv(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValue:
-    """x + value * a / b"""
+    """x + value * a / b."""
     _refuse_bool(x, a, b)
     k = _In(compute_dtype(graph.val.dtype))
     return elementwise(graph, lambda v, p, q: ops.add(v, ops.mul(k.c(value), ops.div(p, q))), x, a, b, work=3)

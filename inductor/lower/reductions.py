@@ -44,13 +44,13 @@ def _simple(
 
 @lowering("sum")
 def sum_(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TensorValue:
-    """The sum"""
+    """The sum."""
     return _simple(graph, x, "sum", dim, keepdim, graph.val.dtype)
 
 
 @lowering("mean")
 def mean(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TensorValue:
-    """The mean"""
+    """The mean."""
     count = Reduce(tuple(x.size), dims_of(dim, len(x.size))).count
     out = compute_dtype(graph.val.dtype)
     return _simple(graph, x, "sum", dim, keepdim, graph.val.dtype, lambda s: ops.div(s, ops.constant(count, out)))
@@ -58,19 +58,19 @@ def mean(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False, *, 
 
 @lowering("prod")
 def prod(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TensorValue:
-    """The product"""
+    """The product."""
     return _simple(graph, x, "prod", dim, keepdim, graph.val.dtype)
 
 
 @lowering("any")
 def any_(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False) -> TensorValue:
-    """Whether any element is nonzero"""
+    """Whether any element is nonzero."""
     return _truth(graph, x, "any", dim, keepdim)
 
 
 @lowering("all")
 def all_(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False) -> TensorValue:
-    """Whether every element is nonzero"""
+    """Whether every element is nonzero."""
     return _truth(graph, x, "all", dim, keepdim)
 
 
@@ -97,13 +97,13 @@ def _extreme(graph: Any, x: TensorValue, kind: str, dim: Any, keepdim: bool) -> 
 
 @lowering("amax")
 def amax(graph: Any, x: TensorValue, dim: Any = (), keepdim: bool = False) -> TensorValue:
-    """The greatest element"""
+    """The greatest element."""
     return _extreme(graph, x, "max", dim, keepdim)
 
 
 @lowering("amin")
 def amin(graph: Any, x: TensorValue, dim: Any = (), keepdim: bool = False) -> TensorValue:
-    """The least element"""
+    """The least element."""
     return _extreme(graph, x, "min", dim, keepdim)
 
 
@@ -117,13 +117,13 @@ def _position(graph: Any, x: TensorValue, kind: str, dim: int | None, keepdim: b
 
 @lowering("argmax")
 def argmax(graph: Any, x: TensorValue, dim: int | None = None, keepdim: bool = False) -> TensorValue:
-    """Where the greatest element is"""
+    """The position of the greatest element."""
     return _position(graph, x, "argmax", dim, keepdim)
 
 
 @lowering("argmin")
 def argmin(graph: Any, x: TensorValue, dim: int | None = None, keepdim: bool = False) -> TensorValue:
-    """Where the least element is"""
+    """The position of the least element."""
     return _position(graph, x, "argmin", dim, keepdim)
 
 
@@ -240,7 +240,7 @@ def _spread_args(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, An
 
 @lowering("var")
 def var(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
-    """The variance"""
+    """The variance."""
     dim, correction, keepdim = _spread_args(args, kwargs)
     _, spread, space = _variance(graph, x, dim, correction, root=False)
     return _cast(_finish(spread, space, keepdim), graph.val.dtype)
@@ -248,7 +248,7 @@ def var(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
 
 @lowering("std")
 def std(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
-    """The standard deviation"""
+    """The standard deviation."""
     dim, correction, keepdim = _spread_args(args, kwargs)
     _, spread, space = _variance(graph, x, dim, correction, root=True)
     return _cast(_finish(spread, space, keepdim), graph.val.dtype)
@@ -256,7 +256,7 @@ def std(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
 
 @lowering("var_mean")
 def var_mean(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> tuple[TensorValue, TensorValue]:
-    """The variance and the mean"""
+    """The variance and the mean."""
     dim, correction, keepdim = _spread_args(args, kwargs)
     center, spread, space = _variance(graph, x, dim, correction, root=False)
     dtype = graph.val[0].dtype
@@ -366,13 +366,13 @@ def _softmax_parts(
 
 @lowering("_softmax")
 def softmax(graph: Any, x: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
-    """exp(x) over its sum along one dimension"""
+    """exp(x) over its sum along one dimension."""
     x, top, total, dtype = _softmax_parts(graph, x, dim)
     return pointwise(lambda v, m, s: ops.div(ops.exp(ops.sub(v, m)), s), (x, top, total), dtype, graph.val, 8)
 
 
 @lowering("_log_softmax")
 def log_softmax(graph: Any, x: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
-    """The logarithm of softmax"""
+    """The logarithm of softmax."""
     x, top, total, dtype = _softmax_parts(graph, x, dim, lambda s: ops.log(s))
     return pointwise(lambda v, m, s: ops.sub(ops.sub(v, m), s), (x, top, total), dtype, graph.val, 2)

@@ -45,14 +45,14 @@ def view_strides(size: Sequence[int], stride: Sequence[int], new: Sequence[int])
 
 @lowering("view", "reshape", "_unsafe_view", "_reshape_alias")
 def view(graph: Any, x: TensorValue, *args: Any) -> TensorValue:
-    """x as another size, elements in row-major order"""
+    """x viewed as another size, with elements in row-major order. Unlowered for a view as another dtype."""
     if graph.val.dtype != x.dtype:
         raise Unlowered
     return reshaped(x, tuple(graph.val.shape))
 
 
 def reshaped(x: TensorValue, new: tuple[int, ...]) -> TensorValue:
-    """x as size `new`, elements in row-major order."""
+    """x with size `new`, with elements in row-major order."""
     old = tuple(x.size)
     if old == new:
         return x
@@ -82,13 +82,13 @@ def permuted(x: TensorValue, dims: Sequence[int]) -> TensorValue:
 
 @lowering("permute")
 def permute(graph: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
-    """x with its dimensions in this order"""
+    """x with its dimensions in this order."""
     return permuted(x, dims)
 
 
 @lowering("transpose")
 def transpose(graph: Any, x: TensorValue, a: int, b: int) -> TensorValue:
-    """x with two dimensions exchanged"""
+    """x with two dimensions exchanged."""
     dims = list(range(len(x.size)))
     if dims:
         dims[a], dims[b] = dims[b], dims[a]
@@ -97,19 +97,19 @@ def transpose(graph: Any, x: TensorValue, a: int, b: int) -> TensorValue:
 
 @lowering("t")
 def t(graph: Any, x: TensorValue) -> TensorValue:
-    """The transpose of a matrix"""
+    """The transpose of a matrix."""
     return permuted(x, range(len(x.size) - 1, -1, -1))
 
 
 @lowering("unsqueeze", "squeeze")
 def unsqueeze(graph: Any, x: TensorValue, *args: Any) -> TensorValue:
-    """x with dimensions of size 1 added or removed"""
+    """x with dimensions of size 1 added or removed."""
     return reshaped(x, tuple(graph.val.shape))
 
 
 @lowering("expand")
 def expand(graph: Any, x: TensorValue, size: Sequence[int], *, implicit: bool = False) -> TensorValue:
-    """x repeated along dimensions of size 1, and new ones in front"""
+    """x broadcast along dimensions of size 1 and along new leading dimensions."""
     new, old = tuple(graph.val.shape), tuple(x.size)
     if new == old:
         return x
@@ -144,7 +144,7 @@ def sliced(x: TensorValue, dim: int, start: int, length: int, step: int = 1) -> 
 def slice_(
     graph: Any, x: TensorValue, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> TensorValue:
-    """x[start:end:step] along one dimension"""
+    """x[start:end:step] along one dimension."""
     dim %= len(x.size)
     length, size = graph.val.shape[dim], x.size[dim]
     first = start or 0
@@ -156,7 +156,7 @@ def slice_(
 
 @lowering("select")
 def select(graph: Any, x: TensorValue, dim: int, index: int) -> TensorValue:
-    """One position of one dimension"""
+    """One position of one dimension."""
     if not isinstance(index, int | Size):
         raise Unlowered
     dim %= len(x.size)
@@ -165,7 +165,7 @@ def select(graph: Any, x: TensorValue, dim: int, index: int) -> TensorValue:
 
 @lowering("split", "split_with_sizes", "chunk")
 def split(graph: Any, x: TensorValue, sizes: Any, dim: int = 0) -> tuple[TensorValue, ...]:
-    """Consecutive parts of one dimension"""
+    """Consecutive parts of one dimension."""
     dim %= len(x.size)
     parts, start = [], 0
     for val in graph.val:
@@ -176,20 +176,20 @@ def split(graph: Any, x: TensorValue, sizes: Any, dim: int = 0) -> tuple[TensorV
 
 @lowering("unbind")
 def unbind(graph: Any, x: TensorValue, dim: int = 0) -> tuple[TensorValue, ...]:
-    """Each position of one dimension"""
+    """Each position of one dimension."""
     dim %= len(x.size)
     return tuple(drop(sliced(x, dim, k, 1), [dim]) for k in range(x.size[dim]))
 
 
 @lowering("alias", "detach", "lift_fresh", "lift")
 def alias(graph: Any, x: TensorValue) -> TensorValue:
-    """x itself"""
+    """x itself."""
     return x
 
 
 @lowering("contiguous")
 def contiguous(graph: Any, x: TensorValue, *, memory_format: Any = None) -> TensorValue:
-    """x in row-major memory"""
+    """x in row-major memory."""
     return Pointwise(x.device, x.dtype, tuple(x.size), x.load, x.reads, x.work, stride=tuple(graph.val.stride()))
 
 
@@ -210,7 +210,7 @@ def as_strided_scatter(graph: Any, x: TensorValue, *rest: Any) -> TensorValue:
 
 @lowering("flip")
 def flip(graph: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
-    """x backwards along some dimensions"""
+    """x reversed along some dimensions."""
     turned = {d % len(x.size) for d in dims} if x.size else set()
 
     def inner_fn(index: tuple[Index, ...]) -> Any:
@@ -296,7 +296,7 @@ def cat(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue
 
 @lowering("stack")
 def stack(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
-    """Tensors along a new dimension"""
+    """Tensors along a new dimension."""
     dim %= graph.val.dim()
     wide = [reshaped(x, tuple(x.size[:dim]) + (1,) + tuple(x.size[dim:])) for x in tensors]
     return cat(graph, wide, dim)

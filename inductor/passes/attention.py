@@ -114,7 +114,7 @@ def _known(graph: fx.Graph, masked: Sequence[fx.Node]) -> tuple[dict[fx.Node, st
                 elif node in masked and isinstance(mask := values.get(_mask(node)), torch.Tensor):
                     says = _says(mask, node)
                     known |= {node: says} if says is not None else {}
-    except (_NotConstant, RuntimeError):  # an operator that the CPU lacks, say
+    except (_NotConstant, RuntimeError):  # for example, an operator that the CPU lacks
         return {}, set()
     others = [n for n in graph.nodes if n not in nodes and n.op != "placeholder"]
     return (known, pure) if known and not _written_elsewhere(values, others) else ({}, set())

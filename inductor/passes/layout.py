@@ -30,7 +30,7 @@ _ANY_STRIDES = frozenset(
     "alias detach flip roll _softmax _log_softmax mm addmm bmm baddbmm zeros_like ones_like full_like "
     "empty_like".split()
 )
-_VIEWS = frozenset("view _unsafe_view reshape _reshape_alias".split())  # of the elements in row-major order
+_VIEWS = frozenset("view _unsafe_view reshape _reshape_alias".split())  # keep the row-major order of elements
 _CONVOLVED = {"convolution": 2, "convolution_backward": 3}  # how many arguments are converted
 _FEW = 16  # convolutions from or to fewer channels are not faster in channels_last
 _HALF = (torch.float16, torch.bfloat16)

@@ -45,7 +45,7 @@ class RefusedSource(BuildError):
 
 @functools.cache
 def find_compiler(chosen: str | None) -> tuple[str, ...]:
-    """The command of a C++ compiler: `chosen` ($CXX) first, then g++, then clang++. BuildError if there is none."""
+    """The command of a C++ compiler: `chosen` ($CXX) if set, else g++, clang++ or c++. BuildError if there is none."""
     if chosen and not chosen.isspace():
         try:
             words = shlex.split(chosen)

@@ -113,7 +113,7 @@ def _prelude() -> bytes:
 
 
 def _make(kernel: KernelSource, arch: int) -> bytes:
-    """The cache entry of a kernel: a line of JSON, then the cubin."""
+    """Compiles a kernel and returns its cache entry: a line of JSON with the launch metadata, then the cubin."""
     job = {
         "name": kernel.name, "text": kernel.text, "constants": kernel.constants, "signature": kernel.signature,
         "aligned": kernel.aligned, "sizes": kernel.sizes, "num_warps": kernel.num_warps,

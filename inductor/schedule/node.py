@@ -80,7 +80,8 @@ class Member:
 
 @dataclass(eq=False)
 class Group:
-    """Nodes that become one kernel: for each point of `outer`, loops over `inner` (empty if nothing reduces).
+    """Nodes that become one kernel, which loops over `inner` for each point of `outer`. `inner` is empty if no member
+    reduces.
 
     The variables are o0, o1 ... and r0, r1 ... of sizes `outer` and `inner`.
     """

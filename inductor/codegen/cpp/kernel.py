@@ -62,7 +62,7 @@ class Kernel:
         self._count = 0
         self._pragma = "#pragma omp parallel for"
         self.dtypes = {**dtypes, STATUS: "int64"}
-        self.lines: list[str] = []  # of the scope being written
+        self.lines: list[str] = []  # lines of the scope being written
         self._row_lines: list[str] = []
         self._row: dict[Val, str] = {}
         self._loop: dict[Val, str] | None = None

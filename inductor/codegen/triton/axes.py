@@ -50,7 +50,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Axes:
-    """`tile` in the order of the tile's dimensions; `fixed` variables have one value a program.
+    """The axes of a tile in the order of its dimensions. `fixed` are variables with one value per program.
 
     `contiguous` is the letter along which most memory is contiguous; `mixed`: some is along the other one.
     """
@@ -67,7 +67,7 @@ class Axes:
 
     @cached_property
     def letters(self) -> dict[str, str]:
-        """The axis of each variable; fixed ones are absent."""
+        """The letter of the axis of each variable, except fixed variables."""
         return {name: a.letter for a in self.tile for name, _ in a.variables}
 
     @cached_property

@@ -45,7 +45,7 @@ ARITHMETIC = {
 INTEGER = {
     "fmod": "{0} % {1}", "remainder": "int_remainder({0}, {1})", "floordiv": "int_floordiv({0}, {1})",
     "truncdiv": "{0} // {1}", "floor": "{0}", "ceil": "{0}", "trunc": "{0}", "round": "{0}",
-    "neg": "-{0}",  # of floats Triton's minus is a subtraction from 0.0, which gives 0.0 where -0.0 is right
+    "neg": "-{0}",  # for floats, Triton's unary minus subtracts from 0.0 and so gives 0.0 in place of -0.0
 }
 DOUBLE = {
     "sqrt": "tl.sqrt({0})", "reciprocal": "1.0 / {0}", "div": "{0} / {1}", "ndtr": "ndtr_double({0})",
