@@ -180,9 +180,13 @@ def refuse_fixed_offsets(graph: torch.fx.GraphModule) -> None:
     given = [n.meta.get("val") for n in graph.graph.find_nodes(op="placeholder")]
     inputs = {storage_of(value) for value in given if isinstance(value, torch.Tensor)}  # other inputs are ints
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
-        explicit = len(node.args) > 3 or node.kwargs.get("storage_offset") is not None  # noqa: PLR2004
-        if explicit and storage_of(node_at(node).meta["val"]) in inputs:
+        if _has_fixed_offset(node) and storage_of(node_at(node).meta["val"]) in inputs:
             raise NotFunctional("as_strided with a storage offset, of an input")
+
+
+def _has_fixed_offset(node: torch.fx.Node) -> bool:
+    """Whether a call of `as_strided` gives an offset from the start of the storage."""
+    return len(node.args) > 3 or node.kwargs.get("storage_offset") is not None  # noqa: PLR2004
 
 
 @dataclass(frozen=True)
@@ -240,6 +244,10 @@ class GraphRun(torch.fx.Interpreter):
         if len(tensors) > 1 and n.target is not operator.setitem:  # setitem may write to a part
             fixed += [(x, x._version) for x in tensors if any(partly_the_same(x, y) for y in tensors)]
         layouts = [_Layout.of(x) for x in tensors if torch._is_functional_tensor(x)]  # type: ignore[attr-defined]
+        if layouts and n.target in _AS_STRIDED and _has_fixed_offset(n):
+            # `refuse_fixed_offsets` does not see this after a write to the input: the new value has other memory
+            if storage_of(tensors[0]) in self._inputs(n.graph):
+                raise NotFunctional("as_strided with a storage offset, of an input")
         try:
             result = super().run_node(n)
             if n.op == "output":
@@ -269,6 +277,11 @@ class GraphRun(torch.fx.Interpreter):
         elif self.unfolded:
             self._note_views(result, tensors)
         return result
+
+    def _inputs(self, graph: torch.fx.Graph) -> set[Any]:
+        """The memory of the inputs and attributes."""
+        given = [self.env[node] for node in graph.find_nodes(op="placeholder")]
+        return {storage_of(x) for x in (*given, *self.state.values()) if isinstance(x, torch.Tensor)}
 
     def _sync_strided(self) -> None:
         """Apply pending writes now: functionalization updates views only when read, and may fail then."""
@@ -313,8 +326,9 @@ def _checked(run: Callable[..., Any], target: Any, args: Any, kwargs: Any) -> An
         raise NotFunctional(f"eager has to say what is wrong: {error}") from error
 
 
+_AS_STRIDED = ("as_strided", torch.as_strided, torch.Tensor.as_strided, torch.ops.aten.as_strided.default)
 _NOT_INVERTIBLE = (  # functionalization may have no operator for writes to these views: expand of bool subtracts
-    *("as_strided", torch.as_strided, torch.Tensor.as_strided, torch.ops.aten.as_strided.default),
+    *_AS_STRIDED,
     *("expand", "expand_as", torch.Tensor.expand, torch.Tensor.expand_as, torch.broadcast_to),
 )
 _UNFOLDS = ("unfold", torch.Tensor.unfold, torch.ops.aten.unfold.default)

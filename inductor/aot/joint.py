@@ -28,7 +28,7 @@ from .functionalize import (
     unwrapped,
     version_of,
 )
-from .levels import Level, levels, parts
+from .levels import Level, levels, parts, reaching
 from .memory import is_random, tidy
 from .plain_memory import computed_values
 from .results import Computed, ForwardOutputs, InputState, RecordedWrites, Result, View, classify, dense
@@ -48,6 +48,8 @@ class JointGraph:
     `origins[k]`: (n, is_base): flat result n is returned[k], or a view whose base is returned[k]; None if there is
     none.
     `nested`: the returned tensors that are computed from results. `parts`: per tangent, see `levels.parts`.
+    `reaching[i]`: the numbers of the tangents whose results autograd connects to input i, even where its gradient is
+    zero whatever they are, as that of `sgn`.
     `conjugated`: inputs for which the graph returns the conjugate of the gradient; in eager its conj bit is set.
     `permanent`: which inputs and attributes stay alive anyway: parameters and tensors of the module.
     `names`: maps each name of a module tensor to its position in (*inputs, *attributes).
@@ -66,6 +68,7 @@ class JointGraph:
     nested: tuple[Level, ...] = ()
     uncounted: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
+    reaching: tuple[tuple[int, ...], ...] = ()
 
 
 def to_joint(
@@ -131,6 +134,7 @@ def to_joint(
         trace.nested,
         finals.uncounted,
         trace.parts,
+        trace.reaching,
     )
 
 
@@ -270,6 +274,7 @@ class _Trace:
     conjugated: frozenset[int]
     nested: tuple[Level, ...]
     parts: tuple[int, ...]
+    reaching: tuple[tuple[int, ...], ...]
     returned: list[InputState]
 
     def __init__(
@@ -304,6 +309,7 @@ class _Trace:
         self.nested = _nested(finals, values)
         given = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
         self.parts = parts(finals.returned[: finals.differentiable], given)
+        self.reaching = reaching(finals.returned[: finals.differentiable], leaves)
         # taken before functionalization applies pending writes, which may change the strides
         self.returned = [InputState.of(x) for x in finals.returned]
         with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region

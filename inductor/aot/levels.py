@@ -72,6 +72,27 @@ def _results_below(roots: Sequence[Any], edges: dict[Edge, int]) -> dict[Any, in
     return below
 
 
+def reaching(returned: Sequence[torch.Tensor], leaves: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    """For each of `leaves` the numbers of the differentiable `returned` tensors that autograd connects to it."""
+    numbers = {id(x): i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)}
+    edges: dict[Edge, int] = {}
+    seen: set[Any] = set()
+    stack = [x.grad_fn for x in returned]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)  # of a node that accumulates the gradient of a leaf
+        if isinstance(variable, torch.Tensor) and id(variable) in numbers:
+            edges[node, 0] = 1 << numbers[id(variable)]
+        stack += [source for source, _ in node.next_functions]
+    below = _results_below([x.grad_fn for x in returned], edges)
+    return tuple(
+        tuple(k for k, x in enumerate(returned) if below[x.grad_fn] >> i & 1) for i in range(len(leaves))
+    )
+
+
 def parts(returned: Sequence[torch.Tensor], outside: set[Any]) -> tuple[int, ...]:
     """For each differentiable tensor, the number of its part of the autograd graph. Parts share no nodes except leaves
     and those in `outside`, so in eager a backward pass through one part frees nothing of another. Empty if there is

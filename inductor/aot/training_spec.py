@@ -89,7 +89,13 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
     tangents = graph.find_nodes(op="placeholder")[len(found) :]
     reached = _reached_by(graph, tangents)
     gradients = [
-        Gradient(place, tuple(k for k in range(len(tangents)) if reached[node] >> k & 1), place in joint.conjugated)
+        Gradient(
+            place,
+            # a gradient that depends on no tangent is zero, or None if no connected result has a tangent
+            tuple(k for k in range(len(tangents)) if reached[node] >> k & 1)
+            or (joint.reaching[place] if joint.reaching else ()),
+            place in joint.conjugated,
+        )
         for place, node in enumerate(found)
         if node is not None
     ]

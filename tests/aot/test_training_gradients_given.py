@@ -86,3 +86,21 @@ def test_backward_of_results_one_by_one():
                 if want != "error" and got != "error":
                     torch.testing.assert_close(torch.tensor(got), torch.tensor(want))
                 assert want != "error" or got == "error", (fn.__name__, write, order)
+
+
+def test_a_gradient_that_is_zero_whatever_the_tangent_is():
+    """Asked for alone, and as a result beside one from which another result is computed."""
+
+    def fn(x, y):
+        doubled = x * 2
+        return y.sgn(), doubled, doubled.cos()
+
+    for roots in ([0], [1], [0, 1, 2]):
+        found = []
+        for run in (fn, pyframe.compile(fn)):
+            x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+            results = run(x, y)
+            sums = [results[i].sum() for i in roots]
+            found.append(torch.autograd.grad(sums, [x, y], allow_unused=True))
+        assert [g is None for g in found[0]] == [g is None for g in found[1]]
+        torch.testing.assert_close(found[1], found[0])

@@ -104,3 +104,18 @@ def test_a_write_to_some_elements_of_an_input_whose_elements_share_memory(at, dy
         assert base.flatten().tolist() == [2, 4, 6]
         assert product.tolist() == [4, 8, 12]
         assert shifted.tolist() == [[3, 3], [5, 5], [7, 7]]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("view", [False, True])
+def test_an_offset_from_the_start_of_the_memory_of_an_input_that_was_written(view, grad):
+    def f(x, w):
+        x.mul_(3)
+        seen = x.as_strided([3], [0], 0)
+        return (seen if view else seen + 1), w * 2
+
+    for c in (f, pyframe.compile(f)):
+        base = torch.arange(4, 7)
+        result, _ = c(base[2:], torch.ones(2, requires_grad=grad))
+        assert result.tolist() == [4 + (not view)] * 3
+        assert base.tolist() == [4, 5, 18]
