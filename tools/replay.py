@@ -105,11 +105,11 @@ def _compile_seed(seed: int, device: str) -> None:
     """Compiles and calls one random program, with a backward pass where it has one."""
     from tools.fuzz_graphs.check import check
     from tools.fuzz_graphs.generate import compact, generate
-    from tools.fuzz_graphs.grammar_layers import ROWS
+    from tools.fuzz_graphs.grammar import CORE
     from tools.fuzz_graphs.worker import compiler_of
 
     mode = "backward" if seed % 3 == 0 else "dynamic" if seed % 3 == 1 else "forward"
-    check(compact(generate(seed, ROWS, mode)), compiler_of(device)[0])
+    check(compact(generate(seed, CORE, mode)), compiler_of(device)[0])
 
 
 # ---- recording

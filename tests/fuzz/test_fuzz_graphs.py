@@ -132,8 +132,8 @@ def test_a_write_through_as_strided_of_a_view_runs_with_aten():
 
 
 def test_a_seed_gives_the_same_program_in_every_process():
-    line = "from tools.fuzz_graphs.generate import generate; from tools.fuzz_graphs.grammar_families import ROWS; "
-    line += "print(*[generate(k, ROWS).source() for k in range(3)])"
+    line = "from tools.fuzz_graphs.generate import generate; from tools.fuzz_graphs.grammar import ALL; "
+    line += "print(*[generate(k, ALL).source() for k in range(3)])"
     made = set()
     for hashes in ("1", "2"):
         environment = dict(os.environ, PYTHONHASHSEED=hashes)
@@ -165,8 +165,8 @@ def test_the_gradient_that_a_written_input_retains():
 
 
 def test_every_expression_of_the_families_is_made():
-    from tools.fuzz_graphs import grammar_families as families
     from tools.fuzz_graphs.generate import Generator, Reject
+    from tools.fuzz_graphs.grammar import families
 
     def made(make, seed):
         generator = Generator(seed, families.ROWS, "forward")
@@ -212,7 +212,7 @@ def test_a_wrong_result_is_found():
     """The tool sees a compiler that is off by one element."""
     from tools.fuzz_graphs.check import check
     from tools.fuzz_graphs.generate import compact, generate
-    from tools.fuzz_graphs.grammar_families import ROWS
+    from tools.fuzz_graphs.grammar import ALL
     from tools.fuzz_graphs.program import Program
 
     def off(fn, dynamic):
@@ -228,7 +228,7 @@ def test_a_wrong_result_is_found():
     def right(fn, dynamic):
         return fn
 
-    program = compact(generate(3, ROWS, "forward"))
+    program = compact(generate(3, ALL, "forward"))
     assert Program.from_json(program.to_json()) == program
     assert check(program, right).kind == ""
     assert check(program, off).kind == "value"

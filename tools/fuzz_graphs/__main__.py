@@ -122,9 +122,9 @@ def whole_program(answer: dict[str, Any], mode: str | None) -> dict[str, Any]:
     if answer["program"] is None:
         sys.path.insert(0, str(ROOT))
         from .generate import compact, generate
-        from .grammar_families import ROWS
+        from .grammar import ALL
 
-        answer["program"] = compact(generate(answer["seed"], ROWS, mode)).to_json()
+        answer["program"] = compact(generate(answer["seed"], ALL, mode)).to_json()
     return answer
 
 

@@ -20,7 +20,7 @@ def main(device: str) -> None:
     compiler, notes = compiler_of(device)
     from .check import check
     from .generate import compact, generate
-    from .grammar_families import ROWS
+    from .grammar import ALL
     from .program import Program
 
     place = "cuda" if device == "cuda" else "cpu"
@@ -31,7 +31,7 @@ def main(device: str) -> None:
         program = (
             Program.from_json(job["program"])
             if "program" in job
-            else compact(generate(job["seed"], ROWS, job.get("mode")))
+            else compact(generate(job["seed"], ALL, job.get("mode")))
         )
         if device == "fake-cuda" and program.mode == "threads":  # the interpreter runs in one thread
             program = replace(program, mode="forward")

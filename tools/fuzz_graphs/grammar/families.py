@@ -4,11 +4,11 @@ normalisations, embeddings. They take tensors of any rank and cut or reshape the
 
 from __future__ import annotations
 
-from .generate import Generator, Reject
-from .grammar import ROWS, op, parts
-from .grammar_layers import dtype_of, floating
+from ..generate import Generator, Grammar, Reject
+from .expressions import adding_to, dtype_of, floating, parts
 
-__all__ = ["ROWS"]
+ROWS: Grammar = []
+op = adding_to(ROWS)
 
 EINSUMS = parts("""
     torch.einsum('...i,...i->...', {x}, {y}); torch.einsum('...i,...i->...i', {x}, {y});

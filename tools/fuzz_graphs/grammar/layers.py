@@ -1,21 +1,89 @@
-"""More operators that programs are made of: layers and losses, linear algebra, special functions, complex numbers,
-results whose size depends on data, `out=`, and regions (no_grad, autocast) around a statement."""
+"""Products, convolutions, pools, layers and losses, linear algebra, special functions, complex numbers, results whose
+size depends on data, `out=`, and regions (no_grad, autocast) around a statement."""
 
 from __future__ import annotations
 
-from .generate import Generator, Reject
-from .grammar import ROWS, axis_mask, op, parts
+from ..generate import Grammar, Reject
+from .expressions import adding_to, axis_mask, dtype_of, floating, parts
 
-__all__ = ["ROWS"]
-
-
-def floating(g: Generator, low: int = 1, high: int = 5) -> str:
-    """A value of floating point dtype with elements."""
-    return g.pick(lambda t: t.is_floating_point() and low <= t.dim() <= high and t.numel() > 0)
+ROWS: Grammar = []
+op = adding_to(ROWS)
 
 
-def dtype_of(g: Generator, x: str) -> str:
-    return str(g.of(x).dtype)[6:]
+# ---- products, convolutions, pools
+
+
+@op(2, "nn")
+def product(g):
+    x = g.pick(lambda t: t.is_floating_point() and 1 <= t.dim() <= 4 and t.numel() > 0)
+    shape, dtype = tuple(g.of(x).shape), str(g.of(x).dtype)[6:]
+    n = g.rng.randint(1, 6)
+    kind = g.rng.randrange(6)
+    if kind == 0:
+        return f"F.linear({x}, {g.new_input((n, shape[-1]), dtype)}, {g.new_input((n,), dtype)})"
+    if kind == 1 and len(shape) >= 2:
+        return f"{x} @ {x}.mT"
+    if kind == 2 and len(shape) == 3:
+        return f"torch.bmm({x}, {g.new_input((shape[0], shape[2], n), dtype)})"
+    if kind == 3 and len(shape) == 2:
+        return f"torch.addmm({g.new_input((n,), dtype)}, {x}, {g.new_input((shape[1], n), dtype)})"
+    if kind == 4 and len(shape) == 3:
+        return f"torch.einsum('bij,bkj->bik', {x}, {x})"
+    return f"{x} @ {g.new_input((shape[-1], n), dtype)}"
+
+
+@op(2, "nn")
+def spatial(g):
+    x = g.pick(lambda t: t.is_floating_point() and t.dim() in (3, 4) and t.numel() > 0)
+    shape, dtype = tuple(g.of(x).shape), str(g.of(x).dtype)[6:]
+    two = len(shape) == 4
+    kind = g.rng.randrange(10)
+    if kind == 0 and dtype in ("float32", "float64"):
+        k = g.rng.randint(1, 3)
+        weight = g.new_input((g.rng.randint(1, 4), shape[1], *([k] * (len(shape) - 2))), dtype)
+        return f"F.conv{len(shape) - 2}d({x}, {weight}, None, {g.rng.choice((1, 1, 2))}, {g.rng.choice((0, 1))})"
+    if kind == 1:
+        how = f"{g.rng.choice((1, 2))}, {g.rng.choice((0, 1))}, ceil_mode={g.chance(0.3)}"
+        return f"F.max_pool{len(shape) - 2}d({x}, 2, {how})"
+    if kind == 2:
+        how = f"{g.rng.choice((1, 2))}, {g.rng.choice((0, 1))}, count_include_pad={g.chance(0.5)}"
+        return f"F.avg_pool{len(shape) - 2}d({x}, 2, {how})"
+    if kind == 3:
+        return f"F.adaptive_avg_pool{len(shape) - 2}d({x}, {g.rng.randint(1, 3)})"
+    if kind == 4:
+        return f"F.interpolate({x}, scale_factor={g.rng.choice((2, 1.5, 0.5))}, mode='nearest')"
+    if kind == 5:
+        size, mode = [g.rng.randint(1, 6) for _ in shape[2:]], "bilinear" if two else "linear"
+        return f"F.interpolate({x}, size={size}, mode={mode!r}, align_corners={g.chance(0.5)})"
+    if kind == 6 and two:
+        return f"F.unfold({x}, 2, padding={g.rng.choice((0, 1))})"
+    if kind == 7:
+        return f"F.group_norm({x}, 1)"
+    if kind == 8:
+        return f"F.batch_norm({x}, None, None, training=True)"
+    if kind == 9:
+        return f"F.adaptive_max_pool{len(shape) - 2}d({x}, {g.rng.randint(1, 3)})"
+    return None
+
+
+@op(2, "nn")
+def normalization(g):
+    x = g.pick(lambda t: t.is_floating_point() and t.dim() >= 2)
+    n = g.of(x).shape[-1]
+    dtype = str(g.of(x).dtype)[6:]
+    kind = g.rng.randrange(5)
+    if kind == 0:
+        return f"F.layer_norm({x}, [{n}], {g.new_input((n,), dtype)})"
+    if kind == 1:
+        return f"F.layer_norm({x}, [{n}])"
+    if kind == 2:
+        return f"F.rms_norm({x}, [{n}])"
+    if kind == 3 and g.of(x).dim() == 2:
+        index, reduction = g.index(n, (g.of(x).shape[0],)), g.rng.choice(("mean", "none", "sum"))
+        return f"F.cross_entropy({x}, {index}, reduction={reduction!r})"
+    if n % 2 == 0:
+        return f"F.glu({x}, -1)"
+    return f"F.instance_norm({x})"
 
 
 # ---- layers

@@ -1,0 +1,14 @@
+"""The operators that programs are made of, each a function that writes one expression over the generator's values.
+
+A module for each group of operators has its table `ROWS`. The order of the rows decides which program a seed gives.
+"""
+
+from __future__ import annotations
+
+from ..generate import Grammar
+from . import families, indexing, layers, movement, pointwise, reductions, writes
+
+CORE: Grammar = [
+    *movement.ROWS, *reductions.ROWS, *indexing.ROWS, *pointwise.ROWS, *writes.ROWS, *layers.ROWS,
+]  # fmt: skip
+ALL: Grammar = [*CORE, *families.ROWS]
