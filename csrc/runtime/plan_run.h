@@ -1,4 +1,4 @@
-/* What one call of a plan owns. Private to plan_run.c and plan_cuda.c. */
+/* What one call of a plan owns, and the parts of a call. Private to the files that run a plan. */
 #ifndef PYFRAME_PLAN_RUN_H
 #define PYFRAME_PLAN_RUN_H
 
@@ -23,6 +23,27 @@ typedef struct run {
     bool grad;              /* recording of gradients is on for the caller, and off while the steps run */
     Py_ssize_t unexpected; /* 1 + the step whose operator returned another size or dtype than was promised; or 0 */
 } run;
+
+/* plan_buffers.c. Exceptions: NULL or -1.
+ * buffer_tensor: the tensor object of a buffer, borrowed; made on first use.
+ * set_tensor: `tensor` becomes the buffer's; takes over the reference. */
+PyObject *plan_buffer_tensor(run *r, Py_ssize_t i);
+int plan_set_tensor(run *r, Py_ssize_t i, PyObject *tensor);
+
+/* plan_inputs.c. Exceptions: -1.
+ * writes_overlap: whether an input that kernels write shares memory with another one.
+ * misaligned: whether an input is not at the alignment that kernels expect.
+ * report_writes: tell autograd of the writes, through the version counters. */
+int plan_read_inputs(run *r, PyObject *const *args);
+int plan_writes_overlap(const run *r);
+int plan_misaligned(const run *r);
+int plan_report_writes(run *r);
+
+/* plan_steps.c: all steps in order. 0, or -1 with an exception set. */
+int plan_run_steps(run *r);
+
+/* plan_results.c: a new reference; NULL with an exception set. */
+PyObject *plan_collect(run *r);
 
 /* plan_cuda.c. Each is 0 or more, or -1 with an exception set.
  * start: raise what an earlier call left in the status word, make the device current and find torch's stream;
