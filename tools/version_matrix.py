@@ -1,12 +1,17 @@
 """Runs the test suite over a matrix of torch releases and CPython versions, and writes the table.
 
     python tools/version_matrix.py [--torch 2.11.0 2.13.0 2.15.0] [--python 3.11 3.12 3.13 3.14] [--env EXE ...]
-        [--tests PATH ...] [--workers N] [--budget SECONDS] [--output FOLDER]
+        [--tests PATH ...] [--resume] [--seconds N] [--workers N] [--budget SECONDS] [--output FOLDER]
 
 One environment for each pair, `.venv-TORCH-pyPYTHON` at the root, is made where it is missing (by `make`, which asks
 pip for torch); `--env` names interpreters that have torch already, in place of those.  A CPython that is not installed,
-or an environment that pip cannot make, is a row that says so.  The table goes to FOLDER/version_matrix.txt and .json
-(FOLDER: benchmarks/results).  Exit status 1 if a test failed anywhere.
+or an environment that pip cannot make, is a row that says so.
+
+The suite runs in parts: each folder in `tests`, and the test files outside folders together (`--tests` names other
+parts).  What each part gave is added to FOLDER/version_matrix.jsonl at once, with the commit that it ran on, so a run
+can be stopped: `--resume` leaves out the parts that passed already on any commit, `--seconds` starts no part after that
+time.  FOLDER/version_matrix.txt and .json (FOLDER: benchmarks/results) are made of the latest result of each part; a
+part without one is named in the table.  Exit status 1 if a test failed anywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TORCH = ("2.11.0", "2.13.0", "2.15.0")
 PYTHON = ("3.11", "3.12", "3.13", "3.14")
-COLUMNS = ("torch", "python", "passed", "failed", "errors", "skipped", "seconds", "note")
+COLUMNS = ("torch", "python", "passed", "failed", "errors", "skipped", "seconds", "not run", "commits")
 _COUNT = re.compile(r"(\d+) (passed|failed|error|skipped)")
 _VERSIONS = "import platform, torch; print(platform.python_version(), torch.__version__)"
 
@@ -60,34 +65,64 @@ def counts(output: str) -> dict[str, int]:
             "skipped": found.get("skipped", 0)}  # fmt: skip
 
 
-def run(exe: Path, options: argparse.Namespace, log: Path) -> dict[str, Any]:
-    """The row of one interpreter."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
-    asked = subprocess.run([exe, "-c", _VERSIONS], capture_output=True, text=True, check=True, env=variables)
+def parts() -> list[str]:
+    """The parts of the suite: folders of `tests`, and one part for the test files that are in none."""
+    folders = sorted(f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if any(path.rglob("test_*.py")))
+    return [*folders, "tests/test_*.py"]
+
+
+def prepare(exe: Path) -> tuple[str, str, str]:
+    """Builds the extensions for this interpreter; its versions of torch and Python, and an error message or ""."""
+    asked = subprocess.run([exe, "-c", _VERSIONS], capture_output=True, text=True, check=True)
     python, torch = asked.stdout.split()
-    row: dict[str, Any] = {"torch": torch, "python": python, "note": ""}
     # `egg_info`: the entry point of the backend is found without an installation.
     build = [exe, "setup.py", "-q", "egg_info", "build_ext", "--inplace"]
     built = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
-    if built.returncode:
-        return {**row, "note": "the extensions do not build"}
+    return torch, python, "the extensions do not build" if built.returncode else ""
+
+
+def run_part(exe: Path, part: str, options: argparse.Namespace, log: Path) -> dict[str, Any]:
+    """Runs one part of the suite to its end or to the limit; the counts, the names of failed tests, the seconds."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
+    paths = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob(part))]
     start = time.monotonic()
-    command = [exe, "-m", "pytest", "-n", str(options.workers), *options.tests]
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=options.budget,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return {**row, "note": f"no end after {options.budget:.0f} s", "failed": 1}
-    log.write_text(done.stdout)
-    found = counts(done.stdout)
-    note = "" if done.returncode in (0, 1) else f"pytest ended with {done.returncode}"
-    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return {**row, **found, "seconds": round(time.monotonic() - start), "note": note, "failures": failed}
+    command = [exe, "-m", "pytest", "-n", str(options.workers), *paths]
+    with log.open("w") as output:
+        try:
+            ended = subprocess.run(
+                command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT, timeout=options.budget
+            ).returncode
+        except subprocess.TimeoutExpired:
+            ended = None
+    text = log.read_text(errors="replace")
+    failures = [line.split()[1] for line in text.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    row = {**counts(text), "seconds": round(time.monotonic() - start), "failures": failures}
+    if ended is None:
+        note = f"{part}: no end in {options.budget:.0f} s"
+        return {**row, "failed": row["failed"] + 1, "failures": [*failures, note]}
+    if ended not in (0, 1, 5):  # 5: no tests, as in the folder for GPUs
+        return {**row, "errors": row["errors"] + 1, "failures": [*failures, f"{part}: pytest ended with {ended}"]}
+    return row
+
+
+def is_clean(row: dict[str, Any]) -> bool:
+    return not row["failed"] and not row["errors"]
+
+
+def summary(torch: str, python: str, latest: dict[str, dict[str, Any]], wanted: list[str]) -> dict[str, Any]:
+    """One row of the table: the sums over the parts that have a result."""
+    rows = [latest[part] for part in wanted if part in latest]
+    missing = [part.removeprefix("tests/") for part in wanted if part not in latest]
+    sums = {name: sum(row[name] for row in rows) for name in ("passed", "failed", "errors", "skipped", "seconds")}
+    return {
+        "torch": torch, "python": python, **sums, "not run": " ".join(missing) or "-",
+        "commits": " ".join(sorted({row["commit"] for row in rows})),
+        "failures": [name for row in rows for name in row["failures"]],
+    }  # fmt: skip
 
 
 def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as text, then the names of the tests that failed."""
     cells = [COLUMNS, *([str(row.get(name, "-")) for name in COLUMNS] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(COLUMNS))]
     text = "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip() for line in cells)
@@ -96,26 +131,59 @@ def table(rows: list[dict[str, Any]]) -> str:
     return text
 
 
+def read_results(path: Path) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
+    """The latest result of each part, by versions of torch and Python."""
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        row = json.loads(line)
+        found.setdefault((row["torch"], row["python"]), {})[row["part"]] = row
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", nargs="*", default=TORCH)
     parser.add_argument("--python", nargs="*", default=PYTHON)
     parser.add_argument("--env", nargs="*", default=[], metavar="EXE", help="interpreters that have torch already")
-    parser.add_argument("--tests", nargs="*", default=["tests"])
+    parser.add_argument("--tests", nargs="*", metavar="PATH", help="parts to run in place of the whole suite")
+    parser.add_argument("--resume", action="store_true", help="leave out parts that passed")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no part after this time")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--budget", type=float, default=3600.0, help="seconds for one run of the suite")
+    parser.add_argument("--budget", type=float, default=3600.0, help="seconds for one part")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
+    (ROOT / "build").mkdir(exist_ok=True)
+    results = options.output / "version_matrix.jsonl"
+    wanted = options.tests or parts()
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    commit = asked.stdout.strip() or "unknown"
+    start = time.monotonic()
     rows: list[dict[str, Any]] = []
     pairs = [(torch, python) for torch in options.torch for python in options.python]
-    for torch, python in [(None, exe) for exe in options.env] or pairs:
-        exe, note = (Path(python), "") if torch is None else environment(torch, python)
-        log = ROOT / "build" / f"version_matrix_{len(rows)}.log"
-        log.parent.mkdir(exist_ok=True)
-        rows.append({"torch": torch, "python": python, "note": note} if exe is None else run(exe, options, log))
-        print(*(rows[-1].get(name, "-") for name in COLUMNS), sep=" | ", flush=True)
-    head = f"python tools/version_matrix.py --tests {' '.join(options.tests)}  ({datetime.date.today()})"
+    for number, (asked_torch, asked_python) in enumerate([(None, exe) for exe in options.env] or pairs):
+        exe, note = (Path(asked_python), "") if asked_torch is None else environment(asked_torch, asked_python)
+        torch, python = asked_torch or "?", asked_python
+        if exe is not None:
+            torch, python, note = prepare(exe)
+        if exe is None or note:
+            rows.append({"torch": torch, "python": python, "not run": note})
+            continue
+        latest = read_results(results).get((torch, python), {})
+        for part in wanted:
+            if time.monotonic() - start > options.seconds or (
+                options.resume and part in latest and is_clean(latest[part])
+            ):
+                continue
+            log = ROOT / "build" / f"version_matrix_{number}_{part.replace('/', '_').replace('*', '')}.log"
+            row = {"torch": torch, "python": python, "part": part, "commit": commit}
+            latest[part] = {**row, **run_part(exe, part, options, log)}
+            with results.open("a") as output:
+                output.write(json.dumps(latest[part]) + "\n")
+            print(*latest[part].values(), sep=" | ", flush=True)
+        rows.append(summary(torch, python, latest, wanted))
+    head = f"python tools/version_matrix.py {' '.join(['--tests', *options.tests] if options.tests else [])}".rstrip()
+    head += f"  ({datetime.date.today()})"
     (options.output / "version_matrix.txt").write_text(f"{head}\n\n{table(rows)}\n")
     (options.output / "version_matrix.json").write_text(json.dumps({"command": head, "rows": rows}, indent=1) + "\n")
     print(table(rows))
