@@ -222,6 +222,11 @@ def package_listing(code: types.CodeType) -> Listing:
 # ---- the canonical reading
 
 
+def _function_parts(flags: int) -> Micro:
+    """From 3.13 on each flag of `MAKE_FUNCTION` is an instruction; the value of the largest flag is on top."""
+    return [("MAKE_FUNCTION", 0), *(("SET_FUNCTION_ATTRIBUTE", flag) for flag in (8, 4, 2, 1) if flags & flag)]
+
+
 def canonical_listing(cc: CanonicalCode) -> Listing:
     """The steps of canonical code, with each landing that real code shares made separate, as `materialize` does."""
     landings = frozenset(("END_FOR",)) if FROM_312 else frozenset(("END_FOR", "END_SEND"))
@@ -239,8 +244,9 @@ def canonical_listing(cc: CanonicalCode) -> Listing:
         op = "JUMP" if item.op == "JUMP_BACKWARD_NO_INTERRUPT" else item.op
         line = item.pos.lineno  # without columns, a line table has no place for the last line
         pos = item.pos if item.pos.col is not None else (line, line, None, None)
-        step = Step(op, None if jumps else item.arg, tuple(pos), handler, item.arg if jumps else None, item.op)
-        listing.steps.append(step)
+        for part, arg in _function_parts(item.arg) if op == "MAKE_FUNCTION" and FROM_313 else [(op, item.arg)]:
+            step = Step(part, None if jumps else arg, tuple(pos), handler, arg if jumps else None, item.op)
+            listing.steps.append(step)
     return listing
 
 
