@@ -227,7 +227,7 @@ cp_dict_version(PyObject *dict)
 }
 
 int
-cp_inline_words(PyObject *dict, PyObject *key, const void **addresses)
+cp_key_stamps(PyObject *dict, PyObject *key, const void **addresses)
 {
     (void)dict;
     (void)key;
@@ -299,7 +299,7 @@ grow_buckets(void)
 const uint64_t *
 cp_dict_version(PyObject *dict)
 {
-    if (((PyDictObject *)dict)->ma_values != NULL) { /* stored in an object: not every change calls the watcher (cp_inline_words) */
+    if (((PyDictObject *)dict)->ma_values != NULL) { /* stored in an object: not every change calls the watcher (cp_key_stamps) */
         return NULL;
     }
     if (n_watched >= n_buckets && grow_buckets() < 0) {
@@ -330,7 +330,7 @@ cp_dict_version(PyObject *dict)
 
 /* The keys are those of the class. They are only ever added to, so a key keeps its index. */
 int
-cp_inline_words(PyObject *dict, PyObject *key, const void **addresses)
+cp_key_stamps(PyObject *dict, PyObject *key, const void **addresses)
 {
     PyDictObject *attributes = (PyDictObject *)dict;
     PyDictValues *values = attributes->ma_values;

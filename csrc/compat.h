@@ -23,15 +23,16 @@ PyObject *const *cp_frame_locals(cp_frame *frame, PyObject **scratch, Py_ssize_t
 /* Let go of the first `count` fast locals of a frame that will not be evaluated. */
 void cp_frame_clear_locals(cp_frame *frame, Py_ssize_t count);
 
-/* Make a frame that has not run yet raise when it is evaluated with the throw flag and an exception set, as if its RESUME
- * did: the exception table decides who handles it. Free variables are in their places, nothing is on the stack. */
+/* Make a frame that has not run yet raise when it is evaluated with the throw flag and an exception set, as if its
+ * RESUME did: the exception table decides who handles it. Free variables are in their places, nothing is on the
+ * stack. */
 void cp_frame_raise_at_resume(cp_frame *frame);
 
 /* Release a frame that will not be evaluated. Called exactly once by a hook that did not pass the frame on. */
 void cp_frame_discard(PyThreadState *tstate, cp_frame *frame);
 
-/* Raise the number of nested calls that C code may make (3.12 and 3.13 count them): without a hook, calls from Python to
- * Python are none of them. */
+/* Raise the number of nested calls that C code may make (3.12 and 3.13 count them): without a hook, calls from
+ * Python to Python are none of them. */
 static inline void
 cp_lend_c_recursion(PyThreadState *tstate, int count)
 {
@@ -75,12 +76,12 @@ cp_code_local_name(PyCodeObject *code, Py_ssize_t i)
  * none. It may be read while the dict lives. */
 const uint64_t *cp_dict_version(PyObject *dict);
 
-/* From 3.13 on a dict may have its values in the object whose attributes they are; such a dict has no version. The addresses
- * of the words that say what it has under `key`, in an order in which they may be read: the later ones lie where the earlier
- * ones point. The last one is the value itself (NULL: absent), or the number of keys that objects of the class have had.
- * Returns how many there are; 0 for other dicts and for keys that are not str. */
-enum { CP_KEY_WORDS = 3 };
-int cp_inline_words(PyObject *dict, PyObject *key, const void **addresses);
+/* From 3.13 on a dict may have its values in the object whose attributes they are; such a dict has no version. The
+ * addresses of 8-byte words that hold what it has under `key`, in an order in which they may be read: the later ones
+ * lie where the earlier ones point. The last one is the value itself (NULL: absent), or the number of keys that
+ * objects of the class have had. Returns how many there are; 0 for other dicts and for keys that are not str. */
+enum { CP_KEY_STAMPS = 3 };
+int cp_key_stamps(PyObject *dict, PyObject *key, const void **addresses);
 
 /* Address of the word that changes whenever an attribute of the class, or of one that it derives from, does; NULL where
  * the class has no version. */

@@ -175,7 +175,7 @@ tv_dispatch_keys(PyObject *tensor, uint64_t *keys)
 }
 
 int
-tv_meta_words(PyObject *tensor, const void **addresses)
+tv_metadata_stamps(PyObject *tensor, const void **addresses)
 {
     if (!tv.use_handle || tv.keys_offset < 0 || tv.dim_offset < 0 || tv.dtype_offset < 0 || !is_tensor(tensor)) {
         return 0;
@@ -211,13 +211,13 @@ tv_on_cpu(PyObject *tensor)
 }
 
 int
-tv_wordless(PyObject *tensor, bool on_cpu)
+tv_unstamped_metadata(PyObject *tensor, bool on_cpu)
 {
     void *handle = tv_aten_handle(tensor);
     int32_t index = -1;
     int requires_grad = handle != NULL && tv.impl_requires_grad != NULL ? tv.impl_requires_grad(*(void **)handle)
                                                                         : tv_requires_grad(tensor);
-    if (on_cpu || requires_grad < 0) { /* the kind of device is told by words */
+    if (on_cpu || requires_grad < 0) { /* the stamps hold the kind of device */
         return requires_grad;
     }
     return handle == NULL || tv.get_device_index(handle, &index) ? unreadable(tensor) : requires_grad | (index + 1) << 1;

@@ -36,7 +36,8 @@ void *tv_symbol(const char *name);
 /* Exactly torch.Tensor or torch.nn.Parameter: nothing overridden, so the C view is the whole truth. */
 int tv_is_exact_tensor(PyObject *object);
 
-/* Fill `view` from a tensor object. tv_read_meta leaves data and storage_offset at 0. 0, or -1 with an exception set. */
+/* Fill `view` from a tensor object. tv_read_meta leaves data and storage_offset at 0. 0, or -1 with an exception
+ * set. */
 int tv_read(PyObject *tensor, tensor_view *view);
 int tv_read_meta(PyObject *tensor, tensor_view *view);
 
@@ -60,15 +61,15 @@ int tv_requires_grad(PyObject *tensor);
 /* The raw dispatch key set. 0, or -1 with an exception set. */
 int tv_dispatch_keys(PyObject *tensor, uint64_t *keys);
 
-/* Addresses of the words of memory that tell a tensor's sizes, strides, dtype, kind of device and dispatch keys: while
- * they hold what they hold, so does the metadata. In the order in which they may be read: the first keeps the others
- * alive. Returns their number, at most TV_MAX_WORDS; 0 where they are not known, without an exception. */
-enum { TV_MAX_WORDS = 16 };
-int tv_meta_words(PyObject *tensor, const void **addresses);
+/* Addresses of 8-byte words that hold a tensor's sizes, strides, dtype, kind of device and dispatch keys: while they
+ * are unchanged, so is this metadata. In the order in which they may be read: the first keeps the others alive.
+ * Returns their number, at most TV_MAX_STAMPS; 0 where they are not known, without an exception. */
+enum { TV_MAX_STAMPS = 16 };
+int tv_metadata_stamps(PyObject *tensor, const void **addresses);
 
-/* What those words do not tell: requires_grad, and the device's index where the tensor is not `on_cpu`. A number to compare
- * with another of the same tensor; -1 with an exception set. */
-int tv_wordless(PyObject *tensor, bool on_cpu);
+/* Metadata that those words do not hold: requires_grad, and the device's index if the tensor is not `on_cpu`. A
+ * number to compare with another of the same tensor; -1 with an exception set. */
+int tv_unstamped_metadata(PyObject *tensor, bool on_cpu);
 bool tv_on_cpu(PyObject *tensor);
 
 /* The stream that torch would launch on. 0, or -1 with an exception set. */

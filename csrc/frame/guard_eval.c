@@ -13,8 +13,8 @@ const op_row op_rows[] = {
 #undef ACCESSOR
 #undef CHECK
 };
-enum { MOST_WAIT = 1024 }; /* full passes between two memos, where they do not last */
-enum { MOST_CHANGES = 3 }; /* of a root that memos may know */
+enum { MAX_WAIT = 1024 }; /* full passes between two memos, where they do not last */
+enum { MAX_CHANGES = 3 }; /* of a root that memos may know */
 
 const char *
 guard_op_operands(op_code code)
@@ -83,7 +83,7 @@ run_ops(const guard_op *ops, Py_ssize_t n, const call_context *context, PyObject
     return n;
 }
 
-/* Run what the memo does not tell. */
+/* Run the residual checks. */
 static Py_ssize_t
 run_with_memo(guard_memo *memo, const call_context *context, register_file *registers)
 {
@@ -95,8 +95,10 @@ run_with_memo(guard_memo *memo, const call_context *context, register_file *regi
     for (const memo_value *value = memo->values, *end = value + memo->n_values; value < end; value++) {
         registers->items[value->place] = Py_NewRef(value->object);
     }
-    Py_ssize_t failed = run_ops(memo->live, memo->n_live, context, registers->items);
-    failed = failed == memo->n_live ? GUARD_PASS : failed == GUARD_ERROR ? GUARD_ERROR : memo->live_index[failed];
+    Py_ssize_t failed = run_ops(memo->residual, memo->n_residual, context, registers->items);
+    failed = failed == memo->n_residual ? GUARD_PASS
+             : failed == GUARD_ERROR    ? GUARD_ERROR
+                                        : memo->residual_index[failed];
     guard_memo_release(memo);
     if (failed != GUARD_PASS) {
         registers_release(registers);
@@ -114,15 +116,15 @@ drop_memo(GuardProgram *program)
     }
 }
 
-/* A word differs. True: it is the version of a dict of which that was not known; the next memo will bear it. */
+/* A stamp differs. True: it is the version of a dict that was not known to change; the next memo will allow for it. */
 static bool
-learn_change(GuardProgram *program, Py_ssize_t word)
+learn_change(GuardProgram *program, Py_ssize_t stamp)
 {
     const guard_memo *memo = program->memo;
-    if (word >= memo->n_words || !memo->is_version[word]) {
+    if (stamp >= memo->n_stamps || !memo->is_version[stamp]) {
         return false;
     }
-    uintptr_t address = (uintptr_t)memo->words[word].address;
+    uintptr_t address = (uintptr_t)memo->stamps[stamp].address;
     for (Py_ssize_t i = 0; i < program->n_changing; i++) {
         if (program->changing[i] == address) {
             return false;
@@ -135,31 +137,31 @@ learn_change(GuardProgram *program, Py_ssize_t word)
     return true;
 }
 
-/* Another object than the memo knows is at one of its roots, as where each call has a new argument, maybe at the address
- * of the one before. True: the next memo will know better. */
+/* Another object than the recorded one is at one of its roots, for example because each call has a new argument,
+ * maybe at the address of the one before. True: the next memo may leave the root out. */
 static bool
 learn_root(GuardProgram *program, Py_ssize_t differs)
 {
     const guard_memo *memo = program->memo;
-    if (differs <= memo->n_words || memo->roots[differs - memo->n_words - 1].op < 0) {
+    if (differs <= memo->n_stamps || memo->roots[differs - memo->n_stamps - 1].op < 0) {
         return false;
     }
-    program->roots[memo->roots[differs - memo->n_words - 1].op].changes++;
+    program->roots[memo->roots[differs - memo->n_stamps - 1].op].changes++;
     return true;
 }
 
-/* After a full pass: take it down, if memos last and the call started from what the one before did. */
+/* After a full pass: make a memo, if memos last and the call has the same roots as the one before. */
 static void
 consider_memo(GuardProgram *program, const call_context *context, PyObject **registers)
 {
-    if (context->passing || program->n_ops < LEAST_WORTH || ++program->passes < program->wait) {
+    if (context->passing || program->n_ops < MIN_SAVED || ++program->passes < program->wait) {
         return;
     }
     char *eligible = PyMem_Malloc((size_t)program->n_ops);
     for (Py_ssize_t i = 0; eligible != NULL && i < program->n_ops; i++) {
         const guard_op *op = &program->ops[i];
         uintptr_t now = op->access != NULL ? (uintptr_t)registers[op->dst] : 0;
-        eligible[i] = program->roots[i].last == now && program->roots[i].changes < MOST_CHANGES;
+        eligible[i] = program->roots[i].last == now && program->roots[i].changes < MAX_CHANGES;
         program->roots[i].last = now;
     }
     if (eligible != NULL && program->passes > program->wait) {
@@ -168,7 +170,7 @@ consider_memo(GuardProgram *program, const call_context *context, PyObject **reg
         program->memo = memo;
         program->n_memos += memo != NULL;
         program->passes = 0;
-        program->wait = Py_MIN(2 * program->wait, MOST_WAIT);
+        program->wait = Py_MIN(2 * program->wait, MAX_WAIT);
     }
     PyMem_Free(eligible);
 }
@@ -459,10 +461,10 @@ GuardProgram_n_registers(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-GuardProgram_n_live(PyObject *self, void *Py_UNUSED(closure))
+GuardProgram_n_residual(PyObject *self, void *Py_UNUSED(closure))
 {
     GuardProgram *program = (GuardProgram *)self;
-    return PyLong_FromSsize_t(program->memo == NULL ? program->n_ops : program->memo->n_live);
+    return PyLong_FromSsize_t(program->memo == NULL ? program->n_ops : program->memo->n_residual);
 }
 
 static PyObject *
@@ -480,7 +482,8 @@ static PyMethodDef GuardProgram_methods[] = {
 
 static PyGetSetDef GuardProgram_getset[] = {
     {"n_ops", GuardProgram_length, NULL, "number of operations", NULL},
-    {"n_live", GuardProgram_n_live, NULL, "operations that the next call runs where no memory word changed", NULL},
+    {"n_residual", GuardProgram_n_residual, NULL,
+     "number of residual checks: operations that the next call runs if no version stamp changed", NULL},
     {"n_memos", GuardProgram_n_memos, NULL, "times that the program took down a call that passed", NULL},
     {"n_registers", GuardProgram_n_registers, NULL, "number of registers", NULL},
     {NULL, NULL, NULL, NULL, NULL},

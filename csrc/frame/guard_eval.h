@@ -48,9 +48,10 @@ typedef struct {
 
 extern PyTypeObject GuardProgram_Type, VersionCell_Type;
 
-/* GUARD_PASS with at least the first n_results registers filled, the index of the failing operation with the registers released, or GUARD_ERROR
- * with an exception set (only for what is not an Exception: KeyboardInterrupt and the like; or no memory).
- * Runs arbitrary Python: the caller holds a reference to the program and has the frame hook off. */
+/* GUARD_PASS with at least the first n_results registers filled, the index of the failing operation with the
+ * registers released, or GUARD_ERROR with an exception set (only for what is not an Exception: KeyboardInterrupt and
+ * the like; or no memory). Runs arbitrary Python: the caller holds a reference to the program and has the frame hook
+ * off. */
 Py_ssize_t guard_run(GuardProgram *program, const call_context *context, register_file *registers);
 void registers_release(register_file *registers);
 

@@ -1,11 +1,11 @@
 #include "guard_memo.h"
-#include "guard_witness.h"
+#include "guard_dependency.h"
 #include "tensor_guard.h"
 #include "tensor_view.h"
 
 #include <string.h>
 
-/* ---- Holding ---- */
+/* ---- Checking ---- */
 PyObject *
 guard_root_object(op_code code, int64_t index, const call_context *context)
 {
@@ -29,14 +29,15 @@ is_object_root(const guard_op *op)
     return op->code == OP_LOCAL || op->code == OP_CLOSURE || op->code == OP_FUNC;
 }
 
-/* A dict that changes often has another tag: are the entries that were read as they were? Then that is its tag. */
+/* The version of a dict that changes often differs: if the entries that were read are unchanged, expect the new
+ * version. */
 static bool
 renew(guard_memo *memo, Py_ssize_t index)
 {
     bool known = false;
     for (Py_ssize_t i = 0; i < memo->n_entries; i++) {
         const memo_entry *entry = &memo->entries[i];
-        if (entry->word != index) {
+        if (entry->stamp != index) {
             continue;
         }
         if (!known && !has_plain_keys(entry->dict)) {
@@ -52,7 +53,7 @@ renew(guard_memo *memo, Py_ssize_t index)
         }
     }
     if (known) {
-        memo->words[index].expected = *memo->words[index].address;
+        memo->stamps[index].expected = *memo->stamps[index].address;
     }
     return known;
 }
@@ -64,41 +65,41 @@ guard_memo_check(guard_memo *memo, const call_context *context)
         const memo_root *root = &memo->roots[i];
         if (guard_root_object(root->code, root->index, context) != root->object
             || (root->weak != NULL && cp_weakref_get(root->weak) != root->object)) {
-            return memo->n_words + 1 + i;
+            return memo->n_stamps + 1 + i;
         }
     }
-    const memory_word *end = memo->words + memo->n_words;
-    for (const memory_word *word = memo->words; word < end; word++) {
-        if (*word->address != word->expected && !renew(memo, word - memo->words)) {
-            return word - memo->words;
+    const version_stamp *end = memo->stamps + memo->n_stamps;
+    for (const version_stamp *stamp = memo->stamps; stamp < end; stamp++) {
+        if (*stamp->address != stamp->expected && !renew(memo, stamp - memo->stamps)) {
+            return stamp - memo->stamps;
         }
     }
     for (Py_ssize_t i = 0; i < memo->n_flags; i++) {
-        if (tv_wordless(memo->flags[i].tensor, memo->flags[i].on_cpu) != memo->flags[i].expected) {
+        if (tv_unstamped_metadata(memo->flags[i].tensor, memo->flags[i].on_cpu) != memo->flags[i].expected) {
             PyErr_Clear();
-            return memo->n_words;
+            return memo->n_stamps;
         }
     }
     return GUARD_PASS;
 }
 
-/* ---- Taking down ---- */
+/* ---- Recording ---- */
 typedef struct {
     const GuardProgram *program;
     const call_context *context;
     PyObject **registers;
     guard_memo *memo;
-    word_list words;
-    char *stable;    /* of each register: the memo tells its object */
+    stamp_list stamps;
+    char *stable;    /* of each register: the stamps imply its object */
     int32_t *places; /* of each register: where it is in the calls that the memo serves, or -1 */
 } recorder;
 
-/* Does the operation, run again, say what it said? No Python code runs: its words were taken down. */
+/* Re-run the check. Its dependencies are already recorded, so no Python code runs. */
 static bool
 still_holds(const recorder *r, const guard_op *op)
 {
     if (op->check == NULL) {
-        return true; /* the witness compared the object */
+        return true; /* the object was compared when the dependencies were recorded */
     }
     int holds = op->check(op, r->context, r->registers);
     if (holds < 0) {
@@ -136,14 +137,15 @@ add_root(recorder *r, op_code code, int64_t index, PyObject *object, PyObject *w
 static bool
 add_entry(recorder *r, PyObject *dict, PyObject *key, PyObject *value, bool any)
 {
-    memo_entry entry = {.word = word_list_index(&r->words, cp_dict_version(dict)), .dict = dict, .key = key,
+    memo_entry entry = {.stamp = stamp_list_index(&r->stamps, cp_dict_version(dict)), .dict = dict, .key = key,
                         .value = value, .any = any};
     if (value != NULL && is_plain_constant(value)) {
         entry.held = Py_NewRef(value);
     }
     else if (value != NULL && (entry.held = PyWeakref_NewRef(value, NULL)) == NULL) {
         PyErr_Clear();
-        if (!PyDict_Check(value) && !PyList_CheckExact(value)) { /* another one in its place: its words tell */
+        /* Dicts and lists have stamps of their own, which differ for another object at the address. */
+        if (!PyDict_Check(value) && !PyList_CheckExact(value)) {
             return false;
         }
     }
@@ -151,9 +153,9 @@ add_entry(recorder *r, PyObject *dict, PyObject *key, PyObject *value, bool any)
     return true;
 }
 
-/* An operation that reads a dict that changes often: take the entry down. False: it has to be run. */
+/* An operation that reads a dict that changes often: record the entry. False: it must be run at each call. */
 static bool
-witness_entry(recorder *r, const guard_op *op)
+depend_on_entry(recorder *r, const guard_op *op)
 {
     PyObject *value = op->check == NULL ? r->registers[op->dst] : NULL, *globals = r->context->function->func_globals;
     switch (op->code) {
@@ -172,12 +174,12 @@ witness_entry(recorder *r, const guard_op *op)
     }
 }
 
-/* One of the function's dicts: the word is its version. */
+/* One of the function's dicts: its stamp is the version. */
 static bool
-witness_own_dict(recorder *r, op_code code, PyObject **dict)
+depend_on_own_dict(recorder *r, op_code code, PyObject **dict)
 {
     *dict = guard_root_object(code, 0, r->context);
-    if (!PyDict_CheckExact(*dict) || !witness_dict(&r->words, *dict)) {
+    if (!PyDict_CheckExact(*dict) || !depend_on_dict(&r->stamps, *dict)) {
         return false;
     }
     add_root(r, code, 0, *dict, NULL, -1);
@@ -185,21 +187,21 @@ witness_own_dict(recorder *r, op_code code, PyObject **dict)
 }
 
 static bool
-witness_global(recorder *r, const guard_op *op)
+depend_on_global(recorder *r, const guard_op *op)
 {
     PyObject *globals, *builtins, *value = r->registers[op->dst];
-    if (!witness_own_dict(r, OP_GLOBALS, &globals)) {
+    if (!depend_on_own_dict(r, OP_GLOBALS, &globals)) {
         return false;
     }
     PyObject *found = PyDict_GetItemWithError(globals, op->object);
-    if (found != NULL || !witness_own_dict(r, OP_BUILTINS, &builtins)) {
+    if (found != NULL || !depend_on_own_dict(r, OP_BUILTINS, &builtins)) {
         return found == value;
     }
     return PyDict_GetItemWithError(builtins, op->object) == value;
 }
 
 static bool
-witness_object_root(recorder *r, const guard_op *op, PyObject *weak)
+depend_on_object_root(recorder *r, const guard_op *op, PyObject *weak)
 {
     PyObject *object = guard_root_object(op->code, op->integer, r->context);
     if (object == NULL || weak == NULL || object != r->registers[op->dst]) {
@@ -209,19 +211,19 @@ witness_object_root(recorder *r, const guard_op *op, PyObject *weak)
     return true;
 }
 
-/* A tensor whose metadata words tell, all but what tv_wordless gives. */
+/* A tensor: stamps for its metadata, and a flag for the rest, which tv_unstamped_metadata reads. */
 static bool
-witness_tensor(recorder *r, const guard_op *op)
+depend_on_tensor(recorder *r, const guard_op *op)
 {
     PyObject *tensor = r->registers[op->a];
-    const void *addresses[TV_MAX_WORDS];
-    int n = tv_meta_words(tensor, addresses);
-    word_list_add(&r->words, &tensor->ob_type);
+    const void *addresses[TV_MAX_STAMPS];
+    int n = tv_metadata_stamps(tensor, addresses);
+    stamp_list_add(&r->stamps, &tensor->ob_type);
     for (int i = 0; i < n; i++) {
-        word_list_add(&r->words, addresses[i]);
+        stamp_list_add(&r->stamps, addresses[i]);
     }
     bool on_cpu = n > 0 && tv_on_cpu(tensor);
-    int rest = n > 0 ? tv_wordless(tensor, on_cpu) : -1;
+    int rest = n > 0 ? tv_unstamped_metadata(tensor, on_cpu) : -1;
     if (rest < 0) {
         PyErr_Clear();
         return false;
@@ -231,33 +233,33 @@ witness_tensor(recorder *r, const guard_op *op)
 }
 
 static bool
-witness_by_words(recorder *r, const guard_op *op, PyObject *weak)
+depend_on_stamps(recorder *r, const guard_op *op, PyObject *weak)
 {
     PyObject *dict;
     switch (op->code) {
     case OP_LOCAL:
     case OP_CLOSURE:
-    case OP_FUNC: return witness_object_root(r, op, weak);
+    case OP_FUNC: return depend_on_object_root(r, op, weak);
     case OP_GLOBALS:
-    case OP_BUILTINS: return witness_own_dict(r, op->code, &dict) && dict == r->registers[op->dst];
-    case OP_GLOBAL: return witness_global(r, op);
+    case OP_BUILTINS: return depend_on_own_dict(r, op->code, &dict) && dict == r->registers[op->dst];
+    case OP_GLOBAL: return depend_on_global(r, op);
     default: break;
     }
     if (!sources_are_stable(r, op, guard_op_operands(op->code))) {
         return false;
     }
-    bool told = op->code == OP_TENSOR ? witness_tensor(r, op) : guard_witness(&r->words, op, r->registers);
-    return told && still_holds(r, op);
+    bool known = op->code == OP_TENSOR ? depend_on_tensor(r, op) : guard_dependency(&r->stamps, op, r->registers);
+    return known && still_holds(r, op);
 }
 
 static bool
-witness_op(recorder *r, const guard_op *op, PyObject *weak)
+depend_on_op(recorder *r, const guard_op *op, PyObject *weak)
 {
-    r->words.n_touched = 0;
-    bool told = witness_by_words(r, op, weak);
+    r->stamps.n_touched = 0;
+    bool known = depend_on_stamps(r, op, weak);
     /* GLOBALS and BUILTINS are those dicts themselves, whatever is in them. */
     bool reads = op->code != OP_GLOBALS && op->code != OP_BUILTINS;
-    return told && (r->words.n_touched == 0 || !reads || witness_entry(r, op));
+    return known && (r->stamps.n_touched == 0 || !reads || depend_on_entry(r, op));
 }
 
 /* The place of a register in the calls that the memo serves. */
@@ -275,61 +277,61 @@ place_of(recorder *r, int32_t reg)
 
 /* DISTINCT over registers of which most are stable, and distinct: a set of those, and the others. */
 static bool
-split_distinct(recorder *r, const guard_op *op, guard_op *live)
+split_distinct(recorder *r, const guard_op *op, guard_op *residual)
 {
     size_t size = 32;
     while (size < 2 * (size_t)op->n_registers) {
         size *= 2;
     }
-    live->others = PyMem_Calloc(size, sizeof *live->others);
-    if (live->others == NULL) {
+    residual->others = PyMem_Calloc(size, sizeof *residual->others);
+    if (residual->others == NULL) {
         return false;
     }
-    live->n_others = size;
-    live->n_registers = 0;
+    residual->n_others = size;
+    residual->n_registers = 0;
     for (int32_t i = 0; i < op->n_registers; i++) {
         int32_t reg = op->registers[i];
         if (!r->stable[reg]) {
-            live->registers[live->n_registers++] = place_of(r, reg);
+            residual->registers[residual->n_registers++] = place_of(r, reg);
         }
         else {
-            *guard_address_place(live->others, size, r->registers[reg]) = r->registers[reg];
+            *guard_address_place(residual->others, size, r->registers[reg]) = r->registers[reg];
         }
     }
     return true;
 }
 
-/* The operation as it is run at each call: its registers are places. */
+/* Add the operation to the residual checks; its registers become places. */
 static bool
-add_live(recorder *r, const guard_op *op)
+add_residual(recorder *r, const guard_op *op)
 {
     guard_memo *memo = r->memo;
-    guard_op *live = &memo->live[memo->n_live];
-    memo->live_index[memo->n_live] = op - r->program->ops;
-    *live = *op;
-    live->registers = NULL;
-    memo->n_live++;
+    guard_op *residual = &memo->residual[memo->n_residual];
+    memo->residual_index[memo->n_residual] = op - r->program->ops;
+    *residual = *op;
+    residual->registers = NULL;
+    memo->n_residual++;
     if (op->n_registers > 0) {
-        live->registers = PyMem_Calloc((size_t)op->n_registers, sizeof *live->registers);
-        if (live->registers == NULL) {
+        residual->registers = PyMem_Calloc((size_t)op->n_registers, sizeof *residual->registers);
+        if (residual->registers == NULL) {
             return false;
         }
     }
     if (op->code == OP_DISTINCT) {
-        return split_distinct(r, op, live);
+        return split_distinct(r, op, residual);
     }
     bool first = true;
     for (const char *operand = guard_op_operands(op->code); *operand; operand++) {
         if (*operand == 'r') {
-            *(first ? &live->a : &live->b) = place_of(r, first ? op->a : op->b);
+            *(first ? &residual->a : &residual->b) = place_of(r, first ? op->a : op->b);
             first = false;
         }
         for (int32_t i = 0; *operand == 'R' && i < op->n_registers; i++) {
-            live->registers[i] = place_of(r, op->registers[i]);
+            residual->registers[i] = place_of(r, op->registers[i]);
         }
     }
     if (op->check == NULL) {
-        live->dst = place_of(r, op->dst);
+        residual->dst = place_of(r, op->dst);
     }
     return true;
 }
@@ -345,26 +347,26 @@ record(recorder *r, PyObject *const *weak)
     }
     for (Py_ssize_t i = 0; i < program->n_ops; i++) {
         const guard_op *op = &program->ops[i];
-        bool told = witness_op(r, op, weak[i]);
+        bool known = depend_on_op(r, op, weak[i]);
         if (op->check == NULL) {
-            r->stable[op->dst] = told;
-            if (told && is_plain_constant(r->registers[op->dst])) {
+            r->stable[op->dst] = known;
+            if (known && is_plain_constant(r->registers[op->dst])) {
                 memo->constants[memo->n_constants++] = Py_NewRef(r->registers[op->dst]);
             }
-            if (told && op->dst < program->n_results) {
+            if (known && op->dst < program->n_results) {
                 memo->values[memo->n_values++] = (memo_value){r->registers[op->dst], op->dst};
             }
         }
-        if ((!told && !add_live(r, op)) || r->words.failed) {
+        if ((!known && !add_residual(r, op)) || r->stamps.failed) {
             return false;
         }
     }
-    memo->words = r->words.words;
-    memo->is_version = r->words.is_version;
-    memo->n_words = r->words.n;
-    r->words.words = NULL;
-    r->words.is_version = NULL;
-    return memo->n_live + LEAST_WORTH <= program->n_ops;
+    memo->stamps = r->stamps.stamps;
+    memo->is_version = r->stamps.is_version;
+    memo->n_stamps = r->stamps.n;
+    r->stamps.stamps = NULL;
+    r->stamps.is_version = NULL;
+    return memo->n_residual + MIN_SAVED <= program->n_ops;
 }
 
 static guard_memo *
@@ -381,17 +383,17 @@ memo_alloc(const GuardProgram *program)
     memo->entries = PyMem_Calloc(2 * n, sizeof *memo->entries);
     memo->values = PyMem_Calloc(n_registers, sizeof *memo->values);
     memo->constants = PyMem_Calloc(n_registers, sizeof *memo->constants);
-    memo->live = PyMem_Calloc(n, sizeof *memo->live);
-    memo->live_index = PyMem_Calloc(n, sizeof *memo->live_index);
-    if (!memo->entries || !memo->roots || !memo->flags || !memo->values || !memo->constants || !memo->live
-        || !memo->live_index) {
+    memo->residual = PyMem_Calloc(n, sizeof *memo->residual);
+    memo->residual_index = PyMem_Calloc(n, sizeof *memo->residual_index);
+    if (!memo->entries || !memo->roots || !memo->flags || !memo->values || !memo->constants || !memo->residual
+        || !memo->residual_index) {
         guard_memo_release(memo);
         return NULL;
     }
     return memo;
 }
 
-/* Give back what the arrays have too much: most operations are not run any more. */
+/* Shrink the arrays: most operations are not residual. */
 static void
 trim(guard_memo *memo)
 {
@@ -405,12 +407,12 @@ trim(guard_memo *memo)
     TRIM(flags, n_flags);
     TRIM(values, n_values);
     TRIM(constants, n_constants);
-    TRIM(live, n_live);
-    TRIM(live_index, n_live);
+    TRIM(residual, n_residual);
+    TRIM(residual_index, n_residual);
 #undef TRIM
 }
 
-/* Weak references to the roots. Made before anything is taken down: making one may run the garbage collector. */
+/* Weak references to the roots. Made before anything is recorded: making one may run the garbage collector. */
 static bool
 refer_weakly(const recorder *r, const char *eligible, PyObject **weak)
 {
@@ -435,8 +437,8 @@ guard_memo *
 guard_memo_new(GuardProgram *program, const call_context *context, PyObject **registers, const char *eligible)
 {
     recorder r = {.program = program, .context = context, .registers = registers};
-    r.words.changing = program->changing;
-    r.words.n_changing = program->n_changing;
+    r.stamps.changing = program->changing;
+    r.stamps.n_changing = program->n_changing;
     PyObject **weak = PyMem_Calloc((size_t)program->n_ops + 1, sizeof *weak);
     r.stable = PyMem_Calloc((size_t)program->n_registers + 1, 1);
     r.places = PyMem_Calloc((size_t)program->n_registers + 1, sizeof *r.places);
@@ -451,7 +453,7 @@ guard_memo_new(GuardProgram *program, const call_context *context, PyObject **re
     PyMem_Free(weak);
     PyMem_Free(r.stable);
     PyMem_Free(r.places);
-    word_list_free(&r.words);
+    stamp_list_free(&r.stamps);
     if (made) {
         trim(r.memo);
         /* Once more: weak references to entries were made in between, which may have run the garbage collector. */
@@ -477,21 +479,21 @@ guard_memo_release(guard_memo *memo)
     for (Py_ssize_t i = 0; i < memo->n_entries; i++) {
         Py_XDECREF(memo->entries[i].held);
     }
-    for (Py_ssize_t i = 0; i < memo->n_live; i++) {
-        PyMem_Free(memo->live[i].registers);
-        PyMem_Free(memo->live[i].others);
+    for (Py_ssize_t i = 0; i < memo->n_residual; i++) {
+        PyMem_Free(memo->residual[i].registers);
+        PyMem_Free(memo->residual[i].others);
     }
     for (Py_ssize_t i = 0; i < memo->n_constants; i++) {
         Py_DECREF(memo->constants[i]);
     }
     PyMem_Free(memo->constants);
     PyMem_Free(memo->roots);
-    PyMem_Free(memo->words);
+    PyMem_Free(memo->stamps);
     PyMem_Free(memo->is_version);
     PyMem_Free(memo->entries);
     PyMem_Free(memo->flags);
     PyMem_Free(memo->values);
-    PyMem_Free(memo->live);
-    PyMem_Free(memo->live_index);
+    PyMem_Free(memo->residual);
+    PyMem_Free(memo->residual_index);
     PyMem_Free(memo);
 }

@@ -126,7 +126,7 @@ def test_a_parameter_changes(change: int) -> None:
             watched = Watched(module)
             for _ in range(3):
                 assert watched() == -1
-            assert watched.program.n_live < 8 < watched.program.n_ops
+            assert watched.program.n_residual < 8 < watched.program.n_ops
             TENSOR_CHANGES[change](tensor)
             first = watched()
             assert watched() == first == watched()
@@ -234,7 +234,7 @@ def test_a_module_tree_changes(change: int, untouched: None) -> None:
     for _ in range(12):  # until it is learnt that the argument is new in each call
         assert outcome(compiled, x.clone()) == outcome(net, x)
     (entry,) = _C.entries(program)
-    assert 0 < entry.guards.n_memos <= 4 and entry.guards.n_live < entry.guards.n_ops / 3
+    assert 0 < entry.guards.n_memos <= 4 and entry.guards.n_residual < entry.guards.n_ops / 3
     CHANGES[change](net, net[1])
     for _ in range(3):
         assert outcome(compiled, x.clone()) == outcome(net, x)
@@ -266,7 +266,7 @@ def test_globals_that_change_at_each_call_do_not_cost_the_memo() -> None:
         names["result"] = compiled(torch.ones(4))
         names["count"] += 1
     (entry,) = _C.entries(program)
-    assert entry.guards.n_memos <= 3 and entry.guards.n_live < entry.guards.n_ops / 3
+    assert entry.guards.n_memos <= 3 and entry.guards.n_residual < entry.guards.n_ops / 3
     names["net"] = nn.Tanh()
     assert compiled(torch.ones(4)).equal(torch.ones(4).tanh())
 
@@ -282,4 +282,4 @@ def test_an_argument_that_is_new_in_each_call_is_soon_known_to_be() -> None:
     taken = entry.guards.n_memos
     for _ in range(12):
         compiled(torch.ones(4))
-    assert entry.guards.n_memos == taken and entry.guards.n_live < entry.guards.n_ops / 3
+    assert entry.guards.n_memos == taken and entry.guards.n_residual < entry.guards.n_ops / 3

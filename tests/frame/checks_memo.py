@@ -41,12 +41,12 @@ class Watched:
         assert len(registers) == len(fresh[1]) and all(a is b for a, b in zip(registers, fresh[1], strict=True))
         return index
 
-    def warm(self, live: int | None = None) -> Watched:
-        """Call it until it remembers; `live`: the operations that are still run."""
+    def warm(self, residual: int | None = None) -> Watched:
+        """Call it until it remembers; `residual`: the number of operations that are still run."""
         for _ in range(3):
             assert self() == -1
-        if live is not None:
-            assert self.program.n_live == live, self.program.n_live
+        if residual is not None:
+            assert self.program.n_residual == residual, self.program.n_residual
         return self
 
 
@@ -173,7 +173,7 @@ def check_what_is_static_is_not_run() -> None:
     for ops, _ in OWN:
         run = sum(op[0] == "DICT_KEYS" and len(op[2]) == 2 and ops[1][3] == "order" for op in ops)
         run += any(op[0] == "DICT_GET" and op[3] == "names" for op in ops)
-        Watched(*(op for op in ops if op[0] != "TYPE_IS"), of=thing).warm(live=run)
+        Watched(*(op for op in ops if op[0] != "TYPE_IS"), of=thing).warm(residual=run)
 
 
 def check_metaclasses_and_bases() -> None:
@@ -189,7 +189,7 @@ def check_metaclasses_and_bases() -> None:
          lambda: delattr(Meta, "__getattr__")),
     ]  # fmt: skip
     for ops, change, undo in changes:
-        watched = Watched(*ops, of=1).warm(live=1)
+        watched = Watched(*ops, of=1).warm(residual=1)
         change()
         try:
             watched()
@@ -202,7 +202,7 @@ def check_metaclasses_and_bases() -> None:
 def check_roots() -> None:
     """Another argument, another function, other globals, a closure's new contents."""
     things = [made(), made()]
-    watched = Watched(*reading(1, item("number")), ("EQUALS", 2, 3), of=things[0]).warm(live=0)
+    watched = Watched(*reading(1, item("number")), ("EQUALS", 2, 3), of=things[0]).warm(residual=0)
     things[1].number = 4
     watched.of = things[1]
     assert watched() == len(watched.ops) - 1
@@ -247,7 +247,7 @@ def check_tables_that_change_often() -> None:
     thing.steps = 0
     ops = [*reading(1, item("number")), ("EQUALS", 2, 3), ("NO_KEY", 1, "later"), ("DICT_GET", 3, 1, "table")]
     ops += [("DICT_GET", 4, 3, "a"), ("EQUALS", 4, 1)]
-    watched = Watched(*ops, of=thing).warm(live=0)
+    watched = Watched(*ops, of=thing).warm(residual=0)
     for _ in range(20):
         thing.steps += 1
         assert watched() == -1
@@ -304,7 +304,7 @@ def check_nothing_is_kept_alive() -> None:
     thing = made()
     refs = [weakref.ref(thing), weakref.ref(thing.closed), weakref.ref(thing.module)]
     ops = [*reading(1, item("closed"), ("FUNC_CODE",)), ("DICT_GET", 4, 1, "module"), ("ATTR", 5, 4, "value")]
-    watched = Watched(*ops, of=thing).warm(live=0)
+    watched = Watched(*ops, of=thing).warm(residual=0)
     for _ in range(10):  # a table that changes often
         thing.steps = 1
         thing.steps = 2
@@ -321,7 +321,7 @@ def check_nothing_is_kept_alive() -> None:
 def check_registers_are_owned() -> None:
     """What a passing check gives stays alive whatever happens to the tables."""
     thing = made()
-    program = Watched(*reading(1, item("table")), of=thing).warm(live=0).program
+    program = Watched(*reading(1, item("table")), of=thing).warm(residual=0).program
     before = sys.getrefcount(thing.table)
     _, registers = program.check(function, (thing,))
     assert sys.getrefcount(thing.table) == before + 1
@@ -332,16 +332,16 @@ def check_registers_are_owned() -> None:
 def check_programs_that_remember_are_freed() -> None:
     thing = made()
     ops = [*reading(1, item("closed"), ("FUNC_CODE",)), ("DISTINCT", (0, 1, 2, 3))]
-    Watched(*ops, of=thing).warm(live=0)
+    Watched(*ops, of=thing).warm(residual=0)
     gc.collect()
     before, count = sys.getallocatedblocks(), sys.getrefcount(thing)
     for _ in range(300):
-        Watched(*ops, of=thing).warm(live=0)
+        Watched(*ops, of=thing).warm(residual=0)
     gc.collect()
     assert sys.getallocatedblocks() - before < 200 and sys.getrefcount(thing) == count
 
 
-def check_live_operations_that_change_tables() -> None:
+def check_residual_checks_that_change_tables() -> None:
     """A predicate that writes to what was told: the next call sees it."""
     thing = made()
     calls: list[int] = []
@@ -369,7 +369,7 @@ def check_distinct_with_a_changing_argument() -> None:
     program = C.GuardProgram(program_ops, n + 2 + PADDING, n)
     for _ in range(4):
         assert program.check(function, (thing, [], []))[0] == -1
-    assert program.n_live == 3
+    assert program.n_residual == 3
     same: list[int] = []
     assert program.check(function, (thing, same, same))[0] == len(program_ops) - PADDING - 1
     for name in names:
@@ -472,6 +472,6 @@ def check_random_trees_and_changes() -> None:
             for _ in range(tree.rng.randrange(1, 5)):
                 held = watched() == -1
                 hits += held
-            remembered += held and watched.program.n_live < 10
+            remembered += held and watched.program.n_residual < 10
             tree.change()
     assert remembered > 100, (remembered, hits)

@@ -1,4 +1,4 @@
-#include "guard_witness.h"
+#include "guard_dependency.h"
 #include "tensor_guard.h"
 #include "tensor_view.h"
 
@@ -6,12 +6,12 @@
 
 /* ---- The list ---- */
 void
-word_list_free(word_list *list)
+stamp_list_free(stamp_list *list)
 {
-    PyMem_Free(list->words);
+    PyMem_Free(list->stamps);
     PyMem_Free(list->places);
     PyMem_Free(list->is_version);
-    list->words = NULL;
+    list->stamps = NULL;
     list->places = NULL;
     list->is_version = NULL;
     list->n = list->capacity = 0;
@@ -19,24 +19,24 @@ word_list_free(word_list *list)
 }
 
 static size_t
-place_of(const word_list *list, const void *address)
+place_of(const stamp_list *list, const void *address)
 {
     size_t mask = list->n_places - 1, place = ((size_t)address >> 3) * 11400714819323198485u >> 24 & mask;
-    while (list->places[place] != 0 && list->words[list->places[place] - 1].address != address) {
+    while (list->places[place] != 0 && list->stamps[list->places[place] - 1].address != address) {
         place = (place + 1) & mask;
     }
     return place;
 }
 
 static bool
-grow(word_list *list)
+grow(stamp_list *list)
 {
     Py_ssize_t capacity = list->capacity ? 2 * list->capacity : 128;
-    memory_word *words = PyMem_Realloc(list->words, (size_t)capacity * sizeof *words);
-    if (words == NULL) {
+    version_stamp *stamps = PyMem_Realloc(list->stamps, (size_t)capacity * sizeof *stamps);
+    if (stamps == NULL) {
         return false;
     }
-    list->words = words;
+    list->stamps = stamps;
     unsigned char *is_version = PyMem_Realloc(list->is_version, (size_t)capacity);
     if (is_version == NULL) {
         return false;
@@ -52,13 +52,13 @@ grow(word_list *list)
     list->places = places;
     list->n_places = n_places;
     for (Py_ssize_t i = 0; i < list->n; i++) {
-        places[place_of(list, words[i].address)] = (size_t)i + 1;
+        places[place_of(list, stamps[i].address)] = (size_t)i + 1;
     }
     return true;
 }
 
 void
-word_list_add(word_list *list, const void *address)
+stamp_list_add(stamp_list *list, const void *address)
 {
     if (list->failed || (list->n == list->capacity && !grow(list))) {
         list->failed = true;
@@ -66,20 +66,20 @@ word_list_add(word_list *list, const void *address)
     }
     size_t place = place_of(list, address);
     if (list->places[place] == 0) {
-        memory_word word = {.address = address};
-        memcpy(&word.expected, address, sizeof word.expected);
-        list->words[list->n++] = word;
+        version_stamp stamp = {.address = address};
+        memcpy(&stamp.expected, address, sizeof stamp.expected);
+        list->stamps[list->n++] = stamp;
         list->places[place] = (size_t)list->n;
     }
 }
 
 Py_ssize_t
-word_list_index(const word_list *list, const void *address)
+stamp_list_index(const stamp_list *list, const void *address)
 {
     return list->n_places == 0 ? -1 : (Py_ssize_t)list->places[place_of(list, address)] - 1;
 }
 
-/* ---- Types, and what they say ---- */
+/* ---- Types ---- */
 static bool
 is_immutable_type(const PyTypeObject *type)
 {
@@ -88,23 +88,23 @@ is_immutable_type(const PyTypeObject *type)
 
 /* The type of an object, and that its slots and attributes are as they were. */
 static bool
-witness_type(word_list *list, PyObject *object)
+depend_on_type(stamp_list *list, PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     const uint64_t *version = is_immutable_type(type) ? NULL : cp_type_version(type);
     if (version == NULL && !is_immutable_type(type)) {
         return false;
     }
-    word_list_add(list, &object->ob_type);
+    stamp_list_add(list, &object->ob_type);
     if (version != NULL) {
-        word_list_add(list, version);
+        stamp_list_add(list, version);
     }
     return true;
 }
 
 /* The outcome of looking `name` up on a class: `*found` is what its MRO has (borrowed), or NULL. */
 static bool
-witness_class_attribute(word_list *list, PyTypeObject *type, PyObject *name, PyObject **found)
+depend_on_class_attribute(stamp_list *list, PyTypeObject *type, PyObject *name, PyObject **found)
 {
     PyTypeObject *meta = Py_TYPE(type);
     if (meta->tp_getattro != PyType_Type.tp_getattro) {
@@ -116,11 +116,11 @@ witness_class_attribute(word_list *list, PyTypeObject *type, PyObject *name, PyO
         return false;
     }
     const uint64_t *version = cp_type_version(type);
-    if ((version == NULL && !is_immutable_type(type)) || !witness_type(list, (PyObject *)type)) {
+    if ((version == NULL && !is_immutable_type(type)) || !depend_on_type(list, (PyObject *)type)) {
         return false;
     }
     if (version != NULL) {
-        word_list_add(list, version);
+        stamp_list_add(list, version);
     }
     return true;
 }
@@ -150,7 +150,7 @@ has_plain_keys(PyObject *dict)
 }
 
 bool
-witness_dict(word_list *list, PyObject *dict)
+depend_on_dict(stamp_list *list, PyObject *dict)
 {
     const uint64_t *version = PyDict_Check(dict) ? cp_dict_version(dict) : NULL;
     if (version == NULL) {
@@ -159,27 +159,27 @@ witness_dict(word_list *list, PyObject *dict)
     for (Py_ssize_t i = 0; i < list->n_changing; i++) {
         list->n_touched += list->changing[i] == (uintptr_t)version;
     }
-    if (word_list_index(list, version) >= 0) {
+    if (stamp_list_index(list, version) >= 0) {
         return true;
     }
     if (!has_plain_keys(dict)) {
         return false;
     }
-    word_list_add(list, version);
+    stamp_list_add(list, version);
     if (!list->failed) {
         list->is_version[list->n - 1] = 1;
     }
     return true;
 }
 
-/* Add the words that tell what a dict has under a key; false: none do, or they change often. */
+/* Add stamps for what a dict has under a key; false: there are none, or they change often. */
 static bool
-witness_key(word_list *list, PyObject *dict, PyObject *key)
+depend_on_key(stamp_list *list, PyObject *dict, PyObject *key)
 {
-    const void *addresses[CP_KEY_WORDS];
-    int n = PyDict_CheckExact(dict) ? cp_inline_words(dict, key, addresses) : 0;
+    const void *addresses[CP_KEY_STAMPS];
+    int n = PyDict_CheckExact(dict) ? cp_key_stamps(dict, key, addresses) : 0;
     if (n == 0) {
-        return witness_dict(list, dict);
+        return depend_on_dict(list, dict);
     }
     for (Py_ssize_t i = 0; i < list->n_changing; i++) {
         if (list->changing[i] == (uintptr_t)addresses[n - 1]) {
@@ -187,10 +187,10 @@ witness_key(word_list *list, PyObject *dict, PyObject *key)
         }
     }
     for (int i = 0; i < n; i++) {
-        word_list_add(list, addresses[i]);
+        stamp_list_add(list, addresses[i]);
     }
     if (!list->failed) {
-        list->is_version[word_list_index(list, addresses[n - 1])] = 1;
+        list->is_version[stamp_list_index(list, addresses[n - 1])] = 1;
     }
     return true;
 }
@@ -212,35 +212,35 @@ is_plain_constant(PyObject *value)
 }
 
 /* ---- Accessors ---- */
-typedef bool (*witness_function)(word_list *list, const guard_op *op, PyObject **registers);
-#define WITNESS(name) static bool witness_##name(word_list *list, const guard_op *op, PyObject **registers)
+typedef bool (*dependency_function)(stamp_list *list, const guard_op *op, PyObject **registers);
+#define DEPENDENCY(name) static bool dependency_##name(stamp_list *list, const guard_op *op, PyObject **registers)
 
-WITNESS(CONST)
+DEPENDENCY(CONST)
 {
     return true;
 }
 
-WITNESS(TYPE)
+DEPENDENCY(TYPE)
 {
-    word_list_add(list, &registers[op->a]->ob_type);
+    stamp_list_add(list, &registers[op->a]->ob_type);
     return (PyObject *)Py_TYPE(registers[op->a]) == registers[op->dst];
 }
 
-WITNESS(ATTR)
+DEPENDENCY(ATTR)
 {
     PyObject *object = registers[op->a], *value = registers[op->dst], *found;
     if (PyType_Check(object)) {
-        return witness_class_attribute(list, (PyTypeObject *)object, op->object, &found) && found == value;
+        return depend_on_class_attribute(list, (PyTypeObject *)object, op->object, &found) && found == value;
     }
     if (!PyModule_CheckExact(object) || cp_type_lookup(&PyModule_Type, op->object) != NULL) {
         return false;
     }
     PyObject *dict = PyModule_GetDict(object);
-    word_list_add(list, &object->ob_type);
-    return witness_dict(list, dict) && PyDict_GetItemWithError(dict, op->object) == value;
+    stamp_list_add(list, &object->ob_type);
+    return depend_on_dict(list, dict) && PyDict_GetItemWithError(dict, op->object) == value;
 }
 
-WITNESS(INSTANCE_DICT)
+DEPENDENCY(INSTANCE_DICT)
 {
     PyObject *object = registers[op->a];
     if (PyType_Check(object)) {
@@ -253,36 +253,36 @@ WITNESS(INSTANCE_DICT)
     if (slot == NULL || *slot != registers[op->dst]) {
         return false;
     }
-    word_list_add(list, &object->ob_type); /* says where the slot is */
-    word_list_add(list, slot);
+    stamp_list_add(list, &object->ob_type); /* says where the slot is */
+    stamp_list_add(list, slot);
     return true;
 }
 
-WITNESS(DICT_GET)
+DEPENDENCY(DICT_GET)
 {
     PyObject *dict = registers[op->a];
-    return is_plain_key(op->object) && witness_key(list, dict, op->object)
+    return is_plain_key(op->object) && depend_on_key(list, dict, op->object)
            && PyDict_GetItemWithError(dict, op->object) == registers[op->dst];
 }
 
 /* A tuple does not change, but another one may be at its address, unless the memo holds it as a constant. */
 static void
-witness_tuple(word_list *list, PyObject *tuple)
+depend_on_tuple(stamp_list *list, PyObject *tuple)
 {
     if (!is_plain_constant(tuple)) {
-        word_list_add(list, &tuple->ob_type);
-        word_list_add(list, &((PyVarObject *)tuple)->ob_size);
+        stamp_list_add(list, &tuple->ob_type);
+        stamp_list_add(list, &((PyVarObject *)tuple)->ob_size);
     }
 }
 
-WITNESS(SEQ_ITEM)
+DEPENDENCY(SEQ_ITEM)
 {
     PyObject *sequence = registers[op->a], *value = registers[op->dst];
     Py_ssize_t i = (Py_ssize_t)op->integer;
     if (PyTuple_CheckExact(sequence)) {
         i += i < 0 ? PyTuple_GET_SIZE(sequence) : 0;
-        witness_tuple(list, sequence);
-        word_list_add(list, &((PyTupleObject *)sequence)->ob_item[i]);
+        depend_on_tuple(list, sequence);
+        stamp_list_add(list, &((PyTupleObject *)sequence)->ob_item[i]);
         return PyTuple_GET_ITEM(sequence, i) == value;
     }
     if (!PyList_CheckExact(sequence)) {
@@ -293,30 +293,30 @@ WITNESS(SEQ_ITEM)
     if (i < 0 || i >= Py_SIZE(items) || items->ob_item[i] != value) {
         return false;
     }
-    word_list_add(list, &((PyVarObject *)items)->ob_size);
-    word_list_add(list, &items->ob_item);
-    word_list_add(list, &items->ob_item[i]);
+    stamp_list_add(list, &((PyVarObject *)items)->ob_size);
+    stamp_list_add(list, &items->ob_item);
+    stamp_list_add(list, &items->ob_item[i]);
     return true;
 }
 
-WITNESS(CELL_CONTENTS)
+DEPENDENCY(CELL_CONTENTS)
 {
     PyCellObject *cell = (PyCellObject *)registers[op->a];
-    word_list_add(list, &cell->ob_ref);
+    stamp_list_add(list, &cell->ob_ref);
     return cell->ob_ref == registers[op->dst];
 }
 
 static bool
-witness_field(word_list *list, PyObject **field, PyObject *value)
+depend_on_field(stamp_list *list, PyObject **field, PyObject *value)
 {
-    word_list_add(list, field);
+    stamp_list_add(list, field);
     return *field == value || (*field == NULL && value == Py_None);
 }
 
 #define FUNCTION_FIELD(name, field)                                                                                    \
-    WITNESS(name)                                                                                                      \
+    DEPENDENCY(name)                                                                                                   \
     {                                                                                                                  \
-        return witness_field(list, &((PyFunctionObject *)registers[op->a])->field, registers[op->dst]);                \
+        return depend_on_field(list, &((PyFunctionObject *)registers[op->a])->field, registers[op->dst]);              \
     }
 
 FUNCTION_FIELD(FUNC_CODE, func_code)
@@ -325,11 +325,11 @@ FUNCTION_FIELD(FUNC_KWDEFAULTS, func_kwdefaults)
 FUNCTION_FIELD(FUNC_CLOSURE, func_closure)
 FUNCTION_FIELD(FUNC_GLOBALS, func_globals)
 
-WITNESS(DICT_KEY_AT)
+DEPENDENCY(DICT_KEY_AT)
 {
     PyObject *dict = registers[op->a], *key = NULL;
     Py_ssize_t position = 0;
-    if (!PyDict_CheckExact(dict) || !witness_dict(list, dict)) {
+    if (!PyDict_CheckExact(dict) || !depend_on_dict(list, dict)) {
         return false;
     }
     for (int64_t i = 0; i <= op->integer; i++) {
@@ -341,118 +341,119 @@ WITNESS(DICT_KEY_AT)
 }
 
 /* ---- Checks ---- */
-WITNESS(SAME_OBJECT) /* told by the registers alone */
+DEPENDENCY(SAME_OBJECT) /* depends on the registers alone */
 {
     return true;
 }
 
-WITNESS(TYPE_IS)
+DEPENDENCY(TYPE_IS)
 {
-    word_list_add(list, &registers[op->a]->ob_type);
+    stamp_list_add(list, &registers[op->a]->ob_type);
     return true;
 }
 
-WITNESS(EQUALS)
+DEPENDENCY(EQUALS)
 {
     return registers[op->a] == op->object || is_plain_constant(registers[op->a]);
 }
 
-WITNESS(LEN_EQ)
+DEPENDENCY(LEN_EQ)
 {
     PyObject *object = registers[op->a];
     if (PyDict_Check(object) && is_immutable_type(Py_TYPE(object))) {
-        word_list_add(list, &((PyDictObject *)object)->ma_used);
+        stamp_list_add(list, &((PyDictObject *)object)->ma_used);
         return PyDict_GET_SIZE(object) == (Py_ssize_t)op->integer;
     }
     if (PyList_CheckExact(object)) {
-        word_list_add(list, &((PyVarObject *)object)->ob_size);
+        stamp_list_add(list, &((PyVarObject *)object)->ob_size);
         return PyList_GET_SIZE(object) == (Py_ssize_t)op->integer;
     }
     if (PyTuple_CheckExact(object)) {
-        witness_tuple(list, object);
+        depend_on_tuple(list, object);
         return true;
     }
     return PyUnicode_CheckExact(object);
 }
 
-WITNESS(DICT_KEYS)
+DEPENDENCY(DICT_KEYS)
 {
-    return PyDict_CheckExact(registers[op->a]) && is_plain_constant(op->object) && witness_dict(list, registers[op->a]);
+    PyObject *dict = registers[op->a];
+    return PyDict_CheckExact(dict) && is_plain_constant(op->object) && depend_on_dict(list, dict);
 }
 
-WITNESS(DICT_LEN)
+DEPENDENCY(DICT_LEN)
 {
-    word_list_add(list, &((PyDictObject *)registers[op->a])->ma_used);
+    stamp_list_add(list, &((PyDictObject *)registers[op->a])->ma_used);
     return PyDict_GET_SIZE(registers[op->a]) == (Py_ssize_t)op->integer;
 }
 
-WITNESS(HAS_KEY)
+DEPENDENCY(HAS_KEY)
 {
-    return is_plain_key(op->object) && witness_key(list, registers[op->a], op->object);
+    return is_plain_key(op->object) && depend_on_key(list, registers[op->a], op->object);
 }
 
-WITNESS(HAS_ATTR)
+DEPENDENCY(HAS_ATTR)
 {
     PyObject *found;
     return PyType_Check(registers[op->a])
-           && witness_class_attribute(list, (PyTypeObject *)registers[op->a], op->object, &found) && found != NULL
+           && depend_on_class_attribute(list, (PyTypeObject *)registers[op->a], op->object, &found) && found != NULL
            && Py_TYPE(found)->tp_descr_get == NULL;
 }
 
-WITNESS(NO_ATTR)
+DEPENDENCY(NO_ATTR)
 {
     PyObject *found;
     return PyType_Check(registers[op->a])
-           && witness_class_attribute(list, (PyTypeObject *)registers[op->a], op->object, &found) && found == NULL;
+           && depend_on_class_attribute(list, (PyTypeObject *)registers[op->a], op->object, &found) && found == NULL;
 }
 
-WITNESS(CLASS_FINDS)
+DEPENDENCY(CLASS_FINDS)
 {
     PyTypeObject *type = (PyTypeObject *)registers[op->a];
     const uint64_t *version = cp_type_version(type);
     if (version == NULL) {
         return false;
     }
-    word_list_add(list, &((PyObject *)type)->ob_type);
-    word_list_add(list, version);
+    stamp_list_add(list, &((PyObject *)type)->ob_type);
+    stamp_list_add(list, version);
     return true;
 }
 
-static const witness_function witnesses[] = {
-    [OP_CONST] = witness_CONST,
-    [OP_ATTR] = witness_ATTR,
-    [OP_INSTANCE_DICT] = witness_INSTANCE_DICT,
-    [OP_DICT_GET] = witness_DICT_GET,
-    [OP_SEQ_ITEM] = witness_SEQ_ITEM,
-    [OP_TYPE] = witness_TYPE,
-    [OP_CELL_CONTENTS] = witness_CELL_CONTENTS,
-    [OP_FUNC_CODE] = witness_FUNC_CODE,
-    [OP_FUNC_DEFAULTS] = witness_FUNC_DEFAULTS,
-    [OP_FUNC_KWDEFAULTS] = witness_FUNC_KWDEFAULTS,
-    [OP_FUNC_CLOSURE] = witness_FUNC_CLOSURE,
-    [OP_FUNC_GLOBALS] = witness_FUNC_GLOBALS,
-    [OP_DICT_KEY_AT] = witness_DICT_KEY_AT,
-    [OP_IS] = witness_SAME_OBJECT,
-    [OP_IS_NOT] = witness_SAME_OBJECT,
-    [OP_TYPE_IS] = witness_TYPE_IS,
-    [OP_EQUALS] = witness_EQUALS,
-    [OP_LEN_EQ] = witness_LEN_EQ,
-    [OP_DICT_KEYS] = witness_DICT_KEYS,
-    [OP_DICT_LEN] = witness_DICT_LEN,
-    [OP_NO_KEY] = witness_HAS_KEY,
-    [OP_HAS_KEY] = witness_HAS_KEY,
-    [OP_HAS_ATTR] = witness_HAS_ATTR,
-    [OP_NO_ATTR] = witness_NO_ATTR,
-    [OP_CLASS_FINDS] = witness_CLASS_FINDS,
-    [OP_SAME] = witness_SAME_OBJECT,
-    [OP_DISTINCT] = witness_SAME_OBJECT,
-    [OP_INT_TYPE] = witness_SAME_OBJECT,
-    [OP_INT_RANGE] = witness_SAME_OBJECT,
+static const dependency_function dependencies[] = {
+    [OP_CONST] = dependency_CONST,
+    [OP_ATTR] = dependency_ATTR,
+    [OP_INSTANCE_DICT] = dependency_INSTANCE_DICT,
+    [OP_DICT_GET] = dependency_DICT_GET,
+    [OP_SEQ_ITEM] = dependency_SEQ_ITEM,
+    [OP_TYPE] = dependency_TYPE,
+    [OP_CELL_CONTENTS] = dependency_CELL_CONTENTS,
+    [OP_FUNC_CODE] = dependency_FUNC_CODE,
+    [OP_FUNC_DEFAULTS] = dependency_FUNC_DEFAULTS,
+    [OP_FUNC_KWDEFAULTS] = dependency_FUNC_KWDEFAULTS,
+    [OP_FUNC_CLOSURE] = dependency_FUNC_CLOSURE,
+    [OP_FUNC_GLOBALS] = dependency_FUNC_GLOBALS,
+    [OP_DICT_KEY_AT] = dependency_DICT_KEY_AT,
+    [OP_IS] = dependency_SAME_OBJECT,
+    [OP_IS_NOT] = dependency_SAME_OBJECT,
+    [OP_TYPE_IS] = dependency_TYPE_IS,
+    [OP_EQUALS] = dependency_EQUALS,
+    [OP_LEN_EQ] = dependency_LEN_EQ,
+    [OP_DICT_KEYS] = dependency_DICT_KEYS,
+    [OP_DICT_LEN] = dependency_DICT_LEN,
+    [OP_NO_KEY] = dependency_HAS_KEY,
+    [OP_HAS_KEY] = dependency_HAS_KEY,
+    [OP_HAS_ATTR] = dependency_HAS_ATTR,
+    [OP_NO_ATTR] = dependency_NO_ATTR,
+    [OP_CLASS_FINDS] = dependency_CLASS_FINDS,
+    [OP_SAME] = dependency_SAME_OBJECT,
+    [OP_DISTINCT] = dependency_SAME_OBJECT,
+    [OP_INT_TYPE] = dependency_SAME_OBJECT,
+    [OP_INT_RANGE] = dependency_SAME_OBJECT,
     [N_OPS] = NULL,
 };
 
 bool
-guard_witness(word_list *list, const guard_op *op, PyObject **registers)
+guard_dependency(stamp_list *list, const guard_op *op, PyObject **registers)
 {
-    return witnesses[op->code] != NULL && witnesses[op->code](list, op, registers);
+    return dependencies[op->code] != NULL && dependencies[op->code](list, op, registers);
 }
