@@ -49,7 +49,7 @@ OutputTemplate: TypeAlias = tuple[Any, ...]
 # Called as callback(function, fast_local_arguments, code_state); an exception reaches the frame's caller.
 FrameCallback: TypeAlias = Callable[[FunctionType, tuple[Any, ...], "CodeState"], "Entry | str | None"]
 
-def hand_over(function: Callable[..., Any], arguments: list[Any], names: tuple[str, ...] = ...) -> Any:
+def move_args(function: Callable[..., Any], arguments: list[Any], names: tuple[str, ...] = ...) -> Any:
     """Call `function` with the items of a list, which is emptied: while it runs, only its frame holds them."""
 
 def raise_in(function: FunctionType, arguments: list[Any], exception: BaseException) -> Any:

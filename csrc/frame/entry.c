@@ -1,5 +1,5 @@
 #include "entry.h"
-#include "handover.h"
+#include "move_args.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -23,11 +23,11 @@ PyObject *
 entry_run_code(Entry *entry, PyObject *function, const call_context *context, register_file *registers, bool *started)
 {
     enum { FEW = 16 };
-    handover given = {.function = function, .frame = context->frame};
+    moved_args given = {.function = function, .frame = context->frame};
     given.n = context->frame == NULL ? 0 : context->n_locals;
     if (entry->direct == NULL) {
         registers_release(registers);
-        PyObject *result = handover_call(&given, context->locals, context->n_locals, NULL);
+        PyObject *result = move_args_call(&given, context->locals, context->n_locals, NULL);
         *started |= given.taken;
         return result;
     }
@@ -44,7 +44,7 @@ entry_run_code(Entry *entry, PyObject *function, const call_context *context, re
     else if (graph != NULL) {
         memcpy(args, context->locals, (size_t)n * sizeof *args);
         args[n] = graph;
-        result = handover_call(&given, args, n + 1, NULL);
+        result = move_args_call(&given, args, n + 1, NULL);
     }
     *started |= given.taken;
     if (args != few) {

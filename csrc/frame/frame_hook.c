@@ -1,5 +1,5 @@
 #include "frame_hook.h"
-#include "handover.h"
+#include "move_args.h"
 
 PyObject *hook_skip_marker;
 bool hook_stands_aside = true;
@@ -446,7 +446,7 @@ static PyObject *
 evaluate(PyThreadState *tstate, cp_frame *frame, int throwflag)
 {
     enum { MOST_NESTED = 500 };
-    PyObject *error = handover_take(frame);
+    PyObject *error = move_args_take(frame);
     if (nesting >= MOST_NESTED && error == NULL) {
         return evaluate_without_hook(tstate, frame, throwflag);
     }
@@ -474,5 +474,5 @@ frame_hook_init(PyObject *module)
     if (thread_key == NULL || hook_skip_marker == NULL) {
         return -1;
     }
-    return handover_init(module) < 0 ? -1 : PyModule_AddObjectRef(module, "SKIP", hook_skip_marker);
+    return move_args_init(module) < 0 ? -1 : PyModule_AddObjectRef(module, "SKIP", hook_skip_marker);
 }

@@ -81,7 +81,7 @@ def raised_where(flow: FlowGraph, broke: int, at: int, kept: int) -> int | None:
 def _call(asm: Assembler, function: list[Instr], loads: list[Instr]) -> None:
     """Call `function` with the values that `loads` push, without keeping the arguments on this frame's stack."""
     count = sum(OPS[item.op].pushes(item.arg) - OPS[item.op].pops(item.arg) for item in loads)
-    asm.call([Instr("LOAD_CONST", _C.hand_over)], [*function, *loads, Instr("BUILD_LIST", count)], 2)
+    asm.call([Instr("LOAD_CONST", _C.move_args)], [*function, *loads, Instr("BUILD_LIST", count)], 2)
 
 
 def reads_all_locals(cc: CanonicalCode) -> bool:
@@ -160,7 +160,7 @@ class BreakEmitter:
         call = self._handing_over() if end.loop is None else None
         for at, slot in enumerate(slots):
             if call is not None and at == call[0]:
-                asm.append(*call_sequence([Instr("LOAD_CONST", _C.hand_over)], [], 0)[:-1])
+                asm.append(*call_sequence([Instr("LOAD_CONST", _C.move_args)], [], 0)[:-1])
             if slot is not None:
                 asm.load_fast(slot)
             elif call is None or at < call[0]:

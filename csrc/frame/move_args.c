@@ -1,14 +1,14 @@
-#include "handover.h"
+#include "move_args.h"
 #include "frame_hook.h"
 
 #include <stddef.h>
 
-static _Thread_local handover *pending; /* set from the start of a call to that of the frame that it is for */
+static _Thread_local moved_args *pending; /* set from the start of a call to that of the frame that it is for */
 
 PyObject *
-handover_call(handover *given, PyObject *const *args, Py_ssize_t n, PyObject *names)
+move_args_call(moved_args *given, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-    handover *outer = pending;
+    moved_args *outer = pending;
     pending = given;
     PyObject *result = PyObject_Vectorcall(given->function, args, (size_t)n, names);
     pending = outer;
@@ -17,9 +17,9 @@ handover_call(handover *given, PyObject *const *args, Py_ssize_t n, PyObject *na
 
 /* The frame has references of its own, so nothing dies here. */
 PyObject *
-handover_take(cp_frame *frame)
+move_args_take(cp_frame *frame)
 {
-    handover *given = pending;
+    moved_args *given = pending;
     if (given == NULL || (PyObject *)cp_frame_function(frame) != given->function) {
         return NULL;
     }
@@ -39,7 +39,7 @@ handover_take(cp_frame *frame)
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-} HandOver;
+} MoveArgs;
 
 /* Call with the items of `list`, which is emptied. */
 static PyObject *
@@ -60,8 +60,8 @@ call_with_items(PyObject *callable, PyObject *list, PyObject *names, PyObject *e
     }
     Py_INCREF(callable);
     if (PyList_SetSlice(list, 0, n, NULL) == 0) {
-        handover call = {.function = callable, .items = items, .n = n, .error = error};
-        result = handover_call(&call, items, n - (names == NULL ? 0 : PyTuple_GET_SIZE(names)), names);
+        moved_args call = {.function = callable, .items = items, .n = n, .error = error};
+        result = move_args_call(&call, items, n - (names == NULL ? 0 : PyTuple_GET_SIZE(names)), names);
     }
     Py_DECREF(callable);
     for (Py_ssize_t i = 0; i < n; i++) {
@@ -74,13 +74,13 @@ call_with_items(PyObject *callable, PyObject *list, PyObject *names, PyObject *e
 }
 
 static PyObject *
-hand_over(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf, PyObject *keywords)
+move_args(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf, PyObject *keywords)
 {
     Py_ssize_t given = PyVectorcall_NARGS(nargsf);
     PyObject *names = given == 3 ? args[2] : NULL;
     if (given < 2 || given > 3 || keywords != NULL || !PyList_Check(args[1])
         || (names != NULL && (!PyTuple_Check(names) || PyTuple_GET_SIZE(names) > PyList_GET_SIZE(args[1])))) {
-        PyErr_SetString(PyExc_TypeError, "hand_over() takes a callable, a list and a tuple of names");
+        PyErr_SetString(PyExc_TypeError, "move_args() takes a callable, a list and a tuple of names");
         return NULL;
     }
     return call_with_items(args[0], args[1], names, NULL);
@@ -101,25 +101,25 @@ raise_in(PyObject *Py_UNUSED(self), PyObject *const *args, size_t nargsf, PyObje
 }
 
 static void
-HandOver_dealloc(PyObject *self)
+MoveArgs_dealloc(PyObject *self)
 {
     PyObject_Free(self);
 }
 
-static PyTypeObject HandOver_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pyframe._C.HandOver",
+static PyTypeObject MoveArgs_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pyframe._C.MoveArgs",
     .tp_doc = "Calls a callable with the items of a list, which is emptied: only the callee holds them.",
-    .tp_basicsize = sizeof(HandOver),
+    .tp_basicsize = sizeof(MoveArgs),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_dealloc = HandOver_dealloc,
+    .tp_dealloc = MoveArgs_dealloc,
     .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(HandOver, vectorcall),
+    .tp_vectorcall_offset = offsetof(MoveArgs, vectorcall),
 };
 
 static int
 add_callable(PyObject *module, const char *name, vectorcallfunc function)
 {
-    HandOver *self = PyObject_New(HandOver, &HandOver_Type);
+    MoveArgs *self = PyObject_New(MoveArgs, &MoveArgs_Type);
     if (self == NULL) {
         return -1;
     }
@@ -130,9 +130,9 @@ add_callable(PyObject *module, const char *name, vectorcallfunc function)
 }
 
 int
-handover_init(PyObject *module)
+move_args_init(PyObject *module)
 {
-    if (PyType_Ready(&HandOver_Type) < 0 || add_callable(module, "hand_over", hand_over) < 0) {
+    if (PyType_Ready(&MoveArgs_Type) < 0 || add_callable(module, "move_args", move_args) < 0) {
         return -1;
     }
     return add_callable(module, "raise_in", raise_in);

@@ -1,6 +1,6 @@
 /* Calls whose callee is the only one left to hold the arguments: CPython's callers keep theirs until a call returns. */
-#ifndef PYFRAME_HANDOVER_H
-#define PYFRAME_HANDOVER_H
+#ifndef PYFRAME_MOVE_ARGS_H
+#define PYFRAME_MOVE_ARGS_H
 
 #include "compat.h"
 
@@ -13,16 +13,16 @@ typedef struct {
     Py_ssize_t n;
     PyObject *error;  /* an exception that the frame of `function` raises at its RESUME, or NULL */
     bool taken;       /* whether that frame has started */
-} handover;
+} moved_args;
 
 /* Call `given->function`; `n` counts positional arguments.  What was not dropped meanwhile is still the caller's. */
-PyObject *handover_call(handover *given, PyObject *const *args, Py_ssize_t n, PyObject *names);
+PyObject *move_args_call(moved_args *given, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
 /* For the evaluation hook, with each frame that starts: the exception that it is to raise (borrowed), or NULL. */
-PyObject *handover_take(cp_frame *frame);
+PyObject *move_args_take(cp_frame *frame);
 
-/* Adds to the module: hand_over(callable, arguments, names), a call with the items of a list, which is emptied; and
+/* Adds to the module: move_args(callable, arguments, names), a call with the items of a list, which is emptied; and
  * raise_in(function, arguments, exception), the same of a function that raises the exception at its RESUME. */
-int handover_init(PyObject *module);
+int move_args_init(PyObject *module);
 
 #endif
