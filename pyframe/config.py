@@ -38,30 +38,33 @@ class Setting:
 
 
 SETTINGS: dict[str, Setting] = {
-    "recompile_limit": Setting(8, int, "Captures of one function before calls that fit none of them run eagerly.", 1),
+    "recompile_limit": Setting(
+        8, int, "How often one function is captured; after that, calls whose guards match none of its captures run "
+        "eagerly.", 1
+    ),  # fmt: skip
     "fail_on_recompile_limit_hit": Setting(
-        False, bool, "RecompileLimitExceeded when the recompile limit is reached, in place of one warning."
+        False, bool, "Raise RecompileLimitExceeded when the recompile limit is reached, instead of one warning."
     ),
-    "error_on_recompile": Setting(False, bool, "RecompileError whenever a function would be captured again."),
+    "error_on_recompile": Setting(False, bool, "Raise RecompileError whenever a function would be captured again."),
     "capture_scalar_outputs": Setting(
-        True, bool, "Numbers read from tensors (.item(), .tolist(), int(), float()) stay in the graph, as symbols "
-        "without a known value; if False, and in loops that contain a break, they break the graph."
+        True, bool, "Numbers read from tensors (.item(), .tolist(), int(), float()) stay in the graph, as unbacked "
+        "symbols; if False, and in loops that contain a graph break, reading one breaks the graph."
     ),
     "capture_dynamic_output_shape_ops": Setting(
         True, bool, "Operators whose result size depends on data (nonzero, unique, boolean masks) stay in the graph; "
-        "if False, and in loops that contain a break, they break it."
+        "if False, and in loops that contain a graph break, they break the graph."
     ),
     "instruction_limit": Setting(
-        100_000, int, "Python instructions that are traced while the graph hardly grows; a loop or call that takes "
+        100_000, int, "Bytecode instructions that are traced while the graph hardly grows; a loop or call that takes "
         "more is not traced and runs in Python.", 1,
     ),
     "size_limit": Setting(
-        16_384, int, "The largest constant while tracing: bytes of a number, characters of a string, items of a "
-        "container. An operation that makes a larger one breaks the graph; of longer lists and tuples only the items "
-        "that are read are guarded.", 1,
+        16_384, int, "The largest constant while tracing: bytes of an int, characters of a string, items of a "
+        "container. An operation that creates a larger one breaks the graph; of longer lists and tuples, only the "
+        "items that are read are guarded.", 1,
     ),
     "suppress_errors": Setting(
-        False, bool, "Errors of a backend and of pyframe itself become one warning, and the frame runs eagerly."
+        False, bool, "Turn errors of a backend and of pyframe itself into one warning, and run the frame eagerly."
     ),
     "compile_when_traced": Setting(
         False, bool, "Compiled code also runs in threads with a trace or profile function (sys.settrace, "

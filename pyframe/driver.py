@@ -120,7 +120,7 @@ class FrameCompiler:
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         if self.skips(func):
             return _C.SKIP
-        if self._runs_as_it_is(func.__code__, state):
+        if self._runs_eagerly(func.__code__, state):
             return None
         if not requirements.is_there(func, locals_) or _transformed() or self._importing(func):
             return None
@@ -159,7 +159,7 @@ class FrameCompiler:
         except SkipFrame as skip:
             if self.options.fullgraph and not skip.nothing:
                 raise Unsupported(f"{_place(func)} cannot be captured: {skip}") from skip
-            log("graph", f"{code.co_qualname} runs as it is: {skip}")
+            log("graph", f"{code.co_qualname} runs eagerly: {skip}")
             if self.captures is not None and not skip.nothing:
                 self.captures.append(Capture(func.__qualname__, [], [], [], skipped=str(skip)))
             if not entries:
@@ -169,7 +169,7 @@ class FrameCompiler:
         except RecursionError:  # the stack is nearly full, or a traced object is nested too deep
             if self.options.fullgraph:
                 raise
-            log("graph", f"{code.co_qualname} runs as it is: the recursion limit was reached")
+            log("graph", f"{code.co_qualname} runs eagerly: the recursion limit was reached")
             return None
         except (BackendCompilerFailed, InternalError) as error:
             if not config.suppress_errors:
@@ -186,7 +186,7 @@ class FrameCompiler:
             frame = frame.f_back
         return False
 
-    def _runs_as_it_is(self, code: types.CodeType, state: _C.CodeState) -> bool:
+    def _runs_eagerly(self, code: types.CodeType, state: _C.CodeState) -> bool:
         """Whether to run this call eagerly because the function, or one of its callers, reached the recompile limit.
         Capturing the callees of such a caller would take as many captures again, so they use only their existing ones.
         """
@@ -221,11 +221,11 @@ class FrameCompiler:
             return False
         now = stance.current()
         if now == "fail_on_recompile" or (entries and config.error_on_recompile):
-            why = self._why_missed(func, locals_, entries[0]) if entries else "it was not captured before"
+            why = self._why_missed(func, locals_, entries[0]) if entries else "it has not been captured yet"
             by = "config.error_on_recompile" if now == "default" else f"the stance {now!r}"
             raise RecompileError(
-                f"{_place(func)} would be captured anew, which {by} forbids: {why}. "
-                f"Make the calls alike, or capture this one beforehand."
+                f"{_place(func)} would have to be captured, which {by} forbids: {why}. "
+                f"Make the call like one that was captured, or make it once before captures are forbidden."
             )
         return now == "default"
 
@@ -242,8 +242,8 @@ class FrameCompiler:
             return True
         if self.options.fullgraph or config.fail_on_recompile_limit_hit:
             raise RecompileLimitExceeded(
-                f"{_place(func)} reached the recompile limit ({self.options.recompile_limit}). Last missed guard: "
-                f"{reason}. Pass the changing value as a tensor, or raise pyframe.config.recompile_limit."
+                f"{_place(func)} reached the recompile limit ({self.options.recompile_limit}). The guard that "
+                f"failed last: {reason}. Pass the changing value as a tensor, or raise pyframe.config.recompile_limit."
             )
         code = func.__code__
         known = id(code) in self.limited
@@ -251,8 +251,8 @@ class FrameCompiler:
         if self.warns and not known:
             warnings.warn(
                 f"pyframe: {_place(func)} reached the recompile limit ({self.options.recompile_limit}); "
-                f"calls that fit no capture run eagerly. "
-                f"Last missed guard: {reason}. Pass the changing value as a tensor, "
+                f"calls whose guards match none of its captures run eagerly. "
+                f"The guard that failed last: {reason}. Pass the changing value as a tensor, "
                 f"or raise pyframe.config.recompile_limit.",
                 stacklevel=2,
             )
@@ -358,7 +358,7 @@ class FrameCompiler:
                 graph.unwind()
                 if result is None:
                     trace.release()
-        raise InternalError(f"{func.__qualname__} did not settle after {MAX_RESTARTS} restarts")
+        raise InternalError(f"{func.__qualname__} could not be traced in {MAX_RESTARTS} restarts")
 
     def _compile_graph(self, graph: GraphBuilder, gm: torch.fx.GraphModule) -> Any:
         trace = graph.tx

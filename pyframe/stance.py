@@ -11,10 +11,10 @@ from . import _C
 from .errors import UserError
 
 STANCES = {
-    "default": "capture and compile as calls need it",
-    "force_eager": "run every compiled function as it was written",
-    "eager_on_recompile": "use what is compiled; run eagerly what fits no capture",
-    "fail_on_recompile": "use what is compiled; RecompileError for what fits no capture",
+    "default": "capture and compile whenever a call needs it",
+    "force_eager": "run every compiled function eagerly",
+    "eager_on_recompile": "use existing captures; calls that match none run eagerly",
+    "fail_on_recompile": "use existing captures; RecompileError for calls that match none",
 }
 _current = "default"
 

@@ -448,7 +448,7 @@ x = torch.ones(3)
 def f(x):
     return x * (torch.arange(30_000) ** 2).sum()
 """,
-        note="The loop runs as it is; `x * total` is captured. Loops over operations of torch are unrolled.",
+        note="The loop runs in Python; `x * total` is captured. Loops over operations of torch are unrolled.",
     ),
     "size-limit": Example(
         """

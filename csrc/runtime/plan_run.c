@@ -74,7 +74,7 @@ run_all(run *r, PyObject *const *args)
         if (plan->fallback == NULL) {
             PyErr_SetString(PyExc_ValueError, plan_misaligned(r)
                             ? "an input of a compiled graph is not aligned to 16 bytes"
-                            : "an input that a compiled graph writes shares memory with another");
+                            : "an input that a compiled graph mutates shares memory with another input");
             return NULL;
         }
         return PyObject_Vectorcall(plan->fallback, args, (size_t)n_args, NULL);

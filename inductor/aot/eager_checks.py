@@ -36,7 +36,7 @@ def _one_hot(classes: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
 def _select_scatter(x: torch.Tensor, src: torch.Tensor, dim: int, index: int) -> torch.Tensor:
     """torch.select_scatter. Unsupported if the result would have gaps in memory, because `x` has."""
     if x.numel() and dense_order(x.shape, x.stride()) is None and not elements_overlap(x):
-        raise Unsupported("a result is a copy with holes")
+        raise Unsupported("the memory layout of a result has gaps")
     return torch.select_scatter(x, src, dim, index)
 
 

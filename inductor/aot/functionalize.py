@@ -102,7 +102,7 @@ def to_aten(
         mutated = _check_writes(graph)
         _check_unused(graph.graph)
         if any(storage_of(fakes[i]) == storage_of(x) for i in mutated for k, x in enumerate(fakes) if k != i):
-            raise NotFunctional("an input that is written shares memory with another")
+            raise NotFunctional("a mutated input shares memory with another input")
         _return_aliases(graph, aliases, fakes)
         _lay_out(graph, strides)
     views = tuple(alias is not None and alias.tracked for alias in aliases)
@@ -141,7 +141,7 @@ def _pure(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
             new = unwrapped(functional)
             if new is not x:
                 if elements_overlap(x):  # the copy would write all elements, even if only some were written
-                    raise NotFunctional("an input is written whose elements share memory")
+                    raise NotFunctional("an input whose elements overlap in memory is mutated")
                 x.copy_(new)
         return results
 
@@ -259,7 +259,7 @@ class GraphRun(torch.fx.Interpreter):
             if isinstance(error, DynamicOutputShapeException):  # the capture did not raise it if its tensor was empty
                 raise NotFunctional(f"the size of a result depends on data: {error}") from error
             if getattr(n.target, "checks_numbers", False):  # the check fails for the sizes of the example inputs
-                raise NotFunctional(f"eager has to say what is wrong: {error}") from error
+                raise NotFunctional(f"eager raises an error here: {error}") from error
             raise
         if _left_plain(result) and n.op.startswith("call"):
             result = torch._to_functional_tensor(result)
@@ -267,8 +267,8 @@ class GraphRun(torch.fx.Interpreter):
             self.strided.append(result)
         if any(x._version != version for x, version in fixed):
             raise NotFunctional(
-                "a tensor is written whose elements overlap in memory, or lie partly in another operand's, or that "
-                "unfold has made"
+                "an operator writes to a tensor whose elements overlap in memory, that partly overlaps another "
+                "operand, or that unfold returned"
             )
         for layout in layouts:
             layout.restore()
@@ -323,7 +323,7 @@ def _checked(run: Callable[..., Any], target: Any, args: Any, kwargs: Any) -> An
     try:
         return run_in_place(run, target, args, kwargs)
     except WrongInPlace as error:
-        raise NotFunctional(f"eager has to say what is wrong: {error}") from error
+        raise NotFunctional(f"eager raises an error here: {error}") from error
 
 
 _AS_STRIDED = ("as_strided", torch.as_strided, torch.Tensor.as_strided, torch.ops.aten.as_strided.default)
@@ -399,7 +399,9 @@ def _find_aliases(
             elif value is copies[index]:
                 alias = _Alias(index)
             elif value.dtype != copies[index].dtype or value.is_conj() or value.is_neg():
-                raise NotFunctional("a result lies in the memory of an input, which it reads in another way")
+                raise NotFunctional(
+                    "a result reinterprets the memory of an input (another dtype, conjugate or negative bit)"
+                )
             else:
                 tracked = value._is_view() and value._base is copies[index]
                 alias = _Alias(index, tuple(value.shape), value.stride(), value.storage_offset(), tracked)
@@ -441,7 +443,7 @@ def _lay_out(graph: torch.fx.GraphModule, strides: Sequence[tuple[int, ...] | No
         order = sorted(range(len(stride)), key=lambda d: (-stride[d], d))
         back = [order.index(d) for d in range(len(order))]
         if not torch.empty_strided(val.shape, stride, device="meta").permute(order).is_contiguous():
-            raise NotFunctional("a result is a copy with holes")
+            raise NotFunctional("the memory layout of a result has gaps")
         with graph.graph.inserting_before(output):
             turned = call(graph.graph, torch.ops.aten.permute.default, node, order)
             copy = call(graph.graph, torch.ops.aten.clone.default, turned, memory_format=torch.contiguous_format)

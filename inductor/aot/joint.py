@@ -105,7 +105,7 @@ def to_joint(
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise NotFunctional(f"the backward pass depends on data: {error}") from error
         except RuntimeError as error:
-            raise NotFunctional(f"eager has to say what is wrong: {error}") from error
+            raise NotFunctional(f"eager raises an error here: {error}") from error
     if graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mkldnn_rnn_layer.default):
         # traced as inference: its backward needs a workspace whose size only the operator knows
         raise NotFunctional("gradients of an LSTM on the CPU are oneDNN's own")
@@ -176,10 +176,10 @@ def _numbers_inline(gm: torch.fx.GraphModule) -> None:
 
 
 def refuse_shared_writes(primals: Sequence[Any], indices: set[int]) -> None:
-    """NotFunctional if an input that is written shares memory with another input."""
+    """NotFunctional if a mutated input shares memory with another input input."""
     owners = [storage_of(x) for x in primals]
     if any(owners.count(owners[i]) > 1 for i in indices):
-        raise NotFunctional("an input that is written shares memory with another")
+        raise NotFunctional("a mutated input shares memory with another input")
 
 
 def module_tensors(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:

@@ -98,7 +98,7 @@ def _laid_out(x: torch.Tensor, stride: tuple[int, ...]) -> bool:
 def _copied(node: torch.fx.Node, state: InputState) -> torch.fx.Node:
     """A copy with the strides of `state`, inserted before the graph's output."""
     if not dense(state.size, state.stride):
-        raise NotFunctional("a result is a copy with holes")
+        raise NotFunctional("the memory layout of a result has gaps")
     order = sorted(range(len(state.stride)), key=lambda d: (-state.stride[d], d))
     back = sorted(range(len(order)), key=order.__getitem__)
     with node.graph.inserting_before(output_of(node.graph)):

@@ -111,8 +111,8 @@ class Nested:
                 raise
         warn_once(
             "gradient of an intermediate result",
-            "inductor: the gradient of a result of a compiled graph with respect to another result, from which it is "
-            "computed, is not seen by this backward pass; it is from the next call of the graph on",
+            "inductor: this backward pass does not compute the gradient of one result of a compiled graph with respect "
+            "to another result of the same graph; from the next call of the graph on it is computed",
             stacklevel=3,
         )
         return None

@@ -211,7 +211,7 @@ class _Plan:
                 net.edge(outer, 1, INFINITE)
         flow, side = net.cut(0, 1)
         if flow >= INFINITE:
-            raise NotFunctional("the backward needs an input as it was before the graph wrote to it")
+            raise NotFunctional("the backward needs the value that an input had before the graph mutated it")
         return [x for x in early if number[x] in side and number[x] + 1 not in side]
 
     def _savable(self, x: Node) -> bool:

@@ -128,7 +128,7 @@ class Rerun:
         RuntimeError if a saved tensor was written."""
         what = "the backward of a tensor subclass or of a sparse gradient"
         if not check:
-            what = "a backward of a part, the rest of which was written, or of batched gradients"
+            what = "a backward after some saved tensors were mutated, or of batched gradients,"
         what = "a second derivative" if torch.is_grad_enabled() else what
         primals, values = self._run(ctx, check, what)
         outputs = [(k, tangent) for k, tangent in enumerate(tangents) if self.origins[k] is not None]
@@ -160,7 +160,7 @@ class Rerun:
             _ = ctx.saved_tensors  # raises autograd's own error if one was freed or written since
         held = self._primals(held, versions)
         if what is not None:
-            warn_once(what, f"inductor: {what} runs the captured graph in eager, not compiled", stacklevel=3)
+            warn_once(what, f"inductor: {what} runs the captured graph eagerly", stacklevel=3)
         # the graph already contains what `__torch_function__` of the inputs' classes does
         with self._modes(states), torch._C.DisableTorchFunctionSubclass():
             primals = self._inputs(held)
@@ -197,13 +197,13 @@ class Rerun:
         alive = [x() if isinstance(x, weakref.ref) else x for x in held]
         primals: list[Any] = [x for x in alive if x is not None]
         if len(primals) < len(alive):
-            hindrance = hindrance or "one of its inputs is gone"
+            hindrance = hindrance or "one of its inputs was freed"
         if hindrance is None and any(version_of(primals[i]) != v for i, v in zip(self.watched, versions)):
-            hindrance = "one of its inputs has been written to since"
+            hindrance = "one of its inputs was mutated after the call"
         if hindrance is not None:
             raise RuntimeError(
-                "inductor: no second derivative of a compiled graph, nor a gradient with respect to a result of which "
-                f"it computes another: {hindrance}. Run this part with backend='eager'."
+                "inductor: this compiled graph has no second derivative, and no gradient with respect to a result that "
+                f"other results depend on: {hindrance}. Run this part with backend='eager'."
             )
         return primals
 

@@ -67,7 +67,7 @@ class RecordedWrites(NotFunctional):
     `nodes`: their names. They have to run in eager, between compiled subgraphs."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
-        super().__init__("it writes to inputs in a way that autograd records, or that changes their metadata")
+        super().__init__("it writes to inputs where autograd records the write, or changes their metadata")
         self.nodes = frozenset(nodes)
 
 
@@ -145,7 +145,7 @@ def _writes(primals: Sequence[Any], before: Sequence[InputState | None]) -> list
             raise NotFunctional("the metadata of an input is changed in place")
         if torch._functionalize_has_data_mutation(x):  # type: ignore[attr-defined]  # not in torch's stubs
             if elements_overlap(x):  # the final copy would write all elements, even if only some were written
-                raise NotFunctional("an input is written whose elements share memory")
+                raise NotFunctional("an input whose elements overlap in memory is mutated")
             written.append(i)
     return written
 
@@ -156,7 +156,7 @@ def _bases(values: Sequence[Any], owner: dict[Any, int]) -> list[torch.Tensor | 
     for value in values:
         if isinstance(value, torch.Tensor) and storage_of(value) not in owner:
             if value.requires_grad and value.is_leaf and not value._is_view():  # a view under no_grad looks like a leaf
-                raise NotFunctional("a leaf that requires a gradient is made")
+                raise NotFunctional("a leaf tensor that requires grad is created")
             groups.setdefault(storage_of(value), []).append(value)
     chosen = {key: _base(_unique(members)) for key, members in groups.items()}
     return [chosen.get(storage_of(x)) if isinstance(x, torch.Tensor) else None for x in values]
@@ -166,17 +166,17 @@ def _base(members: list[torch.Tensor]) -> torch.Tensor:
     """One tensor that all of these results, which share memory, can be views of."""
     if len(members) == 1:
         if members[0].requires_grad and members[0].grad_fn is None:
-            raise NotFunctional("a view made under no_grad of a differentiable value is all that is returned of it")
+            raise NotFunctional("a differentiable value is returned only as a view created under no_grad")
         return members[0]
     bases = _unique(x._base if x._is_view() and x._base is not None else x for x in members)
     graded = [x for x in bases if x.grad_fn is not None]
     base = graded[0] if graded else max(bases, key=torch.Tensor.numel)
     if len(graded) > 1 or not dense(base.shape, base.stride()):
-        raise NotFunctional("results share memory in a way that only eager can tell")
+        raise NotFunctional("results share memory without one base tensor that contains them")
     for x in members:
         first, last = _span(x)
         if first < _span(base)[0] or last > _span(base)[1]:
-            raise NotFunctional("results overlap in memory and none holds the others")
+            raise NotFunctional("results overlap in memory and none contains the others")
     return base
 
 
@@ -187,20 +187,20 @@ def _settle(value: torch.Tensor, primal: torch.Tensor, before: InputState | None
     torch._sync(primal)
     torch._sync(value)
     if before is not None and (tuple(primal.shape), primal.stride()) != (before.size, before.stride):
-        raise NotFunctional("a view is returned of an input that has holes and is written")
+        raise NotFunctional("a view is returned of a mutated input whose memory layout has gaps")
 
 
 def _result(value: torch.Tensor, base: torch.Tensor, source: Computed | Input) -> Result:
     if value is base:
         return source
     if value.dtype != base.dtype or value.is_conj() or value.is_neg():
-        raise NotFunctional("a result lies in the memory of a tensor of another dtype")
+        raise NotFunctional("a result is a view of a tensor of another dtype")
     tracked = value.grad_fn is not None
     if tracked and value._base is not base:
-        raise NotFunctional("a result shares memory with a tensor that autograd does not connect it to")
+        raise NotFunctional("a result shares memory with a tensor of which it is no view for autograd")
     if tracked and isinstance(source, Input) and elements_overlap(base):
         # View.grad uses as_strided, whose derivative averages the gradients of elements that share memory
-        raise NotFunctional("a differentiable view is returned of an input whose elements share memory")
+        raise NotFunctional("a differentiable view is returned of an input whose elements overlap in memory")
     offset = value.storage_offset() - base.storage_offset()
     # a view of a detached tensor is not a view of `base`: its requires_grad differs from that of a view of `base`
     is_view = value._is_view() and value.requires_grad == base.requires_grad

@@ -73,7 +73,7 @@ def _without_bytes(kernel: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(kernel)
     def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if x.dtype == torch.uint8:
-            raise Unsupported("interpolation of uint8 for sizes that vary")
+            raise Unsupported("interpolation of uint8 with dynamic sizes")
         return kernel(x, *args, **kwargs)
 
     return call

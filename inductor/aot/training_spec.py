@@ -147,9 +147,9 @@ def rerunning(joint: JointGraph) -> Rerunning:
     needed = [i for i, x in enumerate(_inputs(joint, len(gradients))) if x in reached]
     hindrance = None
     if any(is_random(x.target) and x.kwargs.get("generator") is not None for x in nodes):
-        hindrance = "it draws from a generator of its own"
+        hindrance = "it draws from an explicit generator"
     elif draws_in_kernels(joint.graph.graph):
-        hindrance = "its kernels draw random numbers, and others than eager"
+        hindrance = "its kernels draw other random numbers than eager"
     devices: dict[tuple[torch.device, ...], None] = {}
     for node in nodes:
         if is_random(node.target) and hindrance is None:

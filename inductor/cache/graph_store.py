@@ -98,7 +98,7 @@ class _Unpickler(pickle.Unpickler):
                 return loaded
             if isinstance(loaded, type) and (loaded in pytree.SUPPORTED_NODES or _is_namedtuple(loaded)):
                 return loaded
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of a compiled graph")
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of a compiled graph")
 
 
 def _is_data(value: Any) -> bool:

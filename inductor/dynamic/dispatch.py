@@ -94,7 +94,7 @@ def as_laid_out(said: torch.Tensor, x: torch.Tensor, values: Mapping[Any, int]) 
         return said
     order = _order(x)
     if order is None:
-        raise Unsupported("an operator's result of other strides than its fake tensors have")
+        raise Unsupported("an operator whose result has other strides than its fake tensor")
     known: list[Any] = [1] * len(order)
     inner: Any = 1
     for d in reversed(order):
@@ -252,7 +252,7 @@ class DynamicShapeDispatcher:
                 return None
             self._report(gm)
             known.insert(0, template)
-            show("sizes", f"compiled for all sizes of which so much is assumed: {template.program}")
+            show("sizes", f"compiled for all sizes that satisfy: {template.program}")
         try:
             call, ints = template.at(values), [x for x in inputs if type(x) is int]
         except PASSED:

@@ -11,7 +11,7 @@ from torch import fx
 def node_at(node: fx.Node, k: int = 0) -> fx.Node:
     """Argument number k, which must be a node."""
     argument = node.args[k]
-    assert isinstance(argument, fx.Node), f"argument {k} of {node.format_node()} is no node"
+    assert isinstance(argument, fx.Node), f"argument {k} of {node.format_node()} is not a node"
     return argument
 
 

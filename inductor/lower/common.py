@@ -36,7 +36,9 @@ def wrapped(x: Any, dtype: torch.dtype) -> Any:
         return x
     limits = torch.iinfo(dtype)
     if isinstance(x, Size) and limits.bits < 64 and (x > limits.max or x < limits.min):
-        raise Unsupported(f"{x}, which varies and is not within the limits of {dtype}, next to a tensor of that type")
+        raise Unsupported(
+            f"{x}, which varies and is not within the limits of {dtype}, in an operation with a tensor of that dtype"
+        )
     if type(x) is not int:
         return x
     return (x - limits.min) % (1 << limits.bits) + limits.min

@@ -134,7 +134,7 @@ class GraphLowering:
         if target is torch.ops.aten.copy_.default:
             return self.copy_into(args[0], args[1])
         if not isinstance(target, torch._ops.OpOverload):
-            raise Unsupported(f"a call of {target}, which is no ATen overload")
+            raise Unsupported(f"a call of {target}, which is not an ATen overload")
         check_static(self.val)
         lower = find(target)
         mutates = target._schema.is_mutable
@@ -267,9 +267,11 @@ class GraphLowering:
     def restrided(self, layout: Layout, source: fx.Node) -> Sequence[torch.Tensor]:
         """The fake results of the current view operator for a source with the strides of `layout` and offset 0."""
         if any(isinstance(n, Size) for n in (*layout.size, *layout.stride)):
-            raise Unsupported(f"{self.node.target} of another layout than expected, and of unknown size")
+            raise Unsupported(
+                f"{self.node.target} with dynamic sizes on a tensor whose layout differs from its fake tensor's"
+            )
         if self.node.target is torch.ops.aten.as_strided.default:
-            raise Unsupported("as_strided on a tensor whose strides differ from those expected")
+            raise Unsupported("as_strided on a tensor whose strides differ from its fake tensor's")
         base = torch.empty_strided(layout.size, layout.stride, dtype=layout.dtype, device="meta")
         args = [base if a is source else a for a in self.node.args]
         result = self.node.target(*args, **self.node.kwargs)  # type: ignore[operator]
@@ -300,7 +302,7 @@ class GraphLowering:
     def copy_into(self, target: Any, value: Any) -> Any:
         """Lowers `input.copy_(value)`, through a temporary if the value reads the input at other positions."""
         if not (isinstance(target, BufferView) and isinstance(target.buffer, InputBuffer)):
-            raise Unsupported("copy_ into a tensor that is no graph input")
+            raise Unsupported("copy_ into a tensor that is not a graph input")
         if not is_value(value) or tuple(value.size) != tuple(target.size) or value.dtype != target.dtype:
             raise Unsupported("copy_ of another size or dtype than its target's")
         order = dense_order(target.size, target.layout.stride) or range(len(target.size))
@@ -344,7 +346,7 @@ class GraphLowering:
             return self.in_memory(value, val)
         computed = not viewed and isinstance(value, Pointwise) and value.view is None
         if computed and isinstance(val, torch.Tensor) and val.numel() and not elements_overlap(val):
-            raise Unsupported("a result is a copy with holes")
+            raise Unsupported("the memory layout of a result has gaps")
         return viewed_memory(self, value)
 
 
@@ -375,7 +377,7 @@ def _check_within(view: Layout, buffer: Buffer) -> None:
     if isinstance(buffer, InputBuffer | ConstantBuffer) or not all(type(n) is int for n in (*view.size, view.offset)):
         return
     if view.numel and (view.offset < 0 or view.extent > buffer.layout.extent):
-        raise Unsupported("a view of more memory than its source shows")
+        raise Unsupported("a view of more memory than its source covers")
 
 
 def _viewed(nodes: Sequence[Any], outs: Sequence[Any]) -> frozenset[int]:
@@ -396,7 +398,7 @@ def _check_shared(outs: Sequence[Any], groups: Sequence[int | None]) -> None:
     owner: dict[int, str] = {}
     for out, group in zip(outs, groups):
         if group is not None and owner.setdefault(group, out.buffer.name) != out.buffer.name:
-            raise Unsupported("results that share memory in a way that only the operators themselves know")
+            raise Unsupported("results that share memory because of operators without a lowering")
 
 
 def _same_strides(layout: Layout, stride: tuple[int, ...]) -> bool:
@@ -420,7 +422,7 @@ def static_layout(tensor: torch.Tensor | SizedTensor) -> Layout:
     if tensor.layout != torch.strided:
         raise Unsupported(f"a tensor of layout {tensor.layout}")
     if any(type(n) not in (int, Size) for n in (*tensor.shape, *tensor.stride())):
-        raise Unsupported("a size that is not known when compiling")
+        raise Unsupported("a size that is not known at compile time")
     return Layout.of(cast(torch.Tensor, tensor))  # a SizedTensor has Sizes in place of ints
 
 

@@ -52,7 +52,7 @@ class PythonPlan:
         buffers: dict[int, Any] = dict(enumerate((*inputs, *self._spec.constants)))
         if _mutated_overlaps(self._spec, buffers):
             if self._fallback is None:
-                raise ValueError("an input that a compiled graph writes shares memory with another")
+                raise ValueError("an input that a compiled graph mutates shares memory with another input")
             return self._fallback(*args)
         with torch.no_grad():
             self._run(buffers)
@@ -156,7 +156,7 @@ def check_input(i: int, value: torch.Tensor, spec: InputSpec) -> None:
     elif value.numel() and any(n > 1 and have != want for n, have, want in zip(size, value.stride(), stride)):
         wrong = "stride"
     if wrong:
-        raise ValueError(f"input {i} of a compiled graph has another {wrong} than it was compiled for")
+        raise ValueError(f"input {i} of a compiled graph has another {wrong} than at compile time")
 
 
 def _slot(arena: torch.Tensor, step: Slot) -> torch.Tensor:
@@ -185,7 +185,7 @@ def _as_expected(value: Any, expected: ResultSpec | None) -> Any:
     if expected is None or value is None:
         return value
     if value.dtype != dtype_of(expected.dtype) or tuple(value.shape) != expected.size:
-        raise RuntimeError("plan: an operator returned a tensor of another size or dtype than fake tensors promised")
+        raise RuntimeError("plan: an operator returned a tensor whose size or dtype differs from its fake tensor's")
     if any(n > 1 and a != b for n, a, b in zip(expected.size, value.stride(), expected.stride)):
         return torch.empty_strided(expected.size, expected.stride, dtype=value.dtype).copy_(value)
     return value

@@ -162,7 +162,7 @@ class _Worker:
         if answer is None:
             self.process.kill()
             self.process.wait()  # so that `poll` in `_worker` sees that it has ended
-            raise BuildError(f"the process that compiles Triton kernels ended or hung at {job['name']}")
+            raise BuildError(f"the process that compiles Triton kernels died or hung at {job['name']}")
         return answer
 
 

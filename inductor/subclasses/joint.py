@@ -130,7 +130,7 @@ class _Forward:
         leaves, self.structure = pytree.tree_flatten(NodeRun(self.gm).run(*args))
         for x, state in zip(args, self.states):
             if isinstance(x, torch.Tensor) and x.requires_grad != state.requires_grad:
-                raise NotFunctional("whether an input requires a gradient is changed")
+                raise NotFunctional("requires_grad of an input is changed")
         wrappers = [form for form in self.forms if form is not None]
         held = [x for x, form in zip(args, self.forms) if form is not None]
         given = iter(flat)
@@ -153,7 +153,7 @@ def _tangents(forward: _Forward, fakes: Sequence[Any], mode: Any) -> list[Tangen
             if not isinstance(result, Part) or not leaf.requires_grad:
                 continue
             if leaf.is_leaf:
-                raise NotFunctional("a leaf that requires a gradient is made")
+                raise NotFunctional("a leaf tensor that requires grad is created")
             form = Form.of(leaf) if is_wrapper(leaf) else None
             parts = [leaf] if form is None else flattening([form])([leaf])
             if any(x.dtype not in _FLOATS for x in parts):
@@ -227,7 +227,7 @@ def _writes_apart(gm: torch.fx.GraphModule, mutated: Sequence[int], inputs: int)
         node.replace_all_uses_with(value)
         gm.graph.erase_node(node)
     if sorted(found) != sorted(mutated):
-        raise NotFunctional("a graph on subclasses that records gradients writes to an input of another kind")
+        raise NotFunctional("a graph on subclasses that records gradients mutates an input other than by a last copy_")
     return found
 
 

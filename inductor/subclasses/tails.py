@@ -121,7 +121,7 @@ class _Cut:
             return None
         for node in (*self.late, *wanted):
             if self.run.layouts[node] != _layouts(self.run.env[node]):
-                raise NotFunctional("the metadata of a tensor of which a view is returned is changed in place")
+                raise NotFunctional("the metadata of the base of a returned view is changed in place")
         return Split(self._head(wanted), self._tail(wanted))
 
     def _first(self, nodes: Sequence[Node]) -> list[Node]:
@@ -154,9 +154,9 @@ class _Cut:
 
     def _check(self, node: Node) -> None:
         if node in self.run.writing:
-            raise NotFunctional("a view that is returned is made by an operator that writes")
+            raise NotFunctional("a returned view is created by an operator that writes")
         if not all(x in self.same for x in node.all_input_nodes):
-            raise NotFunctional("a view that is returned depends on a number that the graph computes")
+            raise NotFunctional("a returned view depends on a number that the graph computes")
 
     def _head(self, wanted: Sequence[Node]) -> torch.fx.GraphModule:
         graph = torch.fx.Graph()
@@ -194,7 +194,7 @@ class _Cut:
     def _target(self, node: Node) -> Callable[..., Any]:
         """The function that the node calls, in the grad mode in which the graph calls it."""
         if node.op not in ("call_function", "call_method"):
-            raise NotFunctional(f"a view that is returned is made by {node.op}")
+            raise NotFunctional(f"a returned view is created by {node.op}")
         run = _method(node.target) if node.op == "call_method" else node.target
         assert callable(run)
         return run if self.run.recorded[node] else _unrecorded(run)

@@ -55,10 +55,10 @@ def parts_of(x: Any) -> tuple[tuple[str, ...], Any]:
     except Exception as error:  # user code, which may raise anything
         raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__: {error}") from error
     if not isinstance(found, tuple | list) or len(found) != 2:  # noqa: PLR2004
-        raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ gives no pair")
+        raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ returns no pair")
     names, context = found
     if not all(isinstance(name, str) and isinstance(getattr(x, name, None), torch.Tensor) for name in names):
-        raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ names what is no tensor")
+        raise NoForm(f"{type(x).__qualname__}.__tensor_flatten__ names an attribute that is not a tensor")
     return tuple(names), context
 
 

@@ -73,13 +73,13 @@ class Checked:
     def _give_up(self, args: Sequence[Any], why: str) -> None:
         """Run the graph with ATen from now on, and warn with the location of the fault."""
         self.call.target, self.call.countdown = runnable(self.gm).forward, 0
-        self.report.fallback = f"the compiled graph gave another result than ATen: {why}"
+        self.report.fallback = f"the compiled graph returned another result than ATen: {why}"
         count("verify_failures")
         with _state_kept(self.gm), same_random_numbers(device_of(args)):
             fault = self._fault(args)
         script = write_repro(self.gm, copies(args), why)
         warnings.warn(
-            f"inductor: {self._whose()} gave another result than ATen: {why}. {_describe(fault)} ATen's result is "
+            f"inductor: {self._whose()} returned another result than ATen: {why}. {_describe(fault)} ATen's result is "
             f"returned, and the graph runs with ATen from now on. To reproduce: {script} "
             f"(`python -m inductor.minify_repro` makes it smaller).",
             stacklevel=4,
@@ -102,7 +102,7 @@ class Checked:
 
 def _describe(fault: Fault | None) -> str:
     if fault is None:
-        return "No single operator differs when its value is looked at."
+        return "No single operator differs when its result is compared."
     place = user_place(fault.node)
     where = f" at {place}" if place else ""
     kernel = f", computed by {fault.kernel}" if fault.kernel else ""

@@ -260,4 +260,4 @@ def _excess(ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, near: 
         return None
     worst = float(error[wrong].nan_to_num(float("inf")).max())
     limit = float(allowed[wrong].min())
-    return f"differs in {int(wrong.sum())} of {wrong.numel()} elements, by {worst:.3g} at most, allowed is {limit:.3g}"
+    return f"differs in {int(wrong.sum())} of {wrong.numel()} elements, by up to {worst:.3g} (allowed: {limit:.3g})"

@@ -81,7 +81,7 @@ def write_repro(
     except (OSError, NotWritable) as error:
         if strict:
             raise
-        return f"no script could be written ({error})"
+        return f"the script could not be written ({error})"
 
 
 def _kind(x: Any) -> str:

@@ -46,37 +46,40 @@ def describe(kind: str, detail: str, stack: Sequence[UserLine]) -> str:
 
 _row(
     "data-dependent-branch",
-    "Python control flow asked for the truth of a tensor, or for a number computed of one, known only at run time.",
-    "Use torch.where(cond, a, b) in place of `if`, or torch.cond.",
+    "Python control flow needs the value of a tensor, or a number computed from one, which is known only at run time.",
+    "Use torch.where(cond, a, b) or torch.cond instead of `if`.",
     "If the value never changes, compute it outside the compiled function.",
 )
 _row(
     "tensor-to-python",
-    "A tensor was converted to a Python value that the graph cannot make: a long list, an address, a number in a loop.",
-    "Keep the value as a 0-d tensor and compute with it as such.",
+    "A tensor was converted to a Python value that the graph cannot hold: a long list, a memory address, or a number "
+    "in a loop that contains a graph break.",
+    "Keep the value as a 0-d tensor and compute with that.",
     "Move the conversion out of the compiled function.",
 )
 _row(
     "data-dependent-shape",
     "The size of an operator's result depends on the values of its inputs.",
-    "Say what is known of such sizes with torch._check: which of them are equal, what bounds them.",
-    "Use a form with a fixed size (torch.where with three arguments, a mask multiplication).",
+    "State with torch._check what is known about these sizes: which of them are equal, and their bounds.",
+    "Use an operator whose result has a fixed size (torch.where with three arguments, multiplication by a mask).",
 )
 _row(
     "control-flow-operator",
-    "A branch or body of torch.cond, torch.while_loop or scan does something that a graph of its own cannot hold.",
-    "Let branches be functions of their arguments: no writes to objects or tensors of outside, results alike in both.",
+    "A branch or body of torch.cond, torch.while_loop or scan does something that a nested graph cannot hold.",
+    "Write branches that depend only on their arguments: no writes to outer objects or tensors, and results of the "
+    "same structure, dtype and size in each branch.",
 )
 _row(
     "builtin-side-effect",
     "A builtin with an effect outside the program (print, input, open ...) was called.",
-    "Remove the call from the compiled function, or leave it: the code round it is compiled in two parts.",
+    "Remove the call from the compiled function, or keep it: the code before and after it is compiled as two graphs.",
 )
 _row(
     "unknown-c-function",
-    "A function written in C was called that the tracer has no model of.",
-    "Compute its result outside the compiled function, or rewrite the call in Python or torch operations.",
-    "pyframe.assume_constant_result calls it once; pyframe.substitute_in_graph gives it a version in Python.",
+    "A C function that the tracer has no model of was called.",
+    "Compute its result outside the compiled function, or rewrite the call with Python or torch operations.",
+    "Mark a Python function that calls it with pyframe.assume_constant_result, to call it once, while tracing.",
+    "Give it a Python implementation with pyframe.substitute_in_graph.",
 )
 _row(
     "explicit-break",
@@ -95,54 +98,54 @@ _row(
 )
 _row(
     "compiler-switch",
-    "A function of pyframe that changes how code is compiled was called in compiled code.",
+    "A pyframe function that changes how code is compiled was called in compiled code.",
     "Call it outside the compiled function.",
 )
 _row(
     "unsupported-object",
-    "An operation on an object of a type that the tracer does not model.",
-    "Pass the value in as a tensor, number, or container of these, or do this step outside the compiled function.",
+    "An operation on an object whose type, or state, the tracer does not model.",
+    "Pass the value in as a tensor, a number or a container of these, or do this step outside the compiled function.",
 )
 _row(
     "unsupported-instruction",
-    "A statement whose bytecode the tracer does not model.",
+    "A statement compiles to bytecode that the tracer does not model.",
     "Rewrite the statement in a simpler form, or mark the function pyframe.disable.",
 )
 _row(
     "unsupported-torch-op",
-    "An operator of torch could not be run on fake tensors, which have no data.",
+    "A torch operator could not be run on fake tensors (tensors without data).",
     "If the operator is custom, register a fake implementation (torch.library.register_fake).",
 )
 _row(
     "generator-frame",
-    "A generator or coroutine that runs outside of what is traced: its frame cannot be captured halfway.",
-    "Use a list, or make and use up the generator inside one compiled function, where it is traced inline.",
+    "A generator or coroutine is used outside of the traced code: a suspended frame cannot be captured.",
+    "Use a list, or create and exhaust the generator inside one compiled function, where it is traced inline.",
 )
 _row(
     "unsupported-context-manager",
-    "A context manager written in C, or one that switches a mode of torch that the tracer does not model.",
+    "A context manager that is written in C, or that changes a torch mode that the tracer does not model, was entered.",
     "Enter the context manager outside the compiled function.",
 )
 _row(
     "exception-in-traced-code",
-    "An operation that raises an exception, or an exception that leaves the function: it is run for real, and raises.",
-    "If the error is unexpected, run the function eagerly to see it.",
-    "If it is expected, test for it beforehand: what handles it is not part of the graph.",
+    "An operation raises an exception, or an exception leaves the function: the instruction runs eagerly, and raises.",
+    "If the exception is unexpected, run the function eagerly to see it.",
+    "If it is expected, test for its cause beforehand: an exception handler is not part of the graph.",
 )
 _row(
     "instruction-limit",
-    "A loop or call took more instructions of Python than config.instruction_limit while the graph hardly grew.",
-    "Move the loop out of the compiled function, or do its work with torch operations: it runs as it is.",
-    "Raise pyframe.config.instruction_limit to trace it all the same.",
+    "A loop or call took more bytecode instructions than pyframe.config.instruction_limit while the graph hardly grew.",
+    "Do its work with torch operations, or move it out of the compiled function: it is not traced and runs in Python.",
+    "Raise pyframe.config.instruction_limit to trace it anyway.",
 )
 _row(
     "size-limit",
-    "A number, text or container known while tracing would be larger than config.size_limit.",
-    "Make it outside the compiled function and pass it in, or use a tensor.",
-    "Raise pyframe.config.size_limit to have it among the constants of the graph.",
+    "A number, string or container that is constant while tracing would be larger than pyframe.config.size_limit.",
+    "Create it outside the compiled function and pass it in, or use a tensor.",
+    "Raise pyframe.config.size_limit to allow larger constants.",
 )
 _row(
     "inline-depth",
-    "Calls nest deeper than the tracer follows (recursion).",
+    "Calls nest deeper than the tracer inlines them (recursion).",
     "Rewrite the recursion as a loop.",
 )

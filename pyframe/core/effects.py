@@ -23,7 +23,7 @@ EFFECT_KINDS: dict[str, str] = {
     "ATTR": "attribute name: target.attr = the Var's current value (or deleted)",
     "GLOBAL": "global name, of the globals dict Var `target`",
     "CELL": "None: cell contents",
-    "HANDLED": "what the thread handles from now on (the Var of an exception or None): the target is dealt with",
+    "HANDLED": "the exception that the thread handles from now on (its Var) or None; the target is handled no longer",
     "CALL": "(callable, args, kwargs) to run for its effect only, e.g. a deferred print or a context manager's enter",
 }
 

@@ -99,14 +99,14 @@ def _expected(what: str, expected: object, actual: object) -> str:
 
 def _qualified(kind: type) -> str:
     if kind is GONE:
-        return "a class that is gone"
+        return "a class that no longer exists"
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _identified(value: object) -> str:
     """An object described by its type, its name if it has one, and its address (several objects may share a name)."""
     if value is None or value is GONE:
-        return "None" if value is None else "an object that is gone"
+        return "None" if value is None else "an object that no longer exists"
     name = getattr(value, "__qualname__", None) or getattr(value, "co_qualname", None)
     what = f"{_qualified(type(value))} {name}" if isinstance(name, str) else f"{_qualified(type(value))} object"
     return f"{what} at {id(value):#x}"
@@ -159,15 +159,15 @@ def _class_finds(guard: Guard, context: CallContext) -> str:
     reads, cls = guard.payload, _value(guard, context)
     name = unlike(cls, reads.metaclass, reads.method_order, reads.entries)
     if name is None:
-        return f"{_subject(guard)}: holds now"
+        return f"{_subject(guard)}: failed, but holds now"
     if not name:
         return f"{_subject(guard)}: its metaclass or its bases have changed"
-    return f"{_subject(guard)}.{name}: the class finds something else under this name"
+    return f"{_subject(guard)}.{name}: looking this name up in the class now finds another object"
 
 
 def _tensor(guard: Guard, context: CallContext) -> str:
     subject, actual = _subject(guard), _value(guard, context)
-    return "; ".join(tensor_differences(subject, guard.payload, actual)) or f"{subject}: holds now"
+    return "; ".join(tensor_differences(subject, guard.payload, actual)) or f"{subject}: failed, but holds now"
 
 
 def tensor_differences(subject: str, meta: TensorMeta, tensor: Any) -> Iterator[str]:
@@ -206,7 +206,7 @@ def _global_state(guard: Guard, context: CallContext) -> str:
     differing = [name for name in before if before[name] != now[name]]
     return (
         "; ".join(_mode(name, before[name], now[name]) for name in differing)
-        or "torch's global state: holds now"
+        or "torch's global state: failed, but holds now"
     )
 
 
@@ -226,20 +226,20 @@ def _distinct(guard: Guard, context: CallContext) -> str:
         other = names.setdefault(id(read(source, context)), source.name)
         if other != source.name:
             return f"{other} and {source.name}: expected different objects, got one"
-    return "different objects: holds now"
+    return "different objects: failed, but holds now"
 
 
 def _relation(guard: Guard, context: CallContext) -> str:
     tree = guard.payload.tree if isinstance(guard.payload, expr.Holds) else guard.payload
     values = ", ".join(f"{source.name} = {reprlib.repr(read(source, context))}" for source in expr.sources(tree))
-    return f"{expr.text(tree)}: expected to hold, does not with {values}"
+    return f"{expr.text(tree)}: expected to be true, is false with {values}"
 
 
 def _predicate(guard: Guard, context: CallContext) -> str:
     _, further, text = guard.payload
     sources = [*([] if guard.source is None else [guard.source]), *further]
     values = ", ".join(f"{source.name} = {reprlib.repr(read(source, context))}" for source in sources)
-    return f"{text}: expected to hold, does not" + (f" with {values}" if values else "")
+    return f"{text}: expected to be true, is false" + (f" with {values}" if values else "")
 
 
 _WORDINGS: dict[str, Callable[[Guard, CallContext], str]] = {

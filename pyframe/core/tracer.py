@@ -148,7 +148,7 @@ class Tracer(Protocol):
     def graph_break(self, kind: str, detail: str) -> NoReturn:
         """Break the graph here; ``kind`` is an id of the break catalogue."""
 
-    def run_as_it_is(self, why: str) -> NoReturn:
+    def run_eagerly(self, why: str) -> NoReturn:
         """Do not capture this frame: CPython runs it eagerly.  An error under ``fullgraph``."""
         ...
 

@@ -109,7 +109,7 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
     recorded = any(x.grad_fn is not was for x, was in zip(fakes, records) if isinstance(x, torch.Tensor))
     if watch.resizes or recorded:
         if watch.may_raise:
-            raise NotPutBack("an input is changed in a way that cannot be put back where an operator raises")
+            raise NotPutBack("an input is changed in a way that cannot be undone if an operator raises")
         return None
     written = tuple(i for i, storage in enumerate(storages) if storage in watch.written)
     if (written or watch.draws) and not (watch.may_raise and all(_is_copied(inputs[i]) for i in written)):
@@ -155,7 +155,9 @@ def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callab
             if before is not None and not before.restore():
                 raise
             counters["eager_retries"] += 1
-            log("breaks", f"the graph of {name} raised {type(error).__name__}: {error}; the frame runs as it is")
+            log(
+                "breaks", f"the graph of {name} raised {type(error).__name__}: {error}; the original frame runs eagerly"
+            )
             return None
 
     return _C.run_disabled(run)  # type: ignore[no-any-return]

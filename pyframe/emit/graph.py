@@ -125,7 +125,7 @@ class GraphBuilder:
             torch._C._set_grad_enabled(self._grad_at_entry)
             self.effect(torch._C._set_grad_enabled, self._grad_at_entry)
         if any(var.node.graph is not self.graph for var in outputs):
-            raise SkipFrame("a tensor of inside a transformed function is used outside of it")
+            raise SkipFrame("a tensor created inside a transformed function is used outside of it")
         self._drawn_last()
         if not outputs and not any(node.op.startswith("call") for node in self.graph.nodes):
             return None
@@ -278,8 +278,9 @@ class GraphBuilder:
             if only is not None:
                 why = [str(guard.payload) + f" at {guard.line}" for guard in guards if _about(guard, source)]
                 raise UserError(
-                    f"{source} was marked as dynamic, but the program runs for {only} alone: {'; '.join(why)}. Change "
-                    "what depends on the size there, or use maybe_mark_dynamic, which lets it be a constant."
+                    f"{source} was marked as dynamic, but the program requires it to be {only}: {'; '.join(why)}. "
+                    "Change the code there that depends on the size, or use maybe_mark_dynamic, which allows a "
+                    "constant."
                 )
         return guards
 
@@ -338,7 +339,9 @@ class GraphBuilder:
         tx = self.tx
         assert tx is not None
         if node.graph not in self._outer:
-            return tx.graph_break("unsupported-object", "a value of inside a transformed function, used outside of it")
+            return tx.graph_break(
+                "unsupported-object", "a value created inside a transformed function and used outside of it"
+            )
         for inside, known in self._lifted[-1].items():
             if known is var:
                 return inside
@@ -430,7 +433,7 @@ class GraphBuilder:
         name."""
         for name in names:
             if not torchs_own(lookup(torch.Tensor, name), name):
-                raise SkipFrame(f"torch.Tensor.{name} is not torch's own")
+                raise SkipFrame(f"torch.Tensor.{name} has been replaced by the program")
 
     def effect(self, target: Callable[..., Any], *args: Any) -> None:
         """Add a node for its side effect only, such as switching grad mode or a check."""
@@ -551,7 +554,7 @@ class GraphBuilder:
         if label in ("squeeze", "squeeze_") and any(map(_has_unbacked_size, fake_args)):
             tx.graph_break("data-dependent-shape", f"{label} of a tensor whose sizes are not known")
         if label in _OF_ENTRIES and any(map(_is_sparse, fake_args[:1])):
-            tx.graph_break("data-dependent-shape", f"{label} of a sparse tensor that the graph makes")
+            tx.graph_break("data-dependent-shape", f"{label} of a sparse tensor that the graph creates")
         assumed = () if self._shapes is None else self._shapes.assertions()
         tensors = list(_tensors((*args, *kwargs.values())))
         unwritten = [(tensor.fake, _version(tensor.fake)) for tensor in tensors] if self._outer else []
@@ -572,7 +575,7 @@ class GraphBuilder:
         except DynamicOutputShapeException as error:
             if self._begins(self.makes_sizes):
                 return self._add(kind, target, run, args, kwargs)
-            tx.graph_break("data-dependent-shape", f"{label}: what {error} gives has a size that depends on the data")
+            tx.graph_break("data-dependent-shape", f"{label}: the size of the result of {error} depends on the data")
         except (NotImplementedError, torch._subclasses.fake_tensor.UnsupportedFakeTensorException) as error:
             self._try_concrete()
             tx.graph_break("unsupported-torch-op", f"{label}: {error}")
@@ -588,7 +591,7 @@ class GraphBuilder:
             self._refuse_new(label, result)
         if self._shapes is not None and (assumption := self._shapes.assumption_since(assumed)) is not None:
             # the operator may also work where this is false, with another result, such as by broadcasting
-            tx.graph_break("data-dependent-shape", f"{label} takes {assumption} to be true")
+            tx.graph_break("data-dependent-shape", f"{label} assumes {assumption}")
         if self._by_example:
             _forget_values(result)
         default = self._entered(_leave_device)
@@ -601,7 +604,7 @@ class GraphBuilder:
                 self.graph.erase_node(node)
                 return next(tensor for tensor in tensors if tensor.fake is given)
         if isinstance(result, str) and tensors and target != "type":
-            tx.graph_break("tensor-to-python", f"{label} gives text about a tensor")
+            tx.graph_break("tensor-to-python", f"{label} returns text that describes a tensor")
         return self._wrap(node, result, tensors)
 
     def guard_offset(self, var: Any) -> None:
@@ -671,7 +674,7 @@ class GraphBuilder:
             new = next(new_numbers(part, self._shapes.is_new), None) is not None
             truth = isinstance(part, torch.SymBool) and self._shapes.new_truth(part) is not None
             if sizes and new and not self.makes_sizes:
-                tx.graph_break("data-dependent-shape", f"{label} gives a tensor whose size depends on the data")
+                tx.graph_break("data-dependent-shape", f"{label} returns a tensor whose size depends on the data")
             if not sizes and (new or truth) and not self.makes_numbers:
                 tx.graph_break("tensor-to-python", f"{label} reads a value of a tensor")
 
@@ -715,7 +718,7 @@ class GraphBuilder:
         if isinstance(value, FunctionResultVar):
             if value.node.graph is not self.graph:
                 assert self.tx is not None
-                return self.tx.graph_break("unsupported-object", "a function of outside, in a transformed function")
+                return self.tx.graph_break("unsupported-object", "an outer function used in a transformed function")
             return value.held if fake else value.node
         if isinstance(value, GraphObjectVar):
             return None if fake else self._object(value)  # generators: not all fake tensor kernels accept them
@@ -724,7 +727,9 @@ class GraphBuilder:
                 return value.constant()
             if self.only_constants:
                 assert self.tx is not None
-                self.tx.graph_break("unsupported-object", f"{value.describe()} varies, in a transformed function")
+                self.tx.graph_break(
+                    "unsupported-object", f"{value.describe()}, which varies between calls, in a transformed function"
+                )
             if fake:
                 self._by_example |= value.sym is None
                 return value.example if value.sym is None else value.sym
@@ -752,7 +757,9 @@ class GraphBuilder:
         """The node of an object that exists before the frame, or that another node creates."""
         if self._outer:
             assert self.tx is not None
-            return self.tx.graph_break("unsupported-object", f"{value.describe()} in a function that an operator takes")
+            return self.tx.graph_break(
+                "unsupported-object", f"{value.describe()} in a function that is the argument of an operator"
+            )
         if value.node is None:
             assert value.source is not None
             value.node = self._placeholder(value.source, value.example)
@@ -764,7 +771,9 @@ class GraphBuilder:
                 if arg.fake is result:
                     if arg.node.graph is not self.graph:
                         assert self.tx is not None
-                        self.tx.graph_break("unsupported-object", "a transformed function changes a tensor of outside")
+                        self.tx.graph_break(
+                            "unsupported-object", "a transformed function changes an outer tensor in place"
+                        )
                     node.meta["val"] = result
                     self._replaced[node] = arg, arg.node
                     arg.node = node
@@ -791,7 +800,7 @@ class GraphBuilder:
             found = _arranged(result, args)
             if found is None:
                 assert self.tx is not None
-                self.tx.graph_break("unsupported-torch-op", f"{node.target} gives a dict of new tensors")
+                self.tx.graph_break("unsupported-torch-op", f"{node.target} returns a dict of new tensors")
             self.graph.erase_node(node)
             return found
         made = len(self.numbers)

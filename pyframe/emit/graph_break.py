@@ -114,7 +114,7 @@ class BreakEmitter:
         self.handled: list[str] = []  # locals with the exceptions being handled at run time, outermost first
         self.first = super_argument(root.cc)
         if cells_of_comprehensions(root.cc):
-            raise SkipFrame("a graph break in a frame with a comprehension whose variable a closure keeps")
+            raise SkipFrame("a graph break in a frame with a comprehension whose variable a closure captures")
         if reads_all_locals(root.cc):
             raise SkipFrame("a graph break in a frame that reads its locals as a dict")
         self.alive = live_locals(root.cc, end.at)

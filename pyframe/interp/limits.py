@@ -82,7 +82,7 @@ def too_long(tx: Any) -> None:
     if budget.grew(nodes):
         if budget.renew(nodes):
             return
-        tx.graph_break(KIND, f"{nodes:,} operations of a graph, and no end")
+        tx.graph_break(KIND, f"{nodes:,} graph operations were traced without reaching the end")
     frame = longest(tx.frames, budget)
     if frame is not root:
         if not our_file(frame.file):

@@ -157,7 +157,7 @@ def dict_update(frame: Frame, depth: int) -> None:
     pairs = pairs_of(frame.tx, source)
     target = frame.stack[-depth]
     if not isinstance(target, DictVar):
-        return target.unsupported(frame.tx, "** into it")
+        return target.unsupported(frame.tx, "unpacking with **")
     for key, value in pairs:
         if frame.instr.op == "DICT_MERGE" and key in target.items:
             frame.tx.raise_(TypeError, f"{_callee(frame)}() got multiple values for keyword argument {key!r}")

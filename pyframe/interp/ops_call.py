@@ -130,7 +130,7 @@ def import_name(frame: Frame, name: str) -> None:
     if not loaded:
         frame.tx.graph_break("builtin-side-effect", f"import of {full}, which is not loaded yet")
     if builtins.__import__ is not _IMPORT:
-        frame.tx.graph_break("builtin-side-effect", f"import of {full} by what is in the place of __import__")
+        frame.tx.graph_break("builtin-side-effect", f"import of {full} by a replaced __import__")
     frame.tx.guard(DictItemSource(_BUILTINS, "__import__"), "ID", _IMPORT)
     _loaded(frame, full)
     if not names.truth(frame.tx) and level.constant() == 0:
@@ -160,7 +160,9 @@ def import_from(frame: Frame, name: str) -> None:
     known = slots.constant_or(module, None)
     inner = f"{getattr(known, '__name__', '')}.{name}"
     if not isinstance(known, types.ModuleType) or inner in _MODULES:
-        frame.tx.graph_break("builtin-side-effect", f"import of {name}, which is no attribute of {module.describe()}")
+        frame.tx.graph_break(
+            "builtin-side-effect", f"import of {name}, which is not an attribute of {module.describe()}"
+        )
     frame.tx.guard(_LOADED, "DICT_LACKS", inner)
     place = getattr(known, "__file__", None) or "unknown location"
     frame.tx.raise_(ImportError, f"cannot import name {name!r} from {known.__name__!r} ({place})")

@@ -135,7 +135,7 @@ def build_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     meta = _metaclass(tx, kwargs.pop("metaclass", None), bases)
     assert isinstance(body, FunctionVar)
     if isinstance(meta, ClassVar) and meta.value.__module__ == "enum":
-        tx.graph_break("unsupported-object", f"class {name.constant()}: making an enumeration")
+        tx.graph_break("unsupported-object", f"class {name.constant()}, an enumeration")
     names = _namespace(tx, meta, name, TupleVar(bases), kwargs)
     frame = Frame(tx, body.code, body.globals, body.globals_source)
     frame.free, frame.names = body.cells(tx), names

@@ -93,7 +93,9 @@ def _let_go(frame: Frame, gone: Var) -> None:
     if frame.tx.referred:
         value = frame.tx.existing(gone)
         if any(reference() is value for reference in frame.tx.referred):
-            frame.tx.graph_break("unsupported-object", "a local that lets go of what a weak reference leads to")
+            frame.tx.graph_break(
+                "unsupported-object", "a local variable that drops an object which a weak reference refers to"
+            )
 
 
 @op("DELETE_FAST")

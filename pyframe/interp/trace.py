@@ -213,10 +213,14 @@ class Trace:
         if self.placeholder_objects and source is not None and self._of_stand_in(source):
             return
         if self.draws and is_drawn(source):
-            self.graph_break("data-dependent-branch", f"the program needs to know {source}, which is drawn at random")
+            self.graph_break(
+                "data-dependent-branch", f"the program needs the value of {source}, which is drawn at random"
+            )
         if self.overrides.around and isinstance(source, AttrSource) and source.attr != "__dict__":
             if source.parent in self.graph.originals:
-                self.graph_break("unsupported-object", f"{source}, whose guard a mode of __torch_function__ would see")
+                self.graph_break(
+                    "unsupported-object", f"{source}, whose guard a __torch_function__ mode would intercept"
+                )
         if isinstance(source, ConstSource) and kind in ("ID", "TYPE", "EQUALS", "NOT_ID"):
             return
         self.guards.add(Guard(source, kind, payload, self.user_line() if self.frames else None))
@@ -252,7 +256,7 @@ class Trace:
             if types_ and source is not None:
                 var = loop_varying.wrap(self, value, source, types_)
             if id(value) in self.wrapping:
-                raise SkipFrame("a container that holds itself")
+                raise SkipFrame("a container that contains itself")
             self.wrapping.add(id(value))
             if id(value) in self.opaque:
                 var = OpaqueVar(value, source)
@@ -319,7 +323,7 @@ class Trace:
         if fn.code.co_flags & CO_ASYNC:
             self.graph_break("generator-frame", fn.describe())
         if fn.fn is not None and not _C.runs_its_code(fn.fn):
-            self.graph_break("unknown-c-function", f"what is called in the place of {fn.name}()")
+            self.graph_break("unknown-c-function", f"{fn.name}(), whose call does not run its own code")
         if fn.source is not None and not our_file(fn.code.co_filename):
             self.guard(FuncPartSource(fn.source, "__code__"), "ID", fn.code)
         if self.long.functions and fn.code in self.long.functions:
@@ -420,7 +424,9 @@ class Trace:
         if self.known is not None and self.known.handled:
             return
         if self.handled_outside:
-            self.graph_break("exception-in-traced-code", "it depends on the exception that a caller is handling")
+            self.graph_break(
+                "exception-in-traced-code", "the result depends on the exception that a caller is handling"
+            )
         self.guard(ConstSource.of(sys, "sys"), "PREDICATE", (_nothing_handled, (), "no exception is being handled"))
 
     def has_attribute(self, obj: Var, name: str) -> bool:
@@ -457,7 +463,7 @@ class Trace:
         self.frames.append(frame)
         self.inlined_in_step = True
 
-    def run_as_it_is(self, why: str) -> NoReturn:
+    def run_eagerly(self, why: str) -> NoReturn:
         if self.options.fullgraph:
             raise Unsupported(f"{why}\n  at {self.user_line()}")
         raise SkipFrame(why)
@@ -544,7 +550,7 @@ class Trace:
         code of the program."""
         for generator in self.generators:
             if generator.started and not generator.done and generator.in_try():
-                raise NotRebuilt("a generator that is left inside a try block", generator.made_at)
+                raise NotRebuilt("a generator that is suspended inside a try block", generator.made_at)
 
     def _check_raised(self) -> None:
         """An exception that existed before the frame and was raised here must get its traceback."""

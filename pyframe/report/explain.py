@@ -50,7 +50,7 @@ class Explanation:
             out.extend(_compiled(gm))
         for i, brk in enumerate(self.breaks):
             out.append(f"break {i}: {describe(brk.kind, brk.detail, brk.stack)}")
-        out += [f"{function} runs as it is: {why}" for function, why in self.skipped]
+        out += [f"{function} runs eagerly: {why}" for function, why in self.skipped]
         out.append("guards:")
         for guard in self.guards:
             out.append(f"    {guard.kind} {guard.source or ''}" + (f"  ({guard.line})" if guard.line else ""))
@@ -77,7 +77,7 @@ def _compiled(gm: Any) -> list[str]:
         return []
     if report.fallback is not None:
         return [f"    not compiled: {report.fallback}"]
-    lines = [f"    compiled: {report.kernels} kernels, {report.externs} calls of ATen, graph cache {report.cache}"]
+    lines = [f"    compiled: {report.kernels} kernels, {report.externs} ATen calls, graph cache {report.cache}"]
     return lines if report.apart is None else [*lines, f"    compiled for each size: {report.apart}"]
 
 

@@ -338,7 +338,7 @@ def _method(tx: Any, value: types.MethodType, source: Source | None) -> Var:
 
 def _class(tx: Any, value: type, source: Source | None) -> Var:
     if value.__mro__ is None:
-        raise SkipFrame("a class that is being made")
+        raise SkipFrame("a class under construction")
     tx.guard(source, "ID", value)
     return ClassVar(value, source)
 

@@ -27,7 +27,7 @@ def test_results_and_gradients(make, grad):
             torch.testing.assert_close([p.grad for p in mine.parameters()], [p.grad for p in theirs.parameters()])
 
 
-def test_a_graph_with_an_lstm_that_is_trained_runs_as_it_is():
+def test_a_graph_with_an_lstm_that_is_trained_runs_eagerly():
     lstm, x = nn.LSTM(4, 6), torch.randn(3, 5, 4)
     graph = torch.fx.Graph()
     graph.output(graph.call_module("lstm", (graph.placeholder("x"),)))

@@ -68,7 +68,7 @@ def slices_written(x):
     return y
 
 
-@pytest.mark.filterwarnings("ignore:inductor. the graph of .* eager has to say")
+@pytest.mark.filterwarnings("ignore:inductor. the graph of .* eager raises an error here")
 @pytest.mark.parametrize("fn", [
     saved_result_unsqueezed, saved_result_transposed, unsaved_result_transposed, saved_result_written, parts_written,
     pieces_written, slices_written,

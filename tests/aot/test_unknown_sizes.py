@@ -1,4 +1,4 @@
-"""Operators that make a tensor of a size that is not known when compiling."""
+"""Operators that make a tensor of a size that is not known at compile time."""
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv

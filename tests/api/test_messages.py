@@ -136,7 +136,7 @@ def test_a_recompile_names_the_guard_both_values_and_the_line(first, second, tol
     assert f"guard from {HERE}:" in line
 
 
-@pytest.mark.parametrize("kind, words", [("TYPE", "a class that is gone"), ("ID", "an object that is gone")])
+@pytest.mark.parametrize("kind, words", [("TYPE", "a class that no longer exists"), ("ID", "an object that no longer exists")])
 def test_a_guard_on_what_is_gone_says_so(kind, words):
     guard = Guard(LocalSource("value", 1), kind, guard_explain.GONE, None)
     assert f"expected {words}, got " in guard_explain.explain(guard, takes, (torch.ones(2), Settings()))

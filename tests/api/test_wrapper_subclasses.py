@@ -354,7 +354,7 @@ def test_weights_that_share_a_scale():
         check(lambda x, v, w: F.linear(x, v) + F.linear(x, w), make)
 
 
-def test_a_class_that_counts_its_calls_runs_as_it_is():
+def test_a_class_that_counts_its_calls_runs_eagerly():
     check(lambda t: t + 1, lambda: [Counted(torch.ones(3))], graphs=None, breaks=1)
     assert calls == 4
 

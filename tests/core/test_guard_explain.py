@@ -55,7 +55,7 @@ def test_plain_kinds() -> None:
     assert said("SAME", Y, 1, 2) == "x and y: expected one object, got two"
     assert said("DISTINCT", (X, Y), 1, 1, source=None) == "x and y: expected different objects, got one"
     text = said("PREDICATE", (lambda a, b: a < b, (Y,), "x < y"), 5, 4)
-    assert text == "x < y: expected to hold, does not with x = 5, y = 4"
+    assert text == "x < y: expected to be true, is false with x = 5, y = 4"
 
 
 def test_unreadable_values() -> None:

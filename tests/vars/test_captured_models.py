@@ -211,7 +211,7 @@ def test_a_changed_object_is_not_asked_while_tracing():
         logger.level = 3
         return x + logger.once("level")
 
-    with pytest.raises(Unsupported, match="keeps its results"):
+    with pytest.raises(Unsupported, match="caches its results"):
         pyframe.compile(program, backend="eager", fullgraph=True)(Logger(), X)
 
 

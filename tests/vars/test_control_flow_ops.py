@@ -342,8 +342,8 @@ def carries_something_else(x):
 REFUSED = [
     (changes_a_global, "changes an object"), (changes_a_local, "changes an object"),
     (changes_a_variable, "changes an object"), (changes_an_operand, "in place"), (changes_a_tensor, "in place"),
-    (gives_other_sizes, r"\[1\].* and torch.float32 \[6\]"), (gives_other_containers, "built differently"),
-    (raises, "raises ValueError"), (carries_something_else, "gives torch.float64"),
+    (gives_other_sizes, r"\[1\].* and torch.float32 \[6\]"), (gives_other_containers, "different structure"),
+    (raises, "raises ValueError"), (carries_something_else, "returns torch.float64"),
 ]  # fmt: skip
 
 

@@ -323,7 +323,7 @@ def test_super_outside_of_a_class():
 
 
 def test_writes_to_parts_of_a_tensor_that_has_a_gradient():
-    """Parts of `split`, written where no gradients are recorded: autograd refuses to say whether such a view is a leaf."""
+    """Parts of `split`, written with gradients disabled: autograd refuses to say whether such a view is a leaf."""
 
     def add_to_each(*parts):
         for part in parts:

@@ -113,5 +113,5 @@ class DequeIteratorVar(ItemsIteratorVar):
 
     def advance(self, tx: Tracer) -> Var | None:
         if isinstance(self.owner, DequeVar) and self.owner.changes != self.changes:
-            self.unsupported(tx, "going on after a change of the deque")
+            self.unsupported(tx, "iteration after the deque changed")
         return super().advance(tx)

@@ -60,7 +60,7 @@ def check_keys(keys: Collection[Any]) -> None:
         if isinstance(key, ObjectKey) and key.step is not None:
             alone = sum(hash(other) == hash(key) for other in keys) == 1
             if not alone or not key.lasts():
-                raise NotRebuilt("a key that the program's own code hashes", key.step, "unsupported-object")
+                raise NotRebuilt("a key whose __hash__ is the program's own", key.step, "unsupported-object")
 
 
 _BY_IDENTITY = (object.__hash__, torch.Tensor.__hash__)
@@ -265,7 +265,7 @@ class DictVar(Var):
         handler = getattr(self, f"_{name}", None) if name in _DICT_METHODS else None
         if self.cls is collections.OrderedDict and self.source is not None and not name.startswith("__"):
             if name in vars(tx.existing(self)):
-                self.unsupported(tx, f"method {name!r}, in the place of which the object has something else,")
+                self.unsupported(tx, f"method {name!r}, which the object has replaced,")
             tx.guard(InstanceDictSource(self.source), "DICT_LACKS", name)
         if handler is None:
             found = dunder.call(tx, self, name, args)

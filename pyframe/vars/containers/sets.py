@@ -83,7 +83,7 @@ class SetVar(Var):
         if self.source is None:
             return list(set(self.items))
         if not self.intact:
-            self.unsupported(tx, "the order, after a change,")
+            self.unsupported(tx, "the iteration order after a change")
         tx.guard(self.source, "PREDICATE", (_Ordered(tuple(self.items)), (), "iterates in the same order"))
         return list(self.items)
 
@@ -162,7 +162,7 @@ class SetVar(Var):
         if not self.items:
             tx.raise_(KeyError, "pop from an empty set")
         if len(self.items) > 1:
-            return self.unsupported(tx, "pop(), whose choice is not known,")
+            return self.unsupported(tx, "pop(), whose result is not known,")
         (key,) = self.items
         self.items.clear()
         self.changed(tx)

@@ -77,7 +77,7 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     cls, *inputs = [args[0].constant(), *args[1:]]
     given = leaves_of((*inputs, *kwargs.values()))
     if any(isinstance(v, TensorSubclassVar) and not isinstance(v, WrapperTensorVar) for v in given):
-        tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply of tensors of a class of their own")
+        tx.graph_break("unsupported-object", f"{cls.__qualname__}.apply of instances of tensor subclasses")
     wraps = any(isinstance(v, WrapperTensorVar) for v in given)
     recorded = torch.is_grad_enabled() and any(map(_requires_grad, (*inputs, *kwargs.values())))
     if torch._C._are_functorch_transforms_active() or kwargs:
@@ -103,9 +103,11 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     # the backward may check which results have a gradient: a compiled one passes zeros for those that have none
     asks = not ctx.getattr_(tx, "materializes").truth(tx) and isinstance(result, SequenceVar)
     if aliases and tx.graph.is_nested:
-        tx.graph_break("unsupported-object", f"{cls.__qualname__} gives back an input, or a view of one")
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} returns an input, or a view of one")
     if asks and tx.graph.is_nested:
-        tx.graph_break("unsupported-object", f"{cls.__qualname__} asks which results have a gradient")
+        tx.graph_break(
+            "unsupported-object", f"{cls.__qualname__} turns set_materialize_grads off and has several results"
+        )
     return owned(tx.graph.call(apply_of(cls, aliases or asks, wraps), [bare(each) for each in inputs], {}))
 
 

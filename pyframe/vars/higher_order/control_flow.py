@@ -231,12 +231,14 @@ def _cond(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return tx.call(chosen, operands.unpack(tx), {})
     _refuse_transforms(tx, "torch.cond")
     if not isinstance(pred, TensorVar | NumberVar) or (isinstance(pred, TensorVar) and pred.fake.numel() != 1):
-        return tx.graph_break(KIND, f"torch.cond of {pred.describe()}, which is neither a bool nor one element")
+        return tx.graph_break(
+            KIND, f"torch.cond of {pred.describe()}, which is neither a bool nor a one-element tensor"
+        )
     items = operands.unpack(tx)
     leaves, _, _ = leaves_of(tx, TupleVar(items), "operands of torch.cond")
     first, second = (_cond_branch(tx, name, given[name], items, leaves) for name in ("true_fn", "false_fn"))
     if first.structure != second.structure:
-        return tx.graph_break(KIND, "the branches of torch.cond give results that are built differently")
+        return tx.graph_break(KIND, "the branches of torch.cond return results of different structure")
     results: list[Any] = []
     tensors = [leaf for leaf in leaves if isinstance(leaf, TensorVar)]
     lifted = _union(first, second)
@@ -247,7 +249,7 @@ def _cond(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         elif _is_int(a) and _is_int(b):
             results.append(None)
         elif not (a.is_constant() and b.is_constant() and _same(a.constant(), b.constant())):
-            return tx.graph_break(KIND, f"the branches of torch.cond give {_words(a)} and {_words(b)}")
+            return tx.graph_break(KIND, f"the branches of torch.cond return {_words(a)} and {_words(b)}")
     taken = [
         tx.graph.attach(f"cond_{name}", branch.taking(lifted)) for name, branch in (("true", first), ("false", second))
     ]
@@ -291,7 +293,7 @@ def _while_loop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     answer = test.outputs[0] if len(test.outputs) == 1 else None
     fits = isinstance(answer, TensorVar) and answer.fake.dtype is torch.bool and answer.fake.dim() == 0
     if not fits and not (isinstance(answer, NumberVar) and answer.python_type() is bool):
-        return tx.graph_break(KIND, "the cond_fn of torch.while_loop gives neither a bool nor a tensor of one")
+        return tx.graph_break(KIND, "the cond_fn of torch.while_loop returns neither a bool nor a bool tensor")
     test.close([0], single=True)
     body = Branch(tx, "the body_fn of torch.while_loop", given["body_fn"], items, unknown())
     body.close(range(len(body.outputs)), contiguous=True)
@@ -299,7 +301,7 @@ def _while_loop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     recorded = _records(leaves, lifted)
     results = _carried(tx, "torch.while_loop", leaves, body.outputs, recorded)
     if _as_tuple(body.structure) != _as_tuple(structure):
-        return tx.graph_break(KIND, "the body_fn of torch.while_loop gives something built unlike what it takes")
+        return tx.graph_break(KIND, "the body_fn of torch.while_loop returns another structure than it takes")
     named = (("cond", test), ("body", body))
     graphs = [tx.graph.attach(f"while_loop_{name}", branch.taking(lifted)) for name, branch in named]
     made = tx.graph.record(torch.ops.higher_order.while_loop, [*graphs, TupleVar(leaves), TupleVar(lifted)], results)
@@ -314,7 +316,7 @@ def _as_tuple(structure: Any) -> Any:
 def _carried(tx: Tracer, name: str, leaves: Sequence[Var], outputs: Sequence[Var], recorded: bool) -> list[Any]:
     """The metadata of the values that a loop carries; breaks the graph if its body changes it."""
     if len(leaves) != len(outputs):
-        tx.graph_break(KIND, f"the body of {name} takes {len(leaves)} values and gives {len(outputs)}")
+        tx.graph_break(KIND, f"the body of {name} takes {len(leaves)} values and returns {len(outputs)}")
     results: list[Any] = []
     for leaf, output in zip(leaves, outputs, strict=True):
         if isinstance(leaf, TensorVar) and isinstance(output, TensorVar) and _alike(leaf.fake, output.fake):
@@ -322,7 +324,7 @@ def _carried(tx: Tracer, name: str, leaves: Sequence[Var], outputs: Sequence[Var
         elif _is_int(leaf) and _is_int(output):
             results.append(None)
         else:
-            tx.graph_break(KIND, f"the body of {name} takes {_words(leaf)} and gives {_words(output)} for it")
+            tx.graph_break(KIND, f"the body of {name} takes {_words(leaf)} and returns {_words(output)} for it")
     return results
 
 
@@ -336,7 +338,7 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     init, restore_init, structure = leaves_of(tx, given["init"], "init of scan")
     xs, restore_xs, _ = leaves_of(tx, given["xs"], "xs of scan")
     if not init or not xs or not all(isinstance(leaf, TensorVar) for leaf in (*init, *xs)):
-        return tx.graph_break(KIND, "scan takes tensors, at least one to carry and one to go through")
+        return tx.graph_break(KIND, "scan needs tensors, at least one in init and one in xs")
     if any(not -x.fake.dim() <= dim < x.fake.dim() for x in xs):  # type: ignore[attr-defined]
         return tx.graph_break(KIND, f"scan along dimension {dim} of {_words(xs[0])}")
     dim %= xs[0].fake.dim()  # type: ignore[attr-defined]
@@ -350,10 +352,13 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     items = [restore_init(init), restore_xs(xs)]
     body = Branch(tx, "the combine_fn of scan", given["combine_fn"], items, [*_fakes(tx, init), *rows])
     if not isinstance(body.result, SequenceVar) or len(body.result.items) != 2:
-        return tx.graph_break(KIND, "the combine_fn of scan gives no pair of what it carries and a result")
+        return tx.graph_break(KIND, "the combine_fn of scan does not return a pair of carry and output")
     carry, _, found = leaves_of(tx, body.result.items[0], "carry of scan")
     if found != structure or not all(isinstance(leaf, TensorVar) for leaf in body.outputs):
-        return tx.graph_break(KIND, "the combine_fn of scan carries something built unlike init, or gives no tensors")
+        return tx.graph_break(
+            KIND,
+            "the combine_fn of scan returns a carry of another structure than init, or results that are not tensors",
+        )
     body.close(range(len(body.outputs)), contiguous=True)
     recorded = _records(init, xs, body.lifted)
     results = _carried(tx, "scan", init, body.outputs[: len(carry)], recorded)

@@ -44,7 +44,7 @@ class PullbackVar(Var):
         return types.FunctionType
 
     def describe(self) -> str:
-        return "the function that torch.func.vjp gives"
+        return "the function that torch.func.vjp returns"
 
     def truth(self, tx: Tracer) -> bool:
         return True
@@ -54,7 +54,9 @@ class PullbackVar(Var):
         gradients, _, structure = leaves_of(tx, given, "gradients")
         fits = structure == self.outputs and all(isinstance(leaf, TensorVar) for leaf in gradients)
         if not fits or any(not value.is_constant() for value in kwargs.values()):
-            return tx.graph_break("unsupported-object", "gradients not built like the outputs of torch.func.vjp")
+            return tx.graph_break(
+                "unsupported-object", "gradients of another structure than the outputs of torch.func.vjp"
+            )
         options = {name: value.constant() for name, value in kwargs.items()}
 
         def pull(function: Callable[..., Any], *values: torch.Tensor) -> Any:
@@ -68,7 +70,7 @@ class PullbackVar(Var):
         return self.inputs(found.items)
 
     def reconstruct(self, cg: Any) -> None:
-        raise NotRebuilt("a function that torch.func.vjp gives", self.held.step)
+        raise NotRebuilt("a function that torch.func.vjp returns", self.held.step)
 
 
 def _aux_parts(tx: Tracer, body: Body, has_aux: bool) -> tuple[int, Any, Restored, Var | None]:
@@ -77,11 +79,13 @@ def _aux_parts(tx: Tracer, body: Body, has_aux: bool) -> tuple[int, Any, Restore
     result, aux = body.result, None
     if has_aux:
         if not isinstance(result, TupleVar) or len(result.items) != 2:
-            tx.graph_break("exception-in-traced-code", "has_aux=True of a function that gives no pair")
+            tx.graph_break("exception-in-traced-code", "has_aux=True with a function that does not return a pair")
         result, aux = result.items
     leaves, restore, structure = leaves_of(tx, result, "result")
     if not leaves or not all(isinstance(leaf, TensorVar) for leaf in leaves):
-        tx.graph_break("exception-in-traced-code", "a derivative of a function that gives something but tensors")
+        tx.graph_break(
+            "exception-in-traced-code", "a derivative of a function that returns something other than tensors"
+        )
     return len(leaves), structure, restore, aux
 
 
@@ -113,7 +117,7 @@ def _vjp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     has_aux = bool(kwargs) and kwargs["has_aux"].truth(tx)
     tensors, restore = tensors_of(tx, TupleVar(primals), "arguments")
     if not torch.is_grad_enabled() or not tensors:
-        return tx.graph_break("unsupported-object", "torch.func.vjp where no gradients are recorded")
+        return tx.graph_break("unsupported-object", "torch.func.vjp with gradients disabled")
     body = Body(tx, fn, primals, {}, _fakes(tx, tensors, True))
     count, structure, outputs, aux = _aux_parts(tx, body, has_aux)
     width, step = len(tensors), tx.steps  # type: ignore[attr-defined]
@@ -184,12 +188,15 @@ def _jacobian(transform: Callable[..., Any], options: Sequence[str]) -> Callable
             numbers = content["argnums"].constant()  # type: ignore[union-attr]
             passed = {name: content[name].constant() for name in options if name in content}  # type: ignore[union-attr]
         except NotConstant:
-            return tx.graph_break("unsupported-object", f"torch.func.{transform.__name__} with options that vary")
+            return tx.graph_break(
+                "unsupported-object", f"torch.func.{transform.__name__} with options known only at run time"
+            )
         has_aux = content["has_aux"].truth(tx)  # type: ignore[union-attr]
         wanted = (numbers,) if isinstance(numbers, int) else numbers
         fits = isinstance(wanted, tuple) and wanted and all(-len(args) <= n < len(args) for n in wanted)
         if kwargs or not fits or not torch.is_grad_enabled():
-            return tx.graph_break("unsupported-object", f"torch.func.{transform.__name__} of other arguments")
+            what = f"torch.func.{transform.__name__} with these arguments, or with gradients disabled"
+            return tx.graph_break("unsupported-object", what)
         wanted = tuple(n % len(args) for n in wanted)
         places: list[int] = []
         counts: dict[int, tuple[int, Restored]] = {}
@@ -232,7 +239,7 @@ def _autograd_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch.autograd.grad` as a node, for tensors that the graph computes."""
     given = dict(zip(_GRAD_PARAMETERS, args), **kwargs)
     if not torch.is_grad_enabled() or not {"outputs", "inputs"} <= set(given) or set(given) - set(_GRAD_PARAMETERS):
-        return tx.graph_break("unsupported-object", "torch.autograd.grad where no gradients are recorded")
+        return tx.graph_break("unsupported-object", "torch.autograd.grad with gradients disabled")
     outputs = tensors_of(tx, given["outputs"], "outputs")[0]
     if any(output.source is not None for output in outputs):
         return tx.graph_break("unsupported-object", "torch.autograd.grad of a tensor that was computed outside")

@@ -92,7 +92,7 @@ def retain_grad(tensor: torch.Tensor) -> torch.Tensor:
 def _register_hook(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     hook = args[0] if args else kwargs["hook"]
     if not tensor.fake.requires_grad or tx.graph.in_mode:
-        return tensor.unsupported(tx, "register_hook() in a mode or a graph of its own, or without a gradient,")
+        return tensor.unsupported(tx, "register_hook() in a nested graph, under a mode, or without a gradient,")
     nested = tx.graph.enter_nested()
     with tx.graph.fake_mode:
         gradient = tx.graph.nested_input(torch.empty_like(tensor.fake).detach())
@@ -108,7 +108,7 @@ def _register_hook(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: M
         return tensor.unsupported(tx, "a hook that changes tensors in place")
     outputs = [result] if isinstance(result, TensorVar) else []
     if not outputs and not (result.is_constant() and result.constant() is None):
-        return tensor.unsupported(tx, f"a hook that gives {result.describe()}")
+        return tensor.unsupported(tx, f"a hook that returns {result.describe()}")
     gm, lifted = tx.graph.leave_nested(nested, outputs or [gradient])
     node = _early(tx, tensor, _hooking(gm), lifted)
     handle = TensorHookVar(tensor, node)
@@ -118,7 +118,7 @@ def _register_hook(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: M
 
 def _retain_grad(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     if not tensor.fake.requires_grad or tx.graph.is_nested:
-        return tensor.unsupported(tx, "retain_grad() in a graph of its own, or without a gradient,")
+        return tensor.unsupported(tx, "retain_grad() in a nested graph, or without a gradient,")
     if not tensor.fake.is_leaf:
         _early(tx, tensor, retain_grad, [])
     return ConstVar(None)
@@ -134,7 +134,7 @@ def _early(tx: Tracer, tensor: TensorVar, target: Callable[..., Any], more: Sequ
     if used:
         known = _up_to(tx, made)
         if tensor.fake._version or any(arg not in known for arg in node.args[1:]):
-            return tensor.unsupported(tx, f"{target.__name__}() after uses")
+            return tensor.unsupported(tx, f"{target.__name__}() after the tensor was used")
         made.append(node)
     return node
 

@@ -28,17 +28,19 @@ def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     try:
         dims, to, mode, size = (v.plain() for v in (in_dims, out_dims, randomness, chunk))
     except NotConstant:
-        return tx.graph_break("unsupported-object", "torch.vmap with in_dims or out_dims that are no constants")
+        return tx.graph_break("unsupported-object", "torch.vmap with in_dims or out_dims that are not constants")
     if isinstance(dims, int):
         dims = (dims,) * len(given)
     if not isinstance(dims, tuple) or len(dims) != len(given):
-        return tx.graph_break("unsupported-object", "torch.vmap with in_dims that are no tuple, one for each argument")
+        return tx.graph_break(
+            "unsupported-object", "torch.vmap with in_dims that are not a tuple with one item per argument"
+        )
     if kwargs:
         return tx.graph_break("unsupported-object", "torch.vmap with keyword arguments")
     spread = _dims_of(tx, dims, TupleVar(given))
     tensors = tensors_of(tx, TupleVar(given), "arguments")[0]
     if not any(dim is not None for dim in spread):
-        return tx.graph_break("unsupported-object", "torch.vmap without an argument that is batched")
+        return tx.graph_break("unsupported-object", "torch.vmap without a batched argument")
     with tx.graph.fake_mode:
         fakes = [t.fake.detach() if d is None else _one_of(t.fake.detach(), d) for t, d in zip(tensors, spread)]
     body = Body(tx, fn, given, {}, fakes)
@@ -69,7 +71,9 @@ def _dims_of(tx: Tracer, dims: Any, value: Var) -> list[int | None]:
         return [dim for each, item in zip(dims, parts, strict=True) for dim in _dims_of(tx, each, item)]
     if isinstance(dims, dict) and isinstance(value, DictVar) and dims.keys() == value.items.keys():
         return [dim for key, item in value.items.items() for dim in _dims_of(tx, dims[key], item)]
-    return tx.graph_break("exception-in-traced-code", "torch.vmap with in_dims or out_dims that do not fit")
+    return tx.graph_break(
+        "exception-in-traced-code", "torch.vmap with in_dims or out_dims that do not match the arguments"
+    )
 
 
 def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -95,7 +99,9 @@ def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     body = Body(tx, fn, items, {}, fakes)
     loss = body.result.items[0] if aux and isinstance(body.result, SequenceVar) else body.result
     if not isinstance(loss, TensorVar) or loss.fake.dim() != 0 or not with_grad:
-        return tx.graph_break("exception-in-traced-code", "torch.func.grad of a function that gives no 0-d tensor")
+        return tx.graph_break(
+            "exception-in-traced-code", "torch.func.grad of a function that does not return a 0-d tensor"
+        )
 
     def apply(*values: torch.Tensor) -> Any:
         def parts(*inner: torch.Tensor) -> Any:

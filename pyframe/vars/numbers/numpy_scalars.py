@@ -84,7 +84,7 @@ def _call(tx: Tracer, name: str, fn: Any, args: Sequence[Var], kwargs: Mapping[s
         return tx.graph_break("unknown-c-function", f"{name} of values known only at run time")
     result = fold(tx, fn, *values, **named)
     if isinstance(slots.constant_or(result, None), numpy.ndarray):
-        return tx.graph_break("unknown-c-function", f"{name} gives an array")
+        return tx.graph_break("unknown-c-function", f"{name} returns an array")
     return result
 
 

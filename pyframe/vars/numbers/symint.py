@@ -32,7 +32,7 @@ SYMBOLIC_OPS: dict[str, Callable[..., Any]] = {
     "float": torch.sym_float, "sqrt": torch._sym_sqrt,  # type: ignore[attr-defined]  # not in torch's stubs
     "and": operator.and_, "or": operator.or_,
 }  # fmt: skip
-_WHY = "which is computed of tensors, drawn at random or marked as unbacked"
+_WHY = "which is computed from tensor data, drawn at random or marked as unbacked"
 _UNARY = {"-": "neg", "+": "pos", "~": "~"}
 _DIVIDES = ("/", "//", "%")
 _OF_BOOLS = ("and", "or", "not")  # the only operators that torch supports on a SymBool
@@ -90,7 +90,7 @@ class NumberVar(Var):
         """The value computed from random draws, if a guard can predict the draws; else breaks the graph."""
         found = self.tx.predict(self.tree, kind)
         if found is None:
-            self.tx.graph_break("data-dependent-branch", f"the program needs to know {self.tree}, {_WHY}")
+            self.tx.graph_break("data-dependent-branch", f"the program needs the value of {self.tree}, {_WHY}")
         return found
 
     def known(self) -> ConstVar:
@@ -224,7 +224,7 @@ def from_symbolic(value: Any) -> Var:
         try:
             return ConstVar(_TYPES[type(value)](value))
         except symbolic.data_dependent():
-            return shapes.tx.graph_break("data-dependent-branch", f"the program needs to know {node.expr}, {_WHY}")
+            return shapes.tx.graph_break("data-dependent-branch", f"the program needs the value of {node.expr}, {_WHY}")
     return NumberVar(shapes.tx, tree, value)
 
 

@@ -56,13 +56,13 @@ def _compare(tx: Tracer, op: str, left: Var, right: Var) -> Var:
 def _promise(tx: Tracer, function: Callable[..., Any], condition: Var, message: Var | None) -> None:
     if not is_unbacked(condition):
         if not condition.truth(tx):  # adds a guard if the condition is symbolic
-            tx.graph_break("exception-in-traced-code", f"torch.{function.__name__} of something that is false")
+            tx.graph_break("exception-in-traced-code", f"torch.{function.__name__} of a condition that is false")
         return
     assert isinstance(condition, NumberVar)
     try:
         torch._check(condition.sym)
     except RuntimeError:  # false for every value
-        tx.graph_break("exception-in-traced-code", f"torch.{function.__name__} of something that is false")
+        tx.graph_break("exception-in-traced-code", f"torch.{function.__name__} of a condition that is false")
     tx.graph.effect(checked, condition, function.__name__, _text(tx, function, message))
 
 

@@ -52,7 +52,7 @@ def guard_answer(tx: Tracer, ask: Callable[[type, type], bool], kind: type, cls:
     for name in getattr(cls, "__abstractmethods__", ()):
         lookup(kind, name)
     source = ConstSource.of(cls, cls.__name__)
-    text = f"issubclass({kind.__name__}, {cls.__name__}) is as before"
+    text = f"issubclass({kind.__name__}, {cls.__name__}) is unchanged"
     try:
         same = _SameAnswer(ask, kind, cls)
     except Exception as error:  # noqa: BLE001  a hook of the program may raise anything

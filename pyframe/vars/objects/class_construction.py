@@ -260,7 +260,9 @@ def make_class(tx: Any, meta: type, args: Sequence[Var], kwargs: Mapping[str, Va
         tx.raise_(TypeError, f"type.__new__() argument 1 must be str, not {slots.type_name(name)}")
     items = getattr(getattr(namespace, "base", namespace), "items", None)
     if not isinstance(items, Mapping) or not all(isinstance(key, str) for key in items):
-        return tx.graph_break("unsupported-object", f"class {name.constant()} with such a namespace")
+        return tx.graph_break(
+            "unsupported-object", f"class {name.constant()} whose namespace is not a dict with str keys"
+        )
     bases = tuple(bases_var.constant())
     meta = _most_derived(tx, meta, bases)
     if isinstance(lookup(meta, "mro"), types.FunctionType):

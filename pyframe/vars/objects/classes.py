@@ -158,7 +158,7 @@ class ClassVar(HeldVar):
         if cls in BUILTINS:
             if not is_immutable(cls):
                 if not as_first_seen(cls):
-                    return self.unsupported(tx, "as the program has changed it, a call")
+                    return self.unsupported(tx, "a call, after the program changed the class,")
                 guard_class(tx, cls)
             arity.check(tx, cls, args, kwargs)
             return BUILTINS[cls](tx, list(args), dict(kwargs))

@@ -270,7 +270,7 @@ class FunctionVar(Var):
         if any(effect.target is each for effect in tx.effects for each in kept):
             self.unsupported(tx, "a call after the program registered an implementation")
         found = self.fn(kind)
-        tx.guard(self.source, "PREDICATE", (_Dispatches(kind, found), (), f"the same for {kind.__name__}"))
+        tx.guard(self.source, "PREDICATE", (_Dispatches(kind, found), (), f"dispatches {kind.__name__} as before"))
         return tx.wrap(found, tx.const_source(found, f"dispatch({kind.__name__})"))
 
     def reconstruct(self, cg: Any) -> None:

@@ -104,7 +104,7 @@ class FieldsVar(DictVar):
         return self.owner.fields(self.tx)
 
     def changed(self, tx: Tracer) -> None:
-        self.unsupported(tx, "such a change of __dict__")
+        self.unsupported(tx, "this change of __dict__")
 
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
         name = key_of(tx, key)

@@ -35,7 +35,7 @@ def construct(tx: Tracer, cls_var: Var, args: Sequence[Var], kwargs: Mapping[str
     """`type.__call__(cls, *args, **kwargs)`."""
     cls = cls_var.constant()
     if cls.__flags__ & _NOT_CALLED:
-        return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
+        return tx.graph_break("unsupported-object", f"creating an instance of {cls.__qualname__}")
     for makes_instances, make_instance in CONSTRUCTORS:
         if makes_instances(cls):
             return make_instance(tx, cls, args, kwargs)
@@ -108,7 +108,7 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
             return fold(tx, cls, *values, **{k: v.plain() for k, v in kwargs.items()})
         except NotConstant:
             return tx.graph_break("unknown-c-function", f"{cls.__name__}() of values known only at run time")
-    return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
+    return tx.graph_break("unsupported-object", f"creating an instance of {cls.__qualname__}")
 
 
 def _plain_object(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
@@ -124,7 +124,7 @@ def _plain_object(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[st
         except TypeError as error:
             tx.raise_(TypeError, *error.args)
     if cls is not object and (not cls.__flags__ & _HEAP_TYPE or cls.__flags__ & _IMMUTABLE):
-        return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
+        return tx.graph_break("unsupported-object", f"creating an instance of {cls.__qualname__}")
     return InstanceVar.fresh(cls)
 
 
@@ -144,7 +144,7 @@ def _exception(tx: Tracer, cls: type[BaseException], args: Sequence[Var], kwargs
     if issubclass(cls, _SPECIAL_ERRORS) and (len(args) > 1 or kwargs) or kwargs and not python_init:
         return _exception_of_c(tx, cls, args, kwargs)
     if issubclass(cls, BaseExceptionGroup):
-        return tx.graph_break("unsupported-object", "making an exception group")
+        return tx.graph_break("unsupported-object", "creating an exception group")
     return ExceptionVar(cls, args)
 
 
@@ -156,7 +156,7 @@ def _exception_of_c(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[
     except NotConstant:
         python = True
     if python:
-        return tx.graph_break("unsupported-object", f"making a {cls.__name__} with these arguments")
+        return tx.graph_break("unsupported-object", f"creating a {cls.__name__} with these arguments")
     try:
         made = cls(*values, **named)
     except TypeError as error:

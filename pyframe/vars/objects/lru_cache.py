@@ -37,7 +37,7 @@ class CachedFunctionVar(HeldVar):
     __slots__ = ()
 
     def describe(self) -> str:
-        return f"{_name(self.value)}, which keeps its results,"
+        return f"{_name(self.value)}, which caches its results,"
 
     def truth(self, tx: Tracer) -> bool:
         return True
@@ -49,7 +49,7 @@ class CachedFunctionVar(HeldVar):
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if self.value.cache_parameters()["maxsize"] == 0:
-            return self.unsupported(tx, "as it keeps none, a call")
+            return self.unsupported(tx, "a call with maxsize=0")
         try:
             values, named = [_known(tx, arg) for arg in args], {key: _known(tx, arg) for key, arg in kwargs.items()}
         except NotConstant:
@@ -83,7 +83,7 @@ class MadeCacheVar(Var):
         return CACHED
 
     def describe(self) -> str:
-        return "a function that keeps its results"
+        return "a function that caches its results"
 
     def truth(self, tx: Tracer) -> bool:
         return True

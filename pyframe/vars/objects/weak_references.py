@@ -68,7 +68,10 @@ class WeakRefVar(HeldVar, WeakVar):
         if value is not None and len(tx.effects):  # a changed object may have held the last reference
             held = tx.traced(value)
             if held is None or not _is_local(tx, held):
-                tx.graph_break("unsupported-object", "a weak reference to an object that no local has, after changes,")
+                tx.graph_break(
+                    "unsupported-object",
+                    "a weak reference to an object that no local variable refers to, after changes,",
+                )
         return tx.wrap(value, CallSource(self.source, follow, "deref") if self.source else None)
 
     def reconstruct(self, cg: Any) -> None:

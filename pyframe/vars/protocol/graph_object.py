@@ -26,7 +26,7 @@ class GraphObjectVar(Var):
         return self.type_
 
     def describe(self) -> str:
-        return f"{self.source or 'an object of the graph'} of type {self.type_.__name__}"
+        return f"{self.source or 'an object created in the graph'} of type {self.type_.__name__}"
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         return self.unsupported(tx, op)

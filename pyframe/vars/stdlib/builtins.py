@@ -203,7 +203,7 @@ def _numeric(tx: Tracer, function: Any, method: str, args: Args, kwargs: Kwargs)
             if name != method:
                 return tx.call(ClassVar(function), [result], {})
             if isinstance(function, type) and result.is_constant() and type(result.constant()) is not function:
-                tx.graph_break("unsupported-object", f"a {method}() that gives a {slots.type_name(result)}")
+                tx.graph_break("unsupported-object", f"a {method}() that returns a {slots.type_name(result)}")
             return result
     if hasattr(args[0], "base"):
         return tx.call(tx.wrap(function, None), [args[0].base, *args[1:]], kwargs)

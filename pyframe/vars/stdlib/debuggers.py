@@ -43,7 +43,7 @@ class WatcherVar(FunctionVar):
     __slots__ = ()
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        return tx.run_as_it_is(_why(self.name))
+        return tx.run_eagerly(_why(self.name))
 
 
 def _why(name: str) -> str:
@@ -59,7 +59,7 @@ def _models() -> dict[Any, Callable[..., Var]]:
 
 
 def _watch(name: str, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    return tx.run_as_it_is(_why(f"{name}()"))
+    return tx.run_eagerly(_why(f"{name}()"))
 
 
 MODELS = _models()

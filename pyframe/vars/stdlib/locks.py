@@ -95,7 +95,7 @@ class SharedLockVar(HeldVar):
         again = self.begun and type(self.value) is _thread.LockType
         if again or not _is_free(self.value) or self.source is None:
             tx.graph_break("unsupported-context-manager", f"method '__enter__' on {self.describe()}")
-        tx.guard(self.source, "PREDICATE", (_is_free, (), "nobody else has the lock"))
+        tx.guard(self.source, "PREDICATE", (_is_free, (), "no other thread holds the lock"))
         self.tx = tx
         self.begun.append(_done(tx))
         return ConstVar(True)

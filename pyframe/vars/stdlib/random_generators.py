@@ -79,7 +79,7 @@ def _load(cg: Any, arg: Var) -> None:
 def draw(tx: Any, label: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> DrawnSource:
     """Record a draw and return the source of its result; breaks the graph for arguments that are unknown."""
     if tx.graph.is_nested:
-        tx.graph_break("unsupported-object", f"{label} in a function that an operator takes")
+        tx.graph_break("unsupported-object", f"{label} in a function that is the argument of an operator")
     for arg in (*args, *kwargs.values()):
         made = isinstance(arg, NumberVar) and any(isinstance(each, UnbackedSource) for each in sources(arg.tree))
         if made or not (isinstance(arg, RngVar | NumberVar | StateVar) or _is_known(arg)):
@@ -139,7 +139,7 @@ class RngVar(HeldVar):
             return StateVar(draw(tx, label, raw, [self, *args], kwargs))
         if name in ("setstate", "set_state"):
             if not all(isinstance(arg, StateVar) for arg in args):
-                return self.unsupported(tx, "setting a state of elsewhere")
+                return self.unsupported(tx, "setting a state that was not read in this frame")
             draw(tx, label, raw, [self, *args], kwargs)
             return ConstVar(None)
         if kind is random.Random and name == "choice" and len(args) == 1 and _of_objects(args[0]):
@@ -147,7 +147,7 @@ class RngVar(HeldVar):
         example = self._example(tx, label, raw, args, kwargs)
         bounds = _bounds(kind, name, example, args, kwargs)
         if not _modelled(tx, example) or (kind is random.Random and name in _OF_ITEMS and not _alike(args, kwargs)):
-            return tx.graph_break("unknown-c-function", f"{label} gives a {type(example).__name__}")
+            return tx.graph_break("unknown-c-function", f"{label} returns a {type(example).__name__}")
         source = draw(tx, label, raw, [self, *args], kwargs)
         tx.draws[-1].bounds, tx.draws[-1].repeats = bounds, True
         return _result(tx, example, source, bounds)
@@ -161,7 +161,9 @@ class RngVar(HeldVar):
         index = tx.predict(source, int)
         if index is None:
             del tx.draws[before:]
-            return tx.graph_break("data-dependent-branch", f"the program needs to know which of {last + 1} is drawn")
+            return tx.graph_break(
+                "data-dependent-branch", f"the program needs the value of which of {last + 1} items is drawn"
+            )
         return given.items[index]
 
     def _shuffle(self, tx: Any, label: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

@@ -51,7 +51,7 @@ class RngBranchGuard:
         if self.kind(evaluate(self.tree, dict(zip(sources(self.tree), values, strict=True)))) != self.outcome:
             raise RuntimeError(
                 f"a compiled function branches on {text(self.tree)}, and another thread has drawn from the same "
-                "generator meanwhile. Give each thread a generator of its own, or take a lock around the call."
+                "generator meanwhile. Give each thread its own generator, or take a lock around the call."
             )
 
 
@@ -99,7 +99,7 @@ def predict(tx: Any, tree: Tree, kind: type) -> Any:
     first, *others = places = [each.source for each in generators]
     if others:
         tx.guard(None, "DISTINCT", tuple(places))
-    tx.guard(first, "PREDICATE", (branch, tuple(others), f"{text(tree)} is going to be {outcome}"))
+    tx.guard(first, "PREDICATE", (branch, tuple(others), f"{text(tree)} will be {outcome} for the next draws"))
     tx.rng_branches.append(branch)
     return outcome
 

@@ -77,16 +77,16 @@ def _model(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     category = UserWarning if known.get("category") is None else known["category"]
     kinds = type(level) is int and isinstance(category, type) and issubclass(category, Warning)
     if not isinstance(text, str) or not kinds or known.get("source") is not None:
-        return _for_real(tx, "with such arguments")
+        return _for_real(tx, "with arguments of other types")
     frames = tx.frames[::-1][: max(level, 1)]
     if len(frames) < level or any(our_file(frame.file) for frame in frames):
-        return _for_real(tx, "of a caller of what is compiled")
+        return _for_real(tx, "for a line outside of the compiled function")
     where: UserLine = frames[-1].user_line()
     globals_ = frames[-1].globals
     module = globals_.get("__name__", "<string>")
     prints = _Prints(text, category, module, where.lineno)
     if not prints(warnings):
-        return _for_real(tx, "that does not only print")
+        return _for_real(tx, "that may do more than print")
     tx.guard(ConstSource.of(warnings, "warnings"), "PREDICATE", (prints, (), f"only prints {text!r}"))
     warn: Callable[..., None] = functools.partial(
         _warn, globals_, text, category, where.filename, where.lineno, module

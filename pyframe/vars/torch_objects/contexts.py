@@ -59,14 +59,14 @@ class ContextVar(Var):
             tx.effects.cancel(self.by_name.pop())
             return self.exit(tx)
         if name == "__exit__":
-            return self.unsupported(tx, "that this frame has not entered, its __exit__()")
+            return self.unsupported(tx, "__exit__() without a matching __enter__() in this frame")
         return super().call_method(tx, name, args, kwargs)
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Use as a decorator: the function `args[0]`, decorated."""
         fn = args[0] if len(args) == 1 and not kwargs else None
         if not isinstance(fn, FunctionVar) or fn.code.co_flags & _GENERATORS:
-            return self.unsupported(tx, "as the decorator of something that is no plain function, a call")
+            return self.unsupported(tx, "use as a decorator of something other than a plain function")
         return tx.inline(_decorated, [MethodVar(self, "clone"), fn], {})
 
     def clone(self) -> ContextVar:
@@ -152,7 +152,7 @@ class GradModeVar(ContextVar):
         """Switch now. Unless it is entered as a context, the switch outlives the frame."""
         self.previous = torch.is_grad_enabled()
         if tx.overrides.moded:
-            tx.graph_break("unsupported-context-manager", f"{self.describe()} inside a mode of __torch_function__")
+            tx.graph_break("unsupported-context-manager", f"{self.describe()} inside a __torch_function__ mode")
         if self.previous != self.enabled:
             _switch(tx, self.enabled)
             self.unentered = tx.effects.add("CALL", None, (SET_GRAD, [ConstVar(self.enabled)], {}), tx.user_line())
@@ -173,7 +173,10 @@ class GradModeVar(ContextVar):
         if self.previous is None:
             self.previous = torch.is_grad_enabled()
         elif tx.overrides.moded:
-            tx.graph_break("unsupported-context-manager", f"{self.describe()}, entered after it was made in a mode")
+            tx.graph_break(
+                "unsupported-context-manager",
+                f"{self.describe()}, created under a __torch_function__ mode and entered later",
+            )
         if self.unentered is not None:
             tx.effects.cancel(self.unentered)
             self.unentered = None
@@ -345,7 +348,7 @@ class DeviceVar(ConstVar):
 
     def enter(self, tx: Tracer) -> Var:
         if tx.overrides.modes:
-            tx.graph_break("unsupported-context-manager", f"{self.value!r} inside a mode of __torch_function__")
+            tx.graph_break("unsupported-context-manager", f"{self.value!r} inside a __torch_function__ mode")
         tx.graph.enter_device(self.value)
         return ConstVar(None)
 
@@ -355,7 +358,7 @@ class DeviceVar(ConstVar):
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if name in ("__enter__", "__exit__"):
-            tx.graph_break("unsupported-context-manager", f"{name} of {self.value!r} called by its name")
+            tx.graph_break("unsupported-context-manager", f"{name} of {self.value!r} called explicitly")
         return super().call_method(tx, name, args, kwargs)
 
 
@@ -436,7 +439,7 @@ def _attention(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return tx.graph_break("unsupported-context-manager", f"sdpa_kernel of {unknown}")
     backends = list(dict.fromkeys(chosen)) if isinstance(chosen, list) else [chosen]
     if not all(isinstance(backend, SDPBackend) for backend in backends):
-        tx.graph_break("exception-in-traced-code", "sdpa_kernel of something that is no SDPBackend")
+        tx.graph_break("exception-in-traced-code", "sdpa_kernel of something that is not an SDPBackend")
     return AttentionVar(contextlib._GeneratorContextManager, (tuple(map(int, backends)), set_priority))
 
 

@@ -106,7 +106,7 @@ def wrap_generator(tx: Tracer, value: torch.Generator, source: Source | None) ->
 
 def _not_nested(tx: Tracer, label: str) -> None:
     if tx.graph.is_nested:
-        tx.graph_break("unsupported-object", f"{label} in a function that an operator takes")
+        tx.graph_break("unsupported-object", f"{label} in a function that is the argument of an operator")
 
 
 def _seed_of(tx: Tracer, given: Var, label: str) -> Var:
@@ -136,7 +136,7 @@ def _set_state(tx: Tracer, generator: TorchGeneratorVar, state: Var) -> Var:
     expected = generator.example.get_state()
     fake = state.fake if isinstance(state, TensorVar) else None
     if fake is None or (fake.dtype, fake.device, fake.shape) != (expected.dtype, expected.device, expected.shape):
-        tx.graph_break("exception-in-traced-code", "Generator.set_state() of something that is no state")
+        tx.graph_break("exception-in-traced-code", "Generator.set_state() of something that is not a generator state")
     tx.graph.call_for_effect(set_state, [generator, state], {})
     return generator
 
@@ -155,7 +155,7 @@ def _made(tx: Tracer, make_it: Callable[..., torch.Generator], given: Any, devic
 def _number(tx: Tracer, read: Callable[..., tuple[int]], args: Sequence[Var]) -> Var:
     """An int that a graph node returns."""
     if not tx.graph.makes_numbers:
-        tx.graph_break("unsupported-object", f"{read.__name__}() where no number may be read in the graph")
+        tx.graph_break("unsupported-object", f"{read.__name__}() where the graph may not hold unbacked numbers")
     return tx.graph.record(read, args, [None])[0]  # type: ignore[no-any-return]
 
 

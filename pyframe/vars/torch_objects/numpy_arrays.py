@@ -244,7 +244,7 @@ def _node(
     found = [torch.empty(0, dtype=dtype, device="cpu").numpy().dtype for dtype in _dtypes(result)]
     if expected is not None and expected != found:
         tx.graph.forget(known)
-        tx.graph_break("unsupported-torch-op", f"numpy.{name} gives {expected}, the version of torch {found}")
+        tx.graph_break("unsupported-torch-op", f"numpy.{name} returns {expected}, torch's implementation {found}")
     return result  # type: ignore[no-any-return]
 
 
@@ -281,7 +281,7 @@ def _given(tx: Tracer, var: Var) -> Var:
     if is_plain(var):
         return type(var)([_given(tx, item) for item in var.items])
     if isinstance(var, TensorVar | SliceVar | SequenceVar):
-        return var if not isinstance(var, TensorVar) else var.unsupported(tx, "use in a function of numpy")
+        return var if not isinstance(var, TensorVar) else var.unsupported(tx, "use as an argument of a numpy function")
     value = slots.constant_or(var, None)
     if isinstance(value, numpy.dtype) or isinstance(value, type) and issubclass(value, numpy.generic):
         return ConstVar(numpy.dtype(value).name)

@@ -103,7 +103,9 @@ class Overrides:
         """Exit the innermost mode."""
         self._only_modes_of_programs()
         if not self.modes:
-            return self.tx.graph_break("exception-in-traced-code", "a mode of __torch_function__ is left, of none")
+            return self.tx.graph_break(
+                "exception-in-traced-code", "a __torch_function__ mode is exited, but none is active"
+            )
         mode = self.modes.pop()
         if self.switches and self.switches[-1][:2] == (_PUSH, mode):
             self.tx.effects.cancel(self.switches.pop()[2])
@@ -122,7 +124,9 @@ class Overrides:
 
     def _only_modes_of_programs(self) -> None:
         if self.tx.graph.has_device:
-            self.tx.graph_break("unsupported-context-manager", "a mode of __torch_function__ beside a default device")
+            self.tx.graph_break(
+                "unsupported-context-manager", "a __torch_function__ mode together with a default device"
+            )
 
     # ---- who is asked ----
     def overloaded(self, values: Iterable[Var], tensors: bool = False) -> list[Var]:
@@ -147,7 +151,7 @@ class Overrides:
         """Whether a call may be overridden or has arguments that are tensor subclasses."""
         for value in (*args, *(kwargs or {}).values()):
             if isinstance(value, InstanceVar) and _answers_any_name(value.cls):
-                what = f"a call of torch with {value.describe()}, which computes any attribute it is asked for,"
+                what = f"a torch call with {value.describe()}, whose class defines __getattr__ or __getattribute__,"
                 self.tx.graph_break("unsupported-object", what)
         return self.moded or _any_foreign(args) or _any_foreign((kwargs or {}).values())
 

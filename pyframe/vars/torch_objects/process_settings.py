@@ -68,7 +68,7 @@ def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -
     setting, label = WRITES[fn], f"torch.{fn.__name__}()"
     graph = tx.graph
     if graph.is_nested:
-        tx.graph_break("unsupported-context-manager", f"{label} in a function that an operator takes")
+        tx.graph_break("unsupported-context-manager", f"{label} in a function that is the argument of an operator")
     if setting.apply is None and args and isinstance(args[-1], ReadVar) and args[-1].setting is setting:
         graph.written[setting.group] = (setting, ())
         graph.switched.setdefault((setting, tuple(arg.constant() for arg in args[:-1])), None)

@@ -123,7 +123,7 @@ class TensorVar(Var):
             if name not in ("__class__", "__dict__"):
                 return tx.overrides.get_attribute(self, name)  # type: ignore[no-any-return]
         if not torchs_own(lookup(torch.Tensor, name), name):
-            return tx.graph_break("unsupported-object", f"torch.Tensor.{name}, which is not torch's own,")
+            return tx.graph_break("unsupported-object", f"torch.Tensor.{name}, which which the program has replaced,")
         if name == "shape":
             return SizeVar([make(size) for size in self.fake.shape])
         if name == "_grad":  # an alias of .grad

@@ -206,7 +206,7 @@ class TorchFunctionVar(HeldVar):
         if (written := process_settings.read(tx, value, args)) is not None:
             return written
         if getattr(value, "__name__", "").startswith(_MODE_SETTERS):
-            tx.graph_break("unsupported-context-manager", f"{self.describe()} switches a mode of the whole process")
+            tx.graph_break("unsupported-context-manager", f"{self.describe()} changes a process-wide setting")
         if value in ON_FAKE and args:
             if value is torch.is_tensor or not isinstance(args[0], TensorVar):
                 return ConstVar(isinstance(args[0], TensorVar))

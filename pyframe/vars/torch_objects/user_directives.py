@@ -96,7 +96,7 @@ def substitute(original: Any, replacement: types.FunctionType, may_fold: bool, c
     """Trace `replacement` where the program calls `original`. `may_fold`: call `original` if all arguments are
     constants."""
     if original in BUILTINS:
-        raise UserError(f"{original!r} already has a model; calls of it are traced as they are")
+        raise UserError(f"{original!r} already has a model; calls of it are traced already")
     if check_signature:
         _check_signatures(original, replacement)
 

@@ -89,7 +89,7 @@ def _constant(var: WrapperTensorVar, tx: Tracer, name: str, value: Any) -> Var:
     from known sizes."""
     values: Sequence[Any] = value if type(value) in (tuple, torch.Size) else (value,)
     if not all(type(each) in _PLAIN for each in values):
-        return var.unsupported(tx, f"attribute {name!r} of an instance that the graph makes")
+        return var.unsupported(tx, f"attribute {name!r} of an instance that the graph creates")
     return ConstVar(value) if isinstance(value, torch.dtype | torch.device) else make(value)
 
 
@@ -122,7 +122,7 @@ def make_instance(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[st
     named = {name: arg.base if isinstance(arg, TensorSubclassVar) else arg for name, arg in kwargs.items()}
     made = tx.graph.call(_maker(cls), tensors, named)
     if not isinstance(made, TensorVar) or not isinstance(made.owner, WrapperTensorVar):
-        return tx.graph_break("unsupported-object", f"making an instance of {cls.__qualname__}")
+        return tx.graph_break("unsupported-object", f"creating an instance of {cls.__qualname__}")
     given = {id(each.fake): each for each in (*tensors, *named.values()) if isinstance(each, TensorVar)}
     for name in made.owner.names:
         if (same := given.get(id(getattr(made.fake, name)))) is not None:
@@ -209,7 +209,9 @@ def _guard(
     `value`."""
     _guard_class(tx, type(value))
     names, context = parts_of(value)
-    tx.guard(source, "PREDICATE", (_SameParts(names, context), (), f"is taken apart into {names}, {context!r:.200}"))
+    tx.guard(
+        source, "PREDICATE", (_SameParts(names, context), (), f"__tensor_flatten__ returns {names}, {context!r:.200}")
+    )
     for name in names:
         part, there = getattr(value, name), AttrSource(source, name)
         known, elsewhere = tx.traced(part), tx.inner_tensors.get(id(part))
