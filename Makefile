@@ -37,8 +37,8 @@ test: build
 
 # Before each commit: lint, types, imports, and tests of every layer that take about two minutes.
 CHECK_TESTS := tests/bytecode tests/core tests/ir tests/docs tests/test_end_to_end.py tests/interp/test_ops.py \
-	tests/interp/test_capture.py tests/lower/test_oracle.py tests/codegen/test_compile_fx.py tests/runtime/test_plan.py \
-	tests/runtime/test_cache.py tests/aot/test_functionalize.py tests/aot/test_training_use.py \
+	tests/interp/test_capture.py tests/lower/test_oracle.py tests/compile/test_compile_fx.py tests/runtime/test_plan.py \
+	tests/cache/test_cache.py tests/aot/test_functionalize.py tests/aot/test_training_use.py \
 	tests/api/test_report_and_backends.py tests/api/test_user_guide.py
 check: lint
 	OMP_WAIT_POLICY=passive $(PY) -m pytest -n $(WORKERS) $(CHECK_TESTS)
@@ -47,7 +47,7 @@ check: lint
 docs: build
 	$(PY) tools/gen_break_docs.py
 	$(PY) tools/gen_walkthrough.py
-	$(PY) -m pytest tests/docs tests/api/test_break_catalogue.py tests/api/test_user_guide.py
+	$(PY) -m pytest tests/docs tests/report/test_break_catalogue.py tests/api/test_user_guide.py
 
 # What CI runs with the newest torch, in an environment of its own.
 NEWEST := 2.15.0
@@ -58,7 +58,7 @@ environment: $(STAMP)
 
 test-newest:
 	$(MAKE) TORCH=$(NEWEST) demo
-	$(MAKE) TORCH=$(NEWEST) test TESTS="tests/test_end_to_end.py tests/frame tests/api/test_callables.py tests/aot/test_import_stubs.py"
+	$(MAKE) TORCH=$(NEWEST) test TESTS="tests/test_end_to_end.py tests/frame tests/api/test_callables.py tests/process/test_import_stubs.py"
 
 # The tests of the C extensions under the address and undefined behaviour sanitizers.
 test-asan: build

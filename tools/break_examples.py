@@ -1,6 +1,6 @@
 """One program for each graph break of the catalogue: code that makes exactly that break, and code that makes none.
 
-`docs/graph_breaks.md` shows them; `tests/api/test_break_catalogue.py` runs them.  Each defines `f` and `x`, and is
+`docs/graph_breaks.md` shows them; `tests/report/test_break_catalogue.py` runs them.  Each defines `f` and `x`, and is
 called as `f(x)`; the comment `# breaks here` is on the line that the break is reported at.
 """
 

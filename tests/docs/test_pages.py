@@ -21,7 +21,7 @@ import gen_walkthrough  # noqa: E402
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # The programs of these pages have tests of their own.
-RUN_ELSEWHERE = {"graph_breaks.md": "tests/api/test_break_catalogue.py", "user_guide.md": "tests/api/test_user_guide.py"}
+RUN_ELSEWHERE = {"graph_breaks.md": "tests/report/test_break_catalogue.py", "user_guide.md": "tests/api/test_user_guide.py"}
 WORDS = 2000  # of the architecture page, excerpts apart
 _PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _PATH = re.compile(r"`((?:docs|tests|tools|benchmarks|examples|csrc|inductor|pyframe|\.ci|\.github)/[\w./-]*)`")
