@@ -1,48 +1,9 @@
-"""Generated C++ kernels at sizes with tails, long rows and odd strides; which computations become one kernel."""
-
+"""Generated C++ kernels at sizes with tails, long rows and odd strides, against eager."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from op_samples import lowered
-
-from inductor.codegen import codegen
-from inductor.runtime import cpp_build
-from inductor.runtime.plan import make_plan
-from inductor.schedule import Group, schedule
-
-
-def run(fn, *args):
-    """(kernel groups, distinct functions, outputs)."""
-    graph = lowered(fn, *args)
-    groups = schedule(graph)
-    source, spec = codegen(groups, graph)
-    libraries = [cpp_build.build(text) for text in source.texts()]
-    plan = make_plan(spec, cpp_build.kernel_addresses(libraries, spec.kernel_names), form="list")
-    return [g for g in groups if isinstance(g, Group)], len(spec.kernel_names), plan(*args)
-
-
-def check(fn, *args, kernels=None, rtol=1e-5, atol=1e-5):
-    groups, _, outs = run(fn, *args)
-    want = fn(*args)
-    torch.testing.assert_close(outs, list(want) if isinstance(want, (list, tuple)) else [want], rtol=rtol, atol=atol)
-    if kernels is not None:
-        assert len(groups) == kernels
-    return groups
-
-
-@pytest.mark.parametrize("rows,cols", [(4, 16), (3, 37), (64, 768), (2, 5), (1, 40000)])
-def test_layernorm_is_one_kernel(rows, cols):
-    groups = check(
-        lambda x, w, b: F.layer_norm(x, (cols,), w, b), torch.randn(rows, cols), torch.randn(cols), torch.randn(cols), kernels=1
-    )
-    assert len(groups[0].stored) == 1
-
-
-@pytest.mark.parametrize("shape,dim", [((8, 100), 1), ((8, 20, 100), 1), ((100, 33), 0), ((4, 8, 8), 2), ((2, 20000), 1)])
-def test_softmax_is_one_kernel(shape, dim):
-    check(lambda x: x.softmax(dim), torch.randn(shape), kernels=1, rtol=2e-6, atol=1e-7)
-
+from kernel_groups import check, run
 
 SPECIAL = torch.tensor([0.0, -0.0, 1e30, -1e30, float("inf"), -float("inf"), float("nan"), -103.5, 88.7, 0.625])
 UNARY = "exp tanh erf sin cos log sqrt rsqrt sigmoid neg abs floor round log1p expm1 atan special_ndtr".split()
@@ -117,25 +78,6 @@ def test_an_index_out_of_bounds_is_an_error(bad):
         run(lambda w, i: w[i, i % 24] * 2, table, torch.tensor([bad] * 40))
     # where a mask hides it, it is none
     check(lambda w, i: F.pad(w[i], (0, 0, 1, 0)) + 1, table, torch.tensor([3, 4]))
-
-
-def test_equal_kernels_are_emitted_once():
-    groups, functions, outs = run(lambda x, y: (x.sin(), y.sin()), *(a := (torch.randn(64), torch.randn(64))))
-    assert len(groups) == 2 and functions == 1
-    torch.testing.assert_close(outs, [a[0].sin(), a[1].sin()])
-
-
-def test_what_is_read_at_another_index_is_not_fused():
-    x = torch.randn(64)
-    check(lambda x: ((y := x.exp().sin().exp().sin()), y.flip(0)), x, kernels=2)
-
-
-def test_pointwise_joins_reductions_on_both_sides():
-    check(lambda x, y: ((x * y + 1).softmax(-1) * 2).sum(-1), torch.randn(9, 77), torch.randn(9, 77), kernels=1)
-
-
-def test_reductions_over_the_same_rows_join():
-    check(lambda x: (x.sum(1), x.amax(1), (x * x).sum(1)), torch.randn(40, 300), kernels=1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

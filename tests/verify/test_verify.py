@@ -109,7 +109,7 @@ def test_explain_says_so(fault):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         told = pyframe.explain(waves, options={"verify": "first"})(*inputs())
-    assert "not compiled: the compiled graph gave another result than ATen" in str(told)
+    assert "not compiled: the compiled graph returned another result than ATen" in str(told)
 
 
 def test_gradients_are_compared(no_cache, monkeypatch):
