@@ -20,7 +20,7 @@ from .module import CompiledModule, compile_module, fresh_root, run_module
 from .options import Options, make_options
 from .report.explain import Explanation
 from .stance import set_stance
-from .vars.objects.functions import BUILTINS
+from .vars.registry import call_model
 from .vars.torch_objects import torch_functions, user_directives
 
 
@@ -84,7 +84,7 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
     if isinstance(model, type):
         return compile_class(model, functools.partial(_compile_with, compiler=compiler, settings=settings))
     function = python_function(model)
-    if function is not None and function not in BUILTINS and not torch_functions.is_torch_function(function):
+    if function is not None and call_model(function) is None and not torch_functions.is_torch_function(function):
         caller = model
     else:
         function = caller = caller_of(model)

@@ -23,8 +23,8 @@ LAYERS: dict[str, list[str]] = {
         "testing", "__init__",
     ],
     "pyframe.vars": [
-        "__init__", "polyfills", "protocol", "containers", "objects", "numbers", "torch_objects", "higher_order",
-        "stdlib", "wrap",
+        "__init__", "registry", "polyfills", "protocol", "containers", "objects", "numbers", "torch_objects",
+        "higher_order", "stdlib", "wrap",
     ],
     "inductor": [
         "_C", "errors", "log", "overlap", "torch_compat", "verify_policy", "options", "ir", "modes", "process", "cache",

@@ -135,6 +135,11 @@ class Tracer(Protocol):
     def inline(self, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Trace the body of a user function (a ``FunctionVar`` or a plain Python function, e.g. a polyfill)."""
 
+    def inline_polyfill(self, target: Any, polyfill: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """Trace the body of the function `polyfill` in place of `target`, a function or class written in C.  If the
+        result is a lazy iterator, a call of `target` rebuilds it after the graph."""
+        ...
+
     def spend(self, work: int) -> None:
         """Count work that no bytecode instruction accounts for (comparing the items of a sequence, say) as ``work``
         instructions toward config.instruction_limit."""

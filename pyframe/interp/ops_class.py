@@ -12,11 +12,12 @@ from ..vars.containers.mapping import DictVar
 from ..vars.containers.sequence import TupleVar
 from ..vars.objects.class_construction import CONFLICT
 from ..vars.objects.classes import ClassVar
-from ..vars.objects.functions import BUILTINS, BuiltinVar, CellVar, FunctionVar
+from ..vars.objects.functions import BuiltinVar, CellVar, FunctionVar
 from ..vars.objects.lookup import lookup
 from ..vars.protocol import slots
 from ..vars.protocol.base import Raised, Var
 from ..vars.protocol.const import make
+from ..vars.registry import register
 from .frame import Frame, op
 from .ops_stack import UNBOUND_FREE
 
@@ -128,6 +129,7 @@ def _namespace(tx: Any, meta: Var, name: Var, bases: Var, kwargs: Mapping[str, V
     return tx.call(meta.getattr_(tx, "__prepare__"), [name, bases], kwargs)  # type: ignore[no-any-return]
 
 
+@register(builtins.__build_class__)
 def build_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`__build_class__(body, name, *bases, metaclass=type, **kwargs)`."""
     body, name, *given = args
@@ -147,6 +149,3 @@ def build_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
         text = f"__class__ not set defining {name.constant()!r} as {cls.value!r}."
         tx.raise_(RuntimeError, f"{text} Was __classcell__ propagated to type.__new__?")
     return cls  # type: ignore[no-any-return]
-
-
-BUILTINS[builtins.__build_class__] = build_class

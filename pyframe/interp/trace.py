@@ -41,7 +41,7 @@ from ..vars import wrap as wrapping
 from ..vars.containers.iterator import Call, GeneratorVar, NotRebuilt
 from ..vars.containers.mapping import DictVar, ObjectKey, key_of
 from ..vars.objects.exceptions import ExceptionVar, Raised, as_exception
-from ..vars.objects.functions import CellVar, FunctionVar
+from ..vars.objects.functions import BuiltinVar, CellVar, FunctionVar
 from ..vars.objects.instance_dict import dict_source, fields_of, has_dict
 from ..vars.objects.instances import MISSING, InstanceVar
 from ..vars.protocol.base import NotConstant, Var
@@ -341,6 +341,14 @@ class Trace:
         if fn.code.co_flags & CO_GENERATOR:
             return self._generator(frame, (fn, args, kwargs))
         return frame.run().value
+
+    def inline_polyfill(self, target: Any, polyfill: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        result = self.inline(polyfill, args, kwargs)
+        if isinstance(result, GeneratorVar):
+            result.origin = (BuiltinVar(target), args, kwargs)
+            if isinstance(target, type):
+                result.type = target
+        return result
 
     @property
     def breaks_are_errors(self) -> bool:

@@ -39,11 +39,13 @@ from .containers.mapping import DictVar
 from .containers.ranges import RangeVar
 from .containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .containers.sets import SetVar
-from .higher_order import tensor_hooks as _tensor_hooks  # noqa: F401  models of methods of tensors
-from .higher_order.autograd_functions import MODELS as AUTOGRAD_MODELS
-from .higher_order.control_flow import MODELS as CONTROL_FLOW_MODELS
-from .higher_order.derivatives import MODELS as DERIVATIVE_MODELS
-from .higher_order.transforms import MODELS as TRANSFORM_MODELS
+from .higher_order import (  # noqa: F401  registers the models of these modules
+    autograd_functions,
+    control_flow,
+    derivatives,
+    tensor_hooks,
+    transforms,
+)
 from .numbers.dynamic import wrap_number, wrap_tensor
 from .numbers.numpy_scalars import NUMPY_FUNCTIONS, NUMPY_NUMBERS, wrap_function
 from .numbers.numpy_scalars import wrap_number as wrap_numpy_number
@@ -53,7 +55,7 @@ from .objects.classes import ClassVar
 from .objects.descriptors import ProxyVar, wrap_descriptor
 from .objects.enums import member
 from .objects.exceptions import ExceptionVar
-from .objects.functions import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
+from .objects.functions import BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
 from .objects.instances import InstanceVar
 from .objects.lookup import lookup
 from .objects.lru_cache import CACHED, CachedFunctionVar
@@ -65,42 +67,33 @@ from .objects.weak_references import WeakRefVar
 from .protocol.base import Var
 from .protocol.const import ConstVar, MethodVar
 from .protocol.opaque import OpaqueVar
-from .stdlib.debuggers import MODELS as WATCHER_MODELS
+from .registry import call_model
 from .stdlib.debuggers import wrap_watcher
 from .stdlib.locks import LOCKS, SharedLockVar
 from .stdlib.pure_functions import PATTERNS, wrap_decimal, wrap_pattern
 from .stdlib.random_generators import is_rng, wrap_rng
-from .torch_objects.contexts import MODELS as CONTEXT_MODELS
+from .torch_objects import (  # noqa: F401  registers the models of these modules
+    hook_handles,
+    override_models,
+    tensor_copy,
+    tensor_state,
+)
 from .torch_objects.contexts import DeviceVar, wrap_autocast
-from .torch_objects.generators import MODELS as TORCH_RNG_MODELS
 from .torch_objects.generators import wrap_generator
-from .torch_objects.hook_handles import MODELS as HOOK_MODELS
 from .torch_objects.nnmodule import NNModuleVar
 from .torch_objects.numpy_arrays import wrap_numpy
-from .torch_objects.override_models import MODELS as OVERRIDE_MODELS
 from .torch_objects.overrides import DescriptorVar
-from .torch_objects.tensor_copy import MODELS as COPY_MODELS
-from .torch_objects.tensor_state import MODELS as STATE_MODELS
 from .torch_objects.tensor_subclass import is_traced, of_input
 from .torch_objects.torch_functions import (
     CONSTANT_CLASSES,
     DisabledVar,
     TorchFunctionVar,
     is_torch_function,
-    make_constant,
-    make_size,
 )
 from .torch_objects.user_directives import behind_mark, disabled_for_dynamo, wrap_marked
 from .torch_objects.wrapper_subclass import is_captured
 from .torch_objects.wrapper_subclass import of_input as of_wrapper_input
 
-for _models in (
-    CONTEXT_MODELS, AUTOGRAD_MODELS, TRANSFORM_MODELS, DERIVATIVE_MODELS, CONTROL_FLOW_MODELS, WATCHER_MODELS,
-    STATE_MODELS, COPY_MODELS, HOOK_MODELS, TORCH_RNG_MODELS, OVERRIDE_MODELS,
-):  # fmt: skip
-    BUILTINS.update(_models)
-BUILTINS[torch.Size] = make_size
-BUILTINS.update({cls: make_constant(cls) for cls in CONSTANT_CLASSES})
 EQUAL_TYPES = (int, float, complex, str, bytes, bool)
 IDENTITY_TYPES = (
     torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented), types.CodeType,
@@ -303,8 +296,8 @@ def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
         tx.guard(source, "ID", value)
         guard_parts(tx, value)
         return TorchFunctionVar(value, source)
-    modelled = value if value in BUILTINS else behind_mark(value)
-    if modelled in BUILTINS:
+    modelled = value if call_model(value) is not None else behind_mark(value)
+    if call_model(modelled) is not None:
         tx.guard(source, "ID", value)
         guard_parts(tx, value)
         return BuiltinVar(modelled, source)
@@ -438,7 +431,8 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
     if issubclass(cls, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
-    if isinstance(cls.__hash__, types.WrapperDescriptorType) and _is_builtin(value):  # hashing it runs no user code
+    # hashing it runs no user code
+    if isinstance(cls.__hash__, types.WrapperDescriptorType) and call_model(value) is not None:
         tx.guard(source, "ID", value)
         return BuiltinVar(value, source)
     return _object(tx, value, source)
@@ -446,13 +440,6 @@ def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
 
 def _finds(cls: type, name: str) -> bool:
     return any(name in base.__dict__ for base in cls.__mro__)
-
-
-def _is_builtin(value: Any) -> bool:
-    try:
-        return value in BUILTINS
-    except (TypeError, ValueError):  # unhashable contents, or a writable memoryview
-        return False
 
 
 def _exception(tx: Any, value: BaseException, source: Source | None) -> Var:

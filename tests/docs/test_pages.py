@@ -14,7 +14,7 @@ import pytest
 import pyframe.interp.trace  # noqa: F401  registers the handlers, which pages add to
 from inductor.lower.registry import LOWERINGS
 from pyframe.interp.frame import HANDLERS
-from pyframe.vars.objects.functions import BUILTINS
+from pyframe.vars import registry
 
 ROOT = Path(__file__).parents[2]
 import gen_walkthrough  # noqa: E402
@@ -43,8 +43,8 @@ WITH_PYTHON = [page for page in PAGES if page.name not in RUN_ELSEWHERE and prog
 def test_its_python_runs(page, tmp_path):
     names: dict[str, object] = {"__name__": page.stem}
     with contextlib.ExitStack() as undo:
-        for registry in (LOWERINGS, HANDLERS, BUILTINS):
-            undo.enter_context(mock.patch.dict(registry))
+        for table in (LOWERINGS, HANDLERS, registry._CALLS):
+            undo.enter_context(mock.patch.dict(table))
         for number, code in enumerate(programs(page)):
             path = tmp_path / f"{page.stem}_{number}.py"  # a file, so that its lines can be quoted
             path.write_text(code)

@@ -20,10 +20,10 @@ from ...core.in_order import in_order
 from ...core.tracer import Tracer
 from ..containers.sequence import SequenceVar, TupleVar
 from ..objects.exceptions import Raised
-from ..objects.functions import NOT_OVERRIDDEN, Handler
 from ..objects.instances import InstanceVar, lookup
 from ..protocol.base import Var
 from ..protocol.const import make
+from ..registry import register
 from ..torch_objects.contexts import GradModeVar
 from ..torch_objects.overrides import bare, leaves_of, owned
 from ..torch_objects.tensor import TensorVar
@@ -73,6 +73,7 @@ def apply_of(cls: type[Function], apart: bool = False, enabled: bool = False) ->
     return in_order(apply) if apart else apply
 
 
+@register(AUTOGRAD_APPLY, overridable=False)
 def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     cls, *inputs = [args[0].constant(), *args[1:]]
     given = leaves_of((*inputs, *kwargs.values()))
@@ -173,7 +174,3 @@ def _not_the_inputs(tx: Tracer, result: Var, inputs: Sequence[Var]) -> Var:
     if isinstance(result, SequenceVar):
         return TupleVar([_not_the_inputs(tx, item, inputs) for item in result.items])
     return result
-
-
-MODELS: dict[Any, Handler] = {AUTOGRAD_APPLY: _apply}
-NOT_OVERRIDDEN.update(MODELS)

@@ -27,10 +27,11 @@ from ..containers.sequence import ListVar, SequenceVar, TupleVar
 from ..containers.sets import SetVar
 from ..numbers.symint import NumberVar
 from ..objects.exceptions import Raised
-from ..objects.functions import BoundMethodVar, CellVar, FunctionVar, Handler, PartialVar
+from ..objects.functions import BoundMethodVar, CellVar, FunctionVar, PartialVar
 from ..objects.instances import InstanceVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
+from ..registry import Handler, register
 from ..torch_objects.tensor import TensorVar
 from .nested_graphs import leaves_of
 
@@ -375,6 +376,7 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return TupleVar(body.restore([*made[: len(carry)], *ys]).unpack(tx))
 
 
+@register(associative_scan_op)
 def _associative_scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """Traced inline, computing what eager mode computes. It is not a graph node, because torch's gradient of the
     operator (2.11 to 2.15) is wrong for the first of two operands, such as the states of a linear recurrence."""
@@ -403,10 +405,5 @@ def _map(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return tx.inline(_mapped, args, kwargs)
 
 
-MODELS: dict[Any, Handler] = {
-    function: _model(function, model)
-    for function, model in ((torch.cond, _cond), (torch.while_loop, _while_loop), (scan, _scan), (map_over, _map))
-}
-MODELS[associative_scan_op] = _associative_scan
-
-__all__ = ["MODELS"]
+for _function, _handler in ((torch.cond, _cond), (torch.while_loop, _while_loop), (scan, _scan), (map_over, _map)):
+    register(_function)(_model(_function, _handler))

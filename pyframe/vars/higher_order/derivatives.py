@@ -13,8 +13,9 @@ from torch._functorch import eager_transforms
 from ...core.tracer import Tracer
 from ..containers.iterator import NotRebuilt
 from ..containers.sequence import SequenceVar, TupleVar
-from ..objects.functions import CLOSURES, CellVar, Handler
+from ..objects.functions import FunctionVar
 from ..protocol.base import NotConstant, Var
+from ..registry import Handler, register
 from ..torch_objects.tensor import TensorVar
 from .nested_graphs import Body, Restored, leaves_of, tensors_of
 
@@ -112,6 +113,7 @@ def _split(body: Body, count: int) -> Callable[..., Any]:
     return parts
 
 
+@register(torch.func.vjp)
 def _vjp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     fn, *primals = args
     has_aux = bool(kwargs) and kwargs["has_aux"].truth(tx)
@@ -144,6 +146,7 @@ def _vjp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return body.node(tx, apply, "vjp", output)
 
 
+@register(torch.func.jvp)
 def _jvp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     given = dict(zip(("func", "primals", "tangents"), args), **kwargs)
     if not {"func", "primals", "tangents"} <= set(given):
@@ -178,12 +181,14 @@ def _jvp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return body.node(tx, apply, "jvp", output, along)
 
 
-def _jacobian(transform: Callable[..., Any], options: Sequence[str]) -> Callable[..., Var]:
+def _jacobian(transform: Callable[..., Any], options: Sequence[str]) -> Handler:
     """The model of the function that `transform` (jacrev or jacfwd) returns; `options`: which of its arguments to pass
     on."""
 
-    def run(tx: Tracer, cells: dict[str, Var], args: list[Var], kwargs: dict[str, Var]) -> Var:
-        content = {name: cell.content for name, cell in cells.items() if isinstance(cell, CellVar)}
+    def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+        closure, *args = args
+        assert isinstance(closure, FunctionVar)
+        content = {name: cell.content for name, cell in zip(closure.code.co_freevars, closure.cells(tx), strict=True)}
         try:
             numbers = content["argnums"].constant()  # type: ignore[union-attr]
             passed = {name: content[name].constant() for name in options if name in content}  # type: ignore[union-attr]
@@ -235,6 +240,7 @@ def _code_of(function: Callable[..., Any], name: str) -> types.CodeType:
     return next(code for code in constants if isinstance(code, types.CodeType) and code.co_name == name)
 
 
+@register(torch.autograd.grad)
 def _autograd_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch.autograd.grad` as a node, for tensors that the graph computes."""
     given = dict(zip(_GRAD_PARAMETERS, args), **kwargs)
@@ -251,13 +257,5 @@ _GRAD_PARAMETERS = (
     "is_grads_batched", "materialize_grads",
 )  # fmt: skip
 
-CLOSURES[_code_of(eager_transforms.jacrev, "wrapper_fn")] = _jacobian(torch.func.jacrev, ("chunk_size",))
-CLOSURES[_code_of(eager_transforms.jacfwd, "wrapper_fn")] = _jacobian(torch.func.jacfwd, ("randomness",))
-
-MODELS: dict[Any, Handler] = {
-    torch.func.vjp: _vjp,
-    torch.func.jvp: _jvp,
-    torch.autograd.grad: _autograd_grad,
-}
-
-__all__ = ["MODELS", "FunctionResultVar"]
+register(_code_of(eager_transforms.jacrev, "wrapper_fn"))(_jacobian(torch.func.jacrev, ("chunk_size",)))
+register(_code_of(eager_transforms.jacfwd, "wrapper_fn"))(_jacobian(torch.func.jacfwd, ("randomness",)))

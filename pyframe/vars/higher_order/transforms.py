@@ -15,14 +15,15 @@ from ... import _C
 from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar
-from ..objects.functions import Handler
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
+from ..registry import register
 from ..torch_objects.tensor import TensorVar
 from .nested_graphs import Body, Restored, tensors_of
 
 
+@register(vmap.vmap_impl)
 def _vmap(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     fn, in_dims, out_dims, randomness, chunk, *given = args
     try:
@@ -76,6 +77,7 @@ def _dims_of(tx: Tracer, dims: Any, value: Var) -> list[int | None]:
     )
 
 
+@register(eager_transforms.grad_and_value_impl)
 def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """Returns `(gradients, value)`, or `(gradients, (value, aux))`."""
     fn, argnums, has_aux, given, named = (*args, *kwargs.values())
@@ -124,6 +126,7 @@ def _grad_and_value(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return body.node(tx, apply, "grad_and_value", output)
 
 
+@register(eager_transforms.grad_impl)
 def _grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     result = _grad_and_value(tx, args, kwargs)
     assert isinstance(result, TupleVar)
@@ -132,6 +135,7 @@ def _grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 # ---- checkpoints ----
+@register(torch.utils.checkpoint.checkpoint)
 def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """Call the function directly: the compiler decides what is saved for the backward pass."""
     options = {name: kwargs.pop(name) for name in list(kwargs) if name in _CHECKPOINT_OPTIONS}
@@ -146,11 +150,4 @@ def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 _C.skip_code(inspect.unwrap(torch.utils.checkpoint.checkpoint).__code__, recursive=True)
 
 _CHECKPOINT_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
-
-MODELS: dict[Any, Handler] = {
-    vmap.vmap_impl: _vmap,
-    eager_transforms.grad_impl: _grad,
-    eager_transforms.grad_and_value_impl: _grad_and_value,
-    torch.utils.checkpoint.checkpoint: _checkpoint,
-    vmap.lazy_load_decompositions: lambda tx, args, kwargs: ConstVar(None),
-}
+register(vmap.lazy_load_decompositions)(lambda tx, args, kwargs: ConstVar(None))

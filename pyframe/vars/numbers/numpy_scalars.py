@@ -11,12 +11,12 @@ from typing import Any
 
 from ...core.source import Source
 from ...core.tracer import Tracer
-from ..objects.functions import BUILTINS, Handler
 from ..objects.originals import as_first_seen, guard_parts
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, ConstVar, fold, maker
 from ..protocol.opaque import OpaqueVar
+from ..registry import Handler, register
 
 try:
     import numpy
@@ -107,6 +107,7 @@ def _made(cls: type) -> Handler:
     return lambda tx, args, kwargs: _call(tx, f"numpy.{cls.__name__}", cls, args, kwargs)
 
 
-BUILTINS.update({cls: _made(cls) for cls in NUMPY_NUMBERS})
+for _cls in NUMPY_NUMBERS:
+    register(_cls)(_made(_cls))
 maker(*NUMPY_NUMBERS)(NumpyNumberVar)
 __all__ = ["NUMPY_FUNCTIONS", "NUMPY_NUMBERS", "NumpyNumberVar", "wrap_function", "wrap_number"]

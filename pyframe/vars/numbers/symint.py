@@ -18,10 +18,10 @@ from ...core import symbolic
 from ...core.expr import OPS, Expr, Holds, Number, Tree, sources
 from ...core.source import Source, is_drawn
 from ...core.tracer import Tracer
-from ..objects.functions import BUILTINS, Handler
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import COMPARE, ConstVar, MethodVar, fold, make, maker
+from ..registry import Handler, register
 
 NUMBERS = (int, float, bool)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -268,8 +268,8 @@ def _of_floats(op: str) -> Handler:
 
 
 for _op in _DOMAINS:
-    BUILTINS[OPS[_op]] = _of_floats(_op)
+    register(OPS[_op])(_of_floats(_op))
 for _function, _op in ((math.sqrt, "sqrt"), (math.floor, "floor"), (math.ceil, "ceil"), (math.trunc, "int")):
-    BUILTINS[_function] = _of_math(_function, _op)
+    register(_function)(_of_math(_function, _op))
 
 __all__ = ["NumberVar", "apply", "assume", "is_number", "is_unbacked", "tree_of"]

@@ -30,11 +30,12 @@ from ..containers.sequence import ListVar, TupleVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, make, maker
+from ..registry import register
 from . import classes
 from .classes import ClassVar, SuperVar
 from .deferred_annotations import StandInAnnotate, evaluated, in_format
 from .descriptors import PropertyVar, WrappedFunctionVar
-from .functions import BUILTINS, BuiltinVar, CellVar, FunctionVar
+from .functions import BuiltinVar, CellVar, FunctionVar
 from .instances import MISSING, InstanceVar
 from .lookup import class_function, lookup
 from .lru_cache import MadeCacheVar
@@ -346,6 +347,7 @@ def _defines_hook(base: type) -> bool:
     return "__init_subclass__" in base.__dict__
 
 
+@register(object.__dict__["__init_subclass__"])
 def _plain_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`object.__init_subclass__`."""
     name = args[0].constant().__qualname__
@@ -362,6 +364,7 @@ def _generic_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> 
     return called
 
 
+@register(type)
 def type_of_three(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`type(obj)`, and `type(name, bases, namespace, **kwargs)`."""
     if len(args) == 1 and not kwargs:
@@ -371,10 +374,12 @@ def type_of_three(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return make_class(tx, type, args, kwargs)
 
 
+@register(type.__new__)
 def _type_new(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return make_class(tx, args[0].constant(), args[1:], kwargs)
 
 
+@register(abc._abc_init)  # type: ignore[attr-defined]
 def _abc_init(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     (cls,) = args
     if not isinstance(cls, NewClassVar):
@@ -383,6 +388,7 @@ def _abc_init(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return ConstVar(None)
 
 
+@register(type.__setattr__, type.__delattr__)
 def _type_setattr(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     cls, name, *value = args
     if isinstance(cls, NewClassVar):
@@ -410,11 +416,13 @@ def _call_factory(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     return factory(*args, **kwargs)
 
 
+@register(collections.namedtuple)
 def _namedtuple(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     module = tx.frames[-1].globals.get("__name__", "__main__")
     return from_factory(tx, collections.namedtuple, args, {"module": make(module), **kwargs})
 
 
+@register(dataclasses._process_class)  # type: ignore[attr-defined]
 def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`dataclasses._process_class`, which implements `@dataclass`; the new methods are added to the placeholder."""
     cls, *flags = args
@@ -467,6 +475,7 @@ def _annotations_of_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> V
     return args[0].getattr_(tx, "__annotations__")  # type: ignore[no-any-return]
 
 
+@register(functools.total_ordering)
 def _total_ordering(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     (cls,) = args
     if not isinstance(cls, NewClassVar):
@@ -475,6 +484,7 @@ def _total_ordering(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return cls
 
 
+@register(typing._make_nmtuple)  # type: ignore[attr-defined]
 def _named_tuple_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`typing._make_nmtuple`, which creates a class derived from `typing.NamedTuple`."""
     fields = ListVar(args[1].unpack(tx))
@@ -499,26 +509,14 @@ def _module_of_frame(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 maker(type)(var_of_class)
-BUILTINS.update({
-    type.__init__: lambda tx, args, kwargs: ConstVar(None),
-    object.__dict__["__init_subclass__"]: _plain_init_subclass,
-    functools.total_ordering: _total_ordering,
-    typing._make_nmtuple: _named_tuple_class,  # type: ignore[attr-defined]
-    type: type_of_three,
-    type.__new__: _type_new,
-    type.__setattr__: _type_setattr,
-    type.__delattr__: _type_setattr,
-    type.__prepare__: lambda tx, args, kwargs: DictVar({}),
-    abc._abc_init: _abc_init,  # type: ignore[attr-defined]
-    collections.namedtuple: _namedtuple,
-    dataclasses._process_class: _process_class,  # type: ignore[attr-defined]
-})  # fmt: skip
+register(type.__init__)(lambda tx, args, kwargs: ConstVar(None))
+register(type.__prepare__)(lambda tx, args, kwargs: DictVar({}))
 if LAZY_ANNOTATIONS:
-    BUILTINS[ANNOTATIONLIB.call_annotate_function] = _call_annotate_function
-    BUILTINS[_ANNOTATIONS.__get__] = _annotations_of_class
+    register(ANNOTATIONLIB.call_annotate_function)(_call_annotate_function)
+    register(_ANNOTATIONS.__get__)(_annotations_of_class)
 _GENERIC_HOOK = typing.Generic.__dict__["__init_subclass__"]
 if isinstance(_GENERIC_HOOK, types.ClassMethodDescriptorType):
-    BUILTINS[_GENERIC_HOOK] = _generic_init_subclass
+    register(_GENERIC_HOOK)(_generic_init_subclass)
 if hasattr(sys, "_getframemodulename"):  # from CPython 3.12 on
-    BUILTINS[sys._getframemodulename] = _module_of_frame
+    register(sys._getframemodulename)(_module_of_frame)
 __all__ = ["NewClassVar", "made_by_trace", "make_class", "var_of_class"]

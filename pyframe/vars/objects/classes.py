@@ -16,8 +16,9 @@ from ...core.tracer import Tracer
 from ..protocol import arity, dunder, slots
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import FOLDED, ConstVar, fold, make
+from ..registry import call_model
 from .class_writes import write
-from .functions import BUILTINS, BoundMethodVar, BuiltinVar
+from .functions import BoundMethodVar, BuiltinVar
 from .instantiation import construct
 from .lookup import (
     FUNCTIONS,
@@ -155,13 +156,13 @@ class ClassVar(HeldVar):
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         cls = self.value
-        if cls in BUILTINS:
+        if (model := call_model(cls)) is not None:
             if not is_immutable(cls):
                 if not as_first_seen(cls):
                     return self.unsupported(tx, "a call, after the program changed the class,")
                 guard_class(tx, cls)
             arity.check(tx, cls, args, kwargs)
-            return BUILTINS[cls](tx, list(args), dict(kwargs))
+            return model(tx, list(args), dict(kwargs))
         meta_call = guarded_lookup(tx, type(cls), "__call__")
         if isinstance(meta_call, types.FunctionType):
             return tx.call(class_function(tx, type(cls), "__call__", meta_call), [self, *args], kwargs)
@@ -268,6 +269,10 @@ def type_var(tx: Tracer, value: Var) -> Var:
         return make(value.python_type())
     except NotConstant:
         return value.unsupported(tx, "type()")
+
+
+def is_callable(tx: Tracer, value: Var) -> bool:
+    return lookup(type_var(tx, value).constant(), "__call__") is not MISSING
 
 
 __all__ = ["FOLDED", "ClassVar", "SuperVar", "type_var"]

@@ -7,7 +7,7 @@ creating these objects, reading their parts and passing them around.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import AttrSource, DictItemSource, Source
@@ -15,7 +15,8 @@ from ...core.tracer import Tracer
 from ..protocol import dunder, slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, MethodVar, attribute_of_type, make
-from .functions import BUILTINS, BoundMethodVar, Handler
+from ..registry import Handler, register
+from .functions import BoundMethodVar
 
 ACCESSORS = ("fget", "fset", "fdel")
 
@@ -208,6 +209,7 @@ class ProxyVar(Var):
         cg.call_top(lambda: cg.load(self.mapping))
 
 
+@register(property)
 def _property(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     parts = [*args, *[None] * (4 - len(args))]
     for place, name in enumerate((*ACCESSORS, "doc")):
@@ -227,6 +229,11 @@ def _wrapped(kind: type) -> Handler:
     return make_it
 
 
+for _kind in (staticmethod, classmethod):
+    register(_kind)(_wrapped(_kind))
+
+
+@register(types.MappingProxyType)
 def _proxy(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     mapping = args[0] if args else kwargs["mapping"]
     if not slots.has_type(mapping, object) or not hasattr(mapping.python_type(), "keys"):
@@ -247,11 +254,4 @@ def wrap_descriptor(tx: Any, value: Any, source: Source | None) -> Var:
     return WrappedFunctionVar(type(value), part("__func__"), source, value)
 
 
-MODELS: dict[type, Callable[..., Var]] = {
-    property: _property,
-    staticmethod: _wrapped(staticmethod),
-    classmethod: _wrapped(classmethod),
-    types.MappingProxyType: _proxy,
-}
-BUILTINS.update(MODELS)
 __all__ = ["PropertyVar", "ProxyVar", "WrappedFunctionVar", "wrap_descriptor"]

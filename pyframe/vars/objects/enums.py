@@ -13,11 +13,10 @@ from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, maker
+from ..registry import Args, Kwargs, register
 from .builtin_instances import BuiltinInstanceVar, kind_of
-from .functions import BUILTINS
 from .instances import InstanceVar
 from .lookup import MISSING, lookup
-from .registry import Args, Kwargs
 
 SIMPLE = (str, int, float, complex, bytes)  # types that a member may also be an instance of and stay a constant
 
@@ -122,7 +121,7 @@ def _from_table(tx: Tracer, args: Args, kwargs: Kwargs, table: str, function: An
 
 _GETITEM, _NEW = enum.EnumMeta.__getitem__, enum.Enum.__new__
 _GETATTR = vars(enum.EnumMeta).get("__getattr__")  # CPython 3.11
-BUILTINS[_GETITEM] = lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_member_map_", _GETITEM)
-BUILTINS[_NEW] = lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_value2member_map_", _NEW)
+register(_GETITEM)(lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_member_map_", _GETITEM))
+register(_NEW)(lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_value2member_map_", _NEW))
 if _GETATTR is not None:
-    BUILTINS[_GETATTR] = lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_member_map_", _GETATTR)
+    register(_GETATTR)(lambda tx, args, kwargs: _from_table(tx, args, kwargs, "_member_map_", _GETATTR))

@@ -1,7 +1,7 @@
 """Vars for callables: Python functions, closure cells, bound methods, `functools.partial` and functions written in C.
 
-A call of a Python function is traced inline.  A call of a C function runs its model, a handler in `BUILTINS`; without a
-model the call is constant-folded if the function is pure, and breaks the graph otherwise.
+A call of a Python function is traced inline.  A call of a C function runs its model (see `registry`); without a model
+the call is constant-folded if the function is pure, and breaks the graph otherwise.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...core.python_compat import LAZY_ANNOTATIONS
-from ...core.source import AttrSource, CellSource, ConstSource, FuncPartSource, SeqItemSource, Source
+from ...core.source import AttrSource, ConstSource, FuncPartSource, SeqItemSource, Source
 from ...core.tracer import Tracer
 from ..containers.sequence import TupleVar
 from ..protocol import arity, dunder, result_size_bounds
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import ConstVar, attribute_of_type, fold, make
+from ..registry import Handler, call_model, is_overridable
 from .deferred_annotations import evaluated
 from .instance_dict import FieldsVar
 
@@ -77,10 +78,6 @@ _DISPATCH = functools.singledispatch(repr).dispatch.__code__
 _GUARDS_RECURSION = {reprlib.recursive_repr()(repr).__code__}
 if hasattr(dataclasses, "_recursive_repr"):
     _GUARDS_RECURSION.add(dataclasses._recursive_repr(repr).__code__)
-
-
-# Models of closures, by code object.  A handler takes (tx, cells by name, positional and keyword arguments).
-CLOSURES: dict[types.CodeType, Callable[[Tracer, dict[str, Var], list[Var], dict[str, Var]], Var]] = {}
 
 
 class FunctionVar(Var):
@@ -257,9 +254,8 @@ class FunctionVar(Var):
             return tx.call(cells["user_function"].value(), args, kwargs)
         if self.code.co_name in _TAGGING and self.globals.get("__name__") == "torch._dynamo.mutation_guard":
             return tx.call(self.cells(tx)[0].value(), args, kwargs)
-        if (closure := CLOSURES.get(self.code)) is not None:
-            held: dict[str, Var] = dict(zip(self.code.co_freevars, self.cells(tx)))
-            return closure(tx, held, list(args), dict(kwargs))
+        if (model := call_model(self.code)) is not None:
+            return model(tx, [self, *args], dict(kwargs))
         return tx.inline(self, args, kwargs)
 
     def _dispatched(self, tx: Tracer, cls: Var) -> Var:
@@ -449,8 +445,6 @@ class PartialVar(Var):
             cg.set_attr_of_top(name, value)
 
 
-Handler = Callable[[Tracer, list[Var], dict[str, Var]], Var]
-BUILTINS: dict[Any, Handler] = {}
 # Modules whose C functions are pure; a call is constant-folded when all arguments are known.
 PURE_MODULES = {"math", "cmath", "operator", "_operator", "builtins", "_struct", "unicodedata", "_bisect"}
 _KEEP_NOTHING = {"math", "cmath", "builtins", "_struct", "unicodedata"}  # neither keep nor change arguments
@@ -461,25 +455,21 @@ _PURE_CLASSES = {int, float, str, bytes}
 _PURE = {str.maketrans, bytes.maketrans}
 
 
-# Functions of torch with a model for which no `__torch_function__` is called.
-NOT_OVERRIDDEN: set[Any] = set()
-
-
 def _of_torch(function: Any) -> bool:
-    return (getattr(function, "__module__", None) or "").startswith("torch") and function not in NOT_OVERRIDDEN
+    return (getattr(function, "__module__", None) or "").startswith("torch") and is_overridable(function)
 
 
-def _modelled_class_method(value: Any) -> types.ClassMethodDescriptorType | None:
-    """The C class method behind the bound method `value`, if it has a model."""
+def _class_method_model(value: Any) -> Handler | None:
+    """The model of the C class method behind the bound method `value`."""
     owner = getattr(value, "__self__", None)
     if not isinstance(value, types.BuiltinMethodType) or not isinstance(owner, type):
         return None
     found = next((base.__dict__[value.__name__] for base in owner.__mro__ if value.__name__ in base.__dict__), None)
-    return found if isinstance(found, types.ClassMethodDescriptorType) and found in BUILTINS else None
+    return call_model(found) if isinstance(found, types.ClassMethodDescriptorType) else None
 
 
 class BuiltinVar(HeldVar):
-    """A function written in C.  A call runs its model from BUILTINS, else is folded if pure, else breaks the graph."""
+    """A function written in C.  A call runs its model, else is folded if pure, else breaks the graph."""
 
     __slots__ = ()
 
@@ -501,13 +491,10 @@ class BuiltinVar(HeldVar):
         return True
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        try:
-            handler = BUILTINS.get(self.value)
-        except TypeError:  # a method of an unhashable object
-            handler = None
+        handler = call_model(self.value)
         arity.check(tx, self.value, args, kwargs)
-        if handler is None and (descriptor := _modelled_class_method(self.value)) is not None:
-            return BUILTINS[descriptor](tx, [make(self.value.__self__), *args], dict(kwargs))
+        if handler is None and (of_class := _class_method_model(self.value)) is not None:
+            return of_class(tx, [make(self.value.__self__), *args], dict(kwargs))
         if handler is not None and _of_torch(self.value) and tx.overrides.concern(args, kwargs):
             return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
         if handler is not None:
@@ -539,5 +526,3 @@ class BuiltinVar(HeldVar):
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)
 
-
-__all__ = ["BUILTINS", "BoundMethodVar", "BuiltinVar", "CellSource", "CellVar", "FunctionVar", "PartialVar"]

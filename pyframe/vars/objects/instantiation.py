@@ -14,9 +14,10 @@ from ...core.tracer import Tracer
 from ..protocol import result_size_bounds, slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import fold, make
+from ..registry import Handler, call_model, register
 from . import builtin_instances
 from .exceptions import ExceptionVar
-from .functions import BUILTINS, BoundMethodVar, BuiltinVar, Handler
+from .functions import BoundMethodVar, BuiltinVar
 from .instances import InstanceVar
 from .lookup import MISSING, class_function, guarded_lookup, lookup
 from .namedtuple import NamedTupleVar, acts_as_tuple
@@ -89,8 +90,8 @@ def new_in_c(tx: Tracer, base: type, cls: type, args: Sequence[Var], kwargs: Map
         return BoundMethodVar(args[0], args[1])
     if base is tuple and hasattr(cls, "_fields") and issubclass(cls, tuple) and acts_as_tuple(cls):
         return NamedTupleVar(cls, args[0].unpack(tx) if args else [])
-    if cls in BUILTINS:
-        return BUILTINS[cls](tx, list(args), dict(kwargs))
+    if (model := call_model(cls)) is not None:
+        return model(tx, list(args), dict(kwargs))
     kind = builtin_instances.kind_of(cls)
     if kind is not None and issubclass(kind, base) and cls.__flags__ & _HEAP_TYPE:
         return builtin_instances.fresh(tx, cls, args, kwargs)
@@ -166,6 +167,7 @@ def _exception_of_c(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[
     return exc
 
 
+@register(type.__call__)
 def type_call(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return construct(tx, args[0], args[1:], kwargs)
 
@@ -181,8 +183,7 @@ def _new_of(base: type) -> Handler:
 
 _ERRORS = [kind for kind in vars(builtins).values() if isinstance(kind, type) and issubclass(kind, BaseException)]
 _WITH_NEW: tuple[type, ...] = (object, types.SimpleNamespace, *builtin_instances.KINDS, *_ERRORS)
-for _base in _WITH_NEW:
+for _base in dict.fromkeys(_WITH_NEW):  # some errors have two names
     if "__new__" in _base.__dict__:
-        BUILTINS[_base.__new__] = _new_of(_base)
-BUILTINS[type.__call__] = type_call
+        register(_base.__new__)(_new_of(_base))
 __all__ = ["construct", "new_in_c"]

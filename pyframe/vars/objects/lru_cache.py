@@ -17,8 +17,10 @@ from ..containers.iterator import NotRebuilt
 from ..polyfills.builtins import lru_cache_wrapper
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import make
-from .functions import BUILTINS
+from ..registry import register
 from .instances import MISSING, InstanceVar
+
+CACHED = type(functools.lru_cache(len))
 
 
 def _name(cached: Any) -> str:
@@ -115,6 +117,7 @@ def _call_of(cached: Any, keywords: tuple[str, ...], *values: Any) -> Source:
     return CallSource(ConstSource.of(call, label), operator.call, "call")
 
 
+@register(CACHED)
 def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return MadeCacheVar(tx.inline(lru_cache_wrapper, args, kwargs), tx.steps)
 
@@ -131,5 +134,3 @@ def _known(tx: Tracer, var: Var) -> Any:
 
 # Results of these types are guarded by equality, others by identity.
 _EQUAL_TYPES = (int, float, complex, str, bytes, bool)
-CACHED = type(functools.lru_cache(len))
-BUILTINS[CACHED] = _made

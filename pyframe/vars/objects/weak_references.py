@@ -18,7 +18,7 @@ from ..protocol import slots
 from ..protocol.base import HeldVar, Var
 from ..protocol.const import ConstVar, attribute_of_type, make
 from ..protocol.text import hash_of
-from .functions import BUILTINS
+from ..registry import register
 
 _MAX_HELD = 1000  # objects that `_may_hold` searches before it gives up
 
@@ -136,6 +136,7 @@ def follow(reference: weakref.ReferenceType[Any]) -> Any:
     return reference()
 
 
+@register(weakref.ref)
 def _ref(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     target, *rest = args
     callback = None if not rest or slots.constant_or(rest[0], 0) is None else rest[0]
@@ -148,4 +149,3 @@ def _ref(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return MadeWeakVar(target, callback)
 
 
-BUILTINS[weakref.ref] = _ref

@@ -1,7 +1,6 @@
 """Polyfills of the standard library's C functions (functools, itertools, operator, bisect, heapq ...).
 
 They are as lazy as the originals, since a traced program can see how far an iterator has been advanced.
-`TABLE` maps each C function to its polyfill.
 """
 # ruff: noqa: B007  `for item in iterator: break` takes one item and knows whether there was one
 
@@ -20,10 +19,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ..registry import register
+
 _MISSING = object()
 
 
 # ---- functools ----
+@register(functools.reduce, polyfill=True)
 def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial: Any = _MISSING) -> Any:
     iterator = iter(iterable)
     value = initial
@@ -61,6 +63,7 @@ class _Key:
     __hash__ = None  # type: ignore[assignment]
 
 
+@register(functools.cmp_to_key, polyfill=True)
 def cmp_to_key(mycmp: Callable[[Any, Any], int]) -> Callable[[Any], Any]:
     return lambda obj: _Key(mycmp, obj)
 
@@ -114,16 +117,19 @@ def lru_cache_wrapper(user_function: Any, maxsize: int | None, typed: bool, cach
 
 
 # ---- itertools ----
+@register(itertools.chain, polyfill=True)
 def chain(*iterables: Iterable[Any]) -> Iterator[Any]:
     for iterable in iterables:
         yield from iterable
 
 
+@register(itertools.chain.from_iterable, polyfill=True)
 def from_iterable(iterables: Iterable[Iterable[Any]]) -> Iterator[Any]:
     for iterable in iterables:
         yield from iterable
 
 
+@register(itertools.count, polyfill=True)
 def count(start: Any = 0, step: Any = 1) -> Iterator[Any]:
     if not (hasattr(start, "__add__") and hasattr(step, "__add__")) or isinstance(start, str):
         raise TypeError("a number is required")
@@ -136,6 +142,7 @@ def _count(start: Any, step: Any) -> Iterator[Any]:
         start = start + step
 
 
+@register(itertools.cycle, polyfill=True)
 def cycle(iterable: Iterable[Any]) -> Iterator[Any]:
     return _cycle(iter(iterable))
 
@@ -149,6 +156,7 @@ def _cycle(iterator: Iterator[Any]) -> Iterator[Any]:
         yield from saved
 
 
+@register(itertools.repeat, polyfill=True)
 def repeat(object: Any, times: Any = _MISSING) -> Iterator[Any]:  # noqa: A002  the C function's name for it
     return _repeat(object, None if times is _MISSING else operator.index(times))
 
@@ -161,6 +169,7 @@ def _repeat(object: Any, times: int | None) -> Iterator[Any]:  # noqa: A002
         yield object
 
 
+@register(itertools.product, polyfill=True)
 def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
     return _product([tuple(pool) for pool in iterables] * operator.index(repeat))
 
@@ -172,6 +181,7 @@ def _product(pools: list[tuple[Any, ...]]) -> Iterator[Any]:
     yield from rows
 
 
+@register(itertools.permutations, polyfill=True)
 def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[Any]:
     pool = tuple(iterable)
     if r is not None and not isinstance(r, int):
@@ -187,6 +197,7 @@ def _permutations(pool: tuple[Any, ...], r: int) -> Iterator[Any]:
             yield tuple(pool[at] for at in places)
 
 
+@register(itertools.combinations, polyfill=True)
 def combinations(iterable: Iterable[Any], r: int) -> Iterator[Any]:
     pool = tuple(iterable)
     r = operator.index(r)
@@ -201,6 +212,7 @@ def _combinations(pool: tuple[Any, ...], r: int) -> Iterator[Any]:
             yield tuple(pool[at] for at in places)
 
 
+@register(itertools.combinations_with_replacement, polyfill=True)
 def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[Any]:
     pool = tuple(iterable)
     r = operator.index(r)
@@ -215,6 +227,7 @@ def _combinations_with_replacement(pool: tuple[Any, ...], r: int) -> Iterator[An
             yield tuple(pool[at] for at in places)
 
 
+@register(itertools.islice, polyfill=True)
 def islice(iterable: Iterable[Any], *limits: Any) -> Iterator[Any]:
     if not all(limit is None or hasattr(limit, "__index__") for limit in limits):
         raise ValueError("Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
@@ -248,6 +261,7 @@ def _islice(iterator: Iterator[Any], start: int, stop: int | None, step: int) ->
             start = stop
 
 
+@register(itertools.accumulate, polyfill=True)
 def accumulate(iterable: Iterable[Any], func: Any = None, *, initial: Any = None) -> Iterator[Any]:
     return _accumulate(iter(iterable), func, initial)
 
@@ -265,6 +279,7 @@ def _accumulate(iterator: Iterator[Any], func: Any, initial: Any) -> Iterator[An
         yield total
 
 
+@register(itertools.pairwise, polyfill=True)
 def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
     return _pairwise(iter(iterable))
 
@@ -276,6 +291,7 @@ def _pairwise(iterator: Iterator[Any]) -> Iterator[Any]:
             before = item
 
 
+@register(itertools.zip_longest, polyfill=True)
 def zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[Any]:
     return _zip_longest([iter(iterable) for iterable in iterables], fillvalue)
 
@@ -297,6 +313,7 @@ def _zip_longest(iterators: list[Any], fillvalue: Any) -> Iterator[Any]:
         yield tuple(row)
 
 
+@register(itertools.takewhile, polyfill=True)
 def takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
     return _takewhile(predicate, iter(iterable))
 
@@ -308,6 +325,7 @@ def _takewhile(predicate: Callable[[Any], Any], iterator: Iterator[Any]) -> Iter
         yield item
 
 
+@register(itertools.dropwhile, polyfill=True)
 def dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
     return _dropwhile(predicate, iter(iterable))
 
@@ -320,6 +338,7 @@ def _dropwhile(predicate: Callable[[Any], Any], iterator: Iterator[Any]) -> Iter
     yield from iterator
 
 
+@register(itertools.filterfalse, polyfill=True)
 def filterfalse(function: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> Iterator[Any]:
     return _filterfalse(function, iter(iterable))
 
@@ -330,6 +349,7 @@ def _filterfalse(function: Callable[[Any], Any] | None, iterator: Iterator[Any])
             yield item
 
 
+@register(itertools.starmap, polyfill=True)
 def starmap(function: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
     return _starmap(function, iter(iterable))
 
@@ -339,6 +359,7 @@ def _starmap(function: Callable[..., Any], iterator: Iterator[Any]) -> Iterator[
         yield function(*args)
 
 
+@register(itertools.compress, polyfill=True)
 def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
     return _compress(iter(data), iter(selectors))
 
@@ -349,6 +370,7 @@ def _compress(data: Iterator[Any], selectors: Iterator[Any]) -> Iterator[Any]:
             yield item
 
 
+@register(itertools.groupby, polyfill=True)
 def groupby(iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Iterator[Any]:
     return _groupby(iter(iterable), key)
 
@@ -378,6 +400,7 @@ def _groupby(iterator: Iterator[Any], key: Callable[[Any], Any] | None) -> Itera
             advance()
 
 
+@register(itertools.tee, polyfill=True)
 def tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
     iterator = iter(iterable)
     waiting: list[Any] = [collections.deque() for _ in range(n)]
@@ -397,6 +420,7 @@ def tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
 
 
 # ---- operator ----
+@register(operator.itemgetter, polyfill=True)
 def itemgetter(*items: Any) -> Callable[[Any], Any]:
     if len(items) == 1:
         return lambda obj: obj[items[0]]
@@ -409,6 +433,7 @@ def _resolve(obj: Any, path: str) -> Any:
     return obj
 
 
+@register(operator.attrgetter, polyfill=True)
 def attrgetter(*attrs: str) -> Callable[[Any], Any]:
     if not all(isinstance(attr, str) for attr in attrs):
         raise TypeError("attribute name must be a string")
@@ -417,16 +442,19 @@ def attrgetter(*attrs: str) -> Callable[[Any], Any]:
     return lambda obj: tuple(_resolve(obj, attr) for attr in attrs)
 
 
+@register(operator.methodcaller, polyfill=True)
 def methodcaller(name: str, /, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
     if not isinstance(name, str):
         raise TypeError("method name must be a string")
     return lambda obj: getattr(obj, name)(*args, **kwargs)
 
 
+@register(operator.countOf, polyfill=True)
 def count_of(a: Any, b: Any) -> int:
     return sum(1 for item in a if item is b or item == b)
 
 
+@register(operator.indexOf, polyfill=True)
 def index_of(a: Any, b: Any) -> int:
     for place, item in enumerate(a):
         if item is b or item == b:
@@ -434,6 +462,7 @@ def index_of(a: Any, b: Any) -> int:
     raise ValueError("sequence.index(x): x not in sequence")
 
 
+@register(operator.length_hint, polyfill=True)
 def length_hint(obj: Any, default: int = 0) -> int:
     operator.index(default)
     if hasattr(obj, "__len__"):
@@ -441,11 +470,13 @@ def length_hint(obj: Any, default: int = 0) -> int:
     return obj.__length_hint__() if hasattr(obj, "__length_hint__") else default
 
 
+@register(operator.call, polyfill=True)
 def call(obj: Any, /, *args: Any, **kwargs: Any) -> Any:
     return obj(*args, **kwargs)
 
 
 # ---- os, typing ----
+@register(os.fspath, polyfill=True)
 def fspath(path: Any) -> Any:
     if isinstance(path, (str, bytes)):
         return path
@@ -455,19 +486,23 @@ def fspath(path: Any) -> Any:
 
 
 # ---- collections, heapq, bisect, math ----
+@register(_collections._count_elements, polyfill=True)
 def count_elements(mapping: Any, iterable: Iterable[Any]) -> None:
     for item in iterable:
         mapping[item] = mapping.get(item, 0) + 1
 
 
+@register(bisect.insort_right, polyfill=True)
 def insort_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> None:
     a.insert(bisect_right(a, x if key is None else key(x), lo, hi, key=key), x)
 
 
+@register(bisect.insort_left, polyfill=True)
 def insort_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> None:
     a.insert(bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
 
 
+@register(bisect.bisect_right, polyfill=True)
 def bisect_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
     if lo < 0:
         raise ValueError("lo must be non-negative")
@@ -481,6 +516,7 @@ def bisect_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any
     return lo
 
 
+@register(bisect.bisect_left, polyfill=True)
 def bisect_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
     if lo < 0:
         raise ValueError("lo must be non-negative")
@@ -494,6 +530,7 @@ def bisect_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any 
     return lo
 
 
+@register(math.prod, polyfill=True)
 def prod(iterable: Iterable[Any], /, *, start: Any = 1) -> Any:
     for item in iterable:
         start = start * item
@@ -516,8 +553,8 @@ def re_sub(pattern: Any, repl: Any, string: Any, count: int = 0, flags: int = 0)
     return pattern_sub(re.compile(pattern, flags), repl, string, count)
 
 
-def _pure_heapq() -> dict[Any, Any]:
-    """C function of heapq -> the Python version that heapq.py defines before it imports the C one."""
+def _register_heapq() -> None:
+    """Register the Python versions of heapq's C functions, which heapq.py defines before it imports those."""
     import importlib.util
     import sys
 
@@ -533,47 +570,8 @@ def _pure_heapq() -> dict[Any, Any]:
             del sys.modules["_heapq"]
         else:
             sys.modules["_heapq"] = kept
-    names = ("heapify", "heappush", "heappop", "heapreplace", "heappushpop")
-    return {getattr(heapq, name): getattr(pure, name) for name in names}
+    for name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop"):
+        register(getattr(heapq, name), polyfill=True)(getattr(pure, name))
 
 
-TABLE: dict[Any, Any] = {
-    os.fspath: fspath,
-    functools.reduce: reduce,
-    functools.cmp_to_key: cmp_to_key,
-    itertools.chain: chain,
-    itertools.chain.from_iterable: from_iterable,
-    itertools.count: count,
-    itertools.cycle: cycle,
-    itertools.repeat: repeat,
-    itertools.product: product,
-    itertools.permutations: permutations,
-    itertools.combinations: combinations,
-    itertools.combinations_with_replacement: combinations_with_replacement,
-    itertools.islice: islice,
-    itertools.accumulate: accumulate,
-    itertools.pairwise: pairwise,
-    itertools.zip_longest: zip_longest,
-    itertools.takewhile: takewhile,
-    itertools.dropwhile: dropwhile,
-    itertools.filterfalse: filterfalse,
-    itertools.starmap: starmap,
-    itertools.compress: compress,
-    itertools.groupby: groupby,
-    itertools.tee: tee,
-    operator.itemgetter: itemgetter,
-    operator.attrgetter: attrgetter,
-    operator.methodcaller: methodcaller,
-    operator.countOf: count_of,
-    operator.indexOf: index_of,
-    operator.length_hint: length_hint,
-    _collections._count_elements: count_elements,
-    bisect.insort_right: insort_right,
-    bisect.insort_left: insort_left,
-    bisect.bisect_right: bisect_right,
-    bisect.bisect_left: bisect_left,
-    math.prod: prod,
-    **_pure_heapq(),
-}
-if hasattr(operator, "call"):
-    TABLE[operator.call] = call
+_register_heapq()

@@ -71,6 +71,10 @@ def make(value: Any) -> Var:
     return build(value) if build is not None else ConstVar(value)
 
 
+def bool_var(value: bool) -> Var:
+    return ConstVar(bool(value))
+
+
 def constants(args: Iterable[Var]) -> list[Any]:
     """The values of all `args`; raises NotConstant if one of them is not known while tracing."""
     return [arg.constant() for arg in args]

@@ -1,7 +1,6 @@
 """Models of Python's builtin functions, and of a few functions of `inspect`, `dataclasses` and `typing`.
 
-Each handler is registered in `functions.BUILTINS` under the function that it models.  Importing this module also
-registers the models of the neighbouring `builtins_*` modules, `locks` and `warnings`.
+Importing this module also registers the models of the neighbouring `builtins_*` modules, `locks` and `warnings`.
 """
 
 from __future__ import annotations
@@ -10,61 +9,66 @@ import abc
 import dataclasses
 import functools
 import inspect
+import operator
 import sys
 import types
 import typing
 from typing import Any
 
 from ...core.tracer import Tracer
-from ..containers.iterator import GeneratorVar
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar, sorted_items
 from ..objects.abstract_classes import guard_answer
 from ..objects.class_construction import placeholder_object
-from ..objects.classes import ClassVar, SuperVar
+from ..objects.classes import ClassVar, SuperVar, is_callable
 from ..objects.exceptions import Raised, TracebackVar
-from ..objects.functions import BoundMethodVar, BuiltinVar, FunctionVar, Handler, PartialVar
+from ..objects.functions import BoundMethodVar, FunctionVar, PartialVar
 from ..objects.instances import MISSING, InstanceVar, lookup
 from ..objects.namedtuple import NamedTupleVar
-from ..objects.registry import Args, Kwargs, is_callable, known, model
-from ..polyfills import builtins as polyfills
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
-from ..protocol.const import ConstVar, fold, make
+from ..protocol.const import ConstVar, bool_var, fold, make
 from ..protocol.identity import IdVar
 from ..protocol.text import format_of, hash_of, repr_of, str_of
+from ..registry import Args, Handler, Kwargs, register
 from ..torch_objects.tensor import TensorVar
 from ..torch_objects.tensor_types import is_instance, is_tensor_type
-from . import builtins_containers, builtins_iterate, builtins_operator, locks, warnings
+from . import (  # noqa: F401  registers the models of these modules
+    builtins_containers,
+    builtins_iterate,
+    builtins_operator,
+    locks,
+    warnings,
+)
 
 
-@model(len)
+@register(len)
 def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return args[0].length(tx)
 
 
-@model(bool)
+@register(bool)
 def _to_bool(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return known(bool(args) and args[0].truth(tx))
+    return bool_var(bool(args) and args[0].truth(tx))
 
 
-@model(isinstance)
+@register(isinstance)
 def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     try:
         kind = args[0].python_type()
     except NotConstant:
         return args[0].unsupported(tx, "isinstance()")
     if isinstance(args[1], TupleVar):
-        return known(any(_isinstance(tx, [args[0], each], {}).truth(tx) for each in args[1].items))
+        return bool_var(any(_isinstance(tx, [args[0], each], {}).truth(tx) for each in args[1].items))
     if isinstance(args[1], ClassVar):
         if is_tensor_type(args[1].value):
-            return known(isinstance(args[0], TensorVar) and is_instance(args[0].fake, args[1].value))
+            return bool_var(isinstance(args[0], TensorVar) and is_instance(args[0].fake, args[1].value))
         if kind is args[1].value and not isinstance(args[0], TensorVar):
-            return known(True)  # CPython does not call `__instancecheck__` if the type is the class itself
+            return bool_var(True)  # CPython does not call `__instancecheck__` if the type is the class itself
         check = lookup(type(args[1].value), "__instancecheck__")
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
             if not _of_torch(check):
-                return known(args[1].getattr_(tx, "__instancecheck__").call(tx, [args[0]], {}).truth(tx))
+                return bool_var(args[1].getattr_(tx, "__instancecheck__").call(tx, [args[0]], {}).truth(tx))
     classes = args[1].constant()
     lookup(kind, "__class__")
     guard_answer(tx, issubclass, kind, classes)
@@ -72,7 +76,7 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[0], InstanceVar) and isinstance(args[0].value, kind):
         value = args[0].value
     try:
-        return known(issubclass(kind, classes) or (value is not None and isinstance(value, classes)))
+        return bool_var(issubclass(kind, classes) or (value is not None and isinstance(value, classes)))
     except TypeError:
         return fold(tx, isinstance, None, classes)  # raises the TypeError in the program
 
@@ -81,14 +85,14 @@ def _of_torch(function: Any) -> bool:
     return (getattr(function, "__module__", None) or "").startswith(("torch", "typing", "enum"))
 
 
-@model(issubclass)
+@register(issubclass)
 def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[1], ClassVar):
         check = lookup(type(args[1].value), "__subclasscheck__")
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
-            return known(args[1].getattr_(tx, "__subclasscheck__").call(tx, [args[0]], {}).truth(tx))
+            return bool_var(args[1].getattr_(tx, "__subclasscheck__").call(tx, [args[0]], {}).truth(tx))
     if isinstance(args[1], TupleVar):
-        return known(any(_issubclass(tx, [args[0], each], {}).truth(tx) for each in args[1].items))
+        return bool_var(any(_issubclass(tx, [args[0], each], {}).truth(tx) for each in args[1].items))
     if isinstance(args[0], ClassVar):
         guard_answer(tx, issubclass, args[0].value, args[1].constant())
     return fold(tx, issubclass, args[0].constant(), args[1].constant())
@@ -110,7 +114,7 @@ def _name(tx: Tracer, name: Var) -> str:
     return str(name.constant())
 
 
-@model(getattr)
+@register(getattr)
 def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     name = _name(tx, args[1])
     if len(args) == 2:
@@ -118,24 +122,24 @@ def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return _attribute(tx, args[0], name) or args[2]
 
 
-@model(hasattr)
+@register(hasattr)
 def _hasattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return known(_attribute(tx, args[0], _name(tx, args[1])) is not None)
+    return bool_var(_attribute(tx, args[0], _name(tx, args[1])) is not None)
 
 
-@model(setattr)
+@register(setattr)
 def _setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     args[0].setattr_(tx, _name(tx, args[1]), args[2])
     return ConstVar(None)
 
 
-@model(delattr)
+@register(delattr)
 def _delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     args[0].setattr_(tx, _name(tx, args[1]), None)
     return ConstVar(None)
 
 
-@model(object.__setattr__)
+@register(object.__setattr__)
 def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[0], InstanceVar):
         args[0].store(tx, args[1].constant(), args[2])
@@ -144,7 +148,7 @@ def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return ConstVar(None)
 
 
-@model(object.__delattr__)
+@register(object.__delattr__)
 def _object_delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[0], InstanceVar):
         args[0].store(tx, args[1].constant(), None)
@@ -153,14 +157,14 @@ def _object_delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return ConstVar(None)
 
 
-@model(object.__init__)
+@register(object.__init__)
 def _object_init(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[0], InstanceVar) and (len(args) > 1 or kwargs):
         args[0].refuse_arguments(tx)
     return ConstVar(None)
 
 
-@model(object)
+@register(object)
 def _object(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return InstanceVar.fresh(object)
 
@@ -189,7 +193,8 @@ for _function, _method in (
     (round, "__round__"),
     (divmod, "__divmod__"),
 ):
-    model(_function)(_via(_function, _method))
+    register(_function)(_via(_function, _method))
+register(operator.abs)(_via(abs, "__abs__"))
 
 
 _INSTEAD = {int: ("__index__", "__trunc__"), float: ("__index__",), complex: ("__float__", "__index__")}
@@ -223,10 +228,10 @@ def _of_index(function: Any) -> Handler:
 
 
 for _of_number in (bin, hex, oct, chr):
-    model(_of_number)(_of_index(_of_number))
+    register(_of_number)(_of_index(_of_number))
 
 
-@model(sys.exc_info)
+@register(sys.exc_info)
 def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     handled = tx.handled()
     if handled is None:
@@ -235,7 +240,7 @@ def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return TupleVar([make(handled.python_type()), handled, TracebackVar(handled)])
 
 
-@model(sys.exception)
+@register(sys.exception)
 def _exception(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     handled: Var | None = tx.handled()
     if handled is None:
@@ -243,35 +248,35 @@ def _exception(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return handled or ConstVar(None)
 
 
-@model(hash)
+@register(hash)
 def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return hash_of(tx, args[0])
 
 
-@model(repr)
+@register(repr)
 def _repr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return repr_of(tx, args[0])
 
 
-@model(ascii)
+@register(ascii)
 def _ascii(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     text = repr_of(tx, args[0])
     return ConstVar(text.constant().encode("ascii", "backslashreplace").decode())
 
 
-@model(format)
+@register(format)
 def _format(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return format_of(tx, args[0], args[1] if len(args) > 1 else ConstVar(""))
 
 
-@model(str)
+@register(str)
 def _str(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if len(args) == 1 and not kwargs:
         return str_of(tx, args[0])
     return fold(tx, str, *(arg.constant() for arg in args), **{key: arg.constant() for key, arg in kwargs.items()})
 
 
-@model(pow)
+@register(pow)
 def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     args = [*args, *(kwargs[name] for name in ("base", "exp", "mod")[len(args) :] if name in kwargs)]
     if len(args) < 3 or slots.constant_or(args[2], 0) is None:
@@ -281,7 +286,7 @@ def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return fold(tx, pow, *(arg.constant() for arg in args))
 
 
-@model(dir)
+@register(dir)
 def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if not args:
         return tx.graph_break("builtin-side-effect", "dir() of the frame")
@@ -301,12 +306,12 @@ def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return make(dir(kind))
 
 
-@model(callable)
+@register(callable)
 def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-    return known(is_callable(tx, args[0]))
+    return bool_var(is_callable(tx, args[0]))
 
 
-@model(vars)
+@register(vars)
 def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if not args:
         return tx.graph_break("builtin-side-effect", "vars() of the frame")
@@ -314,12 +319,12 @@ def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return tx.raise_(TypeError, "vars() argument must have __dict__ attribute") if found is None else found
 
 
-@model(id)
+@register(id)
 def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return IdVar(args[0])
 
 
-@model(super)
+@register(super)
 def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if len(args) != 2:
         frame = tx.frames[-1]  # type: ignore[attr-defined]
@@ -333,7 +338,7 @@ def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return SuperVar(args[0].constant(), args[1])
 
 
-@model(functools.partial)
+@register(functools.partial)
 def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     inner = args[0]
     if not is_callable(tx, inner):
@@ -343,25 +348,9 @@ def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return PartialVar(inner, args[1:], kwargs)
 
 
-def _polyfill(target: Any, function: types.FunctionType) -> Handler:
-    def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
-        result = tx.inline(function, args, kwargs)
-        if isinstance(result, GeneratorVar):  # a lazy C iterator; the original call rebuilds it after the graph
-            result.origin = (BuiltinVar(target), args, kwargs)
-            if isinstance(target, type):
-                result.type = target
-        return result
-
-    return run
 
 
-for _target, _replacement in polyfills.TABLE.items():
-    model(_target)(_polyfill(_target, _replacement))
-
-
-
-
-@model(object.__getattribute__)
+@register(object.__getattribute__)
 def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     obj, name = args
     if isinstance(obj, InstanceVar):
@@ -369,7 +358,7 @@ def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return obj.getattr_(tx, name.constant())
 
 
-@model(dataclasses.fields)
+@register(dataclasses.fields)
 def _dataclass_fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     cls = args[0].constant() if isinstance(args[0], ClassVar) else args[0].python_type()
     try:
@@ -379,7 +368,7 @@ def _dataclass_fields(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return TupleVar([tx.wrap(f, tx.const_source(f, f"fields({cls.__name__})")) for f in found])
 
 
-@model(inspect.signature)
+@register(inspect.signature)
 def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     """`inspect.signature` of a function, whose code is guarded, and with it the signature."""
     function = args[0].fn if isinstance(args[0], BoundMethodVar) else args[0]
@@ -408,7 +397,7 @@ def _known_function(tx: Tracer, function: Var) -> Any:
     return target
 
 
-@model(inspect.getfullargspec)
+@register(inspect.getfullargspec)
 def _getfullargspec(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     function = args[0].fn if isinstance(args[0], BoundMethodVar) else args[0]
     target = _known_function(tx, function)
@@ -421,7 +410,7 @@ def _getfullargspec(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return NamedTupleVar(type(found), parts)
 
 
-@model(typing.get_type_hints)
+@register(typing.get_type_hints)
 def _get_type_hints(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     target = args[0].fn.constant() if isinstance(args[0], BoundMethodVar) else args[0].constant()
     if not isinstance(target, types.FunctionType | type):
@@ -433,5 +422,3 @@ def _get_type_hints(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return DictVar({name: tx.wrap(hint, tx.const_source(hint, f"the type of {name}")) for name, hint in found.items()})
 
 
-# Importing these modules registers their models.
-MODELS = (builtins_containers, builtins_iterate, builtins_operator, locks, warnings)

@@ -10,35 +10,35 @@ from ..containers.deque import DequeVar
 from ..containers.mapping import DictVar, key_of, pairs_of
 from ..containers.sequence import ListVar, SliceVar, TupleVar
 from ..containers.sets import SetVar
-from ..objects.functions import Handler
-from ..objects.registry import Args, Kwargs, is_callable, model
+from ..objects.classes import is_callable
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, fold
+from ..registry import Args, Handler, Kwargs, register
 
 
 def _items(tx: Tracer, args: Args) -> list[Var]:
     return args[0].unpack(tx) if args else []
 
 
-@model(list)
+@register(list)
 def _list(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return ListVar(_items(tx, args))
 
 
-@model(tuple)
+@register(tuple)
 def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if args and type(args[0]) is TupleVar:
         return args[0]
     return TupleVar(_items(tx, args))
 
 
-@model(set)
+@register(set)
 def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return SetVar([key_of(tx, item, UNHASHABLE_ELEMENT) for item in _items(tx, args)])
 
 
-@model(frozenset)
+@register(frozenset)
 def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if args and isinstance(args[0], SetVar) and args[0].cls is frozenset:
         return args[0]
@@ -56,16 +56,16 @@ def _mapping(cls: type) -> Handler:
     return build
 
 
-model(dict)(_mapping(dict))
-model(collections.OrderedDict)(_mapping(collections.OrderedDict))
+register(dict)(_mapping(dict))
+register(collections.OrderedDict)(_mapping(collections.OrderedDict))
 
 
-@model(dict.fromkeys, collections.OrderedDict.fromkeys)
+@register(dict.fromkeys, collections.OrderedDict.fromkeys)
 def _fromkeys(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return DictVar({})._fromkeys(tx, *args)
 
 
-@model(collections.defaultdict)
+@register(collections.defaultdict)
 def _defaultdict(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     factory = args[0] if args and slots.constant_or(args[0], 0) is not None else None
     if factory is not None and not is_callable(tx, factory):
@@ -74,7 +74,7 @@ def _defaultdict(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return DictVar({**items, **kwargs}, None, collections.defaultdict, factory)
 
 
-@model(collections.deque)
+@register(collections.deque)
 def _deque(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     limit = args[1] if len(args) > 1 else kwargs.get("maxlen", ConstVar(None))
     items = _items(tx, args)
@@ -84,12 +84,12 @@ def _deque(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return DequeVar(items[len(items) - size :] if size is not None and len(items) > size else items, size)
 
 
-@model(range)
+@register(range)
 def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return fold(tx, range, *(slots.index(tx, arg) for arg in args))
 
 
-@model(slice)
+@register(slice)
 def _slice(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     none: Var = ConstVar(None)
     start, stop, step = [none, args[0], none] if len(args) == 1 else [*args, none][:3]

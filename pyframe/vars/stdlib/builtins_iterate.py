@@ -14,16 +14,16 @@ from ..containers.iterator import ItemsIteratorVar, IteratorVar, LazyVar, Revers
 from ..containers.ranges import RangeVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar, sorted_items
 from ..containers.sets import SetVar
-from ..objects.functions import Handler
+from ..objects.classes import is_callable
 from ..objects.instances import InstanceVar
 from ..objects.lookup import MISSING, lookup
-from ..objects.registry import Args, Kwargs, is_callable, known, model
 from ..protocol import slots
 from ..protocol.base import Var
-from ..protocol.const import ConstVar
+from ..protocol.const import ConstVar, bool_var
+from ..registry import Args, Handler, Kwargs, register
 
 
-@model(iter)
+@register(iter)
 def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if len(args) == 1:
         iterator = args[0].iterate(tx)
@@ -44,7 +44,7 @@ def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 _CALL_ITERATOR: type = type(iter(int, 1))
 
 
-@model(next)
+@register(next)
 def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[0], InstanceVar) and len(args) == 1:
         return args[0]._invoke(tx, "__next__")
@@ -85,7 +85,7 @@ def _strict_row(tx: Tracer, iterators: list[Var]) -> list[Var] | None:
     return row
 
 
-@model(zip)
+@register(zip)
 def _zip(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     strict = "strict" in kwargs and kwargs["strict"].truth(tx)
     parts = [arg.iterate(tx) for arg in args]
@@ -97,7 +97,7 @@ def _zip(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return LazyVar(zip, step, parts, kwargs)
 
 
-@model(map)
+@register(map)
 def _map(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if len(args) < 2:
         tx.raise_(TypeError, "map() must have at least two arguments.")
@@ -110,7 +110,7 @@ def _map(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return LazyVar(map, step, [args[0], *parts])
 
 
-@model(filter)
+@register(filter)
 def _filter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     test = None if slots.constant_or(args[0], 0) is None else args[0]
     source = args[1].iterate(tx)
@@ -124,7 +124,7 @@ def _filter(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return LazyVar(filter, step, [args[0], source])
 
 
-@model(enumerate)
+@register(enumerate)
 def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     start = args[1] if len(args) > 1 else kwargs.get("start", ConstVar(0))
     first = ConstVar(slots.index(tx, start))
@@ -141,7 +141,7 @@ def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return LazyVar(enumerate, step, parts)
 
 
-@model(reversed)
+@register(reversed)
 def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[0], InstanceVar) and lookup(args[0].cls, "__reversed__") is not MISSING:
         return args[0]._invoke(tx, "__reversed__")
@@ -163,30 +163,30 @@ def _backwards(sequence: Any) -> Any:
         yield sequence[at]
 
 
-@model(sorted)
+@register(sorted)
 def _sorted(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     return ListVar(sorted_items(tx, args[0].unpack(tx), kwargs.get("key"), kwargs.get("reverse")))
 
 
-@model(any)
+@register(any)
 def _any(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     iterator = args[0].iterate(tx)
     while (item := iterator.next_(tx)) is not None:
         if item.truth(tx):
-            return known(True)
-    return known(False)
+            return bool_var(True)
+    return bool_var(False)
 
 
-@model(all)
+@register(all)
 def _all(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     iterator = args[0].iterate(tx)
     while (item := iterator.next_(tx)) is not None:
         if not item.truth(tx):
-            return known(False)
-    return known(True)
+            return bool_var(False)
+    return bool_var(True)
 
 
-@model(sum)
+@register(sum)
 def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     total = args[1] if len(args) > 1 else kwargs.get("start", ConstVar(0))
     if slots.has_type(total, str, bytes):
@@ -215,5 +215,5 @@ def _extreme(symbol: str, name: str) -> Handler:
     return run
 
 
-model(min)(_extreme("<", "min"))
-model(max)(_extreme(">", "max"))
+register(min)(_extreme("<", "min"))
+register(max)(_extreme(">", "max"))

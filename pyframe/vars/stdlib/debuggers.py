@@ -7,7 +7,6 @@ runs it unchanged.
 from __future__ import annotations
 
 import _lsprof
-import functools
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from ...core.tracer import Tracer
 from ..objects.functions import FunctionVar
 from ..protocol.base import Var
+from ..registry import Handler, register
 
 _MODULES = ("bdb", "cProfile", "pdb", "profile", "trace")
 _NAMES = ("settrace", "setprofile", "_settraceallthreads", "_setprofileallthreads", "breakpointhook")
@@ -50,16 +50,17 @@ def _why(name: str) -> str:
     return f"{name} starts or stops a debugger, profiler or trace function: call it outside the compiled function"
 
 
-def _models() -> dict[Any, Callable[..., Var]]:
+def _register_functions() -> None:
     functions: list[Callable[..., Any]] = [getattr(sys, name) for name in _NAMES if hasattr(sys, name)]
     if hasattr(sys, "monitoring"):
         functions += [getattr(sys.monitoring, name) for name in _MONITORING]
     functions += [breakpoint, _lsprof.Profiler.enable, _lsprof.Profiler.disable]
-    return {fn: functools.partial(_watch, fn.__name__) for fn in functions}
+    for fn in functions:
+        register(fn)(_watcher(f"{fn.__name__}()"))
 
 
-def _watch(name: str, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-    return tx.run_eagerly(_why(f"{name}()"))
+def _watcher(name: str) -> Handler:
+    return lambda tx, args, kwargs: tx.run_eagerly(_why(name))
 
 
-MODELS = _models()
+_register_functions()

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.tracer import Tracer
-from ..objects.functions import BUILTINS, BoundMethodVar, BuiltinVar, FunctionVar
+from ..objects.functions import BoundMethodVar, BuiltinVar, FunctionVar
 from ..objects.instances import MISSING, InstanceVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, make
+from ..registry import register
 from ..torch_objects.tensor import TensorVar
 
 
@@ -52,6 +53,7 @@ def _named(tx: Any, fn: Var, functions: set[Any]) -> bool:
     return any(each.__self__ is owner for each in bound)
 
 
+@register(logging.Logger.isEnabledFor)
 def _is_enabled_for(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`Logger.isEnabledFor`: a guard on the answer, instead of tracing the locks and caches of the implementation."""
     logger, level = [*args, *kwargs.values()]
@@ -67,4 +69,3 @@ def _answers(level: int, enabled: bool, logger: logging.Logger) -> bool:
     return logger.isEnabledFor(level) == enabled
 
 
-BUILTINS[logging.Logger.isEnabledFor] = _is_enabled_for

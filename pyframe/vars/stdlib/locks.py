@@ -14,9 +14,9 @@ from typing import Any
 from ...core.source import Source
 from ...core.tracer import Tracer
 from ...errors import Restart
-from ..objects.functions import BUILTINS, Handler
 from ..protocol.base import HeldVar, Var
 from ..protocol.const import ConstVar, MethodVar
+from ..registry import Handler, register
 
 
 class LockVar(Var):
@@ -136,5 +136,5 @@ def _maker(make: Any) -> Handler:
     return lambda tx, args, kwargs: LockVar(make)
 
 
-BUILTINS[_thread.RLock] = _maker(_thread.RLock)
-BUILTINS[_thread.allocate_lock] = _maker(_thread.allocate_lock)
+register(_thread.RLock)(_maker(_thread.RLock))
+register(_thread.allocate_lock)(_maker(_thread.allocate_lock))

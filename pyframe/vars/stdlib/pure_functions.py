@@ -22,10 +22,11 @@ from typing import Any
 from ...core.source import ConstSource, Source
 from ...core.tracer import Tracer
 from ..containers.iterator import ItemsIteratorVar
-from ..objects.functions import BUILTINS, FunctionVar, Handler
+from ..objects.functions import FunctionVar
 from ..polyfills import builtins as polyfills
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, COMPARE, FOLDED, ConstVar, MethodVar, fold, make, maker
+from ..registry import Handler, register
 
 PATTERNS = (re.Pattern, re.Match)
 _TIMES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
@@ -126,6 +127,7 @@ def _same_decimal(parts: Any, value: Any) -> bool:
     return type(value) is decimal.Decimal and value.as_tuple() == parts
 
 
+@register(decimal.Decimal)
 def _decimal(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     _guard_context(tx)
     return _call(tx, "Decimal", decimal.Decimal, args, kwargs)
@@ -135,6 +137,7 @@ def _of(fn: Callable[..., Any]) -> Handler:
     return lambda tx, args, kwargs: _call(tx, f"{fn.__module__}.{fn.__qualname__}", fn, args, kwargs)
 
 
+@register(re.sub)
 def _sub(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`re.sub`, whose replacement may be a function of the program."""
     if not any(isinstance(arg, FunctionVar) for arg in (*args, *kwargs.values())):
@@ -163,9 +166,7 @@ _BYTES = (
     binascii.a2b_base64, binascii.b2a_base64,
 )  # fmt: skip
 for _fn in (*_FUNCTIONS, json.dumps, json.loads, *_TIMES, *_BYTES):
-    BUILTINS[_fn] = _of(_fn)
-BUILTINS[decimal.Decimal] = _decimal
-BUILTINS[re.sub] = _sub
-BUILTINS[re.finditer] = _listed(re.finditer)
-BUILTINS[_string.formatter_parser] = _listed(_string.formatter_parser)
-BUILTINS[_string.formatter_field_name_split] = _of(_field_name)
+    register(_fn)(_of(_fn))
+register(re.finditer)(_listed(re.finditer))
+register(_string.formatter_parser)(_listed(_string.formatter_parser))
+register(_string.formatter_field_name_split)(_of(_field_name))

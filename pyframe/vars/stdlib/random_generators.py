@@ -25,10 +25,10 @@ from ...core.tracer import Tracer
 from ..containers.sequence import ListVar, SequenceVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS
 from ..numbers.symint import NumberVar
-from ..objects.functions import BUILTINS
 from ..objects.lookup import MISSING, class_source, guarded_lookup, lookup
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import ConstVar, MethodVar
+from ..registry import register
 from ..torch_objects.numpy_arrays import NdArrayVar, tensor_of
 
 _INT64 = 1 << 63
@@ -350,9 +350,9 @@ def _register_numpy() -> None:
     legacy, modern = module.RandomState, module.Generator
     _register(legacy, functools.partial(legacy, 0), _OF_NUMPY)
     _register(modern, functools.partial(module.default_rng, 0), _OF_NUMPY)
-    BUILTINS[legacy] = _made(legacy, _FRESH[legacy])
-    BUILTINS[module.default_rng] = _made(module.default_rng, _FRESH[modern])
-    BUILTINS[module.seed] = _seeds(module.seed)
+    register(legacy)(_made(legacy, _FRESH[legacy]))
+    register(module.default_rng)(_made(module.default_rng, _FRESH[modern]))
+    register(module.seed)(_seeds(module.seed))
 
 
 def wrap_rng(tx: Any, value: Any, source: Source | None) -> Var:
@@ -386,6 +386,6 @@ def _seeds(function: Any) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
 
 
 _register(random.Random, functools.partial(random.Random, 0), _NUMBERS)
-BUILTINS[random.Random] = _made(random.Random, _FRESH[random.Random])
+register(random.Random)(_made(random.Random, _FRESH[random.Random]))
 
 __all__ = ["RngVar", "is_rng", "wrap_rng"]

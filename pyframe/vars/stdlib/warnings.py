@@ -17,9 +17,9 @@ from ...core.files import our_file
 from ...core.guard import UserLine
 from ...core.source import ConstSource
 from ...core.tracer import Tracer
-from ..objects.functions import BUILTINS
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
+from ..registry import register
 
 _PARAMETERS = ("message", "category", "stacklevel", "source")
 
@@ -64,6 +64,7 @@ def _warn(globals_: dict[str, Any], text: str, category: type, filename: str, li
     warnings.warn_explicit(text, category, filename, lineno, module, registry)
 
 
+@register(warnings.warn)
 def _model(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     given = dict(zip(_PARAMETERS, args), **kwargs)
     unknown = not set(given) <= set(_PARAMETERS) or len(args) > len(_PARAMETERS)
@@ -99,4 +100,3 @@ def _for_real(tx: Tracer, what: str) -> Var:
     return tx.graph_break("builtin-side-effect", f"warnings.warn() {what}")
 
 
-BUILTINS[warnings.warn] = _model

@@ -23,10 +23,11 @@ from inductor.modes import ENTER_AUTOCAST, ENTER_INFERENCE, EXIT_AUTOCAST, EXIT_
 from ...core.effects import Effect
 from ...core.source import AttrSource, Source
 from ...core.tracer import Tracer
-from ..objects.functions import BuiltinVar, FunctionVar, Handler
+from ..objects.functions import BuiltinVar, FunctionVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, MethodVar, make, maker
+from ..registry import Handler, register
 
 
 class ContextVar(Var):
@@ -381,6 +382,7 @@ def _grad_mode(enabled: bool, cls: type) -> Handler:
     return made
 
 
+@register(torch.set_grad_enabled)
 def _set_grad_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     values, named = _constants(tx, torch.set_grad_enabled, args, kwargs)
     mode = (*values, *named.values())
@@ -389,12 +391,14 @@ def _set_grad_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Va
     return GradModeVar(mode[0], torch.set_grad_enabled, takes_mode=True).made(tx)
 
 
+@register(SET_GRAD)
 def _set_grad(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch._C._set_grad_enabled(mode)`."""
     _set_grad_enabled(tx, args, kwargs)
     return ConstVar(None)
 
 
+@register(torch.inference_mode)
 def _inference_mode(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if len(args) == 1 and isinstance(args[0], FunctionVar) and not kwargs:
         return InferenceModeVar(torch.inference_mode, (True,)).call(tx, args, kwargs)
@@ -405,6 +409,7 @@ def _inference_mode(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return InferenceModeVar(torch.inference_mode, (mode[0],))
 
 
+@register(torch.autocast)
 def _autocast(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return _autocast_of(tx, torch.autocast, args, kwargs)
 
@@ -430,6 +435,7 @@ def _old_autocast(cls: type[torch.autocast]) -> Handler:
     return made
 
 
+@register(sdpa_kernel)
 def _attention(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     named = dict(zip(("backends", "set_priority"), args, strict=False)) | kwargs
     try:
@@ -443,6 +449,7 @@ def _attention(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return AttentionVar(contextlib._GeneratorContextManager, (tuple(map(int, backends)), set_priority))
 
 
+@register(torch.profiler.record_function)
 def _record_function(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     values, named = _constants(tx, torch.profiler.record_function, args, kwargs)
     return RecordFunctionVar((*values, *named.values()))
@@ -471,21 +478,12 @@ def wrap_autocast(tx: Tracer, value: torch.autocast, source: Source | None) -> V
     return made
 
 
-MODELS: dict[Any, Handler] = {
-    torch.profiler.record_function: _record_function,
-    torch.no_grad: _grad_mode(False, torch.no_grad),
-    torch.enable_grad: _grad_mode(True, torch.enable_grad),
-    torch.set_grad_enabled: _set_grad_enabled,
-    SET_GRAD: _set_grad,
-    torch.inference_mode: _inference_mode,
-    sdpa_kernel: _attention,
-    torch.autocast: _autocast,
-    torch.amp.autocast: _autocast,
-    torch.cpu.amp.autocast: _old_autocast(torch.cpu.amp.autocast),
-    torch.cuda.amp.autocast: _old_autocast(torch.cuda.amp.autocast),
-}
+register(torch.no_grad)(_grad_mode(False, torch.no_grad))
+register(torch.enable_grad)(_grad_mode(True, torch.enable_grad))
+for _old in (torch.cpu.amp.autocast, torch.cuda.amp.autocast):
+    register(_old)(_old_autocast(_old))
 for _cls in (
     torch.no_grad, torch.inference_mode, torch.set_grad_enabled, torch.autocast, torch.profiler.record_function,
 ):  # fmt: skip
     for _name in ("__enter__", "__exit__"):
-        MODELS[getattr(_cls, _name)] = _by_name(_cls, _name)
+        register(getattr(_cls, _name))(_by_name(_cls, _name))

@@ -11,9 +11,9 @@ from typing import Any
 from ...core.effects import Effect
 from ...core.tracer import Tracer
 from ...errors import UserError
-from ..objects.functions import BUILTINS
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
+from ..registry import register
 from .contexts import ContextVar
 
 _state = threading.local()
@@ -98,6 +98,7 @@ class StrictnessVar(ContextVar):
         cg.call_top(*(lambda value=value: cg.load_const(value) for value in (self.on, *self.previous)))
 
 
+@register(error_on_graph_break)
 def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     values = [*args, *kwargs.values()]
     if len(values) != 1 or not values[0].is_constant() or not isinstance(values[0].constant(), bool):
@@ -105,6 +106,7 @@ def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return StrictnessVar(values[0].constant())
 
 
+@register(_switch)
 def _switched(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """The model of `_switch`, called by an object that was entered at run time."""
     on = args[0].constant()
@@ -113,5 +115,3 @@ def _switched(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return ConstVar(None)
 
 
-BUILTINS[error_on_graph_break] = _made
-BUILTINS[_switch] = _switched

@@ -16,11 +16,11 @@ from ...core.in_order import in_order
 from ...core.source import AttrSource, ConstSource, Source
 from ...core.tracer import Tracer
 from ..numbers.symint import NumberVar
-from ..objects.functions import Handler
 from ..objects.lookup import MISSING, lookup
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, MethodVar, make
 from ..protocol.graph_object import GraphObjectVar
+from ..registry import Handler, register
 from .tensor import TensorVar
 
 _INT64 = 1 << 63
@@ -179,6 +179,7 @@ _METHODS: dict[str, Callable[..., Var]] = {
 
 
 # ---- functions ----
+@register(torch.Generator)
 def _generator(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch.Generator(device)`."""
     _not_nested(tx, "torch.Generator()")
@@ -211,20 +212,15 @@ def _seeding(fn: Callable[[int], Any], gives_default: bool = False) -> Handler:
     return run
 
 
+@register(torch.seed)
 def _torch_seed(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     _not_nested(tx, "torch.seed()")
     return _number(tx, seed_all, [])
 
 
-MODELS: dict[Any, Handler] = {
-    torch.Generator: _generator,
-    torch.manual_seed: _seeding(torch.manual_seed, gives_default=True),
-    torch.seed: _torch_seed,
-    **{
-        fn: _seeding(fn)
-        for fn in (
-            torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.xpu.manual_seed, torch.xpu.manual_seed_all,
-            torch.mps.manual_seed,
-        )
-    },
-}  # fmt: skip
+register(torch.manual_seed)(_seeding(torch.manual_seed, gives_default=True))
+for _fn in (
+    torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.xpu.manual_seed, torch.xpu.manual_seed_all,
+    torch.mps.manual_seed,
+):  # fmt: skip
+    register(_fn)(_seeding(_fn))

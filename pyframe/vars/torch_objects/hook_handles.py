@@ -11,10 +11,10 @@ from torch.utils.hooks import RemovableHandle
 
 from ...core.tracer import Tracer
 from ..containers.sequence import ListVar, TupleVar
-from ..objects.functions import Handler
 from ..objects.instances import InstanceVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
+from ..registry import register
 
 
 class HookIdVar(Var):
@@ -67,6 +67,7 @@ class HooksRefVar(Var):
         cg.call_top(lambda: cg.load(self.hooks))
 
 
+@register(RemovableHandle)
 def _handle(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     hooks = args[0] if args else kwargs["hooks_dict"]
     extra = kwargs.get("extra_dict", ConstVar(None))
@@ -76,6 +77,3 @@ def _handle(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     handle.setattr_(tx, "id", HookIdVar())
     handle.setattr_(tx, "extra_dict_ref", TupleVar([HooksRefVar(each) for each in more]))
     return handle
-
-
-MODELS: dict[Any, Handler] = {RemovableHandle: _handle}

@@ -12,11 +12,11 @@ from ...core.tracer import Tracer
 from ..containers.mapping import pairs_of
 from ..containers.sequence import ListVar, TupleVar
 from ..objects.classes import ClassVar
-from ..objects.functions import NOT_OVERRIDDEN, Handler
 from ..objects.namedtuple import NamedTupleVar
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, make
+from ..registry import Handler, register
 from .contexts import ContextVar
 from .overrides import DISABLED, AccessorVar, State, bare
 from .tensor import METHODS, TensorVar
@@ -60,14 +60,21 @@ def _context(cls: Any) -> Handler:
     return lambda tx, args, kwargs: StateVar(cls)
 
 
+for _cls in _STATES:
+    register(_cls, overridable=False)(_context(_cls))
+
+
+@register(torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic, overridable=False)
 def _has_override(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return ConstVar(tx.overrides.seen(args))
 
 
+@register(torch.overrides.has_torch_function, overridable=False)
 def _has_override_among(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return ConstVar(tx.overrides.seen(args[0].unpack(tx)))
 
 
+@register(torch.overrides.handle_torch_function, overridable=False)
 def _handle(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`handle_torch_function(public_api, relevant_args, *args, **kwargs)`."""
     func, relevant, *given = args
@@ -92,6 +99,7 @@ def _called(tx: Tracer, told: Mapping[str, Var]) -> Var:
         return tx.call(told["func"], args, named)
 
 
+@register(torch.Tensor.__torch_function__.__func__, overridable=False)  # type: ignore[attr-defined]
 def _default(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch.Tensor.__torch_function__`, called on a class: makes the call and converts its tensors to the class."""
     kind, told = args[0].constant(), _told(args[1:], kwargs)
@@ -121,6 +129,7 @@ def _converted(tx: Tracer, value: Var, kind: type) -> Var:
     return as_instance(tx, tensor, kind)
 
 
+@register(DISABLED, overridable=False)
 def _disabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch._C._disabled_torch_function_impl`."""
     return _called(tx, _told(args[1:], kwargs))
@@ -133,6 +142,7 @@ def _as_subclass(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Map
     return as_instance(tx, tensor, given[0].value)
 
 
+@register(torch.Tensor._make_subclass, overridable=False)
 def _make_subclass(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch.Tensor._make_subclass(cls, data)`."""
     if len(args) != 2 or kwargs or not slots.has_type(args[1], torch.Tensor):
@@ -143,38 +153,40 @@ def _make_subclass(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 # ---- modes ----
+@register(torch._C._push_on_torch_function_stack, overridable=False)
 def _push(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     tx.overrides.push(args[0])
     return ConstVar(None)
 
 
+@register(torch._C._pop_torch_function_stack, overridable=False)
 def _pop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return tx.overrides.pop()  # type: ignore[no-any-return]
 
 
+@register(torch._C._get_function_stack_at, overridable=False)
 def _mode_at(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return tx.overrides.all_modes()[slots.index(tx, args[0])]  # type: ignore[no-any-return]
 
 
 METHODS["as_subclass"] = _as_subclass
-MODELS: dict[Any, Handler] = {
-    **{cls: _context(cls) for cls in _STATES},
-    torch.overrides.has_torch_function: _has_override_among,
-    torch.overrides.has_torch_function_unary: _has_override,
-    torch.overrides.has_torch_function_variadic: _has_override,
-    torch.overrides.handle_torch_function: _handle,
-    torch.Tensor.__torch_function__.__func__: _default,  # type: ignore[attr-defined]
-    torch.Tensor._make_subclass: _make_subclass,
-    DISABLED: _disabled,
-    torch._C._is_torch_function_enabled: lambda tx, args, kwargs: ConstVar(tx.overrides.state == State.ENABLED),
-    torch._C._is_torch_function_all_disabled: (
-        lambda tx, args, kwargs: ConstVar(tx.overrides.state == State.ALL_DISABLED)
-    ),
-    torch._C._push_on_torch_function_stack: _push,
-    torch._C._pop_torch_function_stack: _pop,
-    torch._C._get_function_stack_at: _mode_at,
-    torch._C._len_torch_function_stack: lambda tx, args, kwargs: ConstVar(len(tx.overrides.all_modes())),
-    torch._C._is_torch_function_mode_enabled: lambda tx, args, kwargs: ConstVar(tx.overrides.moded),
-}
-NOT_OVERRIDDEN.update(MODELS)
-__all__ = ["MODELS", "StateVar"]
+
+
+@register(torch._C._is_torch_function_enabled, overridable=False)
+def _is_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return ConstVar(tx.overrides.state == State.ENABLED)
+
+
+@register(torch._C._is_torch_function_all_disabled, overridable=False)
+def _is_all_disabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return ConstVar(tx.overrides.state == State.ALL_DISABLED)
+
+
+@register(torch._C._len_torch_function_stack, overridable=False)
+def _mode_count(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return ConstVar(len(tx.overrides.all_modes()))
+
+
+@register(torch._C._is_torch_function_mode_enabled, overridable=False)
+def _is_mode_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return ConstVar(tx.overrides.moded)

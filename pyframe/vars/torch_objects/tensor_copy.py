@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ...core.tracer import Tracer
-from ..objects.functions import Handler
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
+from ..registry import register
 from .tensor import METHODS, TensorVar
 
 
@@ -56,6 +56,7 @@ def _deepcopied_parameter(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.T
     return result
 
 
+@register(copy.copy)
 def _copy(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`copy.copy`; of a tensor, a new tensor that shares the memory."""
     tensor = args[0] if len(args) == 1 else None
@@ -86,4 +87,3 @@ def _not_a_leaf() -> str:
 
 _NOT_A_LEAF = _not_a_leaf()
 METHODS["__deepcopy__"] = _deepcopy
-MODELS: dict[Any, Handler] = {copy.copy: _copy}

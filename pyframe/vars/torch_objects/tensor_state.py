@@ -7,7 +7,6 @@ Each is a graph node that makes the same change to the real tensor, in program o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -15,9 +14,9 @@ from torch import nn
 from ...core.in_order import in_order
 from ...core.source import AttrSource
 from ...core.tracer import Tracer
-from ..objects.functions import Handler
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
+from ..registry import register
 from .scaled_operators import SCALED
 from .tensor import METHODS, SETTERS, TensorVar
 
@@ -87,6 +86,7 @@ def _set_data(tx: Tracer, tensor: TensorVar, value: Var) -> None:
         tx.graph.call(set_data, [tensor, value], {})
 
 
+@register(nn.Parameter)
 def _parameter(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     named = dict(zip(("data", "requires_grad"), args, strict=False)) | kwargs
     data, mode = named.get("data"), named.get("requires_grad")
@@ -104,4 +104,3 @@ METHODS.update(SCALED)
 METHODS["requires_grad_"] = _requires_grad_
 METHODS["detach_"] = _detach_
 SETTERS.update(requires_grad=_set_requires_grad, grad=_set_grad, data=_set_data)
-MODELS: dict[Any, Handler] = {nn.Parameter: _parameter}

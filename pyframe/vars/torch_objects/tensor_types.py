@@ -12,9 +12,9 @@ import torch
 from ...core.tracer import Tracer
 from ..containers.sequence import SequenceVar, TupleVar
 from ..objects.classes import ClassVar
-from ..objects.functions import BUILTINS, Handler
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
+from ..registry import Handler, register
 from .tensor import METHODS
 
 _TENSOR_TYPE = type(torch.FloatTensor)
@@ -76,4 +76,5 @@ def _constructor(cls: Any) -> Handler:
 
 
 METHODS["type"] = _type
-BUILTINS.update({cls: _constructor(cls) for cls in (torch.Tensor, *_ON_CPU)})
+for _cls in (torch.Tensor, *_ON_CPU):
+    register(_cls)(_constructor(_cls))

@@ -19,11 +19,11 @@ from ...core.source import CallSource, ConstSource
 from ...core.tracer import Tracer
 from ..containers.sequence import SequenceVar, SizeVar
 from ..numbers.unbacked import check
-from ..objects.functions import BUILTINS, NOT_OVERRIDDEN
 from ..objects.originals import as_first_seen, in_torch
 from ..polyfills.foreach import WITH_TENSOR_SCALARS
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import ConstVar, fold, make
+from ..registry import Handler, call_model, is_overridable, register
 from . import process_settings
 from .contexts import EXIT_ATTENTION
 from .numpy_arrays import from_array
@@ -160,8 +160,8 @@ class TorchFunctionVar(HeldVar):
     def call_keywords(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], told: bool = True) -> Var:
         """`self(*args, **kwargs)`. As in CPython, a C function called with `**{}` receives a dict of keyword arguments,
         and so do its overrides (`told`)."""
-        if (model := BUILTINS.get(self.value)) is not None:
-            if self.value not in NOT_OVERRIDDEN and tx.overrides.concern(args, kwargs):
+        if (model := call_model(self.value)) is not None:
+            if is_overridable(self.value) and tx.overrides.concern(args, kwargs):
                 return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
             return model(tx, list(args), dict(kwargs))
         if not tx.overrides.concern(args, kwargs):
@@ -250,14 +250,15 @@ class TorchFunctionVar(HeldVar):
         cg.load_const(self.value)
 
 
-def make_size(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+@register(torch.Size)
+def _size(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch.Size(iterable)`."""
     if len(args) > 1 or kwargs:
         tx.raise_(TypeError, "torch.Size() takes one iterable")
     return SizeVar(args[0].unpack(tx) if args else [])
 
 
-def make_constant(cls: type) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
+def _constant_of(cls: type) -> Handler:
     """A model of a class in CONSTANT_CLASSES: calls it while tracing."""
 
     def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -270,6 +271,10 @@ def make_constant(cls: type) -> Callable[[Tracer, list[Var], dict[str, Var]], Va
         return fold(tx, cls, *values, **named)
 
     return made
+
+
+for _cls in CONSTANT_CLASSES:
+    register(_cls)(_constant_of(_cls))
 
 
 class DisabledVar(HeldVar):

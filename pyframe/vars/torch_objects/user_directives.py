@@ -20,9 +20,10 @@ from ...core.guard_reference import CallContext
 from ...core.source import ConstSource, Source
 from ...core.tracer import Tracer
 from ...errors import UserError
-from ..objects.functions import BUILTINS, FunctionVar
+from ..objects.functions import FunctionVar
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import fold
+from ..registry import call_model, register
 from . import torch_functions
 from .tensor import TensorVar
 
@@ -95,18 +96,17 @@ def _existing(tx: Any, var: Var) -> Any:
 def substitute(original: Any, replacement: types.FunctionType, may_fold: bool, check_signature: bool) -> None:
     """Trace `replacement` where the program calls `original`. `may_fold`: call `original` if all arguments are
     constants."""
-    if original in BUILTINS:
+    if call_model(original) is not None:
         raise UserError(f"{original!r} already has a model; calls of it are traced already")
     if check_signature:
         _check_signatures(original, replacement)
 
+    @register(original)
     def handler(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         if may_fold and all(arg.is_constant() for arg in (*args, *kwargs.values())):
             named = {name: arg.constant() for name, arg in kwargs.items()}
             return fold(tx, original, *[arg.constant() for arg in args], **named)
         return tx.inline(replacement, args, kwargs)
-
-    BUILTINS[original] = handler
 
 
 def _check_signatures(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:
