@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 from ...core.tracer import Tracer
 from ..protocol import dunder, slots
 from ..protocol.base import Raised, Var
-from ..protocol.const import STRING_METHODS, MethodVar, make
+from ..protocol.const import MethodVar, make
+from ..registry import Args, Kwargs, register
 
 Resume = Callable[[Tracer, Var, Var | None], Var | None]
 Call = tuple[Var, Sequence[Var], Mapping[str, Var]]
@@ -119,12 +120,9 @@ class KnownIteratorVar(ItemsIteratorVar):
         return make(item)
 
 
-def _iterate_text(tx: Tracer, text: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    return KnownIteratorVar(text, text.constant())
-
-
-for _kind in (str, bytes):
-    STRING_METHODS[_kind, "__iter__"] = _iterate_text
+@register(str, bytes, method="__iter__")
+def _iterate_text(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return KnownIteratorVar(args[0], args[0].constant())
 
 
 class ReversedVar(IteratorVar):

@@ -18,7 +18,8 @@ from ...core.tracer import Tracer
 from ..objects.exceptions import Raised
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, MethodVar
-from ..torch_objects.tensor import METHODS, TensorVar
+from ..registry import Args, Kwargs, register
+from ..torch_objects.tensor import TensorVar, tensor_and_args
 from .control_flow import state_of
 
 
@@ -89,7 +90,9 @@ def retain_grad(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _register_hook(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+@register(torch.Tensor, method="register_hook")
+def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    tensor, args = tensor_and_args(args)
     hook = args[0] if args else kwargs["hook"]
     if not tensor.fake.requires_grad or tx.graph.in_mode:
         return tensor.unsupported(tx, "register_hook() in a nested graph, under a mode, or without a gradient,")
@@ -116,7 +119,9 @@ def _register_hook(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: M
     return handle
 
 
-def _retain_grad(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+@register(torch.Tensor, method="retain_grad")
+def _retain_grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    tensor, args = tensor_and_args(args)
     if not tensor.fake.requires_grad or tx.graph.is_nested:
         return tensor.unsupported(tx, "retain_grad() in a nested graph, or without a gradient,")
     if not tensor.fake.is_leaf:
@@ -147,6 +152,3 @@ def _up_to(tx: Tracer, last: Any) -> set[Any]:
         if node is last:
             break
     return found
-
-
-METHODS.update(register_hook=_register_hook, retain_grad=_retain_grad)

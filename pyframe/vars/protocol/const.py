@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...core.tracer import Tracer
+from ..registry import method_model
 from . import arity, result_size_bounds
 from .base import HeldVar, NotConstant, Var
 
@@ -44,9 +45,6 @@ UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, 
 FOLDED = (int, float, complex, str, bytes, type(None), type(NotImplemented), type(Ellipsis))
 
 _MAKERS: dict[type, Callable[[Any], Var]] = {}
-# Methods of str and bytes that accept Vars without a constant value, or return lazy iterators.  The modules `text` and
-# `iterator` fill in the table.
-STRING_METHODS: dict[tuple[type, str], Callable[[Tracer, Var, list[Var], dict[str, Var]], Var]] = {}
 
 
 def maker(*types: type) -> Callable[[Callable[[Any], Var]], Callable[[Any], Var]]:
@@ -128,9 +126,10 @@ class ConstVar(HeldVar):
                 return tx.inline(found.__func__, [self, *args], kwargs)
             if not isinstance(self.value, enum.Enum) and type(self.value).__module__ != "torch":
                 return self.unsupported(tx, f"method {name!r}")
-        handler = STRING_METHODS.get((type(self.value), name))
-        if handler is not None:
-            return handler(tx, self, list(args), dict(kwargs))
+        # models exist for methods of str and bytes that accept Vars without a constant value or return lazy iterators
+        model = method_model(type(self.value), name)
+        if model is not None:
+            return model(tx, [self, *args], dict(kwargs))
         try:
             values = [arg.plain() for arg in args]
             named = {key: arg.plain() for key, arg in kwargs.items()}
@@ -154,7 +153,7 @@ class ConstVar(HeldVar):
             return None
         if op.endswith("=") or not other.is_constant():
             if op == "%" and isinstance(self.value, str | bytes) and not reflected:
-                return STRING_METHODS[type(self.value), "__mod__"](tx, self, [other], {})
+                return self.call_method(tx, "__mod__", [other], {})
             return None
         left, right = (other.constant(), self.value) if reflected else (self.value, other.constant())
         if op in result_size_bounds.BINARY:
@@ -180,9 +179,9 @@ class ConstVar(HeldVar):
     def iterate(self, tx: Tracer) -> Var:
         if not hasattr(type(self.value), "__iter__"):
             tx.raise_(TypeError, f"{type(self.value).__name__!r} object is not iterable")
-        method = STRING_METHODS.get((type(self.value), "__iter__"))
-        if method is not None:
-            return method(tx, self, [], {})
+        model = method_model(type(self.value), "__iter__")
+        if model is not None:
+            return model(tx, [self], {})
         return make(list(self.value)).iterate(tx) if isinstance(self.value, enum.Flag) else super().iterate(tx)
 
     def reconstruct(self, cg: Any) -> None:

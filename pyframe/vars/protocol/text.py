@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.tracer import Tracer
+from ..registry import Args, Kwargs, register
 from . import result_size_bounds
 from .base import NotConstant, Var
-from .const import STRING_METHODS, ConstVar, fold
+from .const import ConstVar, fold
 
 
 def repr_of(tx: Tracer, var: Var) -> Var:
@@ -108,20 +109,25 @@ def _formatted(tx: Tracer, template: Var, method: Any, values: list[Any], named:
         return template.unsupported(tx, f"formatting that raises {type(error).__name__}")  # type: ignore[no-any-return]
 
 
-def _str_format(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
+@register(str, method="format")
+def _str_format(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    template, *args = args
     values, named = [late(tx, arg) for arg in args], {key: late(tx, arg) for key, arg in kwargs.items()}
     tx.limit_size(result_size_bounds.formatted(template.constant(), [*values, *named.values()]), "a text")
     return _formatted(tx, template, str.format, values, named)
 
 
-def _str_format_map(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
+@register(str, method="format_map")
+def _str_format_map(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    template, *args = args
     values = [late(tx, arg) for arg in args]
     tx.limit_size(result_size_bounds.formatted(template.constant(), *values[:1]), "a text")
     return fold(tx, str.format_map, template.constant(), *values)
 
 
-def _percent(tx: Tracer, template: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    (arg,) = args
+@register(str, bytes, method="__mod__")
+def _percent(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    template, arg = args
     single = arg.python_type() is not tuple
     values = [late(tx, item) for item in ([arg] if single else arg.unpack(tx))]
     tx.limit_size(result_size_bounds.BINARY["%"](template.constant(), values[0] if single else tuple(values)), "a text")
@@ -136,8 +142,10 @@ def _modulo(template: Any, *values: Any) -> Any:
     return template % values
 
 
-def _join(tx: Tracer, separator: Var, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    items = args[0].unpack(tx)
+@register(str, bytes, method="join")
+def _join(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    separator, parts_of = args
+    items = parts_of.unpack(tx)
     try:
         parts = [item.constant() for item in items]
         text = separator.constant()
@@ -147,8 +155,3 @@ def _join(tx: Tracer, separator: Var, args: list[Var], kwargs: dict[str, Var]) -
         return tx.graph_break("tensor-to-python", "str.join of a value known only at run time")
 
 
-for _kind in (str, bytes):
-    STRING_METHODS[_kind, "join"] = _join
-    STRING_METHODS[_kind, "__mod__"] = _percent
-STRING_METHODS[str, "format"] = _str_format
-STRING_METHODS[str, "format_map"] = _str_format_map

@@ -20,7 +20,7 @@ from ..objects.lookup import MISSING, lookup
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, MethodVar, make
 from ..protocol.graph_object import GraphObjectVar
-from ..registry import Handler, register
+from ..registry import Args, Handler, Kwargs, method_model, register
 from .tensor import TensorVar
 
 _INT64 = 1 << 63
@@ -88,11 +88,11 @@ class TorchGeneratorVar(GraphObjectVar):
         return MethodVar(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        run = _METHODS.get(name)
-        if run is None or kwargs or len(args) != (name in _TAKE_ONE):
+        model = method_model(torch.Generator, name)
+        if model is None or kwargs or len(args) != (name in _TAKE_ONE):
             return self.unsupported(tx, f"method {name!r}")
         _not_nested(tx, f"Generator.{name}()")
-        return run(tx, self, *args)
+        return model(tx, [self, *args], {})
 
 
 def wrap_generator(tx: Tracer, value: torch.Generator, source: Source | None) -> Var:
@@ -122,17 +122,28 @@ def _seed_of(tx: Tracer, given: Var, label: str) -> Var:
     return given
 
 
-def _manual_seed(tx: Tracer, generator: TorchGeneratorVar, given: Var) -> Var:
+def _generator_of(args: Args) -> TorchGeneratorVar:
+    assert isinstance(args[0], TorchGeneratorVar)
+    return args[0]
+
+
+@register(torch.Generator, method="manual_seed")
+def _manual_seed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    generator, given = args
     tx.graph.call_for_effect(manual_seed, [generator, _seed_of(tx, given, "Generator.manual_seed()")], {})
     return generator
 
 
-def _get_state(tx: Tracer, generator: TorchGeneratorVar) -> Var:
+@register(torch.Generator, method="get_state")
+def _get_state(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    generator = _generator_of(args)
     fake = tx.graph.fake_mode.from_tensor(generator.example.get_state(), static_shapes=True)
     return tx.graph.record(get_state, [generator], [fake])[0]  # type: ignore[no-any-return]
 
 
-def _set_state(tx: Tracer, generator: TorchGeneratorVar, state: Var) -> Var:
+@register(torch.Generator, method="set_state")
+def _set_state(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    generator, state = _generator_of(args), args[1]
     expected = generator.example.get_state()
     fake = state.fake if isinstance(state, TensorVar) else None
     if fake is None or (fake.dtype, fake.device, fake.shape) != (expected.dtype, expected.device, expected.shape):
@@ -141,7 +152,9 @@ def _set_state(tx: Tracer, generator: TorchGeneratorVar, state: Var) -> Var:
     return generator
 
 
-def _clone_state(tx: Tracer, generator: TorchGeneratorVar) -> Var:
+@register(torch.Generator, method="clone_state")
+def _clone_state(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    generator = _generator_of(args)
     return _made(tx, clone_state, generator, generator.example.device)
 
 
@@ -159,23 +172,17 @@ def _number(tx: Tracer, read: Callable[..., tuple[int]], args: Sequence[Var]) ->
     return tx.graph.record(read, args, [None])[0]  # type: ignore[no-any-return]
 
 
-def _seed(tx: Tracer, generator: TorchGeneratorVar) -> Var:
-    return _number(tx, seed, [generator])
+@register(torch.Generator, method="seed")
+def _seed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return _number(tx, seed, args)
 
 
-def _initial_seed(tx: Tracer, generator: TorchGeneratorVar) -> Var:
-    return _number(tx, initial_seed, [generator])
+@register(torch.Generator, method="initial_seed")
+def _initial_seed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    return _number(tx, initial_seed, args)
 
 
 _TAKE_ONE = ("manual_seed", "set_state")
-_METHODS: dict[str, Callable[..., Var]] = {
-    "manual_seed": _manual_seed,
-    "get_state": _get_state,
-    "set_state": _set_state,
-    "clone_state": _clone_state,
-    "seed": _seed,
-    "initial_seed": _initial_seed,
-}
 
 
 # ---- functions ----

@@ -25,8 +25,9 @@ from ..objects.originals import as_first_seen, guard_parts
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
+from ..registry import Args, Kwargs, register
 from . import tensor_class
-from .tensor import INPLACE, METHODS, TensorVar
+from .tensor import INPLACE, TensorVar, tensor_and_args
 
 try:
     import numpy
@@ -364,8 +365,10 @@ def wrap_numpy(tx: Any, value: Any, source: Source | None) -> Var | None:
     return ArrayFunctionVar(value, source)
 
 
-def _tensor_numpy(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+@register(torch.Tensor, method="numpy")
+def _tensor_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     """`tensor.numpy()`."""
+    tensor, args = tensor_and_args(args)
     fake = tensor.fake
     if args or kwargs or fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg():
         return tx.graph_break("tensor-to-python", f".numpy() of {tensor.describe()}")
@@ -377,6 +380,3 @@ def from_array(value: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Va
     if value not in (_from_numpy, torch.as_tensor) or len(args) != 1 or kwargs:
         return None
     return args[0].tensor if isinstance(args[0], NdArrayVar) else None
-
-
-METHODS["numpy"] = _tensor_numpy

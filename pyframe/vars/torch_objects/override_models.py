@@ -16,10 +16,10 @@ from ..objects.namedtuple import NamedTupleVar
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, make
-from ..registry import Handler, register
+from ..registry import Args, Handler, Kwargs, register
 from .contexts import ContextVar
 from .overrides import DISABLED, AccessorVar, State, bare
-from .tensor import METHODS, TensorVar
+from .tensor import TensorVar, tensor_and_args
 from .tensor_subclass import as_instance
 from .torch_functions import TorchFunctionVar
 
@@ -135,7 +135,9 @@ def _disabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return _called(tx, _told(args[1:], kwargs))
 
 
-def _as_subclass(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+@register(torch.Tensor, method="as_subclass")
+def _as_subclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    tensor, args = tensor_and_args(args)
     given = [*args, *kwargs.values()]
     if len(given) != 1 or not isinstance(given[0], ClassVar):
         return tensor.unsupported(tx, "as_subclass() with these arguments")
@@ -169,7 +171,6 @@ def _mode_at(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return tx.overrides.all_modes()[slots.index(tx, args[0])]  # type: ignore[no-any-return]
 
 
-METHODS["as_subclass"] = _as_subclass
 
 
 @register(torch._C._is_torch_function_enabled, overridable=False)

@@ -22,6 +22,7 @@ from ..objects.originals import torchs_own
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
+from ..registry import Args, method_model, setter_model
 
 INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul, "/=": operator.itruediv,
@@ -73,11 +74,6 @@ VIEWS_IN_PLACE = {
 _UNARY_METHODS = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
 _SCALARS = (int, float, complex, *NUMPY_NUMBERS)
-
-# Models of methods: `model(tx, tensor, args, kwargs)`.
-METHODS: dict[str, Callable[[Tracer, Any, Sequence[Var], Mapping[str, Var]], Var]] = {}
-# Models of attribute assignment: `model(tx, tensor, value)`.
-SETTERS: dict[str, Callable[[Tracer, Any, Var], None]] = {}
 
 
 def _is(key: Var, *values: Any) -> bool:
@@ -191,8 +187,8 @@ class TensorVar(Var):
             tx.overrides.set_attribute(self, name, value)
             return
         name = "grad" if name == "_grad" else name
-        if name in SETTERS and value is not None:
-            SETTERS[name](tx, self, value)
+        if value is not None and (setter := setter_model(torch.Tensor, name)) is not None:
+            setter(tx, [self, value], {})
         elif value is None or hasattr(torch.Tensor, name) or tx.graph.is_nested:
             self.unsupported(tx, f"setting attribute {name!r}")
         else:
@@ -223,8 +219,8 @@ class TensorVar(Var):
             return fold(tx, getattr(value, name), *(arg.constant() for arg in args))
         if name in MADE_NUMBERS and not args and tx.graph.makes_numbers:
             return self._numbers(tx, name)
-        if name in METHODS:
-            return METHODS[name](tx, self, args, kwargs)
+        if (model := method_model(torch.Tensor, name)) is not None:
+            return model(tx, [self, *args], dict(kwargs))
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
         if name in VIEWS_IN_PLACE and self._is_replaceable() and not tx.graph.is_nested:
@@ -411,3 +407,10 @@ def _operand(other: Var) -> bool:
     if isinstance(other, TensorVar):
         return True
     return is_number(other) or (isinstance(other, ConstVar) and isinstance(other.value, _SCALARS))
+
+
+def tensor_and_args(args: Args) -> tuple[TensorVar, Args]:
+    """The tensor of a method call or assignment, as a model receives it, and the other arguments."""
+    tensor, *others = args
+    assert isinstance(tensor, TensorVar)
+    return tensor, others

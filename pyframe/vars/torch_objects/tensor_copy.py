@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,12 +10,14 @@ import torch
 from ...core.tracer import Tracer
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
-from ..registry import register
-from .tensor import METHODS, TensorVar
+from ..registry import Args, Kwargs, register
+from .tensor import TensorVar, tensor_and_args
 
 
-def _deepcopy(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+@register(torch.Tensor, method="__deepcopy__")
+def _deepcopy(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     """`tensor.__deepcopy__(memo)`: a clone, or the copy that `memo` already contains."""
+    tensor, args = tensor_and_args(args)
     fake, memo = tensor.fake, args[0]
     is_parameter = tensor.cls is torch.nn.Parameter
     known = tx.inline(_known, [tensor, memo], {}) if is_parameter or fake.is_leaf else ConstVar(None)
@@ -86,4 +87,3 @@ def _not_a_leaf() -> str:
 
 
 _NOT_A_LEAF = _not_a_leaf()
-METHODS["__deepcopy__"] = _deepcopy

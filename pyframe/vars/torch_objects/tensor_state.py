@@ -6,8 +6,6 @@ Each is a graph node that makes the same change to the real tensor, in program o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import torch
 from torch import nn
 
@@ -16,9 +14,8 @@ from ...core.source import AttrSource
 from ...core.tracer import Tracer
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
-from ..registry import register
-from .scaled_operators import SCALED
-from .tensor import METHODS, SETTERS, TensorVar
+from ..registry import Args, Kwargs, register
+from .tensor import TensorVar, tensor_and_args
 
 
 @in_order
@@ -54,7 +51,9 @@ def _mode(tx: Tracer, mode: Var, what: str) -> bool:
     return mode.constant()  # type: ignore[no-any-return]
 
 
-def _requires_grad_(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+@register(torch.Tensor, method="requires_grad_")
+def _requires_grad_(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    tensor, args = tensor_and_args(args)
     given = (*args, *kwargs.values())
     mode = _mode(tx, given[0], ".requires_grad_()") if given else True
     if mode == tensor.fake.requires_grad:
@@ -62,28 +61,35 @@ def _requires_grad_(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: 
     return tx.graph.call(requires_grad, [tensor, ConstVar(mode)], {})
 
 
-def _detach_(tx: Tracer, tensor: TensorVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+@register(torch.Tensor, method="detach_")
+def _detach_(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    tensor, args = tensor_and_args(args)
     return tx.graph.call(detach, [tensor], {})
 
 
-def _set_requires_grad(tx: Tracer, tensor: TensorVar, value: Var) -> None:
-    _requires_grad_(tx, tensor, [value], {})
+register(torch.Tensor, setter="requires_grad")(_requires_grad_)
 
 
-def _set_grad(tx: Tracer, tensor: TensorVar, value: Var) -> None:
+@register(torch.Tensor, setter="grad")
+def _set_grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    tensor, (value,) = tensor_and_args(args)
     if not isinstance(value, TensorVar) and not (value.is_constant() and value.constant() is None):
         tx.raise_(TypeError, f"assigned grad expected to be a Tensor or None but got grad of type {value.describe()}")
     if tensor.source is not None:
         tx.rewritten[AttrSource(tensor.origin(), "grad")] = None
     tx.graph.call(set_grad, [tensor, value], {})
     tensor.grad = value
+    return ConstVar(None)
 
 
-def _set_data(tx: Tracer, tensor: TensorVar, value: Var) -> None:
+@register(torch.Tensor, setter="data")
+def _set_data(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
+    tensor, (value,) = tensor_and_args(args)
     if not isinstance(value, TensorVar):
         tx.graph_break("exception-in-traced-code", ".data set to something that is not a tensor")
     if value is not tensor:  # `module.to(dtype)` does this if nothing changes
         tx.graph.call(set_data, [tensor, value], {})
+    return ConstVar(None)
 
 
 @register(nn.Parameter)
@@ -100,7 +106,3 @@ def _parameter(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return made
 
 
-METHODS.update(SCALED)
-METHODS["requires_grad_"] = _requires_grad_
-METHODS["detach_"] = _detach_
-SETTERS.update(requires_grad=_set_requires_grad, grad=_set_grad, data=_set_data)

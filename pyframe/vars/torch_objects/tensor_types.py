@@ -4,7 +4,6 @@ class derives from them; `isinstance` answers from the tensor's metadata. Also m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,8 +13,8 @@ from ..containers.sequence import SequenceVar, TupleVar
 from ..objects.classes import ClassVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
-from ..registry import Handler, register
-from .tensor import METHODS
+from ..registry import Args, Handler, Kwargs, register
+from .tensor import tensor_and_args
 
 _TENSOR_TYPE = type(torch.FloatTensor)
 _ON_CPU = (
@@ -37,8 +36,10 @@ def is_instance(tensor: torch.Tensor, cls: Any) -> bool:
     return bool((tensor.dtype, tensor.layout, tensor.device.type) == (cls.dtype, cls.layout, device))
 
 
-def _type(tx: Tracer, tensor: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+@register(torch.Tensor, method="type")
+def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     """`tensor.type(...)`, with classes replaced by their names, which generated graph code can contain."""
+    tensor, args = tensor_and_args(args)
 
     def named(var: Var) -> Var:
         cls = var.value if isinstance(var, ClassVar) else None
@@ -75,6 +76,5 @@ def _constructor(cls: Any) -> Handler:
     return made
 
 
-METHODS["type"] = _type
 for _cls in (torch.Tensor, *_ON_CPU):
     register(_cls)(_constructor(_cls))
