@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
@@ -92,7 +93,9 @@ def to_aten(
         structures.append(structure)
         return leaves
 
-    with torch.no_grad(), mode, python_kernels(mode), torch.fx.traceback.preserve_node_meta():
+    # Never in the caller's inference mode: the result is cached and also serves calls outside of it, in which views are
+    # views of the inputs and writes count.
+    with torch.inference_mode(False), torch.no_grad(), mode, python_kernels(mode), preserve_node_meta():
         aliases, shared, strides, versions = _find_aliases(flat, fakes)
         graph = _functional(flat, decompositions, fakes)
         if _writes_inside(graph):  # from a decomposition
