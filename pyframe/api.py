@@ -84,15 +84,21 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
     if isinstance(model, type):
         return compile_class(model, functools.partial(_compile_with, compiler=compiler, settings=settings))
     function = python_function(model)
-    if function is not None and call_model(function) is None and not torch_functions.is_torch_function(function):
-        caller = model
-    else:
+    if function is None or _is_modelled(function):
         function = caller = caller_of(model)
+    else:
+        caller = model
     compiler.always.add(function.__code__)
     compiled = _C.CompiledFunction(caller, compiler)
     compiled.__wrapped__ = model
     vars(compiled)["_pyframe_reduced"] = compile_again, (model, settings)  # read by __reduce__
     return compiled
+
+
+def _is_modelled(function: types.FunctionType) -> bool:
+    """Whether a call of `function` is modelled, not traced through, so that a frame of its own cannot be captured."""
+    models = call_model(function), call_model(function.__code__)
+    return models != (None, None) or torch_functions.is_torch_function(function)
 
 
 def compile_again(model: Any, settings: dict[str, Any]) -> Any:

@@ -370,8 +370,10 @@ def clamp_max(graph: Any, x: TensorValue, max: Any) -> TensorValue:
 
 
 @lowering("_to_copy")
-def to_copy(graph: Any, x: TensorValue, **kwargs: Any) -> TensorValue:
-    """x converted to another dtype. Unlowered for copies to another device."""
+def to_copy(graph: Any, x: TensorValue | float, **kwargs: Any) -> TensorValue:
+    """x converted to another dtype. Unlowered for copies to another device. Under nested vmap x may be a number."""
+    if isinstance(x, int | float):
+        return elementwise(graph, lambda v: v, x, work=0)
     if graph.val.device != x.device:
         raise Unlowered
     to = graph.val.dtype

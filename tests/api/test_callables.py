@@ -361,3 +361,11 @@ def test_a_compiled_function_known_by_two_names_is_one():
     for _ in range(3):
         torch.testing.assert_close(compiled(x), scaled(x, x) + scaled(x, 2))
     assert counters["graphs"] == 1 and counters["recompiles"] == 0
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.vmap, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian])
+def test_a_transformed_function_compiles(transform):
+    transformed = transform(lambda v: (v.sin() * v).sum())
+    compiled = pyframe.compile(transformed, fullgraph=True, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), transformed(x))

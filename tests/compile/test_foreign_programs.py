@@ -222,3 +222,15 @@ def test_arguments_that_eager_has_no_kernel_for_or_checks(refused):
         refused()
     with pytest.raises(wanted.type):
         pyframe.compile(refused)()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("fn", [lambda e, r: e * 2 + r.sum(), lambda e, r: 2 / e**2, lambda e, r: e // 2])
+def test_numbers_that_nested_vmap_converts(fn, dynamic):
+    """torch's rule of batching converts the number itself: `aten._to_copy(2, dtype=float32)`."""
+
+    def nested(x):
+        return torch.vmap(lambda row: torch.vmap(lambda element: fn(element, row))(row))(x)
+
+    compiled = pyframe.compile(nested, options={"strict": True}, dynamic=dynamic)
+    torch.testing.assert_close(compiled(_FLOATS), nested(_FLOATS))

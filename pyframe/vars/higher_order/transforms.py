@@ -18,6 +18,7 @@ from ..containers.sequence import ListVar, SequenceVar, TupleVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
+from ..protocol.opaque import OpaqueVar
 from ..registry import register
 from ..torch_objects.tensor import TensorVar
 from .nested_graphs import Body, Restored, tensors_of
@@ -140,9 +141,31 @@ def _checkpoint(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """Call the function directly: the compiler decides what is saved for the backward pass."""
     options = {name: kwargs.pop(name) for name in list(kwargs) if name in _CHECKPOINT_OPTIONS}
     reentrant = slots.constant_or(options.get("use_reentrant", ConstVar(None)), None)
-    if "context_fn" in options or "debug" in options or (reentrant is not False and torch.is_grad_enabled()):
+    selective = "context_fn" not in options or _is_selective(tx, options["context_fn"])
+    if not selective or "debug" in options or (reentrant is not False and torch.is_grad_enabled()):
         tx.graph_break("unknown-c-function", "torch.utils.checkpoint with use_reentrant, context_fn or debug")
     return tx.call(args[0], args[1:], kwargs)
+
+
+_SELECTIVE = object()  # the result of create_selective_checkpoint_contexts, while a context_fn is asked
+_asked: list[Var] = []  # the context_fn that is being called; one thread at a time traces
+
+
+def _is_selective(tx: Tracer, context_fn: Var) -> bool:
+    """Whether `context_fn` only selects what eager saves for the backward pass, which changes no result."""
+    _asked.append(context_fn)
+    try:
+        contexts = tx.call(context_fn, [], {})
+    finally:
+        _asked.pop()
+    return isinstance(contexts, OpaqueVar) and contexts.value is _SELECTIVE
+
+
+@register(torch.utils.checkpoint.create_selective_checkpoint_contexts)
+def _selective_contexts(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    if not _asked:
+        return tx.graph_break("unknown-c-function", "create_selective_checkpoint_contexts outside of a checkpoint")
+    return OpaqueVar(_SELECTIVE)
 
 
 # torch.utils.checkpoint is not captured when it runs after a graph break: its function is called again in eager mode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,12 @@ from torch.func import (
     vjp,
     vmap,
 )
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
 from util import same
 
 import pyframe
@@ -548,3 +554,26 @@ def test_subclasses_and_modes_are_right():
     compiled(X)
     with Halves():
         torch.testing.assert_close(compiled(X), torch.Tensor.sin(X) / 2 + 1)
+
+
+def _policy(ctx, op, *args, **kwargs):
+    return CheckpointPolicy.MUST_SAVE if op is torch.ops.aten.mm.default else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize(
+    "context_fn",
+    [
+        functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default]),
+        lambda: create_selective_checkpoint_contexts(_policy),
+    ],
+)
+def test_selective_checkpoint(context_fn, backend):
+    w = torch.randn(4, 4, requires_grad=True)
+
+    def loss(x):
+        return checkpoint(lambda y: (y @ w).sigmoid().sin(), x, use_reentrant=False, context_fn=context_fn).sum()
+
+    x = torch.randn(3, 4, requires_grad=True)
+    found = torch.autograd.grad(pyframe.compile(loss, fullgraph=True, backend=backend)(x), (x, w))
+    torch.testing.assert_close(found, torch.autograd.grad(loss(x), (x, w)))
