@@ -17,6 +17,7 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 from ..eager.operator_errors import run_with_aten
+from .absent_tangents import absent, any_nan
 from .input_fallback import Refused
 from .joint import module_tensors, to_joint
 from .nested import Maker, Nested, watch_hooks
@@ -254,12 +255,17 @@ def _make_function(
     count, differentiable = len(spec.origins), len(spec.tangents)
     gradients = _Gradients(spec, backward)
     hold, views, nested, parts = again.hold, spec.views, bool(spec.nested), spec.parts
+    separable = again.separable
 
     def gradients_of(ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
             return again(ctx, tangents[:differentiable])
         if any(x is not None and x.layout is not _STRIDED for x in tangents) and again.can_run(ctx):
             return again(ctx, tangents[:differentiable])  # the gradients of inputs may be sparse, too
+        partial = again.partial and any(x is None for x in tangents[:differentiable])
+        if partial and absent(spec.not_zero, tangents[:differentiable]):
+            what = "a backward of some results, where an autograd.Function belongs to the others,"
+            return again(ctx, tangents[:differentiable], what=what)
         try:
             given = list(ctx.saved_tensors)
         except RuntimeError:  # freed, or written since; eager raises an error too if it needs the tensor
@@ -273,11 +279,14 @@ def _make_function(
             ctx.freed = ctx.freed.union(_parts_of(parts, tangents))
         ctx.maybe_clear_saved_tensors()  # frees each saved tensor after its last use, unless the graph is retained
         try:
-            return gradients(given, tangents[:differentiable])
+            found = gradients(given, tangents[:differentiable])
         except RuntimeError:
             if any(x is not None and _is_batched(x) for x in tangents):  # the compiled backward cannot take these
                 return again(ctx, tangents[:differentiable], check=False)
             raise
+        if partial and absent(spec.products, tangents[:differentiable]) and any_nan(found):
+            return again.without_zeros(ctx, tangents[:differentiable], found)
+        return found
 
     class CompiledGraph(torch.autograd.Function):
         @staticmethod
@@ -290,6 +299,8 @@ def _make_function(
             made = run(*primals)
             for k in views:  # autograd refuses writes to a view that a custom function returns
                 made[k] = made[k].detach()
+            if separable:
+                ctx.versions = [x._version for x in returned(made)]
             ctx.save_for_backward(*inputs(primals), *returned(made), *made[count:])
             returned_ones = tuple(made[:count])
             ctx.mark_non_differentiable(*returned_ones[differentiable:])

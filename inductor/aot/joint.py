@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils import _pytree as pytree
 
 from ..fx_utils.arguments import joint_results, output_of
+from .absent_tangents import not_zero_at_zero, products_with_data, reached_by
 from .fake import fake_mode, forget_tensors, make_fx
 from .functionalize import (
     GraphRun,
@@ -28,7 +29,7 @@ from .functionalize import (
     unwrapped,
     version_of,
 )
-from .levels import Level, levels, parts, reaching
+from .levels import AutogradGraph, Level, levels, parts, reaching
 from .memory import is_random, tidy
 from .plain_memory import computed_values
 from .results import Computed, ForwardOutputs, InputState, RecordedWrites, Result, View, classify, dense
@@ -49,7 +50,8 @@ class JointGraph:
     none.
     `nested`: the returned tensors that are computed from results. `parts`: per tangent, see `levels.parts`.
     `reaching[i]`: the numbers of the tangents whose results autograd connects to input i, even where its gradient is
-    zero whatever they are, as that of `sgn`.
+    zero whatever they are, as that of `sgn`; empty if there is only one tangent.
+    `products`, `not_zero`: sets of tangents, see `products_with_data` and `not_zero_at_zero` of `absent_tangents`.
     `conjugated`: inputs for which the graph returns the conjugate of the gradient; in eager its conj bit is set.
     `permanent`: which inputs and attributes stay alive anyway: parameters and tensors of the module.
     `names`: maps each name of a module tensor to its position in (*inputs, *attributes).
@@ -69,6 +71,8 @@ class JointGraph:
     uncounted: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
     reaching: tuple[tuple[int, ...], ...] = ()
+    products: tuple[int, ...] = ()
+    not_zero: tuple[int, ...] = ()
 
 
 def to_joint(
@@ -115,7 +119,7 @@ def to_joint(
     writes = tuple(i for i, _ in finals.written)
     refuse_shared_writes(primals, set(writes))
     tidy(graph, trace.returned, writes)
-    tangents = tuple(node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")[len(primals) :])
+    tangents = graph.graph.find_nodes(op="placeholder")[len(primals) :]
     permanent = tuple(
         i >= len(inputs) or not isinstance(x, torch.Tensor) or (x.requires_grad and x.is_leaf)
         for i, x in enumerate(primals)
@@ -125,7 +129,7 @@ def to_joint(
         attributes,
         names,
         permanent,
-        tangents,
+        tuple(node.meta["val"] for node in tangents),
         writes,
         finals.results,
         finals.origins,
@@ -135,7 +139,18 @@ def to_joint(
         finals.uncounted,
         trace.parts,
         trace.reaching,
+        *_where_absent(graph, tangents, trace.own_backward),
     )
+
+
+def _where_absent(
+    graph: torch.fx.GraphModule, tangents: Sequence[torch.fx.Node], own_backward: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """`products` and `not_zero` of JointGraph."""
+    if len(tangents) <= 1:
+        return (), ()
+    reached = reached_by(graph.graph, tangents)
+    return products_with_data(reached), not_zero_at_zero(reached) if own_backward else ()
 
 
 def _refuse_sparse(gm: torch.fx.GraphModule) -> None:
@@ -273,8 +288,9 @@ class _Trace:
     finals: ForwardOutputs
     conjugated: frozenset[int]
     nested: tuple[Level, ...]
-    parts: tuple[int, ...]
-    reaching: tuple[tuple[int, ...], ...]
+    parts: tuple[int, ...] = ()
+    reaching: tuple[tuple[int, ...], ...] = ()
+    own_backward: bool = False
     returned: list[InputState]
 
     def __init__(
@@ -306,10 +322,7 @@ class _Trace:
         values, structure = pytree.tree_flatten(result)
         finals = self.finals = classify(values, structure, primals, before)
         finals.uncounted = tuple(i for i, x in finals.written if version_of(x) == versions[i])
-        self.nested = _nested(finals, values)
-        given = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
-        self.parts = parts(finals.returned[: finals.differentiable], given)
-        self.reaching = reaching(finals.returned[: finals.differentiable], leaves)
+        history = self._relations(finals, values, primals)
         # taken before functionalization applies pending writes, which may change the strides
         self.returned = [InputState.of(x) for x in finals.returned]
         with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region
@@ -319,6 +332,8 @@ class _Trace:
             if tangents and wanted:
                 outputs = finals.returned[: len(tangents)]
                 found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
+            if len(tangents) > 1:
+                self.reaching = reaching(history, leaves)
         finals.tangents = tangents
         each = iter(found)
         placed = [next(each) if requires_grad else None for requires_grad, _ in self.grads]
@@ -328,7 +343,24 @@ class _Trace:
         return [returned, [unwrapped(x) for _, x in finals.written], gradients, [unwrapped(x) for x in tangents]]
 
 
-def _nested(finals: ForwardOutputs, values: Sequence[Any]) -> tuple[Level, ...]:
+    def _relations(self, finals: ForwardOutputs, values: Sequence[Any], primals: Sequence[Any]) -> AutogradGraph:
+        """The autograd graph of the differentiable results; sets `nested`, `parts` and `own_backward`. Empty if there
+        is nothing to find: no two results."""
+        self.nested = ()
+        if len(values) <= 1 or not finals.differentiable:
+            return AutogradGraph.of(())
+        history = AutogradGraph.of(finals.returned[: finals.differentiable])
+        self.nested = tuple(levels(history, _sources(finals, values)))
+        if finals.differentiable > 1:
+            given = {x.grad_fn for x in primals if isinstance(x, torch.Tensor)}
+            self.parts = parts(history, given)
+            self.own_backward = history.mark_own(given)
+            history.watch_undefined()
+        return history
+
+
+def _sources(finals: ForwardOutputs, values: Sequence[Any]) -> list[tuple[torch.Tensor | None, int | None]]:
+    """The flat results as `levels` wants them."""
     sources: list[tuple[torch.Tensor | None, int | None]] = []
     for value, result in zip(values, finals.results):
         match result:
@@ -338,7 +370,7 @@ def _nested(finals: ForwardOutputs, values: Sequence[Any]) -> tuple[Level, ...]:
                 sources.append((value, None))
             case _:
                 sources.append((None, None))
-    return tuple(levels(finals.returned[: finals.differentiable], sources))
+    return sources
 
 
 def _tangent(x: torch.Tensor) -> torch.Tensor:

@@ -1,14 +1,20 @@
-"""Finds which results of a graph autograd computes from other results of the same graph."""
+"""What the autograd graph of a traced forward says about its results: which of them autograd computes from other
+results, which share autograd nodes, and which inputs each of them is connected to.
+
+The graph is walked once (`AutogradGraph.of`), because each attribute of an autograd node makes new Python objects.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.fx.traceback
 
 Edge = tuple[Any, int]  # an autograd node, and the number of one of its outputs
+OWN_BACKWARD = "own_backward"  # key in a node's meta["custom"]: an `autograd.Function` of the program computes it
 
 
 @dataclass(frozen=True)
@@ -20,23 +26,93 @@ class Level:
     sources: tuple[int, ...]
 
 
-def levels(returned: Sequence[torch.Tensor], results: Sequence[tuple[torch.Tensor | None, int | None]]) -> list[Level]:
-    """The levels of differentiable `returned` tensors; each level is computed from results of earlier levels.
+@dataclass(frozen=True)
+class AutogradGraph:
+    """The autograd nodes from which differentiable tensors are computed.
+
+    `roots`: the node of each tensor. `edges`: for each node its incoming edges, None where it has none; a node comes
+    after the nodes it is computed from. `undefined`: see `watch_undefined`.
+    """
+
+    roots: tuple[Any, ...]
+    edges: dict[Any, tuple[Edge | None, ...]]
+    undefined: set[tuple[Any, int]] = field(default_factory=set)
+
+    @staticmethod
+    def of(returned: Sequence[torch.Tensor]) -> AutogradGraph:
+        roots = tuple(x.grad_fn for x in returned)
+        edges: dict[Any, tuple[Edge | None, ...]] = {}
+        found: dict[Any, tuple[Edge | None, ...]] = {}
+        stack = list(roots)
+        while stack:
+            node = stack[-1]
+            if node in edges:
+                stack.pop()
+                continue
+            if node in found:  # all of its sources have been added
+                edges[node] = found[node]
+                stack.pop()
+                continue
+            given = found[node] = tuple((x, n) if x is not None else None for x, n in node.next_functions)
+            stack += [edge[0] for edge in given if edge is not None and edge[0] not in edges]
+        return AutogradGraph(roots, edges)
+
+    def watch_undefined(self) -> None:
+        """Collect in `undefined` the edges (node, number of the edge) to which the node's backward, in the backward
+        pass that follows, gives no gradient, as that of an `autograd.Function` that returns None."""
+        for node, edges in self.edges.items():
+            if edges:
+                node.register_hook(_undefined_edges(self.undefined, node))
+
+    def mark_own(self, outside: set[Any]) -> bool:
+        """Whether a node that is not in `outside` belongs to an `autograd.Function` written in Python. What these nodes
+        compute in the backward pass that follows is marked with OWN_BACKWARD."""
+        python = torch.autograd.function.BackwardCFunction
+        own = [node for node in self.edges if isinstance(node, python) and node not in outside]
+        for node in own:
+            node.register_prehook(_start_of_own)
+            node.register_hook(_end_of_own)
+        return bool(own)
+
+
+def _start_of_own(_: Any) -> None:
+    torch.fx.traceback.current_meta["custom"] = {OWN_BACKWARD: True}  # make_fx copies it to each node
+
+
+def _end_of_own(*_: Any) -> None:
+    torch.fx.traceback.current_meta.pop("custom", None)
+
+
+def _undefined_edges(found: set[tuple[Any, int]], node: Any) -> Any:
+    def hook(gradients: Sequence[torch.Tensor | None], given: Sequence[torch.Tensor | None]) -> None:
+        found.update((node, i) for i, gradient in enumerate(gradients) if gradient is None)
+
+    return hook
+
+
+def levels(graph: AutogradGraph, results: Sequence[tuple[torch.Tensor | None, int | None]]) -> list[Level]:
+    """The levels of the differentiable returned tensors; each level is computed from results of earlier levels.
 
     `results`: for each flat result, the tensor (None if autograd does not connect it to anything), and the number of
     the returned tensor that it is or is a view of (None for a view of an input).
     """
-    if not returned or not any(x is not None for x, _ in results):
-        return []
-    edges: dict[Edge, int] = {}  # the results at each edge, as a bit set of their numbers
+    at: dict[Edge, int] = {}  # the results at each edge, as a bit set of their numbers
     for i, (x, _) in enumerate(results):
         if x is not None and x.grad_fn is not None:
             edge = x.grad_fn, x.output_nr
-            edges[edge] = edges.get(edge, 0) | 1 << i
-    below = _results_below([x.grad_fn for x in returned], edges)
+            at[edge] = at.get(edge, 0) | 1 << i
+    if not at:
+        return []
+    below: dict[Any, int] = {}  # the results that each node is computed from
+    for node, edges in graph.edges.items():
+        bits = 0
+        for edge in edges:
+            if edge is not None:
+                bits |= below[edge[0]] | at.get(edge, 0)
+        below[node] = bits
     found: dict[int, list[int]] = {}
-    for k, x in enumerate(returned):
-        bits = below[x.grad_fn]
+    for k, root in enumerate(graph.roots):
+        bits = below[root]
         found[k] = [i for i, (_, base) in enumerate(results) if bits >> i & 1 and base != k]
     depth: dict[int | None, int] = {None: 0}  # of returned tensors; a source of a source is a source, too
     for k in sorted(found, key=lambda k: len(found[k])):
@@ -50,72 +126,48 @@ def levels(returned: Sequence[torch.Tensor], results: Sequence[tuple[torch.Tenso
     ]
 
 
-def _results_below(roots: Sequence[Any], edges: dict[Edge, int]) -> dict[Any, int]:
-    """For each node reachable from `roots`, the results that it is computed from, as a bit set of their numbers."""
-    below: dict[Any, int] = {}
-    stack = list(roots)
-    while stack:
-        node = stack[-1]
-        if node in below:
-            stack.pop()
-            continue
-        missing = [source for source, _ in node.next_functions if source is not None and source not in below]
-        if missing:
-            stack += missing
-            continue
-        stack.pop()
-        bits = 0
-        for source, number in node.next_functions:
-            if source is not None:
-                bits |= below[source] | edges.get((source, number), 0)
-        below[node] = bits
-    return below
-
-
-def reaching(returned: Sequence[torch.Tensor], leaves: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """For each of `leaves` the numbers of the differentiable `returned` tensors that autograd connects to it."""
+def reaching(graph: AutogradGraph, leaves: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    """For each of `leaves` the numbers of the returned tensors that autograd connects to it, not counting edges that
+    are known to get no gradient."""
     numbers = {id(x): i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)}
-    edges: dict[Edge, int] = {}
-    seen: set[Any] = set()
-    stack = [x.grad_fn for x in returned]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
+    below: dict[Any, int] = {}  # the leaves that each node is computed from, as a bit set
+    for node, edges in graph.edges.items():
+        # of a node that accumulates the gradient of a leaf
+        variable = None if edges else getattr(node, "variable", None)
+        bits = 1 << numbers[id(variable)] if id(variable) in numbers else 0
+        for i, edge in enumerate(edges):
+            if edge is not None and (node, i) not in graph.undefined:
+                bits |= below[edge[0]]
+        below[node] = bits
+    reached = [below[root] for root in graph.roots]
+    return tuple(tuple(k for k, bits in enumerate(reached) if bits >> i & 1) for i in range(len(leaves)))
+
+
+def parts(graph: AutogradGraph, outside: set[Any]) -> tuple[int, ...]:
+    """For each returned tensor, the number of its part of the autograd graph. Parts share no nodes except leaves and
+    those in `outside`, so in eager a backward pass through one part frees nothing of another. Empty if there is only
+    one part."""
+    joined: dict[Any, Any] = {}  # union-find: a node of the same part, or the node itself
+
+    def inside(node: Any) -> bool:
+        return node not in outside and bool(graph.edges[node])
+
+    for node, edges in graph.edges.items():
+        if node in outside or not edges:
             continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)  # of a node that accumulates the gradient of a leaf
-        if isinstance(variable, torch.Tensor) and id(variable) in numbers:
-            edges[node, 0] = 1 << numbers[id(variable)]
-        stack += [source for source, _ in node.next_functions]
-    below = _results_below([x.grad_fn for x in returned], edges)
-    return tuple(
-        tuple(k for k, x in enumerate(returned) if below[x.grad_fn] >> i & 1) for i in range(len(leaves))
+        joined[node] = node
+        for edge in edges:
+            if edge is not None and inside(edge[0]):
+                joined[_root(joined, edge[0])] = node
+    first: dict[Any, int] = {}
+    found = tuple(
+        first.setdefault(_root(joined, root) if inside(root) else k, k) for k, root in enumerate(graph.roots)
     )
-
-
-def parts(returned: Sequence[torch.Tensor], outside: set[Any]) -> tuple[int, ...]:
-    """For each differentiable tensor, the number of its part of the autograd graph. Parts share no nodes except leaves
-    and those in `outside`, so in eager a backward pass through one part frees nothing of another. Empty if there is
-    only one part."""
-    owner: dict[Any, int] = {}
-    joined = list(range(len(returned)))  # union-find: the part it is merged into (a lower number), or itself
-    for k, x in enumerate(returned):
-        stack = [x.grad_fn]
-        while stack:
-            node = stack.pop()
-            if node is None or node in outside or not node.next_functions:
-                continue
-            if node in owner:
-                first, second = _root(joined, owner[node]), _root(joined, k)
-                joined[max(first, second)] = min(first, second)
-                continue
-            owner[node] = k
-            stack += [source for source, _ in node.next_functions]
-    found = tuple(_root(joined, k) for k in range(len(returned)))
     return found if len(set(found)) > 1 else ()
 
 
-def _root(joined: Sequence[int], k: int) -> int:
-    while joined[k] != k:
-        k = joined[k]
-    return k
+def _root(joined: dict[Any, Any], node: Any) -> Any:
+    while (above := joined[node]) is not node:
+        joined[node] = joined[above]  # halves the path
+        node = above
+    return node

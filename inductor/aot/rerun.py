@@ -72,9 +72,10 @@ class Rerun:
         saved = set(spec.saved.inputs)
         needed = set(spec.rerunning.needed)
         self.copied = [i for i in spec.writes if i in needed]
-        self.users = frozenset(k for users in spec.saved.users for k in users)
-        known = len(spec.saved.users) == len(spec.saved.returned) > 0
-        self.separable = known and len(self.users) < len(spec.tangents)
+        self.users, self.first_returned = spec.saved.users, len(spec.saved.inputs)
+        # a returned tensor that was saved and then written may be one that the backward pass does not need
+        self.separable = any(len(users) < len(spec.tangents) for users in self.users)
+        self.partial = bool(spec.products or spec.not_zero)  # None and zeros differ for some tangents
         # autograd watches saved tensors for writes, but does not say which one was written
         every = self.separable or bool(spec.parts)
         self.watched = [i for i in sorted(needed.difference(self.copied)) if i not in saved or every]
@@ -101,16 +102,35 @@ class Rerun:
         return held, versions, states
 
     def spared(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> bool:
-        """Whether the only problem is a returned tensor that was saved and then written, but that these gradients do
-        not need: in eager, nothing is computed for tangents that are None. False if saved tensors were freed or an
-        input was written."""
-        if not self.separable or any(tangents[k] is not None for k in self.users):
+        """Whether all saved tensors that were written since are returned tensors that these gradients do not need: in
+        eager, nothing is computed for tangents that are None. False if saved tensors were freed or an input was
+        written."""
+        if not self.separable:
             return False
         try:
-            _ = ctx._raw_saved_tensors
+            saved = ctx._raw_saved_tensors[self.first_returned :]
         except RuntimeError:
             return False
+        for each, version, users in zip(saved, ctx.versions, self.users):
+            if each.data._version != version and any(tangents[k] is not None for k in users):
+                return False
         return self.can_run(ctx)
+
+    def without_zeros(
+        self, ctx: Any, tangents: Sequence[torch.Tensor | None], found: tuple[torch.Tensor | None, ...]
+    ) -> tuple[torch.Tensor | None, ...]:
+        """The gradients instead of `found`, which have NaNs that zeros in the place of tangents that are None may have
+        caused. `found` after a warning if the graph cannot run again."""
+        if self.can_run(ctx):
+            what = "a backward of some results, where values behind the others are not finite,"
+            return self(ctx, tangents, check=False, what=what)
+        warn_once(
+            "NaN in a backward of some results",
+            "inductor: a backward of some results of a compiled graph gives gradients with NaNs, which eager may not "
+            "give, and the graph cannot run again in eager. Run this part with backend='eager'.",
+            stacklevel=3,
+        )
+        return found
 
     def can_run(self, ctx: Any) -> bool:
         """Whether the inputs of this node's call are alive and unchanged."""
@@ -122,13 +142,14 @@ class Rerun:
         return True
 
     def __call__(
-        self, ctx: Any, tangents: Sequence[torch.Tensor | None], check: bool = True
+        self, ctx: Any, tangents: Sequence[torch.Tensor | None], check: bool = True, what: str = ""
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs that need one; differentiable if gradients are being recorded. `check`: raise
-        RuntimeError if a saved tensor was written."""
-        what = "the backward of a tensor subclass or of a sparse gradient"
+        RuntimeError if a saved tensor was written. `what`: the reason, for the warning."""
+        usual = "the backward of a tensor subclass or of a sparse gradient"
         if not check:
-            what = "a backward after some saved tensors were mutated, or of batched gradients,"
+            usual = "a backward after some saved tensors were mutated, or of batched gradients,"
+        what = what or usual
         what = "a second derivative" if torch.is_grad_enabled() else what
         primals, values = self._run(ctx, check, what)
         outputs = [(k, tangent) for k, tangent in enumerate(tangents) if self.origins[k] is not None]

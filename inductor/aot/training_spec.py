@@ -34,7 +34,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Gradient:
-    """Describes one result of the backward: the gradient of primal number `place`, which depends on these `tangents`.
+    """Describes one result of the backward: the gradient of primal number `place`. It is None if all of `tangents` are,
+    the gradients of the results that autograd connects to the primal.
 
     `conjugated`: the result is the conjugate of the gradient; the gradient then gets the conj bit.
     """
@@ -63,8 +64,8 @@ class Rerunning:
 class TrainingSpec:
     """Primals are the inputs, followed by the module's tensors. For a graph with symbolic sizes, sizes are `Size`s.
 
-    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`, `parts`: as in JointGraph. `views`: the returned
-    tensors that are views in the forward graph.
+    `results`, `structure`, `writes`, `origins`, `nested`, `uncounted`, `parts`, `products`, `not_zero`: as in
+    JointGraph. `views`: the returned tensors that are views in the forward graph.
     """
 
     primals: int
@@ -80,6 +81,8 @@ class TrainingSpec:
     nested: tuple[Level, ...] = ()
     uncounted: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
+    products: tuple[int, ...] = ()
+    not_zero: tuple[int, ...] = ()
 
 
 def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
@@ -87,15 +90,9 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
     graph = joint.graph.graph
     found = joint_results(graph).gradients
     tangents = graph.find_nodes(op="placeholder")[len(found) :]
-    reached = _reached_by(graph, tangents)
+    connected = joint.reaching or [range(len(tangents))] * len(found)
     gradients = [
-        Gradient(
-            place,
-            # a gradient that depends on no tangent is zero, or None if no connected result has a tangent
-            tuple(k for k in range(len(tangents)) if reached[node] >> k & 1)
-            or (joint.reaching[place] if joint.reaching else ()),
-            place in joint.conjugated,
-        )
+        Gradient(place, tuple(connected[place]), place in joint.conjugated)
         for place, node in enumerate(found)
         if node is not None
     ]
@@ -114,17 +111,9 @@ def describe(joint: JointGraph, halves: Halves) -> TrainingSpec:
         joint.nested,
         joint.uncounted,
         joint.parts,
+        joint.products,
+        joint.not_zero,
     )
-
-
-def _reached_by(graph: torch.fx.Graph, tangents: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, int]:
-    """For each node, the tangents that it depends on, as a bit set of their numbers."""
-    reached = {x: 1 << k for k, x in enumerate(tangents)}
-    for node in graph.nodes:
-        for source in node.all_input_nodes:
-            reached[node] = reached.get(node, 0) | reached[source]
-        reached.setdefault(node, 0)
-    return reached
 
 
 # Batch norm in training does not read its running statistics, although they are arguments. For each operator: the

@@ -1,0 +1,100 @@
+"""Backward passes that reach only some of the results of a compiled graph: eager computes nothing for the others."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+import pyframe
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:inductor. a backward of some results"),
+    pytest.mark.filterwarnings("ignore:inductor. a backward after some saved tensors were mutated"),
+]
+
+
+class _PlusOne(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient + 1
+
+
+class _NoGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+def _infinite_derivatives(x):
+    return x.log(), x.sqrt() * 2, x * 3, x.exp()
+
+
+def _zero_derivatives(x):
+    return x.sgn(), x.floor(), x * 2
+
+
+def _own_backward(x):
+    return _PlusOne.apply(x), x * 2
+
+
+def _no_gradient(x):
+    return _NoGradient.apply(x), x * 2
+
+
+def _shared(x):
+    y = x.sin()
+    return y.log(), y * 2, (y @ y).sgn()
+
+
+@pytest.mark.parametrize("fn", [_infinite_derivatives, _zero_derivatives, _own_backward, _no_gradient, _shared])
+def test_gradients_of_each_choice_of_results(fn):
+    def gradients(run):
+        count = len(run(torch.ones(3)))
+        for chosen in itertools.chain.from_iterable(itertools.combinations(range(count), n + 1) for n in range(count)):
+            x = torch.tensor([0.0, 1.0, 2.0], requires_grad=True)
+            results = [run(x)[i].sum() for i in chosen]
+            torch.autograd.backward(results)
+            yield chosen, None if x.grad is None else [f"{n:.5f}" for n in (x.grad + 0).tolist()]
+
+    assert list(gradients(pyframe.compile(fn))) == list(gradients(fn))
+
+
+def test_nothing_runs_again_where_zeros_are_finite(recwarn):
+    def fn(x):
+        return x.exp(), x.tanh()
+
+    x = torch.ones(3, requires_grad=True)
+    pyframe.compile(fn)(x)[0].sum().backward()
+    torch.testing.assert_close(x.grad, torch.ones(3).exp())
+    assert not [w for w in recwarn if "runs the captured graph" in str(w.message)]
+
+
+def test_a_written_result_that_the_backward_does_not_need():
+    """Each result is saved for its own gradient; what matters is which one was written."""
+    def fn(x):
+        return x.exp(), x.tanh()
+
+    def outcomes(run):
+        for written, used in itertools.product(range(2), repeat=2):
+            x = torch.tensor([0.5, 1.0], requires_grad=True)
+            results = run(x)
+            results[written].mul_(2)
+            try:
+                results[used].sum().backward()
+            except RuntimeError as error:
+                assert "modified by an inplace operation" in str(error)
+                yield "error"
+            else:
+                yield [f"{n:.5f}" for n in x.grad.tolist()]
+
+    assert list(outcomes(pyframe.compile(fn))) == list(outcomes(fn))
