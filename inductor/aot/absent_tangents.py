@@ -116,7 +116,8 @@ def _finite_numbers(node: fx.Node) -> bool:
     numbers = [x for x in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(x, float | torch.SymFloat)]
     if not all(isinstance(x, float) and math.isfinite(x) for x in numbers):
         return False
-    return _packet(node) not in _QUOTIENTS or isinstance(node.args[1], fx.Node) or node.args[1] != 0
+    divisor = node.args[1] if _packet(node) in _QUOTIENTS else 1
+    return not isinstance(divisor, int | float) or divisor != 0
 
 
 def _zero_at_zero(node: fx.Node, reached: dict[fx.Node, int]) -> bool:
@@ -127,9 +128,9 @@ def _zero_at_zero(node: fx.Node, reached: dict[fx.Node, int]) -> bool:
         return len(tensors) == 2 and all(reached[x] for x in tensors)  # noqa: PLR2004
     if packet in _CHOICES:  # masks may be anything
         chosen = node.args[1:] if packet is aten.where else (node.args[0], *node.args[2:])
-        return all(reached[x] if isinstance(x, fx.Node) else x == 0 for x in chosen)
+        return all(bool(reached[x]) if isinstance(x, fx.Node) else x in (0, 0.0) for x in chosen)
     if packet is aten.constant_pad_nd:
-        return len(node.args) < 3 or node.args[2] == 0  # noqa: PLR2004
+        return len(node.args) < 3 or node.args[2] in (0, 0.0)  # noqa: PLR2004
     if packet in _QUOTIENTS:
         return isinstance(node.args[0], fx.Node) and bool(reached[node.args[0]])
     if viewed(node) is not None:

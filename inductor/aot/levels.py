@@ -40,7 +40,7 @@ class AutogradGraph:
 
     @staticmethod
     def of(returned: Sequence[torch.Tensor]) -> AutogradGraph:
-        roots = tuple(x.grad_fn for x in returned)
+        roots: tuple[Any, ...] = tuple(x.grad_fn for x in returned)
         edges: dict[Any, tuple[Edge | None, ...]] = {}
         found: dict[Any, tuple[Edge | None, ...]] = {}
         stack = list(roots)
@@ -99,8 +99,8 @@ def levels(graph: AutogradGraph, results: Sequence[tuple[torch.Tensor | None, in
     at: dict[Edge, int] = {}  # the results at each edge, as a bit set of their numbers
     for i, (x, _) in enumerate(results):
         if x is not None and x.grad_fn is not None:
-            edge = x.grad_fn, x.output_nr
-            at[edge] = at.get(edge, 0) | 1 << i
+            place = x.grad_fn, x.output_nr
+            at[place] = at.get(place, 0) | 1 << i
     if not at:
         return []
     below: dict[Any, int] = {}  # the results that each node is computed from
