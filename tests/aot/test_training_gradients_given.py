@@ -26,7 +26,7 @@ def test_sparse_gradients_go_on_to_other_pieces():
         assert seen[0] == seen[1]
 
 
-@pytest.mark.filterwarnings("ignore:inductor. a backward of a part")
+@pytest.mark.filterwarnings("ignore:inductor. a backward after some saved tensors were mutated")
 def test_batched_gradients():
     def fn(x):
         return x.sin() * x
@@ -52,7 +52,7 @@ def test_results_of_an_inference_block():
         assert not z.requires_grad and not z.is_inference() and x.grad.tolist() == [2.0] * 3
 
 
-@pytest.mark.filterwarnings("ignore:inductor. a backward of a part")
+@pytest.mark.filterwarnings("ignore:inductor. a backward after some saved tensors were mutated")
 def test_backward_of_results_one_by_one():
     """Without `retain_graph`: eager raises where two results have a part of the graph in common, or saved values that
     were written since."""
