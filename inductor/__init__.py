@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_PUBLIC = {"compile_fx": "compile", "CompileReport": "compile", "CompileError": "errors", "Unsupported": "errors"}
+_PUBLIC = {
+    "compile_fx": "compile", "CompileReport": "compile_report", "CompileError": "errors", "Unsupported": "errors",
+}  # fmt: skip
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605
 
 

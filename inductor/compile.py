@@ -1,63 +1,43 @@
-"""The compiler's pipeline: turns a torch-level FX graph into a callable that runs compiled kernels.
+"""`compile_fx`, the entry point of the compiler: turns a torch-level FX graph into a callable that runs kernels.
 
-`compile_fx` is the entry point. The functions below it pick the path for a graph (inference, training, symbolic sizes,
-tensor subclasses, a graph that has to be split), run the stages in order, and keep the results in the disk cache.
+The functions below it pick the path for a graph: inference, training, symbolic sizes, tensor subclasses, a graph that
+has to be split. Each path takes the artifact from the disk cache or has it generated, and builds it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import fx
 from torch._guards import tracing
-from torch.utils import _pytree as pytree
 
 from .aot.autograd import Captured, wrap
-from .aot.decompositions import decompositions
-from .aot.functionalize import attributes_of, to_aten
-from .aot.input_fallback import AlignedRetry
-from .aot.joint import refuse_shared_writes, to_joint
+from .aot.functionalize import attributes_of, records_gradients
+from .aot.joint import refuse_shared_writes
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
 from .aot.random import seeded
 from .aot.results import RecordedWrites
 from .aot.training_decompositions import training_decompositions
-from .aot.training_spec import TrainingSpec, describe
-from .cache import graph_store
-from .cache.file_store import shared_cache
+from .artifact import Artifact, TrainingArtifact, load, program_of, show_code, store
+from .build import build, make_callable, make_half
 from .cache.graph_key import graph_key, half_key, training_key
-from .codegen import Source, codegen
-from .dynamic.dispatch import SPECIAL, DynamicShapeDispatcher, is_symbolic, symbolic_examples, without_numbers
+from .compile_report import CompileReport
+from .dynamic.dispatch import SPECIAL, DynamicShapeDispatcher, is_symbolic, symbolic_examples
 from .dynamic.template import Template, spec_at, training_spec_at
-from .eager.operator_errors import run_with_aten
 from .errors import PASSED
 from .fallback import check_expected, fall_back
-from .fx_utils.arguments import results_of
 from .fx_utils.places import label_of, reason_of
+from .generate import generate, generate_half, generate_sizes, generate_training
 from .graph_split import cut_after, cut_at_writes, needs_split, split_graph
-from .ir.printer import print_graph
-from .ir.size import Program
-from .log.stages import count, show
-from .lower import lower_graph, separate_results
 from .options import CompileOptions
-from .passes import biases_apart, run_joint_passes, run_passes, without_known_masks
-from .process.compile_lock import compile_lock, without_lock
+from .passes import without_known_masks
+from .process.compile_lock import compile_lock
 from .process.import_stubs import stub_torch_compiler
 from .process.thread_state import restored_on_error
 from .process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
-from .runtime.cpp_build import Vanished, build_all, kernel_addresses
-from .runtime.cuda import load_cubins
-from .runtime.plan import Form, make_plan
-from .runtime.plan_spec import Extern, OutputRef, PlanSpec, print_plan
-from .runtime.processes import Processes
-from .schedule import print_schedule, schedule
 from .subclasses import compile
 from .subclasses.autograd import wrap_inner
 from .subclasses.functionalize import forms_of, holds_wrappers, static_fakes
@@ -68,72 +48,6 @@ from .verify_policy import OFF, Policy
 
 if TYPE_CHECKING:
     from .dynamic.symbols import Sized
-
-
-_LOADS = 3  # attempts to load kernels that other processes may remove meanwhile
-
-
-@dataclass
-class CompileReport:
-    """Statistics of one compilation, stored in the graph's `meta["compile_report"]`.
-
-    `seconds`: time by phase. `cache`: hit, miss or off. `fallback`: why the graph runs with ATen operators, None if it
-    was compiled. `apart`: why the graph is compiled separately for each combination of sizes, None if it is not.
-    """
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    cache: str = "off"
-    kernels: int = 0
-    externs: int = 0
-    fallback: str | None = None
-    apart: str | None = None
-
-    def add(self, piece: CompileReport) -> None:
-        """Add the report of a subgraph to this one."""
-        for name, seconds in piece.seconds.items():
-            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-        self.cache = piece.cache
-        self.kernels += piece.kernels
-        self.externs += piece.externs
-        self.fallback = self.fallback or piece.fallback
-        self.apart = self.apart or piece.apart
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the time that the block takes to phase `name`."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """A compiled graph, as the cache stores it. The plan returns its results in `form`, or as leaves of `structure`.
-
-    `sources`: C++ translation units, or Triton kernels for a graph on a GPU. `program`: for a graph with symbolic
-    sizes, which sizes it is valid for.
-    """
-
-    spec: PlanSpec
-    sources: tuple[Any, ...]
-    form: Form | None
-    structure: pytree.TreeSpec | None
-    program: Program | None = None
-
-
-@dataclass(frozen=True)
-class TrainingArtifact:
-    """A compiled forward and backward, as the cache stores them. `program`: as in `Artifact`."""
-
-    spec: TrainingSpec
-    forward: Artifact
-    backward: Artifact
-    program: Program | None = None
-
-
-Kept = TypeVar("Kept", Artifact, TrainingArtifact)
 
 
 def compile_fx(
@@ -170,7 +84,7 @@ def _compile_any(
             return specialized if policy is None else _checked_sizes(gm, specialized, policy)
         refuse_special([*example_inputs, *(value for _, value in attributes_of(gm))])
         training = functools.partial(_compile_training, compile_piece=compile_piece)
-        kind = training if _records_gradients(gm, example_inputs) else _compile
+        kind = training if records_gradients(gm, example_inputs) else _compile
         reduced = without_known_masks(gm)  # verification compares with the original graph
         try:
             compiled = restored_on_error(lambda: kind(reduced, example_inputs, chosen, report))
@@ -203,7 +117,7 @@ def _compile_wrappers(
         return compiled if parts is None else parts.joined(compiled)
 
     otherwise = functools.partial(fall_back, gm, strict=chosen.strict)
-    if _records_gradients(gm, inputs):
+    if records_gradients(gm, inputs):
         return restored_on_error(lambda: compile.compile_training(gm, inputs, train, otherwise))
     return restored_on_error(lambda: compile.compile_inference(gm, inputs, compile_flat, otherwise))
 
@@ -243,13 +157,13 @@ def _compile_half(
     with report.phase("cache"):
         given = [node.meta["val"] for node in half.graph.find_nodes(op="placeholder")]
         key = half_key(half, given, release) if options.cache else None
-        artifact = _load(key, Artifact, report)
+        artifact = load(key, Artifact, report)
     if artifact is None:
-        artifact = _generate_half(half, report, None, release)
-        _store(key, artifact, report)
+        artifact = generate_half(half, report, None, release)
+        store(key, artifact, report)
     else:
-        _show_code(artifact)
-    return _half_plan(artifact.spec, _build(artifact, report))
+        show_code(artifact)
+    return make_half(artifact.spec, build(artifact, report))
 
 
 def _compile_one_size(
@@ -276,54 +190,17 @@ def _checked(gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, r
     """`compiled`, with some of its calls compared with `gm`."""
     from .verify.check import Checked  # imported only if verification is on
 
-    return Checked(gm, compiled, policy, _Parts(), report).call
+    return Checked(gm, compiled, policy, report).call
 
 
 def _checked_sizes(gm: fx.GraphModule, specialized: DynamicShapeDispatcher, policy: Policy) -> Any:
     """Like `_checked`, for varying sizes: the first call with each new combination of sizes is compared."""
     from .verify.check import Checked
 
-    checked = Checked(gm, specialized, policy, _Parts(), gm.meta["compile_report"])
+    checked = Checked(gm, specialized, policy, gm.meta["compile_report"])
     if policy.rate is None:
         specialized.first_call, checked.call.countdown = checked.compare, 0
     return checked.call
-
-
-class _Parts:
-    """The `verify.locate.Pipeline` of this compiler: used to find where a compiled graph differs from ATen."""
-
-    @staticmethod
-    def aten_graphs(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[tuple[fx.GraphModule, list[Any]]]:
-        """See `verify.locate.Pipeline`."""
-        from .verify.compare import copies, weights
-
-        gm, inputs = without_numbers(gm, inputs)
-        attributes = [value for _, value in attributes_of(gm)]
-        if not _records_gradients(gm, inputs):
-            aten = to_aten(gm, inputs, decompositions())
-            seeded(aten.graph)
-            return [(run_passes(aten.graph, aten.shared), [*inputs, *attributes])]
-        joint = to_joint(gm, inputs, training_decompositions())
-        seeded(joint.graph)
-        run_joint_passes(joint.graph)
-        halves = partition(joint)
-        primals = [x.detach() for x in (*inputs, *joint.attributes)]
-        run = fx.Interpreter(halves.forward, garbage_collect_values=False)
-        with torch.no_grad():
-            run.run(*copies(primals))
-        named = {node.name: value for node, value in run.env.items()}
-        wanted = halves.backward.graph.find_nodes(op="placeholder")
-        given = [named[x.name] if x.name in named else weights(x.meta["val"]) for x in wanted]
-        return [(halves.forward, primals), (halves.backward, given)]
-
-    @staticmethod
-    def compile_aten(graph: fx.GraphModule) -> tuple[Callable[..., Any], list[str | None]]:
-        """See `verify.locate.Pipeline`."""
-        from .verify.locate import writers
-
-        report = CompileReport()
-        artifact = _generate_half(graph, report, None)
-        return _half_plan(artifact.spec, _build(artifact, report)), writers(artifact.spec)
 
 
 def _compile_piece(
@@ -335,120 +212,21 @@ def _compile_piece(
     return call
 
 
-def _records_gradients(gm: fx.GraphModule, inputs: Sequence[Any]) -> bool:
-    tensors = [x for x in inputs if isinstance(x, torch.Tensor)] + [value for _, value in attributes_of(gm)]
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-
-
 def _compile(
     gm: fx.GraphModule, inputs: Sequence[Any], options: CompileOptions, report: CompileReport
 ) -> Callable[..., Any]:
     with report.phase("cache"):
         key = graph_key(gm, inputs, attributes_of(gm)) if options.cache else None
-        artifact = _load(key, Artifact, report)
+        artifact = load(key, Artifact, report)
     if artifact is None:
-        artifact = _generate(gm, inputs, report)
-        _store(key, artifact, report)
+        artifact = generate(gm, inputs, report)
+        store(key, artifact, report)
     else:
-        _show_code(artifact)
-    return _plan(gm, artifact, artifact.spec, _build(artifact, report))
-
-
-def _plan(gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any]) -> Callable[..., Any]:
-    attributes = tuple(value for _, value in attributes_of(gm))
-    plan = make_plan(
-        spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm), label=label_of(gm)
-    )
-    if artifact.structure is not None:
-        plan = _unflattened(plan, artifact.structure)
-    return _without_autocast(plan) if _autocast() else plan
-
-
-def _generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Artifact:
-    with report.phase("aot"):
-        aten = to_aten(gm, inputs, decompositions())
-    with report.phase("passes"):
-        seeded(aten.graph)
-        graph = run_passes(aten.graph, aten.shared)
-    return _generate_aten(graph, aten.shared, aten.structure, report, aten.views, aten.uncounted)
-
-
-def _generate_aten(
-    aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport,
-    views: Sequence[bool] = (), uncounted: tuple[int, ...] = (), release: bool = False, training: bool = False,
-) -> Artifact:
-    """Lower, schedule and generate code. `views`: which results autograd has to know as views of inputs; empty: none.
-    `uncounted`: as in PlanSpec."""
-    show("ir", lambda: aten.print_readable(print_output=False))
-    with report.phase("lower"):
-        graph = lower_graph(aten, shared)
-    show("ir", print_graph, graph)
-    with report.phase("schedule"):
-        groups = schedule(graph)
-    show("schedule", print_schedule, groups)
-    with report.phase("codegen"):
-        source, spec = codegen(groups, graph, release, training)
-    spec = replace(spec, uncounted=uncounted)
-    form = _form(structure)
-    sources = source.texts() if isinstance(source, Source) else source.kernels
-    if views:
-        spec = replace(spec, outputs=_with_views(spec.outputs, views))
-    artifact = Artifact(spec, tuple(sources), form, structure if form is None else None)
-    _show_code(artifact)
-    return artifact
-
-
-def _with_views(outputs: Sequence[OutputRef], views: Sequence[bool]) -> tuple[OutputRef, ...]:
-    """`outputs`, with those marked in `views` changed so that autograd knows them as views of inputs."""
-    refs, done = list(outputs), set()
-    for k, (ref, is_view) in enumerate(zip(refs, views, strict=True)):
-        if is_view and ref.kind == "buf" and ref.value not in done:  # a view that is returned twice is created once
-            refs[k] = OutputRef("view", ref.value)
-            done.add(ref.value)
-    return tuple(refs)
-
-
-def _show_code(artifact: Artifact) -> None:
-    for source in artifact.sources:
-        show("code", source if isinstance(source, str) else source.text)
-    show("plan", print_plan, artifact.spec)
-
-
-def _build(artifact: Artifact, report: CompileReport) -> list[Any]:
-    """Build the kernels; returns what `make_plan` takes as kernels."""
-    with report.phase("build"):
-        addresses = without_lock(lambda: _kernels(artifact))
-    report.kernels += len(artifact.spec.kernel_names)
-    count("kernels", len(artifact.spec.kernel_names))
-    report.externs += sum(isinstance(step, Extern) for step in artifact.spec.steps)
-    return addresses
-
-
-def _kernels(artifact: Artifact, processes: Processes | None = None) -> list[Any]:
-    """Build and load the kernels. `processes`: the group of processes in which the C++ compilers run."""
-    if not artifact.sources:
-        return []
-    if artifact.spec.device == "cpu":
-        return _addresses(artifact.sources, artifact.spec.kernel_names, processes)
-    return load_cubins(artifact.sources, torch.device(artifact.spec.device))
-
-
-def _addresses(sources: Sequence[str], names: Sequence[str], processes: Processes | None) -> list[Any]:
-    for _ in range(_LOADS - 1):
-        try:
-            return list(kernel_addresses(build_all(sources, processes=processes), names))
-        except Vanished:  # another process trimmed the cache between building and loading
-            continue
-    return list(kernel_addresses(build_all(sources, processes=processes), names))
+        show_code(artifact)
+    return make_callable(gm, artifact, artifact.spec, build(artifact, report))
 
 
 # ---- graphs of many sizes
-
-
-def _program(artifact: Artifact | TrainingArtifact) -> Program:
-    """The sizes for which an artifact with symbolic sizes is valid."""
-    assert artifact.program is not None
-    return artifact.program
 
 
 def _compile_sizes(
@@ -466,7 +244,7 @@ def _compile_sizes(
     report = gm.meta["compile_report"] = CompileReport()
     refuse_special([*inputs, *(value for _, value in attributes_of(gm))])
     gm = without_known_masks(gm)
-    symbols, training = Symbols(), _records_gradients(gm, inputs)
+    symbols, training = Symbols(), records_gradients(gm, inputs)
     # unified, because autograd expresses one size by others if a loss relies on a * b == c * d
     twins = alike(varying, hints, examples) if training else {}
     given = symbols.all(varying, hints, SPECIAL, twins) | dict(constants)
@@ -475,22 +253,18 @@ def _compile_sizes(
         return _train_sizes(gm, inputs, sized, options, report, compile_piece)
     with report.phase("cache"):
         key = graph_key(gm, sized.known, attributes_of(gm), hints) if options.cache else None
-        artifact = _load(key, Artifact, report)
+        artifact = load(key, Artifact, report)
     if artifact is None:
-        with stub_torch_compiler:
-            with report.phase("aot"):
-                aten = to_aten(gm, sized.fakes, decompositions())
-            with report.phase("passes"):
-                seeded(aten.graph)
-                graph = run_passes(aten.graph, aten.shared)
-                sized.settle(graph)
-        artifact = _generate_aten(graph, aten.shared, aten.structure, report, aten.views, aten.uncounted)
-        artifact = replace(artifact, program=symbols.program())
-        _store(key, artifact, report)
+        artifact = generate_sizes(gm, sized, report)
+        store(key, artifact, report)
     else:
-        _show_code(artifact)
-    addresses = _build(artifact, report)
-    return Template(_program(artifact), lambda values: _plan(gm, artifact, spec_at(artifact.spec, values), addresses))
+        show_code(artifact)
+    addresses = build(artifact, report)
+
+    def make(values: Mapping[str, int]) -> Callable[..., Any]:
+        return make_callable(gm, artifact, spec_at(artifact.spec, values), addresses)
+
+    return Template(program_of(artifact), make)
 
 
 # ---- training
@@ -504,7 +278,7 @@ def _compile_training(
     artifact = _training_artifact(captured, inputs, options, report)
     halves = artifact.forward, artifact.backward
     built = zip(halves, _half_labels(gm), strict=True)
-    forward, backward = (_half_plan(half.spec, _build(half, report), label) for half, label in built)
+    forward, backward = (make_half(half.spec, build(half, report), label) for half, label in built)
     return wrap(captured, artifact.spec, forward, backward, functools.partial(cut_after, gm, compile_piece))
 
 
@@ -519,16 +293,16 @@ def _train_sizes(
     """Like `_compile_training`, for all sizes that satisfy the assumptions made while compiling."""
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report, sized)
-    kernels = [_build(half, report) for half in (artifact.forward, artifact.backward)]
+    kernels = [build(half, report) for half in (artifact.forward, artifact.backward)]
     labels = _half_labels(gm)
     in_pieces = functools.partial(cut_after, gm, compile_piece)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
         specs = (spec_at(half.spec, values) for half in (artifact.forward, artifact.backward))
-        forward, backward = map(_half_plan, specs, kernels, labels)
+        forward, backward = map(make_half, specs, kernels, labels)
         return wrap(captured, training_spec_at(artifact.spec, values), forward, backward, in_pieces)
 
-    return Template(_program(artifact), make)
+    return Template(program_of(artifact), make)
 
 
 def _training_artifact(
@@ -539,114 +313,11 @@ def _training_artifact(
         known, hints = (sized.known, sized.hints) if sized else (inputs, None)
         named = captured.attributes, captured.names
         key = training_key(captured.gm, inputs, *named, known, hints) if options.cache else None
-        artifact = _load(key, TrainingArtifact, report)
+        artifact = load(key, TrainingArtifact, report)
     if artifact is None:
-        artifact = _generate_training(captured.gm, inputs, report, sized)
-        _store(key, artifact, report)
+        artifact = generate_training(captured.gm, inputs, report, sized)
+        store(key, artifact, report)
     else:
-        _show_code(artifact.forward)
-        _show_code(artifact.backward)
+        show_code(artifact.forward)
+        show_code(artifact.backward)
     return artifact
-
-
-def _generate_training(
-    gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, sized: Sized | None
-) -> TrainingArtifact:
-    with stub_torch_compiler, report.phase("joint"):
-        joint = to_joint(gm, inputs, training_decompositions(), sized.fakes if sized else None)
-    with stub_torch_compiler, report.phase("passes"):
-        seeded(joint.graph)
-        run_joint_passes(joint.graph)
-    with stub_torch_compiler, report.phase("partition"):
-        halves = partition(joint)
-        spec = describe(joint, halves)
-    forward = _generate_half(halves.forward, report, sized, uncounted=joint.uncounted)
-    pool, processes = ThreadPoolExecutor(1), Processes()
-    try:  # the forward's kernels are built while the backward's code is generated
-        building = pool.submit(_kernels, forward, processes)
-        backward = _generate_half(halves.backward, report, sized, release=True)
-        with report.phase("build"):
-            without_lock(lambda: (_kernels(backward), building.result()))
-    except BaseException:  # leave no process running, even after Ctrl-C
-        processes.stop()
-        raise
-    finally:
-        without_lock(pool.shutdown)
-    if sized is None:
-        return TrainingArtifact(spec, forward, backward)
-    return TrainingArtifact(sized.data(spec), forward, backward, sized.symbols.program())
-
-
-def _generate_half(
-    half: fx.GraphModule, report: CompileReport, sized: Sized | None, release: bool = False,
-    uncounted: tuple[int, ...] = (),
-) -> Artifact:
-    with stub_torch_compiler, report.phase("passes"):
-        biases_apart(half)
-        shared = separate_results(half)
-        if sized is not None:
-            sized.settle(half)
-    _, structure = pytree.tree_flatten([0] * len(results_of(half.graph)))
-    return _generate_aten(half, shared, structure, report, (), uncounted, release=release, training=True)
-
-
-def _half_plan(spec: PlanSpec, addresses: list[Any], label: str | None = None) -> Callable[..., Any]:
-    otherwise = AlignedRetry(spec)
-    otherwise.plan = make_plan(spec, addresses, form="list", fallback=otherwise, label=label)
-    return otherwise.plan
-
-
-# ---- the graph cache
-
-
-def _load(key: str | None, kind: type[Kept], report: CompileReport) -> Kept | None:
-    """The cached artifact for `key`; None if there is none or if `key` is None."""
-    data = shared_cache().get(key, ".graph") if key else None
-    artifact = None if data is None else graph_store.load(data, kind)
-    report.cache = "off" if key is None else "miss" if artifact is None else "hit"
-    if key is not None:
-        count("cache_misses" if artifact is None else "cache_hits")
-    show("cache", lambda: f"graph {key}: {report.cache}")
-    return artifact
-
-
-def _store(key: str | None, artifact: Any, report: CompileReport) -> None:
-    if key is None:
-        return
-    with report.phase("cache"):
-        data = graph_store.dump(artifact)
-        if data is not None:
-            shared_cache().put(key, data, ".graph")
-
-
-# ---- around the plan
-
-
-def _form(structure: pytree.TreeSpec) -> Form | None:
-    """The container in which the plan itself can return the results; None if it cannot."""
-    if structure.is_leaf():
-        return "single"
-    if all(child.is_leaf() for child in structure.children()):
-        if structure.type is tuple:
-            return "tuple"
-        if structure.type is list:
-            return "list"
-    return None
-
-
-def _unflattened(plan: Callable[..., Any], structure: pytree.TreeSpec) -> Callable[..., Any]:
-    return lambda *args: pytree.tree_unflatten(plan(*args), structure)
-
-
-def _autocast() -> bool:
-    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-
-
-def _without_autocast(plan: Callable[..., Any]) -> Callable[..., Any]:
-    """The plan without autocast: the casts are in the graph already, and operators must not cast again."""
-
-    def call(*args: Any) -> Any:
-        with torch._C._DisableAutocast():
-            return plan(*args)
-
-    return call

@@ -39,6 +39,12 @@ def attributes_of(gm: torch.fx.GraphModule) -> list[tuple[str, torch.Tensor]]:
     return [*gm.named_parameters(), *gm.named_buffers()]
 
 
+def records_gradients(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether autograd would record a call of `gm` with these inputs."""
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)] + [value for _, value in attributes_of(gm)]
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
 @dataclass(frozen=True)
 class _Alias:
     """An output in the storage of input `index`; `size` None: the input object itself. `offset` counts from the input's

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..compile_report import CompileReport
 from ..eager.higher_order import runnable
 from ..fallback import check_expected
 from ..fx_utils.places import captured_function, name_of, user_place
@@ -17,7 +18,7 @@ from ..log.stages import count, show
 from ..process.compile_lock import compile_lock
 from ..verify_policy import Policy, budget, sampler
 from .compare import NotComparable, copies, device_of, difference, run, run_converted, same_random_numbers
-from .locate import Fault, Pipeline, locate
+from .locate import Fault, locate
 from .repro import write_repro
 
 
@@ -25,13 +26,13 @@ class Checked:
     """Compares the calls that `policy` selects of `compiled` with `gm`, from which it was compiled.
 
     The program calls `call`. If a result differs, `call` runs `gm` with ATen from then on, one warning describes the
-    difference, and a repro script is written. `pipeline` compiles parts of the graph to find the fault.
+    difference, and a repro script is written.
     """
 
     def __init__(
-        self, gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, pipeline: Pipeline, report: Any
+        self, gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, report: CompileReport
     ) -> None:
-        self.gm, self.compiled, self.policy, self.pipeline, self.report = gm, compiled, policy, pipeline, report
+        self.gm, self.compiled, self.policy, self.report = gm, compiled, policy, report
         self.expected = 0.0  # expected duration of a check, in seconds
         first = 1 if policy.rate is None else budget.next_call(policy.rate)
         self.call = sampler(compiled, self.check, first)
@@ -89,7 +90,7 @@ class Checked:
         """Where the difference begins; None if that cannot be found."""
         try:
             with compile_lock:
-                return locate(self.gm, copies(args), self.pipeline)
+                return locate(self.gm, copies(args))
         except Exception as error:  # noqa: BLE001  the result is known to be wrong; report that even without the place
             check_expected(error)
             show("verify", f"the operator was not found: {type(error).__name__}: {error}")

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import fx
 
-from ..runtime.plan_spec import Extern, KernelCall, Launch, PlanSpec, View
 from .compare import Outcome, copies, difference
-
-
-class Pipeline(Protocol):
-    """The parts of the compiler that `locate` needs; they do not use the cache."""
-
-    def aten_graphs(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> list[tuple[fx.GraphModule, list[Any]]]:
-        """The ATen graphs that `gm` is compiled to (forward and, if any, backward), with inputs for each."""
-
-    def compile_aten(self, graph: fx.GraphModule) -> tuple[Callable[..., Any], list[str | None]]:
-        """Compile an ATen graph that returns a list; also returns the name of the kernel that writes each result."""
+from .recompile import aten_graphs, compile_aten
 
 
 @dataclass(frozen=True)
@@ -33,29 +23,29 @@ class Fault:
     kernel: str | None
 
 
-def locate(gm: fx.GraphModule, inputs: Sequence[Any], pipeline: Pipeline) -> Fault | None:
+def locate(gm: fx.GraphModule, inputs: Sequence[Any]) -> Fault | None:
     """The first operator of `gm` that differs, in the compiled forward or else the backward; None if none does."""
-    for graph, given in pipeline.aten_graphs(gm, inputs):
-        fault = _in_graph(graph, given, pipeline)
+    for graph, given in aten_graphs(gm, inputs):
+        fault = _in_graph(graph, given)
         if fault is not None:
             return fault
     return None
 
 
-def _in_graph(graph: fx.GraphModule, inputs: Sequence[Any], pipeline: Pipeline) -> Fault | None:
+def _in_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Fault | None:
     nodes = [node for node in graph.graph.nodes if _is_tensor(node)]
-    fault = _first_of(graph, nodes, inputs, pipeline)
+    fault = _first_of(graph, nodes, inputs)
     if fault is not None or not nodes:
         return fault
     # Returning all values may have hidden the fault by changing the kernels; search the shortest prefix that shows it.
     low, high = 0, len(nodes) - 1
     while low < high:
         middle = (low + high) // 2
-        if _first_of(graph, [nodes[middle]], inputs, pipeline) is not None:
+        if _first_of(graph, [nodes[middle]], inputs) is not None:
             high = middle
         else:
             low = middle + 1
-    return _first_of(graph, [nodes[low]], inputs, pipeline)
+    return _first_of(graph, [nodes[low]], inputs)
 
 
 def _is_tensor(node: fx.Node) -> bool:
@@ -63,12 +53,10 @@ def _is_tensor(node: fx.Node) -> bool:
     return node.op == "call_function" and isinstance(node.meta.get("val"), torch.Tensor) and not writes
 
 
-def _first_of(
-    graph: fx.GraphModule, nodes: Sequence[fx.Node], inputs: Sequence[Any], pipeline: Pipeline
-) -> Fault | None:
+def _first_of(graph: fx.GraphModule, nodes: Sequence[fx.Node], inputs: Sequence[Any]) -> Fault | None:
     """The first of these nodes whose value differs if the graph is compiled to return all of them."""
     part = returning(graph, nodes)
-    compiled, kernels = pipeline.compile_aten(part)
+    compiled, kernels = compile_aten(part)
     with torch.no_grad():
         expected = _values(part, copies(inputs))
         exact = _values(part, copies(inputs, torch.Tensor.double))
@@ -108,24 +96,3 @@ def returning(graph: fx.GraphModule, nodes: Sequence[fx.Node]) -> fx.GraphModule
     part.graph.eliminate_dead_code()
     part.recompile()
     return part
-
-
-def writers(spec: PlanSpec) -> list[str | None]:
-    """The name of the kernel that writes each result of a plan; None for results that ATen computes."""
-    base: dict[int, int] = {}
-    writer: dict[int, str | None] = {}
-    for step in spec.steps:
-        if isinstance(step, View):
-            base[step.buf] = step.base
-        elif isinstance(step, KernelCall | Launch):
-            for buf in step.bufs:  # the first kernel that uses a buffer writes it
-                writer.setdefault(buf, spec.kernel_names[step.kernel])
-        elif isinstance(step, Extern):
-            writer.update(dict.fromkeys(step.outs, None))
-    found = []
-    for ref in spec.outputs:
-        at = ref.value if ref.kind in ("buf", "view") else -1
-        while at in base:
-            at = base[at]
-        found.append(writer.get(at))
-    return found

@@ -7,7 +7,7 @@ from fake_gpu import on_gpu
 from torch import fx, nn
 
 import inductor
-from inductor import compile as pipeline
+from inductor import build as building
 from inductor.aot.fake import fake_mode, make_fx
 from inductor.codegen import codegen
 from inductor.codegen.plan import APART_BYTES
@@ -18,8 +18,8 @@ from inductor.schedule import schedule
 
 def test_large_saved_tensors_are_freed_on_the_way(monkeypatch):
     specs = []
-    original = pipeline.make_plan
-    monkeypatch.setattr(pipeline, "make_plan", lambda spec, *a, **k: specs.append(spec) or original(spec, *a, **k))
+    original = building.make_plan
+    monkeypatch.setattr(building, "make_plan", lambda spec, *a, **k: specs.append(spec) or original(spec, *a, **k))
     model = nn.Sequential(nn.Linear(512, 1024), nn.Tanh(), nn.Linear(1024, 512), nn.Tanh(), nn.Linear(512, 4))
     x = torch.randn(1024, 512)
     call = inductor.compile_fx(fx.symbolic_trace(model), [x], options={"strict": True, "cache": False})

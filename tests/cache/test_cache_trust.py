@@ -13,9 +13,9 @@ import torch
 from torch import fx
 
 import inductor
+from inductor.artifact import Artifact
 from inductor.cache import graph_store, private
 from inductor.cache.file_store import Cache, content_key
-from inductor.compile import Artifact
 
 KEY = content_key("a", "key")
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to other users")
@@ -174,7 +174,7 @@ def test_tensors_come_back_as_they_were():
 
 def test_a_library_that_vanishes_before_it_is_loaded_is_built_again(tmp_path, monkeypatch):
     monkeypatch.setenv("PYFRAME_CACHE_DIR", str(tmp_path))
-    build_all, times = inductor.compile.build_all, []
+    build_all, times = inductor.build.build_all, []
 
     def build_and_lose(sources, **options):
         found = build_all(sources, **options)
@@ -183,7 +183,7 @@ def test_a_library_that_vanishes_before_it_is_loaded_is_built_again(tmp_path, mo
             found[0].unlink()
         return found
 
-    monkeypatch.setattr(inductor.compile, "build_all", build_and_lose)
+    monkeypatch.setattr(inductor.build, "build_all", build_and_lose)
     gm, x = graphs(), torch.randn(4)
     torch.testing.assert_close(inductor.compile_fx(gm, [x])(x)[0], (x + 1).sin())
     assert len(times) == 2 and gm.meta["compile_report"].fallback is None

@@ -16,7 +16,7 @@ PROGRAM = """
 import sys, torch
 import torch.nn.functional as F
 from torch import fx, nn
-import inductor, inductor.compile as pipeline
+import inductor, inductor.generate as pipeline
 if sys.argv[1] == "hit":
     def never(*args):
         raise AssertionError("the second process traces, partitions or lowers")

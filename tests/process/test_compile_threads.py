@@ -13,7 +13,7 @@ import pytest
 import torch
 from thread_util import in_threads
 
-import inductor.compile
+import inductor.build
 import pyframe
 from inductor.ir.handler import Handler, ops
 from inductor.process.compile_lock import compile_lock, make_once, without_lock
@@ -111,7 +111,7 @@ def test_modes_of_threads_resets_and_exceptions_at_once():
 
 def test_an_entry_captured_while_another_thread_changed_a_setting_is_of_one_setting(monkeypatch):
     """The default dtype becomes another one while a kernel builds: the call and those after it are eager's."""
-    building, go_on, kernels = threading.Event(), threading.Event(), inductor.compile._kernels
+    building, go_on, kernels = threading.Event(), threading.Event(), inductor.build.build_kernels
 
     def slow(*args):
         building.set()
@@ -121,7 +121,7 @@ def test_an_entry_captured_while_another_thread_changed_a_setting_is_of_one_sett
     def program(x):
         return x + torch.full((3,), 1.5)
 
-    monkeypatch.setattr(inductor.compile, "_kernels", slow)
+    monkeypatch.setattr(inductor.build, "build_kernels", slow)
     fn, x, done = pyframe.compile(program), torch.ones(3), []
     thread = threading.Thread(target=lambda: done.append(fn(x)))
     thread.start()
@@ -140,7 +140,7 @@ def test_an_entry_captured_while_another_thread_changed_a_setting_is_of_one_sett
 def test_nothing_is_locked_while_a_kernel_builds(monkeypatch):
     """Another thread captures, compiles and calls a function while the first one's kernels build."""
     building, go_on = threading.Event(), threading.Event()
-    kernels = inductor.compile._kernels
+    kernels = inductor.build.build_kernels
     first = threading.Thread(target=lambda: done.append(pyframe.compile(lambda x: x.cos() + 3)(torch.ones(3))))
     done = []
 
@@ -150,7 +150,7 @@ def test_nothing_is_locked_while_a_kernel_builds(monkeypatch):
             assert go_on.wait(60)
         return kernels(*args)
 
-    monkeypatch.setattr(inductor.compile, "_kernels", slow)
+    monkeypatch.setattr(inductor.build, "build_kernels", slow)
     first.start()
     assert building.wait(60)
     second = []
@@ -213,7 +213,7 @@ def test_the_current_handler_belongs_to_a_thread():
 
 FORKS = """
 import os, sys, threading, torch, pyframe
-import inductor.compile
+import inductor.build
 
 def function(i):
     names = {"torch": torch}
@@ -251,13 +251,13 @@ def test_a_child_compiles_that_was_forked_while_another_thread_compiled():
     """Once at a moment when the other thread is in its build, then at any moment of its captures."""
     run_program("""
 building, go_on, parent = threading.Event(), threading.Event(), os.getpid()
-kernels = inductor.compile._kernels
+kernels = inductor.build.build_kernels
 def slow(*args):
     if os.getpid() == parent and not go_on.is_set():
         building.set()
         go_on.wait(60)
     return kernels(*args)
-inductor.compile._kernels = slow
+inductor.build.build_kernels = slow
 def loop():
     i = 0
     while not stop.is_set():

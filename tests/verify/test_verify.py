@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import inductor.compile
+import inductor.generate
 import pyframe
 from inductor import minify_repro, verify_policy
 from inductor.codegen.cpp.kernel import ARITHMETIC
@@ -38,8 +39,8 @@ def line_of(marker):
 @pytest.fixture
 def no_cache(monkeypatch, tmp_path):
     """What is generated here is not kept; scripts go to a folder of the test."""
-    monkeypatch.setattr(inductor.compile, "_load", lambda *args: None)
-    monkeypatch.setattr(inductor.compile, "_store", lambda *args: None)
+    monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
+    monkeypatch.setattr(inductor.compile, "store", lambda *args: None)
     monkeypatch.setenv("PYFRAME_REPRO_DIR", str(tmp_path))
 
 
@@ -114,14 +115,14 @@ def test_explain_says_so(fault):
 
 def test_gradients_are_compared(no_cache, monkeypatch):
     x, y = inputs(requires_grad=True)
-    compile_half = inductor.compile._generate_half
+    compile_half = inductor.generate.generate_half
 
     def faulty(half, report, sized, release=False, **rest):  # only the backward is wrong
         if release:
             monkeypatch.setitem(ARITHMETIC, "cos", ARITHMETIC["cos"].replace("cos", "sin"))
         return compile_half(half, report, sized, release, **rest)
 
-    monkeypatch.setattr(inductor.compile, "_generate_half", faulty)
+    monkeypatch.setattr(inductor.generate, "generate_half", faulty)
     compiled = pyframe.compile(lambda x, y: torch.sin(x) * y, options={"verify": "first"})
     result, messages = call(compiled, x, y)
     result.sum().backward()

@@ -20,7 +20,9 @@ def install() -> None:
     import triton_support  # chooses the interpreter, and adds what it lacks
     from fake_gpu import on_gpu
 
-    import inductor.compile as pipeline
+    import inductor.build
+    import inductor.compile
+    import inductor.generate
     from inductor.aot import rerun
     from inductor.runtime.plan_py import PythonPlan
     from inductor.runtime.plan_spec import Alloc, Arena, Extern, Launch, PlanSpec, Status, dtype_of
@@ -84,7 +86,7 @@ def install() -> None:
 
         return replace(step, args=moved(step.args), kwargs=moved(step.kwargs))
 
-    aten, joint = pipeline.to_aten, pipeline.to_joint
+    aten, joint = inductor.generate.to_aten, inductor.generate.to_joint
 
     def to_aten(*args: Any, **kwargs: Any) -> Any:
         made = aten(*args, **kwargs)
@@ -100,10 +102,11 @@ def install() -> None:
                   python: bool = False, fallback: Callable[..., Any] | None = None, label: str | None = None) -> Any:
         return InterpretedPlan(spec, kernels, bound, form, fallback)
 
-    pipeline.to_aten, pipeline.to_joint, pipeline.make_plan = to_aten, to_joint, make_plan
-    pipeline.load_cubins = lambda kernels, device: list(kernels)
+    inductor.generate.to_aten, inductor.generate.to_joint = to_aten, to_joint
+    inductor.build.make_plan = make_plan
+    inductor.build.load_cubins = lambda kernels, device: list(kernels)
     rerun._rng = lambda device: CpuGenerator  # type: ignore[assignment]
-    pipeline.graph_key = pipeline.training_key = lambda *args, **kwargs: None  # nothing is kept
+    inductor.compile.graph_key = inductor.compile.training_key = lambda *args, **kwargs: None  # nothing is kept
 
 
 class CpuGenerator:

@@ -1,0 +1,83 @@
+"""Compiled graphs as data, and the disk cache that stores them.
+
+An artifact holds a plan's steps and the source text of its kernels, but nothing that belongs to this process: `build`
+turns it into something that can be called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch.utils import _pytree as pytree
+
+from .aot.training_spec import TrainingSpec
+from .cache import graph_store
+from .cache.file_store import shared_cache
+from .compile_report import CompileReport
+from .ir.size import Program
+from .log.stages import count, show
+from .runtime.plan import Form
+from .runtime.plan_spec import PlanSpec, print_plan
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled graph, as the cache stores it. The plan returns its results in `form`, or as leaves of `structure`.
+
+    `sources`: C++ translation units, or Triton kernels for a graph on a GPU. `program`: for a graph with symbolic
+    sizes, which sizes it is valid for.
+    """
+
+    spec: PlanSpec
+    sources: tuple[Any, ...]
+    form: Form | None
+    structure: pytree.TreeSpec | None
+    program: Program | None = None
+
+
+@dataclass(frozen=True)
+class TrainingArtifact:
+    """A compiled forward and backward, as the cache stores them. `program`: as in `Artifact`."""
+
+    spec: TrainingSpec
+    forward: Artifact
+    backward: Artifact
+    program: Program | None = None
+
+
+Kept = TypeVar("Kept", Artifact, TrainingArtifact)
+
+
+def program_of(artifact: Artifact | TrainingArtifact) -> Program:
+    """The sizes for which an artifact with symbolic sizes is valid."""
+    assert artifact.program is not None
+    return artifact.program
+
+
+def show_code(artifact: Artifact) -> None:
+    """Write the kernels and the plan to the logs of stages."""
+    for source in artifact.sources:
+        show("code", source if isinstance(source, str) else source.text)
+    show("plan", print_plan, artifact.spec)
+
+
+def load(key: str | None, kind: type[Kept], report: CompileReport) -> Kept | None:
+    """The cached artifact for `key`; None if there is none or if `key` is None."""
+    data = shared_cache().get(key, ".graph") if key else None
+    artifact = None if data is None else graph_store.load(data, kind)
+    report.cache = "off" if key is None else "miss" if artifact is None else "hit"
+    if key is not None:
+        count("cache_misses" if artifact is None else "cache_hits")
+    show("cache", lambda: f"graph {key}: {report.cache}")
+    return artifact
+
+
+def store(key: str | None, artifact: Any, report: CompileReport) -> None:
+    """Put an artifact into the cache; nothing if `key` is None."""
+    if key is None:
+        return
+    with report.phase("cache"):
+        data = graph_store.dump(artifact)
+        if data is not None:
+            shared_cache().put(key, data, ".graph")

@@ -1,0 +1,90 @@
+"""From an artifact to a callable: builds and loads its kernels, and makes the plan that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from .aot.functionalize import attributes_of
+from .aot.input_fallback import AlignedRetry
+from .artifact import Artifact
+from .compile_report import CompileReport
+from .eager.operator_errors import run_with_aten
+from .fx_utils.places import label_of
+from .log.stages import count
+from .process.compile_lock import without_lock
+from .runtime.cpp_build import Vanished, build_all, kernel_addresses
+from .runtime.cuda import load_cubins
+from .runtime.plan import make_plan
+from .runtime.plan_spec import Extern, PlanSpec
+from .runtime.processes import Processes
+
+_LOADS = 3  # attempts to load kernels that other processes may remove meanwhile
+
+
+def build(artifact: Artifact, report: CompileReport) -> list[Any]:
+    """Build the kernels; returns what `make_plan` takes as kernels."""
+    with report.phase("build"):
+        addresses = without_lock(lambda: build_kernels(artifact))
+    report.kernels += len(artifact.spec.kernel_names)
+    count("kernels", len(artifact.spec.kernel_names))
+    report.externs += sum(isinstance(step, Extern) for step in artifact.spec.steps)
+    return addresses
+
+
+def build_kernels(artifact: Artifact, processes: Processes | None = None) -> list[Any]:
+    """Build and load the kernels. `processes`: the group of processes in which the C++ compilers run."""
+    if not artifact.sources:
+        return []
+    if artifact.spec.device == "cpu":
+        return _addresses(artifact.sources, artifact.spec.kernel_names, processes)
+    return load_cubins(artifact.sources, torch.device(artifact.spec.device))
+
+
+def _addresses(sources: Sequence[str], names: Sequence[str], processes: Processes | None) -> list[Any]:
+    for _ in range(_LOADS - 1):
+        try:
+            return list(kernel_addresses(build_all(sources, processes=processes), names))
+        except Vanished:  # another process trimmed the cache between building and loading
+            continue
+    return list(kernel_addresses(build_all(sources, processes=processes), names))
+
+
+def make_callable(gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any]) -> Callable[..., Any]:
+    """The callable that takes the place of `gm`. `spec`: the artifact's plan, or the one for certain sizes."""
+    attributes = tuple(value for _, value in attributes_of(gm))
+    plan = make_plan(
+        spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm), label=label_of(gm)
+    )
+    if artifact.structure is not None:
+        plan = _unflattened(plan, artifact.structure)
+    return _without_autocast(plan) if _autocast() else plan
+
+
+def make_half(spec: PlanSpec, addresses: list[Any], label: str | None = None) -> Callable[..., Any]:
+    """The plan of a forward or a backward. Inputs that are not aligned as the kernels expect are copied first."""
+    otherwise = AlignedRetry(spec)
+    otherwise.plan = make_plan(spec, addresses, form="list", fallback=otherwise, label=label)
+    return otherwise.plan
+
+
+def _unflattened(plan: Callable[..., Any], structure: pytree.TreeSpec) -> Callable[..., Any]:
+    return lambda *args: pytree.tree_unflatten(plan(*args), structure)
+
+
+def _autocast() -> bool:
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+
+
+def _without_autocast(plan: Callable[..., Any]) -> Callable[..., Any]:
+    """The plan without autocast: the casts are in the graph already, and operators must not cast again."""
+
+    def call(*args: Any) -> Any:
+        with torch._C._DisableAutocast():
+            return plan(*args)
+
+    return call

@@ -1,0 +1,43 @@
+"""`CompileReport`: what a compilation did and how long each phase took. `explain` prints it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass
+class CompileReport:
+    """Statistics of one compilation, stored in the graph's `meta["compile_report"]`.
+
+    `seconds`: time by phase. `cache`: hit, miss or off. `fallback`: why the graph runs with ATen operators, None if it
+    was compiled. `apart`: why the graph is compiled separately for each combination of sizes, None if it is not.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    cache: str = "off"
+    kernels: int = 0
+    externs: int = 0
+    fallback: str | None = None
+    apart: str | None = None
+
+    def add(self, piece: CompileReport) -> None:
+        """Add the report of a subgraph to this one."""
+        for name, seconds in piece.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.cache = piece.cache
+        self.kernels += piece.kernels
+        self.externs += piece.externs
+        self.fallback = self.fallback or piece.fallback
+        self.apart = self.apart or piece.apart
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time that the block takes to phase `name`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

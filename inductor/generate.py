@@ -1,0 +1,152 @@
+"""The stages of the compiler, in order: a torch-level graph becomes an ATen graph, loop IR, groups of loops, and
+finally an artifact, which holds a plan and the source of its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from .aot.decompositions import decompositions
+from .aot.functionalize import to_aten
+from .aot.joint import to_joint
+from .aot.partition import partition
+from .aot.random import seeded
+from .aot.training_decompositions import training_decompositions
+from .aot.training_spec import describe
+from .artifact import Artifact, TrainingArtifact, show_code
+from .build import build_kernels
+from .codegen import Source, codegen
+from .compile_report import CompileReport
+from .fx_utils.arguments import results_of
+from .ir.printer import print_graph
+from .log.stages import show
+from .lower import lower_graph, separate_results
+from .passes import biases_apart, run_joint_passes, run_passes
+from .process.compile_lock import without_lock
+from .process.import_stubs import stub_torch_compiler
+from .runtime.plan import Form
+from .runtime.plan_spec import OutputRef
+from .runtime.processes import Processes
+from .schedule import print_schedule, schedule
+
+if TYPE_CHECKING:
+    from .dynamic.symbols import Sized
+
+
+def generate(gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport) -> Artifact:
+    """The artifact of a graph without gradients, for the sizes of `inputs`."""
+    with report.phase("aot"):
+        aten = to_aten(gm, inputs, decompositions())
+    with report.phase("passes"):
+        seeded(aten.graph)
+        graph = run_passes(aten.graph, aten.shared)
+    return generate_aten(graph, aten.shared, aten.structure, report, aten.views, aten.uncounted)
+
+
+def generate_sizes(gm: fx.GraphModule, sized: Sized, report: CompileReport) -> Artifact:
+    """Like `generate`, for all sizes that satisfy the assumptions made while compiling."""
+    with stub_torch_compiler:
+        with report.phase("aot"):
+            aten = to_aten(gm, sized.fakes, decompositions())
+        with report.phase("passes"):
+            seeded(aten.graph)
+            graph = run_passes(aten.graph, aten.shared)
+            sized.settle(graph)
+    artifact = generate_aten(graph, aten.shared, aten.structure, report, aten.views, aten.uncounted)
+    return replace(artifact, program=sized.symbols.program())
+
+
+def generate_training(
+    gm: fx.GraphModule, inputs: Sequence[Any], report: CompileReport, sized: Sized | None
+) -> TrainingArtifact:
+    """The artifact of a graph and its gradients. `sized`: the symbols of its sizes; None for the sizes of `inputs`."""
+    with stub_torch_compiler, report.phase("joint"):
+        joint = to_joint(gm, inputs, training_decompositions(), sized.fakes if sized else None)
+    with stub_torch_compiler, report.phase("passes"):
+        seeded(joint.graph)
+        run_joint_passes(joint.graph)
+    with stub_torch_compiler, report.phase("partition"):
+        halves = partition(joint)
+        spec = describe(joint, halves)
+    forward = generate_half(halves.forward, report, sized, uncounted=joint.uncounted)
+    pool, processes = ThreadPoolExecutor(1), Processes()
+    try:  # the forward's kernels are built while the backward's code is generated
+        building = pool.submit(build_kernels, forward, processes)
+        backward = generate_half(halves.backward, report, sized, release=True)
+        with report.phase("build"):
+            without_lock(lambda: (build_kernels(backward), building.result()))
+    except BaseException:  # leave no process running, even after Ctrl-C
+        processes.stop()
+        raise
+    finally:
+        without_lock(pool.shutdown)
+    if sized is None:
+        return TrainingArtifact(spec, forward, backward)
+    return TrainingArtifact(sized.data(spec), forward, backward, sized.symbols.program())
+
+
+def generate_half(
+    half: fx.GraphModule, report: CompileReport, sized: Sized | None, release: bool = False,
+    uncounted: tuple[int, ...] = (),
+) -> Artifact:
+    """The artifact of the forward or the backward, which returns a list. `release`: as in `codegen`, for the backward.
+    `uncounted`: as in PlanSpec."""
+    with stub_torch_compiler, report.phase("passes"):
+        biases_apart(half)
+        shared = separate_results(half)
+        if sized is not None:
+            sized.settle(half)
+    _, structure = pytree.tree_flatten([0] * len(results_of(half.graph)))
+    return generate_aten(half, shared, structure, report, (), uncounted, release=release, training=True)
+
+
+def generate_aten(
+    aten: fx.GraphModule, shared: Sequence[int | None], structure: pytree.TreeSpec, report: CompileReport,
+    views: Sequence[bool] = (), uncounted: tuple[int, ...] = (), release: bool = False, training: bool = False,
+) -> Artifact:
+    """Lower, schedule and generate code. `views`: which results autograd has to know as views of inputs; empty: none.
+    `uncounted`: as in PlanSpec."""
+    show("ir", lambda: aten.print_readable(print_output=False))
+    with report.phase("lower"):
+        graph = lower_graph(aten, shared)
+    show("ir", print_graph, graph)
+    with report.phase("schedule"):
+        groups = schedule(graph)
+    show("schedule", print_schedule, groups)
+    with report.phase("codegen"):
+        source, spec = codegen(groups, graph, release, training)
+    spec = replace(spec, uncounted=uncounted)
+    form = _form(structure)
+    sources = source.texts() if isinstance(source, Source) else source.kernels
+    if views:
+        spec = replace(spec, outputs=_with_views(spec.outputs, views))
+    artifact = Artifact(spec, tuple(sources), form, structure if form is None else None)
+    show_code(artifact)
+    return artifact
+
+
+def _with_views(outputs: Sequence[OutputRef], views: Sequence[bool]) -> tuple[OutputRef, ...]:
+    """`outputs`, with those marked in `views` changed so that autograd knows them as views of inputs."""
+    refs, done = list(outputs), set()
+    for k, (ref, is_view) in enumerate(zip(refs, views, strict=True)):
+        if is_view and ref.kind == "buf" and ref.value not in done:  # a view that is returned twice is created once
+            refs[k] = OutputRef("view", ref.value)
+            done.add(ref.value)
+    return tuple(refs)
+
+
+def _form(structure: pytree.TreeSpec) -> Form | None:
+    """The container in which the plan itself can return the results; None if it cannot."""
+    if structure.is_leaf():
+        return "single"
+    if all(child.is_leaf() for child in structure.children()):
+        if structure.type is tuple:
+            return "tuple"
+        if structure.type is list:
+            return "list"
+    return None
