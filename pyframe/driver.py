@@ -342,10 +342,9 @@ class FrameCompiler:
         known = continuation(func.__code__)
         history.varied |= known.sizes if known is not None else set()
         for _ in range(MAX_RESTARTS):
-            graph = GraphBuilder(fake_mode, history)
-            trace = Trace(func, locals_, self.options, graph, planned_breaks, captures, opaque, self.long)
-            graph.tx = trace
-            trace.compile_graph = functools.partial(self._compile_graph, graph)
+            build = functools.partial(GraphBuilder, fake_mode, history)
+            trace = Trace(func, locals_, self.options, build, planned_breaks, captures, opaque, self.long)
+            trace.compile_graph = functools.partial(self._compile_graph, trace)
             result = None
             try:
                 with reads_of_classes(trace.class_reads):
@@ -355,14 +354,13 @@ class FrameCompiler:
             except Restart:
                 continue
             finally:
-                graph.unwind()
+                trace.graph.modes.unwind()
                 if result is None:
                     trace.release()
         raise InternalError(f"{func.__qualname__} could not be traced in {MAX_RESTARTS} restarts")
 
-    def _compile_graph(self, graph: GraphBuilder, gm: torch.fx.GraphModule) -> Any:
-        trace = graph.tx
-        assert isinstance(trace, Trace)
+    def _compile_graph(self, trace: Trace, gm: torch.fx.GraphModule) -> Any:
+        graph = trace.graph
         if trace.func.__code__ not in self.always and _too_small(gm.graph, trace.known):
             return _as_tuple(_unseen(gm.forward, graph))
         counters["graphs"] += 1
@@ -372,7 +370,7 @@ class FrameCompiler:
         try:
             with _without_modes(), torch._C._EnableTorchFunction():
                 if takes_fake_tensors(self.backend):
-                    compiled = self.backend(gm, graph.fake_examples())
+                    compiled = self.backend(gm, graph.inputs.examples_before_run(graph.fake_mode))
                 else:
                     with real_examples(graph, gm) as examples:
                         compiled = self.backend(gm, examples)
@@ -391,7 +389,7 @@ class FrameCompiler:
         return _as_tuple(_unseen(compiled, graph))
 
     def _entry(self, result: TraceResult, trace: Trace, state: _C.GlobalState) -> _C.Entry:
-        for guard in trace.graph.relations():
+        for guard in trace.graph.numbers.relations():
             trace.guards.add(guard)
         _guard_classes(trace, result.compiled is not None)
         trace.guards.add(Guard(None, "GLOBAL_STATE", state, None))
@@ -518,9 +516,8 @@ def _without_modes() -> Iterator[None]:
 def _unseen(compiled: Callable[..., Any], graph: GraphBuilder) -> Callable[..., Any]:
     """Wraps the compiled graph so that modes and the classes of its inputs do not override its calls: their overrides
     were already traced."""
-    assert graph.tx is not None
     around = graph.tx.overrides.around
-    if not around and not graph.takes_subclasses():
+    if not around and not graph.inputs.takes_subclasses():
         return compiled
     disabled = torch._C.DisableTorchFunction if around else torch._C.DisableTorchFunctionSubclass
 

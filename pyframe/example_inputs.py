@@ -33,16 +33,16 @@ def real_examples(graph: GraphBuilder, gm: fx.GraphModule) -> Iterator[list[Any]
     for node in gm.graph.nodes:
         if "val" in node.meta:
             node.meta["example_value"] = node.meta["val"]
-    copies = _Copies(graph, gm)
+    copies, given = _Copies(graph, gm), graph.inputs
     examples = [
-        copies.of(graph.originals[source], fake) if isinstance(fake, torch.Tensor) and source in graph.originals
+        copies.of(given.originals[source], fake) if isinstance(fake, torch.Tensor) and source in given.originals
         else fake.clone_state() if isinstance(fake, torch.Generator) else fake
-        for source, fake in zip(graph.inputs, graph.example_inputs, strict=True)
+        for source, fake in zip(given.sources, given.examples, strict=True)
     ]  # fmt: skip
     devices = {x.device for x in examples if isinstance(x, torch.Tensor)}
     gpus = sorted(device.index for device in devices if device.type == "cuda")
     converter = graph.fake_mode.fake_tensor_converter
-    for real, fake in zip(examples, graph.example_inputs, strict=True):
+    for real, fake in zip(examples, given.examples, strict=True):
         if isinstance(real, torch.Tensor) and type(fake) is FakeTensor and real is not fake:
             converter.set_tensor_memo(real, fake)
     drawn = random.getstate()
@@ -70,7 +70,8 @@ class _Copies:
     """Copies of a graph's inputs; inputs that share memory have copies that share memory."""
 
     def __init__(self, graph: GraphBuilder, gm: fx.GraphModule) -> None:
-        inputs = [graph.originals[source] for source in graph.inputs if source in graph.originals]
+        originals = graph.inputs.originals
+        inputs = [originals[source] for source in graph.inputs.sources if source in originals]
         memories = [_memory(tensor) for tensor in inputs]
         self.shared = {key for key in memories if key is not None and memories.count(key) > 1}
         self.storages: dict[int, torch.UntypedStorage] = {}

@@ -81,7 +81,7 @@ class OutputBuilder:
             raise SkipFrame(str(error)) from error
         wanted = list(dry.wanted.values())
         gm = tx.graph.finish(wanted)
-        inputs = list(tx.graph.inputs)
+        inputs = list(tx.graph.inputs.sources)
         undo = None if gm is None else self.eager_retries(gm)
         compiled = None if gm is None else tx.compile_graph(gm)
         if compiled is not None and undo is not None:

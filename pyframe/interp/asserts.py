@@ -58,7 +58,7 @@ def _checkable(frame: Frame, var: Var) -> bool:
         return False
     if isinstance(var, TensorVar):
         one = isinstance(count := var.fake.numel(), int) and count == 1 and var.fake.dtype in _READABLE
-        return one and tx.graph.makes_numbers and tx.graph.value_of(var) is None
+        return one and tx.graph.numbers.makes_numbers and tx.graph.known.value_of(var) is None
     return is_unbacked(var)
 
 

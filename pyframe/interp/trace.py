@@ -32,7 +32,9 @@ from ..core.source import (
     Source,
     is_drawn,
 )
+from ..core.tracer import Tracer
 from ..emit.assemble import frame_arguments
+from ..emit.graph import GraphBuilder
 from ..emit.loops import loops_of
 from ..emit.output import End, OutputBuilder, TraceResult
 from ..emit.resume import continuation
@@ -121,7 +123,7 @@ class Trace:
         func: types.FunctionType,
         locals_: tuple[Any, ...],
         options: Any,
-        graph_builder: Any,
+        make_graph: Callable[[Tracer], GraphBuilder],
         planned_breaks: MutableMapping[int, PlannedBreak],
         captures: int = 0,
         opaque: dict[int, Any] | None = None,
@@ -131,7 +133,7 @@ class Trace:
         self.opaque = {} if opaque is None else opaque  # objects whose contents must not be assumed, by id
         self.entry_locals = locals_
         self.options = options
-        self.graph = graph_builder
+        self.graph = make_graph(self)
         self.planned_breaks = planned_breaks
         self.captures = captures
         self.error_on_break = error_on_graph_break.is_error()
@@ -217,7 +219,7 @@ class Trace:
                 "data-dependent-branch", f"the program needs the value of {source}, which is drawn at random"
             )
         if self.overrides.around and isinstance(source, AttrSource) and source.attr != "__dict__":
-            if source.parent in self.graph.originals:
+            if source.parent in self.graph.inputs.originals:
                 self.graph_break(
                     "unsupported-object", f"{source}, whose guard a __torch_function__ mode would intercept"
                 )

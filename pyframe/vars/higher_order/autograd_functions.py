@@ -88,14 +88,14 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         dirty = ctx.getattr_(tx, "dirty").unpack(tx)
         return _not_the_inputs(tx, result, [each for each in inputs if not any(each is other for other in dirty)])
     effects, nodes = len(tx.effects), set(tx.graph.graph.nodes)
-    tx.graph.only_constants = True  # the node below does not take numbers that are graph inputs
+    tx.graph.values.only_constants = True  # the node below does not take numbers that are graph inputs
     try:
         ctx, result = _forward(tx, cls, inputs)
         if ctx.getattr_(tx, "dirty").truth(tx):
             tx.graph_break("unsupported-object", f"{cls.__qualname__} marks an input as changed in place")
         _backward(tx, cls, ctx, result)
     finally:
-        tx.graph.only_constants = False
+        tx.graph.values.only_constants = False
     if len(tx.effects) != effects:
         tx.graph_break("unsupported-object", f"{cls.__qualname__} changes objects that exist outside of it")
     tx.graph.forget(nodes)
@@ -103,9 +103,9 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     aliases = bool(_storages(result) & _storages(TupleVar(inputs)))
     # the backward may check which results have a gradient: a compiled one passes zeros for those that have none
     asks = not ctx.getattr_(tx, "materializes").truth(tx) and isinstance(result, SequenceVar)
-    if aliases and tx.graph.is_nested:
+    if aliases and tx.graph.stack.is_nested:
         tx.graph_break("unsupported-object", f"{cls.__qualname__} returns an input, or a view of one")
-    if asks and tx.graph.is_nested:
+    if asks and tx.graph.stack.is_nested:
         tx.graph_break(
             "unsupported-object", f"{cls.__qualname__} turns set_materialize_grads off and has several results"
         )

@@ -46,13 +46,15 @@ class Branch:
         itself."""
         self.tx, self.what = tx, what
         _, restore, _ = leaves_of(tx, TupleVar(args), f"arguments of {what}")
-        self.graph = tx.graph.enter_nested(transform=False)
+        self.graph = tx.graph.stack.enter(transform=False)
         inside: list[Var] = []
         for value in inputs:
             if isinstance(value, Var):
                 inside.append(value)
+            elif value is None:
+                inside.append(tx.graph.numbers.unbacked_argument())
             else:
-                inside.append(tx.graph.nested_number() if value is None else tx.graph.nested_input(value))
+                inside.append(tx.graph.stack.tensor_argument(value))
         self.given = [value for value in inputs if isinstance(value, torch.Tensor)]
         before, versions = state_of([fn, *args]), [value._version for value in self.given]
         effects = len(tx.effects)
@@ -63,7 +65,7 @@ class Branch:
             tx.graph_break(KIND, f"{what} raises {raised.exc.describe()}")
         if len(tx.effects) != effects or state_of([fn, *args]) != before or torch.is_grad_enabled() != grad:
             tx.graph_break(KIND, f"{what} changes an object that exists outside of it")
-        if versions != [value._version for value in self.given] or tx.graph.changes_lifted():
+        if versions != [value._version for value in self.given] or tx.graph.stack.changes_lifted():
             tx.graph_break(KIND, f"{what} changes a tensor that exists outside of it in place")
         self.outputs, self.restore, self.structure = leaves_of(tx, self.result, f"result of {what}")
 
@@ -71,7 +73,7 @@ class Branch:
         """Finish the graph. It returns the leaves at `places`, and its tensors do not share memory with each other or
         with inputs. `single`: the graph returns the only leaf itself, not a tuple."""
         tx = self.tx
-        known = {_storage(value) for value in self.given} | {_storage(fake) for fake in tx.graph.lifted_fakes()}
+        known = {_storage(value) for value in self.given} | {_storage(fake) for fake in tx.graph.stack.lifted_fakes()}
         for place in places:
             leaf = self.outputs[place]
             if not isinstance(leaf, TensorVar):
@@ -217,7 +219,7 @@ def _is_int(var: Var) -> bool:
 
 
 def _refuse_transforms(tx: Tracer, name: str) -> None:
-    if tx.graph.in_transform:
+    if tx.graph.stack.in_transform:
         tx.graph_break(KIND, f"{name} in a function that torch.func transforms")
 
 
@@ -252,7 +254,8 @@ def _cond(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         elif not (a.is_constant() and b.is_constant() and _same(a.constant(), b.constant())):
             return tx.graph_break(KIND, f"the branches of torch.cond return {_words(a)} and {_words(b)}")
     taken = [
-        tx.graph.attach(f"cond_{name}", branch.taking(lifted)) for name, branch in (("true", first), ("false", second))
+        tx.graph.stack.attach(f"cond_{name}", branch.taking(lifted))
+        for name, branch in (("true", first), ("false", second))
     ]
     made = tx.graph.record(torch.ops.higher_order.cond, [pred, *taken, TupleVar([*tensors, *lifted])], results)
     each = iter(made)
@@ -304,7 +307,7 @@ def _while_loop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if _as_tuple(body.structure) != _as_tuple(structure):
         return tx.graph_break(KIND, "the body_fn of torch.while_loop returns another structure than it takes")
     named = (("cond", test), ("body", body))
-    graphs = [tx.graph.attach(f"while_loop_{name}", branch.taking(lifted)) for name, branch in named]
+    graphs = [tx.graph.stack.attach(f"while_loop_{name}", branch.taking(lifted)) for name, branch in named]
     made = tx.graph.record(torch.ops.higher_order.while_loop, [*graphs, TupleVar(leaves), TupleVar(lifted)], results)
     return body.restore(made)
 
@@ -365,7 +368,7 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     results = _carried(tx, "scan", init, body.outputs[: len(carry)], recorded)
     length = xs[0].fake.shape[0]  # type: ignore[attr-defined]
     results += [_result(tx, y.fake, recorded, length) for y in body.outputs[len(carry) :]]  # type: ignore[attr-defined]
-    graph = tx.graph.attach("scan_combine", body.gm)
+    graph = tx.graph.stack.attach("scan_combine", body.gm)
     operands = [ListVar(init), ListVar(xs), TupleVar(body.lifted)]
     made = tx.graph.record(torch.ops.higher_order.scan, [graph, *operands], results)
     ys = made[len(carry) :]

@@ -64,8 +64,8 @@ class Body:
     def __init__(self, tx: Tracer, fn: Var, args: Sequence[Var], kwargs: dict[str, Var], fakes: Sequence[Any]) -> None:
         """`fakes`: what `fn` gets for each tensor of `args`."""
         self.inputs, restore = tensors_of(tx, TupleVar(args), "arguments")
-        nested = tx.graph.enter_nested()
-        inside = [tx.graph.nested_input(fake) for fake in fakes]
+        nested = tx.graph.stack.enter()
+        inside = [tx.graph.stack.tensor_argument(fake) for fake in fakes]
         try:
             self.result = tx.call(fn, restore(inside).items, kwargs)  # type: ignore[attr-defined]
         except Raised as raised:

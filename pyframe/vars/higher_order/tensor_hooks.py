@@ -96,9 +96,9 @@ def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     hook = args[0] if args else kwargs["hook"]
     if not tensor.fake.requires_grad or tx.graph.in_mode:
         return tensor.unsupported(tx, "register_hook() in a nested graph, under a mode, or without a gradient,")
-    nested = tx.graph.enter_nested()
+    nested = tx.graph.stack.enter()
     with tx.graph.fake_mode:
-        gradient = tx.graph.nested_input(torch.empty_like(tensor.fake).detach())
+        gradient = tx.graph.stack.tensor_argument(torch.empty_like(tensor.fake).detach())
     effects, before = len(tx.effects), state_of([hook])
     with torch.no_grad():  # the backward pass runs without recording gradients
         try:
@@ -107,7 +107,7 @@ def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
             return tensor.unsupported(tx, f"a hook that raises {raised.exc.describe()}")
         if len(tx.effects) != effects or state_of([hook]) != before or torch.is_grad_enabled():
             return tensor.unsupported(tx, "a hook that changes objects")
-    if gradient.fake._version or tx.graph.changes_lifted():
+    if gradient.fake._version or tx.graph.stack.changes_lifted():
         return tensor.unsupported(tx, "a hook that changes tensors in place")
     outputs = [result] if isinstance(result, TensorVar) else []
     if not outputs and not (result.is_constant() and result.constant() is None):
@@ -122,7 +122,7 @@ def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @register(torch.Tensor, method="retain_grad")
 def _retain_grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     tensor, args = tensor_and_args(args)
-    if not tensor.fake.requires_grad or tx.graph.is_nested:
+    if not tensor.fake.requires_grad or tx.graph.stack.is_nested:
         return tensor.unsupported(tx, "retain_grad() in a nested graph, or without a gradient,")
     if not tensor.fake.is_leaf:
         _early(tx, tensor, retain_grad, [])

@@ -99,13 +99,13 @@ def wrap_number(tx: Any, value: int | float, source: Source | None) -> NumberVar
         if not chosen or tx.graph.history.concrete or value in (0, 1) or abs(value) >= _LARGEST:
             return None
         tx.guard(source, "TYPE", int)
-        sym = tx.graph.shapes.integer(source, value)
-        tx.graph.numbers[source] = sym
+        sym = tx.graph.numbers.shapes.integer(source, value)
+        tx.graph.numbers.values[source] = sym
         return NumberVar(tx, source, sym, source=source)
     if not tx.options.float_inputs or not (varies or _is_argument(source)) or not math.isfinite(value):
         return None
     tx.guard(source, "TYPE", float)
-    tx.graph.numbers[source] = value
+    tx.graph.numbers.values[source] = value
     return NumberVar(tx, source, None, value, source)
 
 
@@ -144,7 +144,7 @@ def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> TensorVar | Non
         _limit(tx, SizeSource(source, dim), value.size(dim), mark)
     for dim, stride in enumerate(strides):
         there = StrideSource(source, dim)
-        if isinstance(stride, SYMBOLIC) and there not in tx.graph.numbers:
+        if isinstance(stride, SYMBOLIC) and there not in tx.graph.numbers.values:
             assume(tx, Expr("==", (there, tree_of(from_symbolic(stride)))))
     return tx.graph.input(source, value, (sizes, strides))  # type: ignore[no-any-return]
 
@@ -163,7 +163,7 @@ def guard_metadata(tx: Any, value: torch.Tensor, source: Source, fake: torch.Ten
     for place, numbers in ((SizeSource, fake.shape), (StrideSource, fake.stride())):
         for dim, number in enumerate(numbers):
             there = place(source, dim)
-            if isinstance(number, SYMBOLIC) and number is not tx.graph.numbers.get(there):
+            if isinstance(number, SYMBOLIC) and number is not tx.graph.numbers.values.get(there):
                 tree = tree_of(from_symbolic(number))
                 if tree != there:
                     assume(tx, Expr("==", (there, tree)))
@@ -272,11 +272,11 @@ def _can_vary(value: torch.Tensor) -> bool:
 def _size(tx: Any, source: Source, value: int, mark: Mark | None) -> Any:
     if mark is None:
         return value
-    shapes = tx.graph.shapes
+    shapes = tx.graph.numbers.shapes
     sym = shapes.unbacked(source) if mark.kind == "unbacked" else shapes.size(source, value)
-    tx.graph.numbers[source] = sym
+    tx.graph.numbers.values[source] = sym
     if mark.kind == "dynamic":
-        tx.graph.promised.add(source)
+        tx.graph.numbers.promised.add(source)
     return sym
 
 
@@ -284,7 +284,7 @@ def _limit(tx: Any, source: Source, size: int, mark: Mark) -> None:
     if not (mark.least or 0) <= size <= (size if mark.most is None else mark.most):
         raise UserError(f"{source} is {size}, but was marked to lie between {mark.least} and {mark.most}")
     least = max(2, mark.least or 0) if mark.kind != "unbacked" else mark.least
-    shapes = tx.graph.shapes
+    shapes = tx.graph.numbers.shapes
     if least is not None:
         assume(tx, Expr(">=", (source, Number.of(least))))
     if mark.most is not None:
@@ -303,8 +303,8 @@ def _symbolic_strides(tx: Any, source: Source, sizes: Sequence[Any], value: torc
         if value.size(dim) > 1 and stride in spans:
             found[dim] = spans[stride]
         elif stride > 1 and tx.graph.history.number_varies(StrideSource(source, dim), stride):
-            found[dim] = tx.graph.shapes.size(StrideSource(source, dim), stride)
-            tx.graph.numbers[StrideSource(source, dim)] = found[dim]
+            found[dim] = tx.graph.numbers.shapes.size(StrideSource(source, dim), stride)
+            tx.graph.numbers.values[StrideSource(source, dim)] = found[dim]
             assume(tx, Expr(">=", (StrideSource(source, dim), Number.of(2))))
         spans[stride * value.size(dim)] = found[dim] * sizes[dim]
     return found

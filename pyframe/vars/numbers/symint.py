@@ -73,7 +73,7 @@ class NumberVar(Var):
         if self._is_drawn():
             return self._predicted(self.python_type())
         for source in sources(self.tree):
-            value = self.tx.graph.numbers[source]
+            value = self.tx.graph.numbers.values[source]
             self.tx.guard(source, "EQUALS", value if type(value) is float else int(value))
         return self._example
 

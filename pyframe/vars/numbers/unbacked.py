@@ -38,7 +38,7 @@ def check(tx: Tracer, function: Callable[..., Any], args: Sequence[Var], kwargs:
     if isinstance(size, ConstVar | NumberVar):
         _promise(tx, torch._check, _compare(tx, ">=", size, ConstVar(0)), message)
         if isinstance(size, NumberVar) and is_unbacked(size):
-            tx.graph.shapes.as_size(size.sym)
+            tx.graph.numbers.shapes.as_size(size.sym)
         if "max" in given and not (given["max"].is_constant() and given["max"].constant() is None):
             _promise(tx, torch._check, _compare(tx, "<=", size, given["max"]), message)
         return ConstVar(None)

@@ -78,7 +78,7 @@ def _load(cg: Any, arg: Var) -> None:
 
 def draw(tx: Any, label: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> DrawnSource:
     """Record a draw and return the source of its result; breaks the graph for arguments that are unknown."""
-    if tx.graph.is_nested:
+    if tx.graph.stack.is_nested:
         tx.graph_break("unsupported-object", f"{label} in a function that is the argument of an operator")
     for arg in (*args, *kwargs.values()):
         made = isinstance(arg, NumberVar) and any(isinstance(each, UnbackedSource) for each in sources(arg.tree))
@@ -276,7 +276,7 @@ def _modelled(tx: Any, example: Any) -> bool:
     if type(example) is list:
         return bool(example) and all(type(item) in (int, float) and _modelled(tx, item) for item in example)
     if type(example) is int:
-        return bool(tx.graph.makes_numbers) and abs(example) < _INT64
+        return bool(tx.graph.numbers.makes_numbers) and abs(example) < _INT64
     if type(example) is float:
         return bool(tx.options.float_inputs)
     return _array(example) is not None
@@ -294,7 +294,7 @@ def _result(tx: Any, example: Any, source: Source, bounds: tuple[int, int] | Non
     if type(example) is list:
         return ListVar([_result(tx, item, SeqItemSource(source, at), None) for at, item in enumerate(example)])
     if type(example) is float:
-        tx.graph.numbers[source] = example
+        tx.graph.numbers.values[source] = example
         return NumberVar(tx, source, None, example, source)
     if type(example) is int:
         return _integer(tx, source, bounds)
@@ -310,12 +310,12 @@ def _of_number(number: Any) -> torch.Tensor:
 
 
 def _integer(tx: Any, source: Source, bounds: tuple[int, int] | None) -> Var:
-    shapes = tx.graph.shapes
+    shapes = tx.graph.numbers.shapes
     sym = shapes.create_unbacked_symint()
     symbol = sym.node.expr
     shapes.source_of[symbol] = source
     shapes.pending_fresh_unbacked_symbols.clear()
-    tx.graph.numbers[source] = sym
+    tx.graph.numbers.values[source] = sym
     if bounds is not None and max(map(abs, bounds)) < _INT64:
         shapes.constrain_symbol_range(symbol, *bounds)
     return NumberVar(tx, source, sym, source=source)

@@ -250,12 +250,12 @@ class GraphModeVar(ContextVar):
         return type(self)(self.cls, self.values)
 
     def enter(self, tx: Tracer) -> Var:
-        self.mode = tx.graph.enter_mode(*self.switches, self.values)
+        self.mode = tx.graph.modes.enter(*self.switches, self.values)
         return ConstVar(None)
 
     def exit(self, tx: Tracer) -> Var:
         if self.mode is not None:
-            tx.graph.exit_mode(self.mode)
+            tx.graph.modes.exit(self.mode)
             self.mode = None
         return ConstVar(None)
 
@@ -350,11 +350,11 @@ class DeviceVar(ConstVar):
     def enter(self, tx: Tracer) -> Var:
         if tx.overrides.modes:
             tx.graph_break("unsupported-context-manager", f"{self.value!r} inside a __torch_function__ mode")
-        tx.graph.enter_device(self.value)
+        tx.graph.modes.enter_device(self.value)
         return ConstVar(None)
 
     def exit(self, tx: Tracer) -> Var:
-        tx.graph.exit_device()
+        tx.graph.modes.exit_device()
         return ConstVar(None)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:

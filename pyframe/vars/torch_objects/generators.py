@@ -105,7 +105,7 @@ def wrap_generator(tx: Tracer, value: torch.Generator, source: Source | None) ->
 
 
 def _not_nested(tx: Tracer, label: str) -> None:
-    if tx.graph.is_nested:
+    if tx.graph.stack.is_nested:
         tx.graph_break("unsupported-object", f"{label} in a function that is the argument of an operator")
 
 
@@ -167,7 +167,7 @@ def _made(tx: Tracer, make_it: Callable[..., torch.Generator], given: Any, devic
 
 def _number(tx: Tracer, read: Callable[..., tuple[int]], args: Sequence[Var]) -> Var:
     """An int that a graph node returns."""
-    if not tx.graph.makes_numbers:
+    if not tx.graph.numbers.makes_numbers:
         tx.graph_break("unsupported-object", f"{read.__name__}() where the graph may not hold unbacked numbers")
     return tx.graph.record(read, args, [None])[0]  # type: ignore[no-any-return]
 

@@ -123,7 +123,7 @@ class Overrides:
         return self.modes
 
     def _only_modes_of_programs(self) -> None:
-        if self.tx.graph.has_device:
+        if self.tx.graph.modes.has_device:
             self.tx.graph_break(
                 "unsupported-context-manager", "a __torch_function__ mode together with a default device"
             )

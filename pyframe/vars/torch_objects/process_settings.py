@@ -67,11 +67,11 @@ def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -
     """Model of a call that writes a setting."""
     setting, label = WRITES[fn], f"torch.{fn.__name__}()"
     graph = tx.graph
-    if graph.is_nested:
+    if graph.stack.is_nested:
         tx.graph_break("unsupported-context-manager", f"{label} in a function that is the argument of an operator")
     if setting.apply is None and args and isinstance(args[-1], ReadVar) and args[-1].setting is setting:
-        graph.written[setting.group] = (setting, ())
-        graph.switched.setdefault((setting, tuple(arg.constant() for arg in args[:-1])), None)
+        graph.modes.written[setting.group] = (setting, ())
+        graph.modes.switched.setdefault((setting, tuple(arg.constant() for arg in args[:-1])), None)
         graph.call_for_effect(setting.node, args, kwargs)
         return ConstVar(None)
     try:
@@ -82,27 +82,27 @@ def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -
         given = (*values, *named.values())
         if not given or not any(type(given[-1]) is type(each) and given[-1] == each for each in setting.accepts):
             tx.graph_break("unsupported-context-manager", f"{label} of something that it may refuse")
-        graph.switched.setdefault((setting, tuple(values[:-1])), None)
+        graph.modes.switched.setdefault((setting, tuple(values[:-1])), None)
     else:
         state = (setting.state or setting.read)()
         try:
             _APPLIED.get(fn, fn)(*values, **named)
         except (RuntimeError, TypeError, ValueError) as error:
             tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
-        graph.restores.append(functools.partial(setting.apply, state))
-        graph.switched.setdefault((setting, ()), state)
-    graph.written[setting.group] = (setting, values)
+        graph.modes.restores.append(functools.partial(setting.apply, state))
+        graph.modes.switched.setdefault((setting, ()), state)
+    graph.modes.written[setting.group] = (setting, values)
     graph.call_for_effect(setting.node, args, kwargs)
     return ConstVar(None)
 
 
-def as_found(graph: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+def as_found(modes: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
     """For each setting that the program wrote and then restored: the functions that read and write it."""
     found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = []
-    for (setting, of), state in graph.switched.items():
+    for (setting, of), state in modes.switched.items():
         current = functools.partial(setting.state or setting.read, *of)
         write = functools.partial(setting.apply or setting.node, *of)
-        last = graph.written[setting.group][1]
+        last = modes.written[setting.group][1]
         if last == () if setting.apply is None else current() == state:
             found.append((current, write))
     return found
@@ -111,13 +111,13 @@ def as_found(graph: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]
 def read(tx: Tracer, fn: Any, args: Sequence[Var]) -> Var | None:
     """Model of a call that reads a setting which the program wrote; None for any other call."""
     setting = _READS.get(fn)
-    if setting is None or setting.group not in tx.graph.written:
+    if setting is None or setting.group not in tx.graph.modes.written:
         return None
     try:
         now = fn(*(arg.constant() for arg in args))
     except (NotConstant, RuntimeError, TypeError, ValueError) as error:
         return tx.graph_break("exception-in-traced-code", f"torch.{fn.__name__}(): {error}")  # type: ignore[no-any-return]
-    last, values = tx.graph.written[setting.group]
+    last, values = tx.graph.modes.written[setting.group]
     if setting.exact and last is setting and values:
         return make(values[-1])
     if setting.apply is None and now is not None:  # None: not available in this build

@@ -138,8 +138,8 @@ class TensorVar(Var):
             return make(self.cls)
         if name in self.own:
             return self.own[name]
-        original = tx.graph.originals.get(self.source)
-        if name == "grad_fn" and not self.fake.is_leaf and not tx.graph.is_nested:
+        original = tx.graph.inputs.originals.get(self.source)
+        if name == "grad_fn" and not self.fake.is_leaf and not tx.graph.stack.is_nested:
             return self._grad_fn(tx)
         if name == "grad" and self.grad is not None:
             return self.grad
@@ -169,7 +169,7 @@ class TensorVar(Var):
 
     def own_attributes(self, tx: Tracer) -> dict[str, Any]:
         """The attributes that the program has set on the tensor; guarded if there were none before the frame."""
-        original = tx.graph.originals.get(self.source)
+        original = tx.graph.inputs.originals.get(self.source)
         if original is None:
             return self.own
         if not original.__dict__:
@@ -189,7 +189,7 @@ class TensorVar(Var):
         name = "grad" if name == "_grad" else name
         if value is not None and (setter := setter_model(torch.Tensor, name)) is not None:
             setter(tx, [self, value], {})
-        elif value is None or hasattr(torch.Tensor, name) or tx.graph.is_nested:
+        elif value is None or hasattr(torch.Tensor, name) or tx.graph.stack.is_nested:
             self.unsupported(tx, f"setting attribute {name!r}")
         else:
             self.own[name] = value
@@ -215,15 +215,15 @@ class TensorVar(Var):
 
     def method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """`self.name(*args, **kwargs)`, not overridden."""
-        if name in TO_NUMBERS and (value := tx.graph.value_of(self)) is not None:
+        if name in TO_NUMBERS and (value := tx.graph.known.value_of(self)) is not None:
             return fold(tx, getattr(value, name), *(arg.constant() for arg in args))
-        if name in MADE_NUMBERS and not args and tx.graph.makes_numbers:
+        if name in MADE_NUMBERS and not args and tx.graph.numbers.makes_numbers:
             return self._numbers(tx, name)
         if (model := method_model(torch.Tensor, name)) is not None:
             return model(tx, [self, *args], dict(kwargs))
         if name in TO_PYTHON:
             tx.graph_break("tensor-to-python", f".{name}() of {self.describe()}")
-        if name in VIEWS_IN_PLACE and self._is_replaceable() and not tx.graph.is_nested:
+        if name in VIEWS_IN_PLACE and self._is_replaceable() and not tx.graph.stack.is_nested:
             view = tx.graph.call_method(VIEWS_IN_PLACE[name], [self, *args], kwargs)
             assert isinstance(view, TensorVar)
             if self.fake.requires_grad:  # autograd may have saved it and must see that it changed
@@ -239,7 +239,7 @@ class TensorVar(Var):
             return SizeVar([make(size) for size in sizes]) if name == "size" else make(tuple(sizes))
         if name == "storage_offset":
             tx.graph.guard_offset(self)
-        if name == "_is_view" and (original := tx.graph.originals.get(self.source)) is not None:
+        if name == "_is_view" and (original := tx.graph.inputs.originals.get(self.source)) is not None:
             tx.guard(CallSource(self.origin(), torch.Tensor._is_view, name), "EQUALS", original._is_view())
             return ConstVar(original._is_view())
         if name in METADATA_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
@@ -300,7 +300,7 @@ class TensorVar(Var):
             return bool(tx.overrides.method("__bool__", [self], {}).truth(tx))
         if isinstance(count := self.fake.numel(), int) and count != 1:
             tx.graph_break("exception-in-traced-code", "the truth of a tensor that does not have exactly one element")
-        value = tx.graph.value_of(self, reads=True)
+        value = tx.graph.known.value_of(self, reads=True)
         if value is not None:
             return bool(value)
         return bool(tx.graph_break("data-dependent-branch", f"the truth of {self.describe()} decides a branch"))

@@ -195,7 +195,7 @@ class TorchFunctionVar(HeldVar):
             return ConstVar(DISPATCH_MODES[value])
         if value in CHECKS and args and not isinstance(args[0], TensorVar):
             return check(tx, value, args, kwargs)
-        if value in BREAKS and not (value in MAKES_SIZES and tx.graph.makes_sizes):
+        if value in BREAKS and not (value in MAKES_SIZES and tx.graph.numbers.makes_sizes):
             tx.graph_break(BREAKS[value], f"{self.describe()} was called")
         if value is torch.lstm and torch.is_grad_enabled() and _any_requires_grad(args):
             tx.graph_break("unknown-c-function", "an LSTM that records gradients keeps what no graph can describe")
@@ -235,7 +235,7 @@ class TorchFunctionVar(HeldVar):
     def _guard_setting(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], found: Any) -> None:
         """Guard the result of a query without tensor arguments, which may change between calls
         (`torch._C._get_flash_sdp_enabled`)."""
-        if self.value in ABOUT_ATTENTION and tx.graph.entered(EXIT_ATTENTION):  # changed since the start
+        if self.value in ABOUT_ATTENTION and tx.graph.modes.is_entered(EXIT_ATTENTION):  # changed since the start
             return
         try:
             read = functools.partial(
