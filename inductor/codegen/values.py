@@ -15,7 +15,7 @@ import torch
 from ..errors import Unsupported
 from ..ir.body import Op, Ref
 from ..ir.size import AnySize, same
-from ..schedule.index import Affine, Index, add, read, scale, variable
+from ..schedule.index import Affine, Index, add, from_ir, scale, variable
 from ..schedule.node import Group, Member, Node
 
 KIND = {
@@ -189,7 +189,7 @@ class _Member:
         return make(op.name, tuple(args), (), op.dtype)
 
     def _index(self, expr: Any) -> tuple[Index, tuple[tuple[str, Val], ...]]:
-        index = read(expr).substitute(self.env)
+        index = from_ir(expr).substitute(self.env)
         return index, tuple((n, self.symbols[n]) for n in sorted(index.names() & self.symbols.keys()))
 
     def _load(self, buf: str, index: Index, used: tuple[tuple[str, Val], ...], mask: Val | None) -> Val:

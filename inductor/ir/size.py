@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -348,14 +347,6 @@ class Program:
     def serves(self, values: Mapping[str, int]) -> bool:
         """Whether the compiled code is valid for these values of all symbols."""
         return all(_OPERATORS[op](at(a, values), at(b, values)) for a, op, b in self.assumed)
-
-
-_SYMBOL = re.compile(r"\b(?:size|part)\d+\b")
-
-
-def names_in(lines: Iterable[str]) -> list[str]:
-    """The names of size symbols that occur in lines of generated code, sorted."""
-    return sorted({name for line in lines for name in _SYMBOL.findall(line)})
 
 
 def at(x: AnySize, values: Mapping[str, int]) -> int:

@@ -9,7 +9,7 @@ of C give the same results as Python's `//` and `%`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -32,11 +32,8 @@ class Sym:
         """Least and greatest value."""
         return 0, self.size - 1 if isinstance(self.size, Size) else max(self.size - 1, 0)
 
-    def to_c(self) -> str:
-        """C text."""
+    def __str__(self) -> str:
         return self.name
-
-    to_py = __str__ = to_c
 
 
 @dataclass(frozen=True)
@@ -52,13 +49,8 @@ class FloorDiv:
         lo, hi = self.base.bounds
         return _below(lo, self.divisor, False), _below(hi, self.divisor, True)
 
-    def to_c(self) -> str:
-        """C text."""
-        return f"(({self.base.to_c()}) / {self.divisor})"
-
-    def to_py(self) -> str:
-        """Python text."""
-        return f"(({self.base.to_py()}) // {self.divisor})"
+    def __str__(self) -> str:
+        return f"(({self.base}) // {self.divisor})"
 
 
 @dataclass(frozen=True)
@@ -73,11 +65,8 @@ class Mod:
         """Least and greatest value."""
         return 0, self.divisor - 1
 
-    def to_c(self) -> str:
-        """C text."""
-        return f"(({self.base.to_c()}) % {self.divisor})"
-
-    to_py = to_c
+    def __str__(self) -> str:
+        return f"(({self.base}) % {self.divisor})"
 
 
 Atom: TypeAlias = Sym | FloorDiv | Mod
@@ -141,18 +130,8 @@ class Expr:
             out |= {atom} if isinstance(atom, Sym) else atom.base.symbols()
         return out
 
-    def to_c(self) -> str:
-        """C text, without outer parentheses."""
-        return self._text(lambda a: a.to_c())
-
-    def to_py(self) -> str:
-        """Python text, without outer parentheses."""
-        return self._text(lambda a: a.to_py())
-
-    __str__ = to_py
-
-    def _text(self, show: Callable[[Atom], str]) -> str:
-        parts = [show(a) if same(c, 1) else f"{c}*{show(a)}" for a, c in self.terms]
+    def __str__(self) -> str:
+        parts = [str(a) if same(c, 1) else f"{c}*{a}" for a, c in self.terms]
         return " + ".join(parts + ([] if same(self.const, 0) else [str(self.const)]))
 
 
@@ -167,11 +146,6 @@ def symbol(sym: Sym) -> Index:
 def bounds(expr: Index) -> Bounds:
     """Lower and upper bound by the ranges of the variables."""
     return expr.bounds if isinstance(expr, Expr) else (expr, expr)
-
-
-def to_c(expr: Index) -> str:
-    """C text of an index."""
-    return expr.to_c() if isinstance(expr, Expr) else str(expr)
 
 
 def symbols(expr: Index) -> set[Sym]:

@@ -1,19 +1,23 @@
-"""Index expressions in the form that the scheduler compares and code generation prints: affine where possible.
+"""Index expressions of the scheduler and of code generation, over the variables of a group of loop nests.
 
-An index with a floor division or a modulus is kept as C text together with a substitution of its variables (`Opaque`).
+An index without a floor division or a modulus is an `Affine`, whose coefficients the scheduler compares. Any other
+index is a `Compound`: a sum whose operands may be divisions. Unlike the expressions of the loop IR
+(`ir/symbolic.py`), variables have no ranges here, and a substitution keeps the structure of a Compound.
+`codegen/printer.py` turns indices into text.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self, TypeAlias
 
-from ..ir.size import AnySize, quotient, same
+from ..ir.size import AnySize, Size, quotient, same
 from ..ir.symbolic import Expr, Sym
+from ..ir.symbolic import FloorDiv as IRFloorDiv
 from ..ir.symbolic import Index as IRIndex
-
-_NAME = re.compile(r"[A-Za-z_]\w*")
+from .interval import Bounds, Intervals
 
 
 @dataclass(frozen=True)
@@ -38,44 +42,116 @@ class Affine:
             out = add(out, scale(env.get(var, Affine(((var, 1),))), coef))
         return out
 
-    def text(self) -> str:
-        """C text, without outer parentheses."""
-        parts = [v if same(c, 1) else f"{c}*{v}" for v, c in self.terms]
-        if not same(self.const, 0) or not parts:
-            parts.append(str(self.const))
-        return " + ".join(parts)
+    def bounds(self, ranges: Mapping[str, Bounds]) -> Bounds:
+        """Lower and upper bound, given the range of each variable. Each range must start at 0."""
+        low = high = self.const
+        for name, coef in self.terms:
+            reach = coef * max(ranges[name][1], 0)
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        return low, high
+
+    def span(self, ranges: Mapping[str, Bounds]) -> Bounds:
+        """Lower and upper bound of the index and of all intermediate results when it is computed."""
+        return self.bounds(ranges)
 
 
-@dataclass(frozen=True)
-class Opaque:
-    """A non-affine index: C text, and the affine values of its variables. Names that are not in `env` are kept."""
+@dataclass(frozen=True, eq=False)
+class Compound:
+    """`const + sum(coefficient * operand)`. Operands are variables, Affine values that have replaced a variable, and
+    divisions of other Compounds. Two are equal only if they have the same structure."""
 
-    source: str
-    env: tuple[tuple[str, Affine], ...] = ()
+    terms: tuple[tuple[Operand, AnySize], ...]
+    const: AnySize = 0
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        return (*((_key(x), _key(c)) for x, c in self.terms), _key(self.const))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Compound) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     def names(self) -> set[str]:
-        """The variables that occur after the substitution."""
-        env = dict(self.env)
-        found: set[str] = set()
-        for name in _NAME.findall(self.source):
-            found |= env[name].names() if name in env else {name}
-        return found
+        """The variables that occur."""
+        return set().union(*({x} if isinstance(x, str) else x.names() for x, _ in self.terms))
 
-    def substitute(self, env: Mapping[str, Affine]) -> Opaque:
+    def substitute(self, env: Mapping[str, Affine]) -> Compound:
         """The index with each variable that is in `env` replaced by its value there."""
-        mine = {v: a.substitute(env) for v, a in self.env}
-        for name in _NAME.findall(self.source):
-            if name not in mine and name in env:
-                mine[name] = env[name]
-        return Opaque(self.source, tuple(sorted(mine.items())))
+        return Compound(
+            tuple((env.get(x, x) if isinstance(x, str) else x.substitute(env), c) for x, c in self.terms), self.const
+        )
 
-    def text(self) -> str:
-        """C text, without outer parentheses."""
-        env = dict(self.env)
-        return _NAME.sub(lambda m: f"({env[m[0]].text()})" if m[0] in env else m[0], self.source)
+    def span(self, ranges: Mapping[str, Bounds]) -> Bounds:
+        """Lower and upper bound of the index and of all intermediate results when it is computed.
+
+        `ranges` has the range of each variable, and of size symbols whose values are known to be below a bound.
+        """
+        intervals = Intervals(ranges)
+        self.interval(intervals)
+        return intervals.low, intervals.high
+
+    def interval(self, intervals: Intervals) -> Bounds:
+        """Lower and upper bound; those of intermediate results are added to `intervals`."""
+        total: Bounds | None = None
+        for operand, coef in self.terms:
+            term = None if same(coef, 1) else intervals.size(coef)
+            if isinstance(operand, str):
+                value = intervals.seen(intervals.ranges[operand])
+            elif isinstance(operand, Affine):
+                value = intervals.seen(operand.bounds(intervals.ranges))
+            else:
+                value = operand.interval(intervals)
+            value = value if term is None else intervals.product(term, value)
+            total = value if total is None else intervals.sum(total, value)
+        assert total is not None  # a Compound has at least one term
+        return total if same(self.const, 0) else intervals.sum(total, intervals.size(self.const))
 
 
-Index = Affine | Opaque
+@dataclass(frozen=True, eq=False)
+class _Division:
+    """A division of a nonnegative `base` by a positive `divisor`."""
+
+    base: Compound
+    divisor: AnySize
+
+    def names(self) -> set[str]:
+        """The variables that occur."""
+        return self.base.names()
+
+    def substitute(self, env: Mapping[str, Affine]) -> Self:
+        """The same division of the base after the substitution."""
+        return type(self)(self.base.substitute(env), self.divisor)
+
+
+class FloorDiv(_Division):
+    """`base // divisor`."""
+
+    def interval(self, intervals: Intervals) -> Bounds:
+        """Lower and upper bound; those of intermediate results are added to `intervals`."""
+        return intervals.floordiv(self.base.interval(intervals), intervals.size(self.divisor))
+
+
+class Mod(_Division):
+    """`base % divisor`."""
+
+    def interval(self, intervals: Intervals) -> Bounds:
+        """Lower and upper bound; those of intermediate results are added to `intervals`."""
+        return intervals.mod(self.base.interval(intervals), intervals.size(self.divisor))
+
+
+Operand: TypeAlias = str | Affine | FloorDiv | Mod
+Index: TypeAlias = Affine | Compound
+
+
+def _key(x: Operand | AnySize) -> Any:
+    """A key that is equal for operands and sizes of equal structure. (`==` of Sizes may record an assumption.)"""
+    if isinstance(x, _Division):
+        return type(x), x.base._key, _key(x.divisor)
+    if isinstance(x, Affine):
+        return (*((v, _key(c)) for v, c in x.terms), _key(x.const))
+    return x.terms if isinstance(x, Size) else x
 
 
 def add(a: Affine, b: Affine) -> Affine:
@@ -96,13 +172,24 @@ def variable(name: str) -> Affine:
     return Affine(((name, 1),))
 
 
-def read(expr: IRIndex) -> Index:
-    """Converts an index of the loop IR: Affine if it has no floor division or modulus, else Opaque."""
+def from_ir(expr: IRIndex) -> Index:
+    """Converts an index of the loop IR: to an Affine if it has no floor division or modulus, else to a Compound."""
     if not isinstance(expr, Expr):
         return Affine((), expr)
     if all(isinstance(atom, Sym) for atom, _ in expr.terms):
         return Affine(tuple(sorted((atom.name, c) for atom, c in expr.terms if isinstance(atom, Sym))), expr.const)
-    return Opaque(expr.to_c())
+    return _compound(expr)
+
+
+def _compound(expr: Expr) -> Compound:
+    terms: list[tuple[Operand, AnySize]] = []
+    for atom, coef in expr.terms:
+        if isinstance(atom, Sym):
+            terms.append((atom.name, coef))
+        else:
+            kind = FloorDiv if isinstance(atom, IRFloorDiv) else Mod
+            terms.append((kind(_compound(atom.base), atom.divisor), coef))
+    return Compound(tuple(terms), expr.const)
 
 
 def split_variables(

@@ -11,7 +11,7 @@ from typing import Any
 from ..ir.body import Op, walk
 from ..ir.buffer import ComputedBuffer
 from ..ir.size import AnySize, hint, same
-from .index import Affine, Index, read, variable
+from .index import Affine, Index, from_ir, variable
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Node:
             [(v.name, v.size) for v in body.iter_vars],
             [(v.name, v.size) for v in body.reduce_vars],
             buffer.origins,
-            [Access(dep.buf, read(dep.index)) for dep in body.reads],
-            [Access(dep.buf, read(dep.index)) for dep in body.writes],
-            [read(op.args[0]) for op in walk(body.ops) if op.name == "index_expr"],
+            [Access(dep.buf, from_ir(dep.index)) for dep in body.reads],
+            [Access(dep.buf, from_ir(dep.index)) for dep in body.writes],
+            [from_ir(op.args[0]) for op in walk(body.ops) if op.name == "index_expr"],
             all(op.args[3] is None for op in body.ops if op.name == "store"),
         )
 

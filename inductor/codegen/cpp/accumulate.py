@@ -70,13 +70,14 @@ class Accumulator:
         k, position = self.kernel, self.value.attrs[1]
         step = k.step(position)
         step = 0 if step is None else step
+        text = k.printer.index(position)
         if self.in_order:
-            here = f"(vi{{}} + (int32_t)({position.text()}){'' if same(step, 0) else ' + iota_i()'})"
+            here = f"(vi{{}} + (int32_t)({text}){'' if same(step, 0) else ' + iota_i()'})"
             win = f"beats_{self.reduce[3:]}({x}, {acc})"
             cond = f"{win} & {mask}" if mask else win
             k.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
             return
-        here = k.emit("l", True, f"bcast((int64_t)({position.text()})) + iota_l() * {step}")
+        here = k.emit("l", True, f"bcast((int64_t)({text})) + iota_l() * {k.printer.size(step)}")
         # The first element always replaces the initial state, even if it equals the identity.
         win = k.emit("m", True, f"beats_{self.reduce[3:]}({x}, {acc}) | (eq({at}, bcast((int64_t)INT64_MAX)) | "
                                 f"(not_(beats_{self.reduce[3:]}({acc}, {x})) & lt({here}, {at})))")

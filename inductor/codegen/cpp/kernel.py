@@ -13,10 +13,11 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ...ir.size import AnySize, Size, ceil_of, hint, names_in, quotient, same
+from ...ir.size import AnySize, Size, ceil_of, hint, quotient, same
 from ...schedule import score
 from ...schedule.index import Affine, Index, add, variable
 from ...schedule.node import Group
+from ..printer import CppPrinter
 from ..values import DEEP, DIVISIONS, STATUS, Store, Unsupported, Val, Values, deep_operands
 from .accumulate import Accumulator
 from .axes import Axes, plan_axes
@@ -57,10 +58,10 @@ class Kernel:
         inner = {v for v, _ in self.axes.inner}
         self.values = Values(group, self.axes.renames, inner, dtypes)
         self.bufs: list[str] = []
+        self.printer = CppPrinter()
         self.group = group
         self.plain = all(s.mode == "assign" for s in self.values.stores)
         self._count = 0
-        self._pragma = "#pragma omp parallel for"
         self.dtypes = {**dtypes, STATUS: "int64"}
         self.lines: list[str] = []  # lines of the scope being written
         self._row_lines: list[str] = []
@@ -111,40 +112,47 @@ class Kernel:
         loops = list(self.axes.outer)
         cost = len(self.values.table)
         parallel = self.plain and score.parallel(self.group.work(), cost)
-        sizes = [size for size in (*self.group.outer, *self.group.inner) if not same(size, 1)]
-        if any(isinstance(size, Size) for size in sizes):  # the same code may be called with small and large sizes
-            least = score.parallel_work(cost)
-            self._pragma = f"#pragma omp parallel for if({' * '.join(map(str, sizes))} >= {least})"
         self._parallel_inner = parallel and math.prod(hint(s) for _, s in loops) < 4
         lines = []
         if loops and parallel and not self._parallel_inner:
-            lines.append(self._pragma + (f" collapse({len(loops)})" if len(loops) > 1 else ""))
+            lines.append(self._pragma() + (f" collapse({len(loops)})" if len(loops) > 1 else ""))
         if self.axes.vector_outer:
             lines = self._column_loops(loops, lines)
         elif self.axes.across is not None and not self._parallel_inner:
             lines += self._tiles(loops)
         else:
-            lines += [f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in loops]
+            lines += [self._for(v, s) for v, s in loops]
             lines += ["{", *self._row_body(None), "}"]
         head = [f"{MEMORY[self.dtypes[b]]}* b{i} = ({MEMORY[self.dtypes[b]]}*)bufs[{i}];"
                 for i, b in enumerate(self.bufs)]
-        self.symbols = names_in(lines)
+        self.symbols = sorted(self.printer.symbols)
         head += [f"const int64_t {name} = ints[{i}];" for i, name in enumerate(self.symbols)]
         return "".join(f"  {line}\n" for line in head + lines)
+
+    def _pragma(self) -> str:
+        """The line that runs the following loop on several threads."""
+        sizes = [size for size in (*self.group.outer, *self.group.inner) if not same(size, 1)]
+        if not any(isinstance(size, Size) for size in sizes):
+            return "#pragma omp parallel for"
+        work = " * ".join(map(self.printer.size, sizes))  # the same code may be called with small and large sizes
+        return f"#pragma omp parallel for if({work} >= {score.parallel_work(len(self.values.table))})"
+
+    def _for(self, var: str, size: AnySize) -> str:
+        return f"for (int64_t {var} = 0; {var} < {self.printer.size(size)}; ++{var})"
 
     def _tiles(self, loops: list[tuple[str, AnySize]]) -> list[str]:
         """Loops over tiles of the vector variable and of `axes.across`, along which some access is contiguous."""
         across, (var, size) = self.axes.across or "", self.axes.inner[-1]
-        extent = dict(loops)[across]
+        extent, end = self.printer.size(dict(loops)[across]), self.printer.size(size)
         self._row, self._loop, self.tail = {}, None, None
         self._row_lines = self.lines = []
         stores = self._stores(0)
         whole, rest = self._iteration({}, stores, "0", None), self._iteration({}, stores, "0", f"(hi - {var})")
         return [
-            *(f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in loops if v != across),
+            *(self._for(v, s) for v, s in loops if v != across),
             f"for (int64_t {across}b = 0; {across}b < {extent}; {across}b += {TILE})",
-            f"for (int64_t {var}b = 0; {var}b < {size}; {var}b += {BLOCK}) {{",
-            f"const int64_t hi = {var}b + {BLOCK} < {size} ? {var}b + {BLOCK} : {size};",
+            f"for (int64_t {var}b = 0; {var}b < {end}; {var}b += {BLOCK}) {{",
+            f"const int64_t hi = {var}b + {BLOCK} < {end} ? {var}b + {BLOCK} : {end};",
             f"for (int64_t {across} = {across}b; {across} < {across}b + {TILE} && {across} < {extent}; ++{across}) {{",
             *self._row_lines, f"int64_t {var} = {var}b;",
             f"for (; {var} + W <= hi; {var} += W) {{", *whole, "}", f"if ({var} < hi) {{", *rest, "}", "}", "}",
@@ -153,17 +161,19 @@ class Kernel:
     def _column_loops(self, loops: list[tuple[str, AnySize]], pragma: list[str]) -> list[str]:
         """The loops of a kernel that is vectorized along the last outer variable."""
         *rest, (var, size) = loops
-        nest = [*pragma, *(f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in rest)]
+        nest = [*pragma, *(self._for(v, s) for v, s in rest)]
         blocks, lines = self._column_blocks(var, size), []
         whole: AnySize = 0
         if blocks:
             whole = size // BLOCK * BLOCK
-            lines = [*nest, f"for (int64_t {var}b = 0; {var}b < {whole}; {var}b += {BLOCK}) {{", *blocks, "}"]
+            end = self.printer.size(whole)
+            lines = [*nest, f"for (int64_t {var}b = 0; {var}b < {end}; {var}b += {BLOCK}) {{", *blocks, "}"]
         if not same(whole, size):
-            lines += [*nest, f"for (int64_t {var} = {whole}; {var} < {size}; {var} += W) {{"]
-            lines += [f"if ({var} + W <= {size}) {{", *self._row_body(None)]
+            start, end = self.printer.size(whole), self.printer.size(size)
+            lines += [*nest, f"for (int64_t {var} = {start}; {var} < {end}; {var} += W) {{"]
+            lines += [f"if ({var} + W <= {end}) {{", *self._row_body(None)]
             if quotient(size, LANES_AT_MOST) is None:
-                lines += ["} else {", *self._row_body(f"({size} - {var})")]
+                lines += ["} else {", *self._row_body(f"({end} - {var})")]
             lines += ["}", "}"]
         return lines
 
@@ -181,7 +191,7 @@ class Kernel:
         count = f"({BLOCK} / W)"
         place = f"const int64_t {var} = {var}b + u * W;"
         lines = [line for acc in accs.values() for line in acc.declare(count)]
-        lines += [f"for (int64_t {v} = 0; {v} < {s}; ++{v})" for v, s in self.axes.inner]
+        lines += [self._for(v, s) for v, s in self.axes.inner]
         lines += [f"_Pragma(\"GCC unroll 16\") for (int u = 0; u < {count}; ++u) {{", place,
                   *self._iteration(accs, stores, "u", None), "}"]
         lines = [*self._row_lines, *lines, f"for (int u = 0; u < {count}; ++u) {{", place]
@@ -239,12 +249,12 @@ class Kernel:
         for acc in accs.values():
             (body if chunked else open_lines).extend(acc.declare(unroll, "lo" if chunked else "0"))
         for v, s in inner[:-1]:
-            open_lines.append(f"for (int64_t {v} = 0; {v} < {s}; ++{v}) {{")
+            open_lines.append(self._for(v, s) + " {")
             close_lines.append("}")
         if vector:
             body += self._vector_loop(var, size, unroll, chunked, accs, stores)
         else:
-            body += [f"for (int64_t {var} = 0; {var} < {size}; ++{var}) {{",
+            body += [self._for(var, size) + " {",
                      *self._iteration(accs, stores, "0", self.tail), "}"]
         if chunked:
             self._chunks(size, accs, body)
@@ -265,20 +275,21 @@ class Kernel:
         results are on the stack."""
         row = self._row_lines
         several = isinstance(size, Size) or size > CHUNK * MAX_PARTS
-        end = f"lo + {CHUNK} < {size} ? lo + {CHUNK} : {size}"
+        length = self.printer.size(size)
+        end = f"lo + {CHUNK} < {length} ? lo + {CHUNK} : {length}"
         if several:
             part, parts = self.fresh("elements"), self.fresh("pieces")
-            row.append(f"const int64_t {part} = (({size} - 1) / {CHUNK * MAX_PARTS} + 1) * {CHUNK};")
-            row.append(f"const int64_t {parts} = ({size} + {part} - 1) / {part};")
+            row.append(f"const int64_t {part} = (({length} - 1) / {CHUNK * MAX_PARTS} + 1) * {CHUNK};")
+            row.append(f"const int64_t {parts} = ({length} + {part} - 1) / {part};")
         else:
             part, parts = str(CHUNK), str(ceil_of(size, CHUNK))
         for acc in accs.values():
             row += acc.declare_parts(parts, several)
         if self._parallel_inner:
-            row.append(self._pragma)
+            row.append(self._pragma())
         row.append(f"for (int64_t c = 0; c < {parts}; ++c) {{")
         if several:
-            row.append(f"for (int64_t lo = c * {part}; lo < (c + 1) * {part} && lo < {size}; lo += {CHUNK}) {{")
+            row.append(f"for (int64_t lo = c * {part}; lo < (c + 1) * {part} && lo < {length}; lo += {CHUNK}) {{")
             row.append(f"const int64_t hi = {end};")
             row.append(f"const bool begins = lo == c * {part};")
         else:
@@ -292,7 +303,7 @@ class Kernel:
 
     def _vector_loop(self, var: str, size: AnySize, unroll: int, chunked: bool, accs: Mapping[Val, Accumulator],
                      stores: list[Store]) -> list[str]:
-        lo, hi = ("lo", "hi") if chunked else ("0", str(size))
+        lo, hi = ("lo", "hi") if chunked else ("0", self.printer.size(size))
         lines = []
         if unroll > 1:
             at = self.fresh("at")
@@ -305,11 +316,11 @@ class Kernel:
             start = at
         else:
             if self._parallel_inner and not accs and len(self.axes.inner) == 1:
-                lines.append(self._pragma)
+                lines.append(self._pragma())
             segments = [] if accs or isinstance(size, Size) else self._segments(var, size)
             if segments:
                 return lines + [line for lo, hi in segments for line in self._segment_loop(var, lo, hi, stores)]
-            whole = f"{size} / W * W"
+            whole = f"{hi} / W * W"
             lines += [f"for (int64_t {var} = 0; {var} < {whole}; {var} += W) {{",
                       *self._iteration(accs, stores, "0", None), "}"]
             start = whole
@@ -518,7 +529,7 @@ class Kernel:
 
     def _lane_text(self, index: Index) -> str:
         var = self.axes.vector or ""
-        return index.substitute({var: add(variable(var), variable("k"))}).text()
+        return self.printer.index(index.substitute({var: add(variable(var), variable("k"))}))
 
     def _symbols(self, pairs: Pairs, vector: bool) -> str:
         """Declarations of the indirect symbols of an index for lane k."""
@@ -542,19 +553,20 @@ class Kernel:
         mask = self.get(value.args[0], vector) if masked else None
         p = self._pointer(buf)
         index, pairs = self._settled(index, tuple(zip(names, value.args[first:])), vector)
+        at = self.printer.index(index)
         if not vector:
-            text = f"ld1({p} + {index.text()})"
+            text = f"ld1({p} + {at})"
             zero = f"({SCALAR[value.kind]})0"
             return self.emit(value.kind, False, f"{mask} ? {text} : {zero}" if masked else text)
         step = self.step(index)
         if not pairs and step is not None and same(step, 1):
             if masked:
                 mask = f"{mask} & first({self.tail})" if self.tail else mask
-                return self.emit(value.kind, True, f"ld_masked<{VECTOR[value.kind]}>({p} + {index.text()}, {mask})")
+                return self.emit(value.kind, True, f"ld_masked<{VECTOR[value.kind]}>({p} + {at}, {mask})")
             rest = f", {self.tail}" if self.tail else ""
-            return self.emit(value.kind, True, f"ld({p} + {index.text()}{rest})")
+            return self.emit(value.kind, True, f"ld({p} + {at}{rest})")
         if not pairs and step is not None and same(step, 0) and not masked:
-            return self.emit(value.kind, True, f"bcast(ld1({p} + {index.text()}))")
+            return self.emit(value.kind, True, f"bcast(ld1({p} + {at}))")
         return self._gather(value.kind, pairs, f"ld1({p} + {self._lane_text(index)})", mask)
 
     def _gather(self, kind: str, pairs: Pairs, text: str, mask: str | None = None) -> str:
@@ -568,22 +580,23 @@ class Kernel:
     def _wrap(self, value: Val, vector: bool) -> str:
         """An index with negative values counted from the end. One out of bounds sets the status word and becomes 0."""
         text = self.as_kind(value.args[0], "l", vector)
+        size = self.printer.size(value.attrs[0])
         masks = [self.get(m, vector) for m in value.args[1:]]
         if vector and self.tail:
             masks.append(f"first({self.tail})")
         mask = " & ".join(masks) or "bcast(true)" if vector else " & ".join(masks) or "true"
-        return self.emit("l", vector, f"wrap_index({text}, (int64_t){value.attrs[0]}, {mask}, {self._pointer(STATUS)})")
+        return self.emit("l", vector, f"wrap_index({text}, (int64_t){size}, {mask}, {self._pointer(STATUS)})")
 
     def _index_value(self, value: Val, vector: bool) -> str:
         index, names = value.attrs
         index, pairs = self._settled(index, tuple(zip(names, value.args)), vector)
         if not vector:
-            return self.emit(value.kind, False, f"({SCALAR[value.kind]})({index.text()})")
+            return self.emit(value.kind, False, f"({SCALAR[value.kind]})({self.printer.index(index)})")
         step = self.step(index)
         if pairs or step is None:
             return self._gather(value.kind, pairs, f"({SCALAR[value.kind]})({self._lane_text(index)})")
-        base = f"bcast((int64_t)({index.text()}))"
-        text = base if same(step, 0) else f"({base} + iota_l() * {step})"
+        base = f"bcast((int64_t)({self.printer.index(index)}))"
+        text = base if same(step, 0) else f"({base} + iota_l() * {self.printer.size(step)})"
         return self.emit(value.kind, True, convert(text, "l", value.kind))
 
     def _store(self, store: Store) -> None:
@@ -596,13 +609,13 @@ class Kernel:
             self._scatter(store, p, text, False)
         elif store.mode == "assign" and step is not None and same(step, 1) and not store.symbols:
             rest = f", {self.tail}" if self.tail else ""
-            self.lines.append(f"st({p} + {store.index.text()}, {text}{rest});")
+            self.lines.append(f"st({p} + {self.printer.index(store.index)}, {text}{rest});")
         else:
             self._scatter(store, p, text, True)
 
     def _scatter(self, store: Store, p: str, text: str, vector: bool) -> None:
-        substitute_sizes, pairs = self._settled(store.index, store.symbols, vector)
-        index = self._lane_text(substitute_sizes) if vector else substitute_sizes.text()
+        at, pairs = self._settled(store.index, store.symbols, vector)
+        index = self._lane_text(at) if vector else self.printer.index(at)
         setup = self._symbols(pairs, vector)
         value = f"lane({text}, k)"
         if store.mode != "assign":

@@ -82,7 +82,7 @@ class Reducer:
             kind = "i" if kind == "m" else kind
             # A lane without elements holds the row's first position, which is correct if all elements are neutral.
             none = self.value.attrs[1].const if self.ascends else LIMITS[at][1]
-            return [Part(kind, self._limited(identity, kind)), Part(at, repr(none))]
+            return [Part(kind, self._limited(identity, kind)), Part(at, self.emitter.printer.size(none))]
         kind = "i" if self.value.kind == "m" or self.reduce in ("any", "all") else self.value.kind
         return [Part(kind, self._limited(identity, kind))]
 

@@ -16,6 +16,7 @@ from ...ir.size import AnySize, hint, same
 from ...schedule.index import Affine, Index
 from ...schedule.node import Group
 from ..cpp.axes import merge, steps
+from ..printer import TritonPrinter
 from .heuristics import TILED_MIN
 
 Variables = tuple[tuple[str, AnySize], ...]
@@ -33,16 +34,16 @@ class Axis:
         """The number of points along the axis."""
         return math.prod(s for _, s in self.variables)
 
-    def lines(self) -> list[str]:
+    def lines(self, printer: TritonPrinter) -> list[str]:
         """The lines that compute each variable from the index of the axis."""
         out: list[str] = []
         stride: AnySize = 1
         for name, size in reversed(self.variables):
             text = f"{self.letter}index"
             if not same(stride, 1):
-                text += f" // {stride}"
+                text += f" // {printer.size(stride)}"
             if not same(stride * size, self.size):
-                text += f" % {size}"
+                text += f" % {printer.size(size)}"
             out.append(f"{name} = {text}")
             stride *= size
         return out

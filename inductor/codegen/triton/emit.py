@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ...ir.size import Size
 from ...schedule.index import Index, variable
+from ..printer import TritonPrinter
 from ..values import DEEP, STATUS, Store, Unsupported, Val, Values, deep_operands, kind_of
 from .axes import Axes
 from .ops import (
@@ -66,6 +68,7 @@ class Emitter:
         self.values, self.axes, self.rough = values, axes, rough
         self.dtypes = {**dtypes, STATUS: "int64"}
         self.bufs: list[str] = []
+        self.printer = TritonPrinter()
         self.masked: set[str] = set()
         self.lines: list[str] = []
         self.row_lines = self.lines
@@ -135,8 +138,8 @@ class Emitter:
         pieces = {name: self.get(value) for name, value in pairs}
         axes = NONE.union(*(p.axes for p in pieces.values()))
         axes |= {self.axes.letters[n] for n in index.names() if n in self.axes.letters}
-        text = index.substitute({n: variable(p.text) for n, p in pieces.items()}).text()
-        return Piece(text.replace("/", "//"), "i", axes)
+        named = index.substitute({n: variable(p.text) for n, p in pieces.items()})
+        return Piece(self.printer.index(named), "i", axes)
 
     def pointer(self, buf: str, at: Piece, axes: frozenset[str]) -> str:
         """The text of a pointer to an element of a buffer, broadcast to at least these axes."""
@@ -280,7 +283,7 @@ class Emitter:
         masks = [self.as_kind(m, "m") for m in value.args[1:]]
         axes = self._axes(value)
         mask = self.mask(axes, *masks) or "True"
-        text = f"wrap_index({piece.as_kind('l')}, {size}, {mask}, {self.base(STATUS)})"
+        text = f"wrap_index({piece.as_kind('l')}, {self.printer.size(size)}, {mask}, {self.base(STATUS)})"
         narrow = fits_int32((0, size)) and not self.wide
         return self.emit("i" if narrow else "l", axes, text + (".to(tl.int32)" if narrow else ""))
 
@@ -292,7 +295,8 @@ class Emitter:
         at = self.index(index, tuple(zip(names, value.args)))
         kind = "l" if self.wide else "i"
         if not at.axes:
-            return self.emit(kind, NONE, f"tl.full([], {at.text}, {COMPUTE[kind]})" if at.text.isdigit() else at.text)
+            number = not names and not index.names() and not isinstance(index.const, Size)
+            return self.emit(kind, NONE, f"tl.full([], {at.text}, {COMPUTE[kind]})" if number else at.text)
         if value.kind in "fd":
             return self.emit(value.kind, at.axes, f"({at.text}).to({COMPUTE[value.kind]})")
         return self.emit(kind, at.axes, at.text)

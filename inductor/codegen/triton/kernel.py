@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ...ir.size import AnySize, Size, ceil_of, hint, known, names_in, quotient, same
+from ...ir.size import AnySize, Size, ceil_of, hint, known, quotient, same
 from ...runtime.plan_spec import dtype_of
 from ...schedule.index import Affine
 from ...schedule.node import Group
@@ -132,7 +132,7 @@ class _Kernel(Emitter):
         if quotient(axis.size, block) is None or letter in self.masked:
             self.masked.add(letter)
             lines.append(f"{letter}mask = {letter}index < {letter}numel")
-        return lines + axis.lines()
+        return lines + axis.lines(self.printer)
 
     def program(self) -> str:
         """The text of this program's number."""
@@ -142,9 +142,10 @@ class _Kernel(Emitter):
         """The draft made from the lines written so far."""
         signature = tuple(POINTER[self.dtypes[b]] for b in self.bufs)
         aligned = tuple(i for i, b in enumerate(self.bufs) if b not in unaligned)
-        counts = [f"{name} = {value}" for name, value in self.constants.items() if isinstance(value, Size)]
+        varying = {name: value for name, value in self.constants.items() if isinstance(value, Size)}
         constants = {name: value for name, value in self.constants.items() if not isinstance(value, Size)}
-        sizes = names_in([*counts, *self.lines])
+        counts = [f"{name} = {self.printer.size(value)}" for name, value in varying.items()]
+        sizes = sorted(self.printer.symbols)
         widened = [f"{name} = {name}.to(tl.int64)" for name in sizes] if self.wide else []
         return Draft(kind, (*widened, *counts, *self.lines), tuple(self.bufs), constants, (programs,), self.config,
                      signature, aligned, tuple(sizes))  # fmt: skip
@@ -178,7 +179,7 @@ class _Pointwise(_Kernel):
         lines: list[str] = []
         stride: AnySize = 1
         for name, size in reversed(self.axes.fixed):
-            lines.append(f"{name} = pid // ({programs} * {stride}) % {size}")
+            lines.append(f"{name} = pid // ({programs} * {self.printer.size(stride)}) % {self.printer.size(size)}")
             stride *= size
         return lines
 
