@@ -53,14 +53,14 @@ def _versions() -> tuple[Any, ...]:
 
 def _gpus() -> tuple[Any, ...]:
     """The GPUs of the process, if it has initialized CUDA. Operators such as attention have different kernels on
-    different GPUs, and torch chooses among them while a graph is traced."""
+    different GPUs, and torch chooses among them while a graph is traced; block sizes depend on multiprocessors."""
     return _visible_gpus() if torch.cuda.is_initialized() else ()
 
 
 @functools.cache
 def _visible_gpus() -> tuple[Any, ...]:
-    count = torch.cuda.device_count()
-    return tuple((torch.cuda.get_device_name(i), torch.cuda.get_device_capability(i)) for i in range(count))
+    gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return tuple((gpu.name, (gpu.major, gpu.minor), gpu.multi_processor_count) for gpu in gpus)
 
 
 def _backends() -> list[Any]:

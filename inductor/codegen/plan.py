@@ -64,9 +64,10 @@ def codegen(
 def _source_of(device: torch.device) -> Source | TritonSource:
     if device.type == "cpu":
         return Source()
-    from .triton.source import TritonSource  # imported only for graphs on a GPU
+    from .triton.gpu import gpu_of  # imported only for graphs on a GPU
+    from .triton.source import TritonSource
 
-    return TritonSource()
+    return TritonSource(gpu_of(device))
 
 
 def device_of(graph: GraphIR) -> torch.device:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -97,16 +98,16 @@ def test_versions_the_processor_and_our_source_change_the_key(monkeypatch):
 
 def test_the_gpus_change_the_key_once_they_are_used(monkeypatch):
     keys = [key()]
-    for name, initialized in (("A100", False), ("A100", True), ("H200", True)):
+    for name, count, initialized in (("A100", 108, False), ("A100", 108, True), ("H200", 132, True), ("H200", 66, True)):
         inductor.cache.process_key._visible_gpus.cache_clear()
         with monkeypatch.context() as patch:
             patch.setattr(torch.cuda, "is_initialized", lambda initialized=initialized: initialized)
             patch.setattr(torch.cuda, "device_count", lambda: 1)
-            patch.setattr(torch.cuda, "get_device_name", lambda i, name=name: name)
-            patch.setattr(torch.cuda, "get_device_capability", lambda i: (8, 0))
+            found = SimpleNamespace(name=name, major=8, minor=0, multi_processor_count=count)
+            patch.setattr(torch.cuda, "get_device_properties", lambda i, found=found: found)
             keys.append(key())
     inductor.cache.process_key._visible_gpus.cache_clear()
-    assert keys[0] == keys[1] and len(set(keys)) == 3
+    assert keys[0] == keys[1] and len(set(keys)) == 4
 
 
 def test_named_tuples_of_two_modules_have_two_keys():

@@ -120,7 +120,7 @@ def test_blocks_fit_registers_and_every_program_has_work(contiguous, slow):
         for rows in [1, 5, 128, 4096, 1 << 20]:
             for tiles in (1, 6):
                 shape = heuristics.Shape(rows, length, contiguous, False, True, 2, not slow, slow, False, tiles)
-                config = heuristics.reduction(shape)
+                config = heuristics.reduction(shape, 132)
                 block = config.block("x") * config.block("r")
                 assert 1 <= config.warps <= 32 and block <= 64 * 32 * config.warps
                 assert config.split == 1 or config.split * config.block("r") <= length

@@ -1,10 +1,15 @@
 """Kernels at sizes with tails, long rows and odd strides, by name; run by worker_triton.py."""
 
+from contextlib import ExitStack
+from unittest import mock
+
 import torch
 import torch.nn.functional as F
+import triton_support
 from triton_support import Runner, check
 
 from inductor.codegen.triton import heuristics
+from inductor.codegen.triton.gpu import Gpu
 
 CASES = {}
 
@@ -41,18 +46,15 @@ def the_sign_of_zero_is_kept():
 
 
 def with_limits(**limits):
-    """The heuristics with other numbers, so that small tensors take the way of large ones."""
+    """The heuristics with other numbers, or another GPU, so that small tensors take the way of large ones."""
 
     def decorate(fn):
         def call(*args):
-            before = {name: getattr(heuristics, name) for name in limits}
-            try:
+            with ExitStack() as stack:
                 for name, value in limits.items():
-                    setattr(heuristics, name, value)
+                    owner = triton_support if name == "GPU" else heuristics
+                    stack.enter_context(mock.patch.object(owner, name, value))
                 fn(*args)
-            finally:
-                for name, value in before.items():
-                    setattr(heuristics, name, value)
 
         call.__name__ = fn.__name__
         return call
@@ -61,7 +63,7 @@ def with_limits(**limits):
 
 
 SHORT = dict(PERSISTENT_ROW=64, PERSISTENT_COLUMN=8, BLOCK_ROW=128, BLOCK_COLUMNS=16)
-SHARED = dict(SHORT, SPLIT_MIN_WORK=0, SMS=4, SHARED_STEPS=2)
+SHARED = dict(SHORT, SPLIT_MIN_WORK=0, GPU=Gpu(4), SHARED_STEPS=2)
 ROWS = dict(row=((5, 700), 1), odd=((5, 701), 1), column=((100, 19), 0), middle=((3, 70, 5), 1), all=((700,), 0),
             block=((2, 512), 1))
 

@@ -14,6 +14,7 @@ from triton.language.extra import libdevice  # noqa: E402
 from triton.runtime import interpreter  # noqa: E402
 
 from inductor.codegen.triton import TritonSource  # noqa: E402
+from inductor.codegen.triton.gpu import DEFAULT  # noqa: E402
 from inductor.codegen.values import STATUS, dtype_text  # noqa: E402
 from inductor.ir.buffer import Buffer, ComputedBuffer, ExternKernel, View  # noqa: E402
 from inductor.ir.interp import flatten  # noqa: E402
@@ -24,6 +25,7 @@ from inductor.schedule import Group, schedule  # noqa: E402
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from op_samples import lowered  # noqa: E402
 
+GPU = DEFAULT  # for which block sizes are chosen
 FOLDER = tempfile.TemporaryDirectory(prefix="pyframe-triton-test-")
 
 
@@ -104,7 +106,7 @@ class Runner:
                 if isinstance(buffer, Buffer):
                     self.buffers[buffer.name] = buffer
         self.dtypes = {n: dtype_text(b.dtype) for n, b in self.buffers.items()}
-        self.source = TritonSource()
+        self.source = TritonSource(GPU)
         self.launches = {id(g): self.source.group(g, self.dtypes) for g in self.steps if isinstance(g, Group)}
 
     def run(self, *args):

@@ -1,10 +1,12 @@
-"""Heuristics for Triton kernels as pure functions of plain numbers: block sizes, warps, and splits of long rows."""
+"""Heuristics for Triton kernels as pure functions of plain numbers: block sizes, warps, and splits of long rows.
+
+`sms` is the number of multiprocessors of the GPU.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-SMS = 132  # multiprocessors of an H200; an A100 has 108
 WAVES = 4  # programs per multiprocessor that hide the latency of memory
 TILED_MIN = 8  # the shortest dimension for which transposing through a tile is worthwhile
 PERSISTENT_ROW = 16384  # longest row that one program holds in registers
@@ -66,15 +68,15 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def pointwise(size: int) -> Config:
+def pointwise(size: int, sms: int) -> Config:
     """One-dimensional blocks, smaller if there would be too few programs."""
-    block = min(POINTWISE_BLOCK, max(128, power(ceil_div(size, WAVES * SMS))), power(size))
+    block = min(POINTWISE_BLOCK, max(128, power(ceil_div(size, WAVES * sms))), power(size))
     return Config((("x", block),), _warps(block, POINTWISE_EACH))
 
 
-def tiled(y: int, x: int, times: int) -> Config:
+def tiled(y: int, x: int, times: int, sms: int) -> Config:
     """Square tiles, longer along one axis if the other is short. The kernel covers y * x elements `times` times."""
-    side = TILE_SIDE if y * x * times >= TILE_SIDE**2 * SMS * 2 else 32
+    side = TILE_SIDE if y * x * times >= TILE_SIDE**2 * sms * 2 else 32
     block_x = min(side, power(x))
     block_y = min(side * side // block_x, power(y), 256)
     block_x = min(side * side // block_y, power(x), 256)
@@ -104,32 +106,32 @@ class Shape:
     tiles: int
 
 
-def reduction(shape: Shape) -> Config:
+def reduction(shape: Shape, sms: int) -> Config:
     """Chooses how rows are reduced: held in registers, in a loop, or shared by several programs."""
     rows, length = shape.rows, shape.length
     if shape.contiguous == "r":
         if length <= PERSISTENT_ROW:
-            return _persistent_rows(shape)
+            return _persistent_rows(shape, sms)
         if shape.mixed:
-            return _split(rows, length, 16, 64, LOOP_EACH)
+            return _split(rows, length, 16, 64, LOOP_EACH, sms)
         each = LOOP_EACH_SLOW if shape.slow and shape.aligned and not shape.stores else LOOP_EACH
-        return _split(rows, length, 1, BLOCK_ROW * each // LOOP_EACH, each)
+        return _split(rows, length, 1, BLOCK_ROW * each // LOOP_EACH, each, sms)
     if length <= (PERSISTENT_COLUMN if shape.phases > 1 else 32):
         block = power(length)
         columns = min(power(rows), max(16, min(128, 4096 // block)))
         return Config((("x", columns), ("r", block)), _warps(columns * block, HELD_EACH), persistent=True)
     columns, each = min(BLOCK_COLUMNS, power(rows)), LOOP_EACH_SLOW if shape.slow else LOOP_EACH
-    return _split(rows, length, columns, min(power(length), BLOCK_ROW * each // LOOP_EACH // columns), each)
+    return _split(rows, length, columns, min(power(length), BLOCK_ROW * each // LOOP_EACH // columns), each, sms)
 
 
-def _persistent_rows(shape: Shape) -> Config:
+def _persistent_rows(shape: Shape, sms: int) -> Config:
     block = power(shape.length)
     several = max(1, HELD_LEAST // block, 8 if shape.mixed else 1)
-    while several > 1 and (ceil_div(shape.rows, several) < WAVES * SMS or several * block > MAX_TILE):
+    while several > 1 and (ceil_div(shape.rows, several) < WAVES * sms or several * block > MAX_TILE):
         several //= 2
     several = min(several, power(shape.rows))
     tile = several * block
-    if ceil_div(shape.rows, several) <= SMS:
+    if ceil_div(shape.rows, several) <= sms:
         most = MAX_WARPS_OF_LARGE_TILES if tile <= MAX_WARPS_OF_LARGE_TILES * 32 * 2 * ALONE_EACH else MAX_WARPS
         warps = _warps(tile, ALONE_EACH, most)
     elif shape.once or block < HELD_LONG or shape.tiles >= HELD_MANY:
@@ -139,12 +141,12 @@ def _persistent_rows(shape: Shape) -> Config:
     return Config((("x", several), ("r", block)), warps, persistent=True)
 
 
-def _split(rows: int, length: int, several: int, block: int, each: int) -> Config:
+def _split(rows: int, length: int, several: int, block: int, each: int, sms: int) -> Config:
     """A loop over blocks of the row. If rows are few, enough programs share a row to fill the device."""
     tiles, steps = ceil_div(rows, several), ceil_div(length, block)
     split = 1
-    if rows * length >= SPLIT_MIN_WORK and tiles < 2 * SMS and steps >= SHARED_STEPS:
-        split = min(MAX_SPLIT, WAVES * SMS // tiles, steps // 2)
+    if rows * length >= SPLIT_MIN_WORK and tiles < 2 * sms and steps >= SHARED_STEPS:
+        split = min(MAX_SPLIT, WAVES * sms // tiles, steps // 2)
     split = power(split + 1) // 2  # rounded down
     return Config((("x", several), ("r", block)), _warps(several * block, each), split=split)
 

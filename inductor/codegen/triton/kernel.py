@@ -21,6 +21,7 @@ from . import heuristics
 from .accumulate import Reducer, online_pairs
 from .axes import Axes, plan_axes
 from .emit import Emitter, Piece
+from .gpu import Gpu
 from .heuristics import Config
 from .ops import POINTER
 
@@ -89,7 +90,7 @@ class Draft:
 
 
 def drafts(
-    group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()
+    group: Group, dtypes: Mapping[str, str], gpu: Gpu, unaligned: Collection[str] = ()
 ) -> tuple[list[Draft], list[Scratch]]:
     """The kernels of a group in launch order, and the scratch memory that they share. Both are empty for a group
     without elements.
@@ -102,8 +103,8 @@ def drafts(
     inner = {name for name, _ in axes.axis("r").variables} if group.reduces else set()
     values = Values(group, axes.renames, inner, dtypes)
     if not group.reduces:
-        return [_Pointwise(values, axes, dtypes).draft(unaligned)], []
-    work = _Work(values, axes, dtypes)
+        return [_Pointwise(values, axes, dtypes, gpu).draft(unaligned)], []
+    work = _Work(values, axes, dtypes, gpu)
     return [_Reduction(work, job).draft(unaligned) for job in work.jobs], list(work.scratch.values())
 
 
@@ -154,9 +155,10 @@ class _Kernel(Emitter):
 class _Pointwise(_Kernel):
     """A kernel without reductions: each point of the tile is independent."""
 
-    def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str]) -> None:
+    def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], gpu: Gpu) -> None:
+        sms = gpu.multiprocessors
         sizes, times = [hint(a.size) for a in axes.tile], math.prod(hint(s) for _, s in axes.fixed)
-        config = heuristics.tiled(sizes[0], sizes[1], times) if len(sizes) > 1 else heuristics.pointwise(*sizes)
+        config = heuristics.tiled(*sizes, times, sms) if len(sizes) > 1 else heuristics.pointwise(*sizes, sms)
         super().__init__(values, axes, dtypes, config)
 
     def draft(self, unaligned: Collection[str]) -> Draft:
@@ -201,13 +203,14 @@ class _Work:
     values: Values
     axes: Axes
     dtypes: Mapping[str, str]
+    gpu: Gpu
     scratch: dict[tuple[Val, int], Scratch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         x, r = self.axes.axis("x"), self.axes.axis("r")
         self.loop_stores = [s for s in self.values.stores if s.loop]
         length = heuristics.room(hint(r.size)) if isinstance(r.size, Size) else r.size
-        self.config = heuristics.reduction(self._shape(hint(x.size), length))
+        self.config = heuristics.reduction(self._shape(hint(x.size), length), self.gpu.multiprocessors)
         held = self.config.persistent and r.size <= self.config.block("r")
         self.pairs = {} if held else online_pairs(self.values.reductions)
         self.phase = self._phases()

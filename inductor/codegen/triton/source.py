@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ...schedule.node import Group
 from ..cpp.source import operators, user_lines
+from .gpu import DEFAULT, Gpu
 from .kernel import Draft, Launch, Scratch, TritonKernel, drafts
 from .ops import imports
 
@@ -33,14 +34,15 @@ class GroupLaunches:
 
 @dataclass
 class TritonSource:
-    """Collects kernels. `kernels` are the distinct ones, in order of first use."""
+    """Collects kernels for a GPU. `kernels` are the distinct ones, in order of first use."""
 
+    gpu: Gpu = DEFAULT
     kernels: list[TritonKernel] = field(default_factory=list)
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def group(self, group: Group, dtypes: Mapping[str, str], unaligned: Collection[str] = ()) -> GroupLaunches:
         """The launches of a group; `unaligned` as in `drafts`. Unsupported for an op or dtype that Triton lacks."""
-        made, scratch = drafts(group, dtypes, unaligned)
+        made, scratch = drafts(group, dtypes, self.gpu, unaligned)
         return GroupLaunches(tuple(Launch(self._number(d, group), d.bufs) for d in made), tuple(scratch))
 
     def _number(self, draft: Draft, group: Group) -> int:

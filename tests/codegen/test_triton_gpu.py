@@ -1,0 +1,37 @@
+"""Properties of GPUs, and block sizes chosen by them."""
+
+from types import SimpleNamespace
+
+import torch
+
+from inductor.codegen.triton import gpu, heuristics
+
+
+def devices(monkeypatch, *counts):
+    """Makes torch report GPUs with these numbers of multiprocessors."""
+    gpu._present.cache_clear()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(counts))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(counts))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda i: SimpleNamespace(multi_processor_count=counts[i])
+    )
+
+
+def test_a_device_that_is_there_is_asked(monkeypatch):
+    devices(monkeypatch, 56, 78)
+    found = [gpu.gpu_of(torch.device(d)).multiprocessors for d in ("cuda:0", "cuda:1", "cuda", "cuda:2")]
+    gpu._present.cache_clear()
+    assert found == [56, 78, 78, gpu.DEFAULT.multiprocessors]
+
+
+def test_without_a_device_the_table_answers(monkeypatch):
+    devices(monkeypatch)
+    assert gpu.gpu_of(torch.device("cuda:0")) == gpu.KNOWN[90] == gpu.Gpu(132)
+
+
+def test_more_multiprocessors_get_more_programs():
+    few, many = (heuristics.pointwise(1 << 18, sms).block("x") for sms in (16, 132))
+    assert few > many
+    row = heuristics.Shape(4, 1 << 20, "r", False, True, 1, True, False, False, 1)
+    assert heuristics.reduction(row, 16).split < heuristics.reduction(row, 132).split
