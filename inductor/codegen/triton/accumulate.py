@@ -12,17 +12,27 @@ from ...schedule.index import Affine
 from ..values import Unsupported, Val
 from .axes import Axis
 from .emit import Emitter, Piece
-from .ops import COMPUTE, literal
+from .ops import COMPUTE, AnyTemplate, Template, literal, prelude
 
 IDENTITY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": 0, "all": 1,
             "argmax": -math.inf, "argmin": math.inf}
 LIMITS = {"i": (-(2**31), 2**31 - 1), "l": (-(2**63), 2**63 - 1)}
 LOWEST = {"f": -3.4028234663852886e38, "d": -1.7976931348623157e308}
-STEP = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "nan_max({0}, {1})", "min": "nan_min({0}, {1})",
-        "any": "tl.maximum({0}, {1})", "all": "tl.minimum({0}, {1})"}
-FOLD = {"sum": "tl.sum({0}, 1, keep_dims=True)", "prod": "tl.reduce({0}, 1, product, keep_dims=True)",
-        "max": "tl.reduce({0}, 1, nan_max, keep_dims=True)", "min": "tl.reduce({0}, 1, nan_min, keep_dims=True)",
-        "any": "tl.max({0}, 1, keep_dims=True)", "all": "tl.min({0}, 1, keep_dims=True)"}
+
+
+def _reduce(function: str) -> Template:
+    """A reduction along axis 1, which is kept, by a function of the prelude."""
+    return Template(f"tl.reduce({{0}}, 1, {function}, keep_dims=True)", function)
+
+
+STEP: dict[str, AnyTemplate] = {
+    "sum": "{0} + {1}", "prod": "{0} * {1}", "max": prelude("nan_max", 2), "min": prelude("nan_min", 2),
+    "any": "tl.maximum({0}, {1})", "all": "tl.minimum({0}, {1})",
+}
+FOLD: dict[str, AnyTemplate] = {
+    "sum": "tl.sum({0}, 1, keep_dims=True)", "prod": _reduce("product"), "max": _reduce("nan_max"),
+    "min": _reduce("nan_min"), "any": "tl.max({0}, 1, keep_dims=True)", "all": "tl.min({0}, 1, keep_dims=True)",
+}
 ROW = frozenset("x")
 
 
@@ -109,11 +119,15 @@ class Reducer:
     def _step(self, inputs: list[str]) -> str:
         if self.top:
             step = "online_groups" if self.emitter.group > 1 else "online_step"
-            return f"{step}({', '.join(self.names + inputs)})"
+            return self._call(step, self.names + inputs)
         if self.reduce.startswith("arg"):
             step = "later" if self.ascends else "arg"
-            return f"{step}_{self.reduce[3:]}({', '.join(self.names + inputs)})"
-        return STEP[self.reduce].format(self.names[0], inputs[0])
+            return self._call(f"{step}_{self.reduce[3:]}", self.names + inputs)
+        return self.emitter.fill(STEP[self.reduce], self.names[0], inputs[0])
+
+    def _call(self, function: str, operands: list[str]) -> str:
+        """The text of a call of a function of the prelude."""
+        return self.emitter.fill(prelude(function, len(operands)), *operands)
 
     def _inputs(self, broadcast: bool) -> list[str]:
         """The texts of the elements (and positions), neutral beyond the end of the row. With `broadcast` they have the
@@ -141,10 +155,10 @@ class Reducer:
 
     def _fold(self, names: list[str]) -> str:
         if self.top:
-            return f"online_fold({', '.join(names)})"
+            return self._call("online_fold", names)
         if self.reduce.startswith("arg"):
-            return f"first_{self.reduce[3:]}({', '.join(names)})"
-        return FOLD[self.reduce].format(names[0])
+            return self._call(f"first_{self.reduce[3:]}", names)
+        return self.emitter.fill(FOLD[self.reduce], names[0])
 
     # ---- the whole row at once
 
@@ -185,7 +199,7 @@ class Reducer:
         e = self.emitter
         if self.top:
             a, b = self.names
-            e.lines.append(f"{a}c, {b}c = online_close({a}, {b})")
+            e.lines.append(f"{a}c, {b}c = {self._call('online_close', [a, b])}")
             e.define(self.top, Piece(f"{a}c", self.parts[0].kind, ROW))
             e.define(self.value, Piece(f"{b}c", self.parts[1].kind, ROW))
         else:

@@ -24,12 +24,14 @@ from .ops import (
     LOGIC,
     NATIVE,
     PREDICATE,
-    PRELUDE,
     RANK,
     ROUGH,
+    AnyTemplate,
+    Template,
     arithmetic,
-    convert,
+    conversion,
     literal,
+    prelude,
 )
 from .span import fits_int32, span
 
@@ -55,10 +57,6 @@ class Piece:
     kind: str
     axes: frozenset[str]
 
-    def as_kind(self, kind: str) -> str:
-        """The text as another compute type."""
-        return convert(self.text, self.kind, kind)
-
 
 class Emitter:
     """Writes the lines of one kernel. `masked` are the axes with lanes beyond the end; `rough` is as in
@@ -69,6 +67,7 @@ class Emitter:
         self.dtypes = {**dtypes, STATUS: "int64"}
         self.bufs: list[str] = []
         self.printer = TritonPrinter()
+        self.used: set[str] = set()  # functions of the prelude, or `libdevice`
         self.masked: set[str] = set()
         self.lines: list[str] = []
         self.row_lines = self.lines
@@ -156,9 +155,20 @@ class Emitter:
 
     # ---- values
 
+    def fill(self, template: AnyTemplate, *operands: str) -> str:
+        """The text of a template with these operands."""
+        if isinstance(template, Template):
+            self.used.add(template.uses)
+            template = template.text
+        return template.format(*operands)
+
+    def converted(self, piece: Piece, kind: str) -> str:
+        """The text of a piece converted to a compute type."""
+        return self.fill(conversion(piece.kind, kind), piece.text)
+
     def as_kind(self, value: Val, kind: str) -> str:
         """The text of a value converted to a compute type."""
-        return self.get(value).as_kind(kind)
+        return self.converted(self.get(value), kind)
 
     def _compute(self, value: Val) -> Piece:
         match value.op:
@@ -203,10 +213,10 @@ class Emitter:
     def _axes(self, value: Val) -> frozenset[str]:
         return NONE.union(*(self.get(a).axes for a in value.args if a.op != "constant"))
 
-    def _wrapped(self, value: Val, template: str, axes: frozenset[str]) -> Piece:
+    def _wrapped(self, value: Val, template: AnyTemplate, axes: frozenset[str]) -> Piece:
         """Emits an arithmetic op. Results of integer dtypes narrower than int32 wrap around as in their dtype."""
-        inline = not template.startswith(tuple(PRELUDE)) or template.startswith("nan_")
-        text = template.format(*self._operands(value.args, value.kind, inline))
+        inline = template.takes_numbers if isinstance(template, Template) else True
+        text = self.fill(template, *self._operands(value.args, value.kind, inline))
         if value.kind == "i" and value.dtype != "int32":
             text = f"({text}).to({ELEMENT[value.dtype]}).to(tl.int32)"
         return self.emit(value.kind, axes, text)
@@ -242,7 +252,7 @@ class Emitter:
 
     def _to_dtype(self, value: Val) -> Piece:
         piece = self.get(value.args[0])
-        text = piece.as_kind(value.kind)
+        text = self.converted(piece, value.kind)
         if value.kind == "i" and value.dtype != "int32":
             text = f"{piece.text}.to({ELEMENT[value.dtype]}).to(tl.int32)" if piece.kind in "il" else (
                 f"{text}.to({ELEMENT[value.dtype]}).to(tl.int32)")  # fmt: skip
@@ -267,7 +277,7 @@ class Emitter:
         axes, more = at.axes, list[str]()
         if masked:
             condition = self.get(value.args[0])
-            axes, more = axes | condition.axes, [condition.as_kind("m")]
+            axes, more = axes | condition.axes, [self.converted(condition, "m")]
         mask = self.mask(axes, *more)
         options = f", {mask}" if mask else ""
         text = f"tl.load({self.pointer(buf, at, axes)}{options}{self.eviction(value)})"
@@ -283,7 +293,8 @@ class Emitter:
         masks = [self.as_kind(m, "m") for m in value.args[1:]]
         axes = self._axes(value)
         mask = self.mask(axes, *masks) or "True"
-        text = f"wrap_index({piece.as_kind('l')}, {self.printer.size(size)}, {mask}, {self.base(STATUS)})"
+        operands = self.converted(piece, "l"), self.printer.size(size), mask, self.base(STATUS)
+        text = self.fill(prelude("wrap_index", 4), *operands)
         narrow = fits_int32((0, size)) and not self.wide
         return self.emit("i" if narrow else "l", axes, text + (".to(tl.int32)" if narrow else ""))
 
@@ -307,7 +318,7 @@ class Emitter:
         at = self.index(store.index, store.symbols)
         axes = at.axes | value.axes
         pointer = self.pointer(store.buf, at, axes)
-        text = value.as_kind(kind_of(self.dtypes[store.buf]))
+        text = self.converted(value, kind_of(self.dtypes[store.buf]))
         mask = self.mask(axes, *([only] if only else []))
         options = f", {mask}" if mask else ""
         if store.mode == "assign":

@@ -69,7 +69,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Draft:
-    """A kernel without a name; `lines` are the lines of its body."""
+    """A kernel without a name; `lines` are the lines of its body. `used` is as in `ops.imports`."""
 
     kind: str
     lines: tuple[str, ...]
@@ -80,6 +80,7 @@ class Draft:
     signature: tuple[str, ...]
     aligned: tuple[int, ...]
     sizes: tuple[str, ...]
+    used: frozenset[str]
 
     def text(self, name: str) -> str:
         """The source of the function, named `name`."""
@@ -149,7 +150,7 @@ class _Kernel(Emitter):
         sizes = sorted(self.printer.symbols)
         widened = [f"{name} = {name}.to(tl.int64)" for name in sizes] if self.wide else []
         return Draft(kind, (*widened, *counts, *self.lines), tuple(self.bufs), constants, (programs,), self.config,
-                     signature, aligned, tuple(sizes))  # fmt: skip
+                     signature, aligned, tuple(sizes), frozenset(self.used))  # fmt: skip
 
 
 class _Pointwise(_Kernel):
@@ -158,7 +159,8 @@ class _Pointwise(_Kernel):
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], gpu: Gpu) -> None:
         sms = gpu.multiprocessors
         sizes, times = [hint(a.size) for a in axes.tile], math.prod(hint(s) for _, s in axes.fixed)
-        config = heuristics.tiled(*sizes, times, sms) if len(sizes) > 1 else heuristics.pointwise(*sizes, sms)
+        config = heuristics.tiled(sizes[0], sizes[1], times, sms) if len(sizes) > 1 else (
+            heuristics.pointwise(sizes[0], sms))
         super().__init__(values, axes, dtypes, config)
 
     def draft(self, unaligned: Collection[str]) -> Draft:

@@ -1,4 +1,4 @@
-"""Tables with the Triton text of each loop-IR op. `{0}` is the first argument.
+"""Templates of the Triton text of each loop-IR op. `{0}` is the first argument.
 
 Arguments have the compute type of the op; `KIND` in codegen/values.py lists the compute types.
 """
@@ -6,8 +6,9 @@ Arguments have the compute type of the op; `KIND` in codegen/values.py lists the
 from __future__ import annotations
 
 import math
-import re
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from ...ir.ops import require_texts
 
@@ -21,39 +22,72 @@ ELEMENT = {name: f"tl.{'int1' if name == 'bool' else name}" for name in POINTER}
 NATIVE = {"float32", "float64", "bool", "int64", "int32"}  # dtypes that are a compute type themselves
 RANK = "milfd"
 
-ARITHMETIC = {
+
+
+@dataclass(frozen=True)
+class Template:
+    """Text with places for operands that uses a name which a kernel's module must import: a function of `prelude.py`,
+    or `libdevice`."""
+
+    text: str
+    uses: str
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether operands may be Python numbers. Most functions of the prelude need tensors."""
+        return self.uses in ("libdevice", "nan_max", "nan_min")
+
+
+AnyTemplate: TypeAlias = str | Template
+
+
+def prelude(name: str, operands: int = 1) -> Template:
+    """A call of a function of `prelude.py`."""
+    return Template(f"{name}({_places(operands)})", name)
+
+
+def libdevice(name: str, operands: int = 1) -> Template:
+    """A call of a function of libdevice."""
+    return Template(f"libdevice.{name}({_places(operands)})", "libdevice")
+
+
+def _places(operands: int) -> str:
+    return ", ".join(f"{{{i}}}" for i in range(operands))
+
+
+ARITHMETIC: dict[str, AnyTemplate] = {
     "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "tl.div_rn({0}, {1})",
-    "neg": "{0} * -1.0", "abs": "tl.abs({0})", "maximum": "nan_max({0}, {1})", "minimum": "nan_min({0}, {1})",
+    "neg": "{0} * -1.0", "abs": "tl.abs({0})", "maximum": prelude("nan_max", 2), "minimum": prelude("nan_min", 2),
     "square": "{0} * {0}", "sqrt": "tl.sqrt_rn({0})", "rsqrt": "tl.rsqrt({0})", "reciprocal": "tl.div_rn(1.0, {0})",
-    "exp": "tl.exp({0})", "exp2": "tl.exp2({0})", "expm1": "libdevice.expm1({0})", "log": "tl.log({0})",
-    "log2": "tl.log2({0})", "log10": "libdevice.log10({0})", "log1p": "libdevice.log1p({0})",
-    "sin": "tl.sin({0})", "cos": "tl.cos({0})", "tan": "libdevice.tan({0})",
-    "asin": "libdevice.asin({0})", "acos": "libdevice.acos({0})", "atan": "libdevice.atan({0})",
-    "sinh": "libdevice.sinh({0})", "cosh": "libdevice.cosh({0})", "tanh": "tanh({0})",
-    "asinh": "libdevice.asinh({0})", "acosh": "libdevice.acosh({0})", "atanh": "libdevice.atanh({0})",
-    "erf": "tl.erf({0})", "erfc": "libdevice.erfc({0})", "ndtr": "ndtr({0})", "lgamma": "libdevice.lgamma({0})",
-    "sigmoid": "1.0 / (1.0 + tl.exp(-{0}))", "relu": "nan_max({0}, 0)", "sign": "sign({0})",
-    "floor": "tl.floor({0})", "ceil": "tl.ceil({0})", "trunc": "libdevice.trunc({0})", "round": "libdevice.rint({0})",
-    "pow": "libdevice.pow({0}, {1})", "atan2": "libdevice.atan2({0}, {1})", "fmod": "libdevice.fmod({0}, {1})",
-    "remainder": "remainder({0}, {1})", "floordiv": "floordiv({0}, {1})",
-    "truncdiv": "libdevice.trunc(tl.div_rn({0}, {1}))",
+    "exp": "tl.exp({0})", "exp2": "tl.exp2({0})", "expm1": libdevice("expm1"), "log": "tl.log({0})",
+    "log2": "tl.log2({0})", "log10": libdevice("log10"), "log1p": libdevice("log1p"),
+    "sin": "tl.sin({0})", "cos": "tl.cos({0})", "tan": libdevice("tan"),
+    "asin": libdevice("asin"), "acos": libdevice("acos"), "atan": libdevice("atan"),
+    "sinh": libdevice("sinh"), "cosh": libdevice("cosh"), "tanh": prelude("tanh"),
+    "asinh": libdevice("asinh"), "acosh": libdevice("acosh"), "atanh": libdevice("atanh"),
+    "erf": "tl.erf({0})", "erfc": libdevice("erfc"), "ndtr": prelude("ndtr"), "lgamma": libdevice("lgamma"),
+    "sigmoid": "1.0 / (1.0 + tl.exp(-{0}))", "relu": Template("nan_max({0}, 0)", "nan_max"), "sign": prelude("sign"),
+    "floor": "tl.floor({0})", "ceil": "tl.ceil({0})", "trunc": libdevice("trunc"), "round": libdevice("rint"),
+    "pow": libdevice("pow", 2), "atan2": libdevice("atan2", 2), "fmod": libdevice("fmod", 2),
+    "remainder": prelude("remainder", 2), "floordiv": prelude("floordiv", 2),
+    "truncdiv": Template("libdevice.trunc(tl.div_rn({0}, {1}))", "libdevice"),
     "bitwise_not": "~{0}", "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}", "bitwise_xor": "{0} ^ {1}",
     "bitwise_left_shift": "{0} << {1}", "bitwise_right_shift": "{0} >> {1}",
-    "random_bits": "random_bits({0}, {1}, {2})",
+    "random_bits": prelude("random_bits", 3),
 }
 # Rows that differ for integers, for float64, and if the result is rounded to half precision.
-INTEGER = {
-    "fmod": "{0} % {1}", "remainder": "int_remainder({0}, {1})", "floordiv": "int_floordiv({0}, {1})",
+INTEGER: dict[str, AnyTemplate] = {
+    "fmod": "{0} % {1}", "remainder": prelude("int_remainder", 2), "floordiv": prelude("int_floordiv", 2),
     "truncdiv": "{0} // {1}", "floor": "{0}", "ceil": "{0}", "trunc": "{0}", "round": "{0}",
     "neg": "-{0}",  # for floats, Triton's unary minus subtracts from 0.0 and so gives 0.0 in place of -0.0
 }
-DOUBLE = {
-    "sqrt": "tl.sqrt({0})", "reciprocal": "1.0 / {0}", "div": "{0} / {1}", "ndtr": "ndtr_double({0})",
-    "tanh": "libdevice.tanh({0})", "truncdiv": "libdevice.trunc({0} / {1})",
+DOUBLE: dict[str, AnyTemplate] = {
+    "sqrt": "tl.sqrt({0})", "reciprocal": "1.0 / {0}", "div": "{0} / {1}", "ndtr": prelude("ndtr_double"),
+    "tanh": libdevice("tanh"), "truncdiv": Template("libdevice.trunc({0} / {1})", "libdevice"),
 }
-ROUGH = {
+ROUGH: dict[str, AnyTemplate] = {
     "div": "{0} / {1}", "reciprocal": "1.0 / {0}", "sqrt": "tl.sqrt({0})", "exp": "tl.exp2({0} * 1.4426950408889634)",
-    "sigmoid": "1.0 / (1.0 + tl.exp2({0} * -1.4426950408889634))", "ndtr": "ndtr_rough({0})",
+    "sigmoid": "1.0 / (1.0 + tl.exp2({0} * -1.4426950408889634))", "ndtr": prelude("ndtr_rough"),
 }
 COMPARISON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 PREDICATE = {"isnan": "{0} != {0}", "isinf": 'tl.abs({0}) == float("inf")'}
@@ -63,16 +97,8 @@ LOGIC = {
 }
 require_texts("Triton", ARITHMETIC, COMPARISON, PREDICATE, LOGIC)
 
-PRELUDE = (
-    "nan_max nan_min arg_max arg_min later_max later_min first_max first_min product online_step online_groups "
-    "online_fold online_close sign int_to_float int_floordiv int_remainder remainder divide floordiv tanh ndtr "
-    "ndtr_rough ndtr_double random_bits wrap_index"
-).split()
-_CALLED = re.compile(rf"(?<![\w.])({'|'.join(PRELUDE)})\b")
-
-
-def arithmetic(op: str, kind: str, rough: bool) -> str:
-    """The text of an arithmetic op in a compute type. `rough` allows errors of a few units in the last place."""
+def arithmetic(op: str, kind: str, rough: bool) -> AnyTemplate:
+    """The template of an arithmetic op in a compute type. `rough` allows errors of a few units in the last place."""
     if kind in "ilm" and op in INTEGER:
         return INTEGER[op]
     if kind == "d" and op in DOUBLE:
@@ -82,13 +108,13 @@ def arithmetic(op: str, kind: str, rough: bool) -> str:
     return ARITHMETIC[op]
 
 
-def imports(text: str) -> str:
-    """The import lines that a kernel's text needs."""
+def imports(used: Collection[str]) -> str:
+    """The import lines of a kernel that uses these functions of the prelude, or `libdevice`."""
     lines = ["import triton", "import triton.language as tl"]
-    names = sorted(set(_CALLED.findall(text)))
+    names = sorted(set(used) - {"libdevice"})
     if names:
         lines.append(f"from inductor.codegen.triton.prelude import {', '.join(names)}")
-    if "libdevice." in text:
+    if "libdevice" in used:
         lines.append("from triton.language.extra import libdevice")
     return "\n".join(lines) + "\n"
 
@@ -106,10 +132,10 @@ def literal(value: Any, kind: str) -> str:
     return repr(value) if math.isfinite(value) else f'float("{value}")'
 
 
-def convert(text: str, source: str, target: str) -> str:
-    """`text` converted from one compute type to another."""
+def conversion(source: str, target: str) -> AnyTemplate:
+    """The template of a conversion from one compute type to another."""
     if source == target:
-        return text
+        return "{0}"
     if source in "il" and target == "f":
-        return f"int_to_float({text})"
-    return f"({text} != 0)" if target == "m" else f"{text}.to({COMPUTE[target]})"
+        return prelude("int_to_float")
+    return "({0} != 0)" if target == "m" else f"{{0}}.to({COMPUTE[target]})"

@@ -53,7 +53,7 @@ class TritonSource:
             # Named by contents, so that equal kernels of different graphs share an entry in the cache of cubins.
             digest = hashlib.sha256(repr(contents).encode()).hexdigest()[:_DIGITS]
             name = "_".join([draft.kind, *operators(group), digest])
-            text = imports("\n".join(draft.lines)) + "\n\n" + _comment(group) + draft.text(name)
+            text = imports(draft.used) + "\n\n" + _comment(group) + draft.text(name)
             self.kernels.append(
                 TritonKernel(name, text, draft.bufs, draft.constants, draft.grid, draft.config.warps,
                              draft.config.stages, draft.signature, draft.aligned, draft.sizes)
