@@ -16,7 +16,7 @@ import inductor.compile
 import inductor.generate
 import pyframe
 from inductor import minify_repro, verify_policy
-from inductor.codegen.cpp.kernel import ARITHMETIC
+from inductor.codegen.cpp.ops import ARITHMETIC
 from inductor.run_repro import verdict
 from inductor.verify import repro
 from inductor.verify.compare import Outcome, copies, difference, run

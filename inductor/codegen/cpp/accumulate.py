@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from ...ir.size import same
 from ..values import Unsupported, Val
+from .emit import Emitter
 from .ops import SCALAR, VECTOR, literal
-
-if TYPE_CHECKING:
-    from .kernel import Kernel
 
 IDENTITY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True,
             "argmax": -math.inf, "argmin": math.inf}
@@ -22,8 +19,8 @@ LIMITS = {"i": (-(2**31), 2**31 - 1), "l": (-(2**63), 2**63 - 1), "m": (0, 1)}
 class Accumulator:
     """The accumulators of the reduction `value`: `name` is an array of vectors, `result` the C name of the result."""
 
-    def __init__(self, kernel: Kernel, value: Val) -> None:
-        self.kernel, self.value = kernel, value
+    def __init__(self, emitter: Emitter, value: Val) -> None:
+        self.emitter, self.value = emitter, value
         self.reduce: str = value.attrs[0]
         self.arg = value.args[0]
         self.is_arg = self.reduce.startswith("arg")
@@ -31,8 +28,8 @@ class Accumulator:
         if self.reduce not in IDENTITY:
             raise Unsupported(f"reduction {self.reduce}")
         # A lane sees positions in increasing order, so of equal elements it already holds the first.
-        self.in_order = self.is_arg and len(kernel.axes.inner) == 1 and kernel.axes.inner[0][1] < 2**31 - 64
-        self.name = kernel.fresh("a")
+        self.in_order = self.is_arg and len(emitter.axes.inner) == 1 and emitter.axes.inner[0][1] < 2**31 - 64
+        self.name = emitter.fresh("a")
         self.result = f"{self.name}r"
 
     def identity(self) -> str:
@@ -48,8 +45,8 @@ class Accumulator:
         lines = [f"{vec} {n}[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}[u] = bcast({self.identity()});"]
         if self.in_order:
             # Starts with the first position of each lane, which is correct even if all elements equal the identity.
-            start = "iota_i()" if not self.kernel.axes.vector_outer else "vi{}"
-            step = f" + (int32_t)({lo} + u * W)" if not self.kernel.axes.vector_outer else ""
+            start = "iota_i()" if not self.emitter.axes.vector_outer else "vi{}"
+            step = f" + (int32_t)({lo} + u * W)" if not self.emitter.axes.vector_outer else ""
             lines.append(f"vi {n}i[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}i[u] = {start}{step};")
         elif self.is_arg:
             lines.append(f"vl {n}i[{unroll}]; for (int u = 0; u < {unroll}; ++u) {n}i[u] = bcast((int64_t)INT64_MAX);")
@@ -57,32 +54,32 @@ class Accumulator:
 
     def update(self, slot: str) -> None:
         """Writes the lines in the loop, for the accumulator with index `slot`."""
-        k, acc = self.kernel, f"{self.name}[{slot}]"
-        x = k.as_kind(self.arg, self.kind, True)
-        mask = f"first({k.tail})" if k.tail and not k.axes.vector_outer else None
+        e, acc = self.emitter, f"{self.name}[{slot}]"
+        x = e.as_kind(self.arg, self.kind, True)
+        mask = f"first({e.tail})" if e.tail and not e.axes.vector_outer else None
         if self.is_arg:
             self._update_arg(x, acc, f"{self.name}i[{slot}]", mask)
             return
         new = COMBINE[self.reduce].format(acc, x)
-        k.lines.append(f"{acc} = {f'sel({mask}, {new}, {acc})' if mask else new};")
+        e.lines.append(f"{acc} = {f'sel({mask}, {new}, {acc})' if mask else new};")
 
     def _update_arg(self, x: str, acc: str, at: str, mask: str | None) -> None:
-        k, position = self.kernel, self.value.attrs[1]
-        step = k.step(position)
+        e, position = self.emitter, self.value.attrs[1]
+        step = e.step(position)
         step = 0 if step is None else step
-        text = k.printer.index(position)
+        text = e.printer.index(position)
         if self.in_order:
             here = f"(vi{{}} + (int32_t)({text}){'' if same(step, 0) else ' + iota_i()'})"
             win = f"beats_{self.reduce[3:]}({x}, {acc})"
             cond = f"{win} & {mask}" if mask else win
-            k.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
+            e.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
             return
-        here = k.emit("l", True, f"bcast((int64_t)({text})) + iota_l() * {k.printer.size(step)}")
+        here = e.emit("l", True, f"bcast((int64_t)({text})) + iota_l() * {e.printer.size(step)}")
         # The first element always replaces the initial state, even if it equals the identity.
-        win = k.emit("m", True, f"beats_{self.reduce[3:]}({x}, {acc}) | (eq({at}, bcast((int64_t)INT64_MAX)) | "
+        win = e.emit("m", True, f"beats_{self.reduce[3:]}({x}, {acc}) | (eq({at}, bcast((int64_t)INT64_MAX)) | "
                                 f"(not_(beats_{self.reduce[3:]}({acc}, {x})) & lt({here}, {at})))")
         cond = f"{win} & {mask}" if mask else win
-        k.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
+        e.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
 
     def finish(
         self, unroll: int, horizontal: bool, part: bool = False, slot: str = "0", several: bool = False
