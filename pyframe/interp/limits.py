@@ -88,8 +88,7 @@ def too_long(tx: Any) -> None:
         if not our_file(frame.file):
             tx.long.functions.add(frame.code)
         tx.graph_break(KIND, f"a long call of {frame.code.co_name}()")
-    around = {head: arrival for head, arrival in tx.entered.items() if root.at in tx.loops[head]}
-    head = budget.long_loop(around, nodes)
+    head = budget.long_loop(tx.breaks.loops_around(root.at), nodes)
     if head is None and budget.renew(nodes):
         return
     if head is not None and not tx.breaks_are_errors:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import sys
 import types
 import weakref
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 from torch import nn
 
@@ -35,36 +35,32 @@ from ..core.source import (
 from ..core.tracer import Tracer
 from ..emit.assemble import frame_arguments
 from ..emit.graph import GraphBuilder
-from ..emit.loops import loops_of
 from ..emit.output import End, OutputBuilder, TraceResult
 from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..vars import wrap as wrapping
 from ..vars.containers.iterator import Call, GeneratorVar, NotRebuilt
-from ..vars.containers.mapping import DictVar, ObjectKey, key_of
+from ..vars.containers.mapping import ObjectKey, key_of
 from ..vars.objects.exceptions import ExceptionVar, Raised, as_exception
 from ..vars.objects.functions import BuiltinVar, CellVar, FunctionVar
-from ..vars.objects.instance_dict import dict_source, fields_of, has_dict
-from ..vars.objects.instances import MISSING, InstanceVar
 from ..vars.protocol.base import NotConstant, Var
 from ..vars.protocol.const import ConstVar, make
 from ..vars.protocol.opaque import OpaqueVar
 from ..vars.stdlib import builtins as _builtins
 from ..vars.stdlib import deferred_logging as logged
 from ..vars.stdlib import rng_guards
-from ..vars.stdlib.debuggers import mentions_watchers
 from ..vars.torch_objects import error_on_graph_break, loop_varying
 from ..vars.torch_objects.overrides import Overrides
 from . import limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
+from .aliases import guard_aliases
 from .bind import bind
 from .frame import Frame, Outcome, UntouchedVar
-from .limits import Arrival, Budget, LongParts
+from .limits import Budget, LongParts
+from .planned_breaks import RAISES, BreakPlanner, Planned, PlannedBreak
 
 T = TypeVar("T")
 HANDLER_FILES = (ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack, _builtins)
 MAX_DEPTH = 60
-CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")  # side effects that change one object
-RAISES = "exception-in-traced-code"  # raised at run time even where breaks are errors: it propagates to the caller
 CO_GENERATOR, CO_ASYNC = 0x20, 0x80 | 0x200
 # Objects of these types may be shared freely: their identity is not tracked.
 _PLAIN = frozenset({int, bool, float, complex, str, bytes, type(None)})
@@ -75,24 +71,6 @@ def has_identity(value: Any) -> bool:
     """Whether the identity of a value matters, so that it must have only one Var. Instances of subclasses of int are
     included."""
     return type(value) not in _PLAIN and not issubclass(type(value), _SHARED)
-
-
-def type_of(var: Var) -> type | None:
-    """The exact type of a Var's value, or None if it is unknown."""
-    try:
-        return var.python_type()
-    except NotConstant:
-        return None
-
-
-class PlannedBreak(NamedTuple):
-    """A graph break that an earlier attempt found to be needed at a step. `loop`: the head of the loop that contains
-    the break and starts at that step."""
-
-    kind: str
-    detail: str
-    stack: tuple[UserLine, ...]
-    loop: int | None = None
 
 
 class GlobalsVar(Var):
@@ -113,9 +91,8 @@ def _nothing_handled(_: Any) -> bool:
 class Trace:
     """Traces `func`, called with the fast locals `locals_`.
 
-    `planned_breaks`: the breaks known to be needed, by step of the root frame; the trace adds to it before it raises
-    Restart. `captures`: how many captures this code already has. `long`: loops and calls that took too long in earlier
-    traces.
+    `planned_breaks`: see `BreakPlanner`. `captures`: how many captures this code already has. `long`: loops and calls
+    that took too long in earlier traces.
     """
 
     def __init__(
@@ -124,7 +101,7 @@ class Trace:
         locals_: tuple[Any, ...],
         options: Any,
         make_graph: Callable[[Tracer], GraphBuilder],
-        planned_breaks: MutableMapping[int, PlannedBreak],
+        planned_breaks: Planned,
         captures: int = 0,
         opaque: dict[int, Any] | None = None,
         long: LongParts | None = None,
@@ -134,11 +111,9 @@ class Trace:
         self.entry_locals = locals_
         self.options = options
         self.graph = make_graph(self)
-        self.planned_breaks = planned_breaks
         self.captures = captures
         self.error_on_break = error_on_graph_break.is_error()
         self.long = long or LongParts()
-        self.long_loops: Collection[int] = self.long.loops.get(func.__code__, ())
         self.budget = Budget(options.instruction_limit)
         self.size_limit: int = options.size_limit
         self.overrides = Overrides(self)
@@ -167,14 +142,11 @@ class Trace:
         self.globals_vars: dict[int, GlobalsVar] = {}
         self.known = continuation(func.__code__)
         self.varying = self.known.varying if self.known is not None else {}
-        self.loops = loops_of(func.__code__)
-        self.entered: dict[int, Arrival] = {}  # loops that the trace reached, by head
+        self.breaks = BreakPlanner(self, planned_breaks, self.long)
         self.steps = 0
         self.raise_step = 0
         self.handled_outside = sys.exc_info()[1] is not None
         self.raised: list[Var] = []  # exceptions that the program raised, in order
-        self.inlined_in_step = False
-        self.done_before_step = (0, 0)
         self.compile_graph: Callable[[Any], Any] = lambda gm: gm
 
     # ---- the Tracer protocol ----
@@ -278,13 +250,13 @@ class Trace:
         return self.memo.get(id(value))
 
     def speculate(self, ask: Callable[[], T]) -> T | None:
-        notes, changes = dict(self.planned_breaks), self.effects.changes
+        planned, changes = dict(self.breaks.planned), self.effects.changes
         try:
             found = ask()
         except (Raised, GraphBreak, Restart, SkipFrame, Unsupported):
             found = None
-        for step in self.planned_breaks.keys() - notes.keys():
-            del self.planned_breaks[step]
+        for step in self.breaks.planned.keys() - planned.keys():
+            del self.breaks.planned[step]
         return found if self.effects.changes == changes else None
 
     def ask_key(self, container: Any, var: Var) -> Any:
@@ -369,7 +341,7 @@ class Trace:
         return any(map(ops_exc.error_is_observable, self.frames))
 
     def graph_break(self, kind: str, detail: str) -> NoReturn:
-        raise self._break(GraphBreak(kind, detail + self._inside(), self.user_stack()))
+        raise self.breaks.exception_for(GraphBreak(kind, detail + self._inside(), self.user_stack()))
 
     def raise_(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
         raise Raised(ExceptionVar(exc_type, [make(arg) for arg in args]))
@@ -471,7 +443,7 @@ class Trace:
     def enter_frame(self, frame: Frame) -> None:
         frame.began = self.budget.spent
         self.frames.append(frame)
-        self.inlined_in_step = True
+        self.breaks.inlined_in_step = True
 
     def run_eagerly(self, why: str) -> NoReturn:
         if self.options.fullgraph:
@@ -496,33 +468,10 @@ class Trace:
         return var
 
     # ---- breaks ----
-    def _break(self, brk: GraphBreak) -> BaseException:
-        """What to raise for a break: the break itself if it can happen at the current instruction of the root frame,
-        otherwise a Restart after planning a break before that instruction."""
-        if self.breaks_are_errors and brk.kind != RAISES:
-            return Unsupported(describe(brk.kind, brk.detail, brk.stack))
-        if any(mentions_watchers(frame.code) for frame in self.frames):
-            return SkipFrame(f"a graph break where a debugger, profiler or trace function may be started ({brk})")
-        note = PlannedBreak(brk.kind, brk.detail, brk.stack)
-        if self.real_step() != self.steps:
-            self.planned_breaks[self.real_step()] = note
-            return Restart()
-        if self.steps in self.planned_breaks or not self._began_step():
-            return brk
-        self.planned_breaks[self.steps] = note
-        return Restart()
-
     def real_step(self) -> int:
         """The step to break at so that the current instruction can run outside the graph. If an exception traced
         earlier is being handled, that is the step of its raise, because it must be raised at run time first."""
         return next((step for _, step in self.frames[0].handling if step), self.steps)
-
-    def _began_step(self) -> bool:
-        """Whether the current instruction of the root frame has already had an effect on the trace."""
-        return len(self.frames) > 1 or self.inlined_in_step or self._done() != self.done_before_step
-
-    def _done(self) -> tuple[int, int]:
-        return self.effects.changes, self.effects.moves
 
     # ---- the root frame ----
     def run(self) -> TraceResult:
@@ -530,7 +479,7 @@ class Trace:
         root = self._root()
         self.frames.append(root)
         end = self._run_root(root)
-        self._guard_aliases()
+        guard_aliases(self)
         try:
             self._check_generators()
             self._check_raised()
@@ -539,11 +488,10 @@ class Trace:
             if self.options.fullgraph:
                 brk = GraphBreak(lost.kind, str(lost), self.user_stack())
                 raise Unsupported(describe(brk.kind, brk.detail, brk.stack)) from lost
-            if lost.step in self.planned_breaks:
+            if lost.step in self.breaks.planned:
                 raise SkipFrame(str(lost)) from lost
             brk = end.brk or GraphBreak(lost.kind, str(lost))  # reported at the step that creates the value
-            self.planned_breaks[lost.step] = PlannedBreak(brk.kind, brk.detail, brk.stack)
-            raise Restart() from lost
+            raise self.breaks.plan(lost.step, PlannedBreak(brk.kind, brk.detail, brk.stack)) from lost
 
     def release(self) -> None:
         """Free everything when the capture is done. Vars, frames and the graph form reference cycles, which would keep
@@ -567,36 +515,6 @@ class Trace:
         for exc in self.raised:
             if isinstance(exc, ExceptionVar) and exc.source is not None:
                 exc.needs_traceback()
-
-    def _guard_aliases(self) -> None:
-        """Guard that an object that the program changed is not also one that it read from another source."""
-        changed = {type_of(e.target) for e in self.effects if e.kind in CHANGES} - {None}
-        sources: dict[type, list[Source]] = {}
-        for var in self.memo.values() if changed else ():
-            kind = type_of(var)
-            if var.source is not None and kind is not None and kind in changed:
-                sources.setdefault(kind, []).append(var.source)
-        for same_type in sources.values():
-            if len(same_type) > 1:
-                self.guard(None, "DISTINCT", tuple(dict.fromkeys(same_type)))
-        if len(self.effects):
-            self._tell_fields_apart()
-
-    def _tell_fields_apart(self) -> None:
-        """Guard that a dict that the program changes is not the `__dict__` of an object whose attributes it also uses,
-        and vice versa. If it is one in this call, restart with the dict opaque."""
-        owners = [var for var in self.memo.values() if isinstance(var, InstanceVar) and var.attrs]
-        changed = {id(effect.target) for effect in self.effects}
-        for owner in owners:
-            fields = fields_of(owner.value) if owner.value is not MISSING else None
-            held = self.memo.get(id(fields))
-            if isinstance(held, DictVar) and not changed.isdisjoint((id(owner), id(held))):
-                self.opaque[id(fields)] = fields
-                raise Restart()
-        written = [e.target.source for e in self.effects if e.kind == "DICT" and e.target.python_type() is dict]
-        sources = [dict_source(o.source, o.cls) for o in owners if o.source is not None and has_dict(o.cls)]
-        if written and sources:
-            self.guard(None, "DISTINCT", tuple(dict.fromkeys([*written, *sources])))
 
     def _root(self) -> Frame:
         func = self.func
@@ -628,61 +546,17 @@ class Trace:
         while True:
             stack = list(root.stack)
             self.steps += 1
-            self.inlined_in_step = False
-            self.done_before_step = self._done()
-            if root.pc in self.loops and root.pc not in self.entered:
-                self._enter_loop(root)
+            self.breaks.begin_step(root)
             try:
-                if self.long_loops:
-                    self._stop_at_long_loop(root)
-                note = self.planned_breaks.get(self.steps)
-                if note is not None:
-                    root.at = root.pc
-                    lines = note.stack or self.user_stack()
-                    raise GraphBreak(note.kind, note.detail, lines, ahead=note.loop is not None)
+                self.breaks.break_if_planned(root)
                 outcome: Outcome | None = self._root_step(root)
             except GraphBreak as brk:
                 brk.__context__ = brk.__cause__ = None  # a context would keep this frame alive
                 brk.__traceback__ = None
-                loop = self._broken_loop(root, brk)
-                return End(None, brk, root.at, stack, loop, loop in self.long_loops)
+                loop = self.breaks.loop_of(root, brk)
+                return End(None, brk, root.at, stack, loop, loop in self.breaks.long_loops)
             if outcome is not None:
                 return End(outcome.value, None, root.at)
-
-    def _enter_loop(self, root: Frame) -> None:
-        """Record the step at which a loop starts: that of its GET_ITER, if it is right before the head."""
-        head = root.pc
-        instrs = root.flow.instrs
-        fresh = root.at == head - 1 and instrs[root.at].op == "GET_ITER" and instrs[head].op == "FOR_ITER"
-        self.entered[head] = Arrival(self.steps - fresh, self.budget.spent, self.graph.size())
-
-    def _stop_at_long_loop(self, root: Frame) -> None:
-        """Break before a loop that must run eagerly."""
-        if root.pc + (root.flow.instrs[root.pc].op == "GET_ITER") in self.long_loops:
-            root.at = root.pc
-            raise self._break(GraphBreak(limits.KIND, limits.LOOP, self.user_stack()))
-
-    def _broken_loop(self, root: Frame, brk: GraphBreak) -> int | None:
-        """The head of the loop that contains a break, if the trace is at the start of that loop; None if no loop
-        contains it. If the trace is already inside the loop, restart to break at the loop's start."""
-        note = self.planned_breaks.get(self.steps)
-        if note is not None and note.loop is not None:
-            return note.loop
-        at = root.at
-        around = [(arrival.step, head) for head, arrival in self.entered.items() if at in self.loops[head]]
-        if around:
-            step, head = min(around)
-            if step == self.steps:
-                brk.context["ahead"] = root.flow.instrs[at].op not in ("GET_ITER", "FOR_ITER")
-                return head
-            self.planned_breaks[step] = PlannedBreak(brk.kind, brk.detail, brk.stack, head)
-            raise Restart()
-        if any(at in members for members in self.loops.values()):
-            raise SkipFrame(f"a graph break inside a loop that was entered in its middle ({brk})")
-        instrs = root.flow.instrs
-        if instrs[at].op == "GET_ITER" and instrs[at + 1].op == "FOR_ITER" and at + 1 in self.loops:
-            return at + 1
-        return None
 
     def _root_step(self, root: Frame) -> Outcome | None:
         try:
@@ -691,10 +565,9 @@ class Trace:
             what = raised.exc.describe()
             if root.instr.op == "RERAISE" and self.raise_step:
                 # The exception must be raised at run time, with its traceback: break at the step that raised it.
-                self.planned_breaks[self.raise_step] = PlannedBreak(RAISES, what, ())
-                raise Restart() from raised
+                raise self.breaks.plan(self.raise_step, PlannedBreak(RAISES, what, ())) from raised
             # a local variable for it would form a cycle with its traceback
-            raise self._break(GraphBreak(RAISES, what, self.user_stack())) from raised
+            raise self.breaks.exception_for(GraphBreak(RAISES, what, self.user_stack())) from raised
 
 
 __all__ = ["ConstVar", "Trace", "TraceResult"]

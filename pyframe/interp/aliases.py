@@ -1,0 +1,62 @@
+"""Guards at the end of a trace against objects that the program reaches in two ways.
+
+The trace changes its own copies of an object's contents. If two sources could lead to one object, and the program
+changes what one of them gives, a guard checks that they give different objects, as in the traced call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.source import Source
+from ..errors import Restart
+from ..vars.containers.mapping import DictVar
+from ..vars.objects.instance_dict import dict_source, fields_of, has_dict
+from ..vars.objects.instances import MISSING, InstanceVar
+from ..vars.protocol.base import NotConstant, Var
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+# Side effects that change one object.
+_CHANGES = ("LIST", "DICT", "SET", "DEQUE", "ATTR")
+
+
+def guard_aliases(tx: Trace) -> None:
+    """Guard that an object that the program changed is not also one that it read from another source."""
+    changed = {_type_of(e.target) for e in tx.effects if e.kind in _CHANGES} - {None}
+    sources: dict[type, list[Source]] = {}
+    for var in tx.memo.values() if changed else ():
+        kind = _type_of(var)
+        if var.source is not None and kind is not None and kind in changed:
+            sources.setdefault(kind, []).append(var.source)
+    for same_type in sources.values():
+        if len(same_type) > 1:
+            tx.guard(None, "DISTINCT", tuple(dict.fromkeys(same_type)))
+    if len(tx.effects):
+        _tell_fields_apart(tx)
+
+
+def _tell_fields_apart(tx: Trace) -> None:
+    """Guard that a dict that the program changes is not the `__dict__` of an object whose attributes it also uses,
+    and vice versa. If it is one in this call, restart with the dict opaque."""
+    owners = [var for var in tx.memo.values() if isinstance(var, InstanceVar) and var.attrs]
+    changed = {id(effect.target) for effect in tx.effects}
+    for owner in owners:
+        fields = fields_of(owner.value) if owner.value is not MISSING else None
+        held = tx.memo.get(id(fields))
+        if isinstance(held, DictVar) and not changed.isdisjoint((id(owner), id(held))):
+            tx.opaque[id(fields)] = fields
+            raise Restart()
+    written = [e.target.source for e in tx.effects if e.kind == "DICT" and e.target.python_type() is dict]
+    sources = [dict_source(o.source, o.cls) for o in owners if o.source is not None and has_dict(o.cls)]
+    if written and sources:
+        tx.guard(None, "DISTINCT", tuple(dict.fromkeys([*written, *sources])))
+
+
+def _type_of(var: Var) -> type | None:
+    """The exact type of a Var's value, or None if it is unknown."""
+    try:
+        return var.python_type()
+    except NotConstant:
+        return None

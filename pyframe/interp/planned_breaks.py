@@ -1,0 +1,136 @@
+"""Graph breaks that an earlier attempt found to be needed, and where a break can happen.
+
+A break is possible only between instructions of the root frame: before it, the graph so far is finished, and after it,
+the frame continues in a resume function. If the need for a break is found within an instruction, for example in an
+inlined call, the trace restarts with a break planned before that instruction. A loop that contains a break is left as a
+whole: the break is planned where the loop starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, MutableMapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.breaks import describe
+from ..core.guard import UserLine
+from ..emit.loops import loops_of
+from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
+from ..vars.stdlib.debuggers import mentions_watchers
+from . import limits
+from .frame import Frame
+from .limits import Arrival, LongParts
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+RAISES = "exception-in-traced-code"  # raised at run time even where breaks are errors: it propagates to the caller
+
+
+class PlannedBreak(NamedTuple):
+    """A graph break that an earlier attempt found to be needed at a step. `loop`: the head of the loop that contains
+    the break and starts at that step."""
+
+    kind: str
+    detail: str
+    stack: tuple[UserLine, ...]
+    loop: int | None = None
+
+
+Planned = MutableMapping[int, PlannedBreak]
+
+
+class BreakPlanner:
+    """Plans the breaks of a trace.
+
+    `planned`: the breaks known to be needed, by step of the root frame; they outlive the trace. `entered`: the loops
+    that the trace reached, by head. `inlined_in_step`: whether the current step has entered another frame.
+    """
+
+    def __init__(self, trace: Trace, planned: Planned, long: LongParts) -> None:
+        self._trace = trace
+        self.planned = planned
+        self.loops = loops_of(trace.func.__code__)
+        self.long_loops: Collection[int] = long.loops.get(trace.func.__code__, ())
+        self.entered: dict[int, Arrival] = {}
+        self.inlined_in_step = False
+        self._done_before_step = (0, 0)
+
+    def plan(self, step: int, brk: PlannedBreak) -> Restart:
+        """Plan a break; returns what to raise, so that the next attempt makes it."""
+        self.planned[step] = brk
+        return Restart()
+
+    def begin_step(self, root: Frame) -> None:
+        """The trace is about to run an instruction of the root frame."""
+        self.inlined_in_step = False
+        self._done_before_step = self._done()
+        if root.pc in self.loops and root.pc not in self.entered:
+            self._enter_loop(root)
+
+    def break_if_planned(self, root: Frame) -> None:
+        """Raise GraphBreak if a break is planned before the current instruction, or a loop that must run eagerly
+        starts there."""
+        if self.long_loops and root.pc + (root.flow.instrs[root.pc].op == "GET_ITER") in self.long_loops:
+            root.at = root.pc
+            raise self.exception_for(GraphBreak(limits.KIND, limits.LOOP, self._trace.user_stack()))
+        brk = self.planned.get(self._trace.steps)
+        if brk is not None:
+            root.at = root.pc
+            lines = brk.stack or self._trace.user_stack()
+            raise GraphBreak(brk.kind, brk.detail, lines, ahead=brk.loop is not None)
+
+    def exception_for(self, brk: GraphBreak) -> BaseException:
+        """What to raise for a break: the break itself if it can happen at the current instruction of the root frame,
+        otherwise a Restart after planning a break before that instruction."""
+        trace = self._trace
+        if trace.breaks_are_errors and brk.kind != RAISES:
+            return Unsupported(describe(brk.kind, brk.detail, brk.stack))
+        if any(mentions_watchers(frame.code) for frame in trace.frames):
+            return SkipFrame(f"a graph break where a debugger, profiler or trace function may be started ({brk})")
+        planned = PlannedBreak(brk.kind, brk.detail, brk.stack)
+        if trace.real_step() != trace.steps:
+            return self.plan(trace.real_step(), planned)
+        if trace.steps in self.planned or not self._began_step():
+            return brk
+        return self.plan(trace.steps, planned)
+
+    def _began_step(self) -> bool:
+        """Whether the current instruction of the root frame has already had an effect on the trace."""
+        return len(self._trace.frames) > 1 or self.inlined_in_step or self._done() != self._done_before_step
+
+    def _done(self) -> tuple[int, int]:
+        return self._trace.effects.changes, self._trace.effects.moves
+
+    # ---- loops ----
+    def _enter_loop(self, root: Frame) -> None:
+        """Record the step at which a loop starts: that of its GET_ITER, if it is right before the head."""
+        head, trace = root.pc, self._trace
+        instrs = root.flow.instrs
+        fresh = root.at == head - 1 and instrs[root.at].op == "GET_ITER" and instrs[head].op == "FOR_ITER"
+        self.entered[head] = Arrival(trace.steps - fresh, trace.budget.spent, trace.graph.size())
+
+    def loops_around(self, at: int) -> dict[int, Arrival]:
+        """The loops that the trace reached and that contain an instruction, by head."""
+        return {head: arrival for head, arrival in self.entered.items() if at in self.loops[head]}
+
+    def loop_of(self, root: Frame, brk: GraphBreak) -> int | None:
+        """The head of the loop that contains a break, if the trace is at the start of that loop; None if no loop
+        contains it. If the trace is already inside the loop, restart to break at the loop's start."""
+        steps = self._trace.steps
+        planned = self.planned.get(steps)
+        if planned is not None and planned.loop is not None:
+            return planned.loop
+        at = root.at
+        around = [(arrival.step, head) for head, arrival in self.loops_around(at).items()]
+        if around:
+            step, head = min(around)
+            if step == steps:
+                brk.context["ahead"] = root.flow.instrs[at].op not in ("GET_ITER", "FOR_ITER")
+                return head
+            raise self.plan(step, PlannedBreak(brk.kind, brk.detail, brk.stack, head))
+        if any(at in members for members in self.loops.values()):
+            raise SkipFrame(f"a graph break inside a loop that was entered in its middle ({brk})")
+        instrs = root.flow.instrs
+        if instrs[at].op == "GET_ITER" and instrs[at + 1].op == "FOR_ITER" and at + 1 in self.loops:
+            return at + 1
+        return None
