@@ -42,6 +42,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten._native_batch_norm_legit.no_stats] = batch_norm_without_running
     table[aten.as_strided_scatter.default] = as_strided_scatter
     table[aten.linalg_vector_norm.default] = vector_norm
+    table[getattr(aten.random, "from")] = random_from
     orders = {aten.select_scatter.default: _as_first}
     orders |= {op: _descending for op in NEAREST} | {op: _as_kernel(op) for op in _OTHERWISE_LAID_OUT}
     orders |= {op: _by_channels for op in NEAREST_OF_VOLUMES}
@@ -53,6 +54,14 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         if op in table:
             table[op] = _where_taken(table[op], refuses)
     return table
+
+
+def random_from(x: torch.Tensor, low: int, high: int | None, *, generator: Any = None) -> torch.Tensor:
+    """Integers from `low` up to `high`. The overload is called `from`, a keyword, so that torch.fx cannot print a graph
+    that contains it."""
+    if high is None or generator is not None:
+        return NotImplemented
+    return torch.randint_like(x, low, high, memory_format=torch.preserve_format)
 
 
 # ATen has no integer kernels for these operators, although torch's decompositions accept integers.
