@@ -40,6 +40,9 @@ class CompiledModule:
     def __reduce__(self) -> Any:
         return self._pyframe_unpickle, (self._pyframe_original, self._pyframe_settings)
 
+    def __copy__(self) -> Any:
+        return self._pyframe_recompile(copy.copy(self._pyframe_original))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self._pyframe_recompile(copy.deepcopy(self._pyframe_original, memo))
 
@@ -51,7 +54,7 @@ def compile_module(
     unpickle: Callable[[nn.Module, dict[str, Any]], nn.Module],
     settings: dict[str, Any],
 ) -> nn.Module:
-    """An object like `module` whose calls are `run(module, ...)`. `recompile` compiles a deep copy of it; `unpickle`, a
+    """An object like `module` whose calls are `run(module, ...)`. `recompile` compiles a copy of it; `unpickle`, a
     module-level function that pickle can find by name, compiles a copy with `settings`."""
     cls = type(module)
     derived = type(

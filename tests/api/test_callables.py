@@ -369,3 +369,13 @@ def test_a_transformed_function_compiles(transform):
     compiled = pyframe.compile(transformed, fullgraph=True, backend="eager")
     for _ in range(2):
         torch.testing.assert_close(compiled(x), transformed(x))
+
+
+def test_a_shallow_copy_of_a_compiled_module_has_its_own_attributes():
+    module = pyframe.compile(torch.nn.Sequential(torch.nn.Dropout(0.9)), backend="eager")
+    module(x)
+    other = copy.copy(module)
+    other.training = False
+    assert module.training and type(other).__mro__[1] is type(module).__mro__[1]
+    torch.testing.assert_close(other[0].eval() and other(x), x)
+    assert other[0] is module[0]
