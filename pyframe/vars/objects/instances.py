@@ -11,22 +11,19 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...core.source import AttrSource, CallSource, ConstSource, DictItemSource, InstanceDictSource, Source
+from ...core.source import DictItemSource, Source
 from ...core.tracer import Tracer
-from ..containers.iterator import IteratorVar
 from ..protocol import slots
 from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar, make
-from ..protocol.text import str_of
-from .copying import reduced
-from .functions import BoundMethodVar, BuiltinVar, FunctionVar
+from .binding import bind, has_attribute_hook, read_source, set_through
+from .functions import BoundMethodVar, FunctionVar
+from .index_iterator import ByIndexVar
 from .instance_dict import FieldsVar, dict_source, empty_slot_message, fields_of, has_dict, no_slot_message
 from .lookup import (
     FUNCTIONS,
     MISSING,
-    class_function,
     class_source,
-    constant_function,
     guarded_lookup,
     lookup,
     reads_attributes_itself,
@@ -34,6 +31,7 @@ from .lookup import (
     wins_over_fields,
     written_in_class,
 )
+from .object_methods import object_method
 
 _METHOD_OF = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
@@ -56,22 +54,9 @@ _LACKING = {
 }
 # A generator or coroutine that has already started cannot be traced.
 _SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
-# Modelled as the methods of object, even where a C class in between overrides them.
-_READS_AS_EVER = ("__getattribute__", "__reduce_ex__")
 # What `unsupported` reports as a problem of a context manager.
 _OF_CONTEXT = ("method '__enter__'", "method '__exit__'")
 _UNARY_OF = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
-
-
-_METHODS_IN_C = (
-    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
-    functools._lru_cache_wrapper,
-)  # fmt: skip
-
-
-def _is_property(raw: Any, method: str) -> bool:
-    """Whether `raw` is a property whose `method` (`__get__` or `__set__`) is not overridden by a subclass."""
-    return isinstance(raw, property) and lookup(type(raw), method) is property.__dict__[method]
 
 
 def _is_empty(slot: types.MemberDescriptorType, obj: Any) -> bool:
@@ -132,12 +117,12 @@ class InstanceVar(Var):
             return self.generic_getattr(tx, name)
         custom = lookup(self.cls, "__getattribute__")
         try:
-            return tx.call(self._bound(tx, "__getattribute__", custom), [ConstVar(name)], {})
+            return tx.call(bind(tx, self, "__getattribute__", custom), [ConstVar(name)], {})
         except Raised as raised:
             fallback = lookup(self.cls, "__getattr__")
             if not issubclass(raised.exc.python_type(), AttributeError) or fallback is MISSING:
                 raise
-            return tx.call(self._bound(tx, "__getattr__", fallback), [ConstVar(name)], {})
+            return tx.call(bind(tx, self, "__getattr__", fallback), [ConstVar(name)], {})
 
     def generic_getattr(self, tx: Tracer, name: str, fallback: bool = True) -> Var:
         """`object.__getattribute__`, then `__getattr__` where the class has no `__getattribute__` of its own."""
@@ -155,7 +140,7 @@ class InstanceVar(Var):
                 raise
             if reads_attributes_itself(self.cls):
                 raise
-        return tx.call(self._bound(tx, "__getattr__", method), [ConstVar(name)], {})
+        return tx.call(bind(tx, self, "__getattr__", method), [ConstVar(name)], {})
 
     def _found(self, tx: Tracer, name: str) -> Var:
         raw = lookup(self.cls, name)
@@ -169,81 +154,31 @@ class InstanceVar(Var):
         raw = guarded_lookup(tx, self.cls, name) if written is MISSING else MISSING
         if raw is MISSING:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
-        return self._bound(tx, name, raw)
+        return bind(tx, self, name, raw)
 
-    def _bound(self, tx: Tracer, name: str, raw: Any) -> Var:
-        """The result of reading the class attribute `raw` through this object: runs or binds descriptors."""
-        if _is_property(raw, "__get__"):
-            if raw.fget is None:
-                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no getter")
-            return tx.call(constant_function(tx, raw.fget), [self], {})
-        if isinstance(raw, types.MemberDescriptorType):
-            return self._slot(tx, name, raw)
-        if isinstance(raw, types.GetSetDescriptorType):
-            return self._computed(tx, name, raw)
-        if isinstance(raw, FUNCTIONS):
-            return BoundMethodVar(self._function(tx, raw, name), self)
-        if isinstance(raw, classmethod):
-            return BoundMethodVar(class_function(tx, self.cls, name, raw), make(self.cls))
-        if isinstance(raw, staticmethod):
-            return class_function(tx, self.cls, name, raw)
-        if type(raw) is functools.cached_property and raw.attrname == name:
-            held = InstanceDictSource(ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
-            tx.guard(DictItemSource(held, "func"), "ID", raw.func)
-            tx.guard(DictItemSource(held, "attrname"), "EQUALS", name)
-            lookup(functools.cached_property, "__get__")
-            value = tx.call(constant_function(tx, raw.func), [self], {})
-            self.set_field(tx, name, value)
-            return value
-        get = lookup(type(raw), "__get__")
-        if isinstance(get, types.FunctionType):
-            descriptor = tx.wrap(raw, ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
-            return tx.call(constant_function(tx, get), [descriptor, self, make(self.cls)], {})
-        if get is not MISSING and not isinstance(raw, type):
-            if not isinstance(raw, _METHODS_IN_C):
-                return self.unsupported(tx, f"attribute {name!r}, a descriptor written in C,")
-            cached = isinstance(raw, functools._lru_cache_wrapper)
-            owner = make(self.cls) if isinstance(raw, types.ClassMethodDescriptorType) else self
-            return BoundMethodVar(tx.wrap(raw, class_source(self.cls, name)) if cached else BuiltinVar(raw), owner)
-        return tx.wrap(raw, class_source(self.cls, name))
-
-    def _computed(self, tx: Tracer, name: str, raw: Any) -> Var:
-        """An attribute computed in C."""
+    def read_computed(self, tx: Tracer, name: str, raw: types.GetSetDescriptorType) -> Var:
+        """The value of an attribute that the descriptor `raw`, written in C, computes."""
         if self.value is MISSING:
             return self.unsupported(tx, f"attribute {name!r}, computed in C,")
         try:
             found = raw.__get__(self.value)
         except (AttributeError, TypeError, ValueError) as error:
             tx.raise_(type(error), *error.args)
-        return tx.wrap(found, self._read_by(name, raw))
+        return tx.wrap(found, read_source(self, name, raw))
 
-    def _read_by(self, name: str, raw: Any) -> Source | None:
-        """The source of a value read from a C descriptor.
-
-        If the class has `__getattr__` or its own `__getattribute__`, the source calls the descriptor directly, so that
-        evaluating a guard does not run them.
-        """
-        if self.source is None or not self._answers_itself():
-            return self.source and AttrSource(self.source, name)
-        return CallSource(self.source, raw.__get__, name)
-
-    def _answers_itself(self) -> bool:
-        """Whether the class defines `__getattribute__` or `__getattr__`."""
-        plain = lookup(self.cls, "__getattribute__") is object.__getattribute__
-        return not plain or lookup(self.cls, "__getattr__") is not MISSING
-
-    def _slot(self, tx: Tracer, name: str, raw: Any) -> Var:
+    def read_slot(self, tx: Tracer, name: str, raw: types.MemberDescriptorType) -> Var:
+        """The content of the slot that the class defines as `raw`; raises AttributeError if it is empty."""
         self._check_slot(tx, raw)
         if name not in self.attrs and self.value is not MISSING:
             try:
                 found = raw.__get__(self.value, self.cls)
             except AttributeError:
-                if self._answers_itself():
+                if has_attribute_hook(self.cls):
                     tx.guard(self.source, "PREDICATE", (functools.partial(_is_empty, raw), (), f"has no {name!r}"))
                 else:
                     tx.guard(self.source, "NO_ATTR", name)
             else:
-                self.attrs[name] = tx.wrap(found, self._read_by(name, raw))
+                self.attrs[name] = tx.wrap(found, read_source(self, name, raw))
         var = self.attrs.get(name)
         if var is None:
             tx.raise_(AttributeError, empty_slot_message(self.cls, name))
@@ -283,7 +218,7 @@ class InstanceVar(Var):
             return
         if getattr(special, "__name__", None) != method:  # for example `__setattr__ = dict.__setitem__`
             args = [ConstVar(name)] + ([value] if value is not None else [])
-            tx.call(self._bound(tx, method, special), args, {})
+            tx.call(bind(tx, self, method, special), args, {})
             return
         self.store(tx, name, value)
 
@@ -317,27 +252,14 @@ class InstanceVar(Var):
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object attribute {name!r} is read-only")
 
     def _set_through(self, tx: Tracer, name: str, value: Var | None) -> None:
-        """Set or delete through a data descriptor of the class."""
-        raw = guarded_lookup(tx, self.cls, name)
-        args = [self] + ([value] if value is not None else [])
-        if _is_property(raw, "__set__"):
-            fn = raw.fset if value is not None else raw.fdel
-            if fn is None:
-                what = "setter" if value is not None else "deleter"
-                tx.raise_(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no {what}")
-            tx.call(constant_function(tx, fn), args, {})
-            return
-        method = lookup(type(raw), "__set__" if value is not None else "__delete__")
-        if not isinstance(method, types.FunctionType):
-            self.unsupported(tx, f"a data descriptor's set of {name!r}")
-        descriptor = tx.wrap(raw, ConstSource.of(raw, f"{self.cls.__name__}.{name}"))
-        tx.call(constant_function(tx, method), [descriptor, *args], {})
+        """Set (delete, if None) through a data descriptor of the class."""
+        set_through(tx, self, name, value)
 
     def _delete(self, tx: Tracer, name: str, raw: Any) -> None:
         slotted = isinstance(raw, types.MemberDescriptorType)
         if slotted:
             try:
-                self._slot(tx, name, raw)
+                self.read_slot(tx, name, raw)
             except Raised:
                 tx.raise_(AttributeError, name)
         elif self._instance_attr(tx, name) is None:
@@ -369,7 +291,7 @@ class InstanceVar(Var):
         known = isinstance(raw, (*FUNCTIONS, staticmethod, classmethod, property, functools.partialmethod))
         if raw is MISSING or not (known or get is MISSING or isinstance(get, types.FunctionType)):
             return None
-        return self._bound(tx, name, raw)
+        return bind(tx, self, name, raw)
 
     def _invoke(self, tx: Tracer, name: str, *args: Var) -> Var:
         method = self.special(tx, name)
@@ -385,59 +307,8 @@ class InstanceVar(Var):
             tx.raise_(TypeError, _LACKING.get(name, "{!r} object has no " + name).format(self.cls.__name__))
 
     def c_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        """Call the method `name` of `object` itself, bypassing overrides in the class."""
-        none: Var = ConstVar(None)
-        if name in _COMPARE_OF.values() and not self._compares_as_object(name):
-            return self.unsupported(tx, f"method {name!r}")
-        owner = getattr(lookup(self.cls, name), "__objclass__", object)
-        if owner is not object and name not in _READS_AS_EVER:  # defined by a C class between this one and object
-            return self.unsupported(tx, f"method {name!r}")
-        match name:
-            case "__init__":
-                if args or kwargs:
-                    self.refuse_arguments(tx)
-                return none
-            case "__init_subclass__":
-                return none
-            case "__setattr__":
-                self.store(tx, args[0].constant(), args[1])
-                return none
-            case "__delattr__":
-                self.store(tx, args[0].constant(), None)
-                return none
-            case "__getattribute__":
-                return self.generic_getattr(tx, args[0].constant(), fallback=False)
-            case "__eq__":
-                return ConstVar(True) if slots.identical(tx, self, args[0]) else make(NotImplemented)
-            case "__ne__":
-                result = self.compare(tx, "==", args[0])
-                return make(NotImplemented) if result is None else ConstVar(not result.truth(tx))
-            case "__lt__" | "__le__" | "__gt__" | "__ge__":
-                return make(NotImplemented)
-            case "__str__":
-                return self.repr_(tx) or self.unsupported(tx, "str()")
-            case "__format__":
-                if slots.constant_or(args[0], "x") != "":
-                    tx.raise_(TypeError, f"unsupported format string passed to {self.cls.__name__}.__format__")
-                return str_of(tx, self)
-            case "__reduce_ex__":
-                return reduced(tx, self)
-            case _:
-                return self.unsupported(tx, f"method {name!r}")
-
-    def _compares_as_object(self, name: str) -> bool:
-        """Whether `object` is the first C class along the MRO that defines the comparison `name`."""
-        own = (base.__dict__.get(name) for base in self.cls.__mro__)
-        in_c = (each for each in own if isinstance(each, types.WrapperDescriptorType))
-        return next(in_c) is object.__dict__[name]
-
-    def refuse_arguments(self, tx: Tracer) -> None:
-        """`object.__init__` with arguments: a TypeError unless the class overrides `__new__` but not `__init__`."""
-        wants = "takes exactly one argument (the instance to initialize)"
-        if lookup(self.cls, "__init__") is not object.__init__:
-            tx.raise_(TypeError, f"object.__init__() {wants}")
-        if lookup(self.cls, "__new__") is object.__new__:
-            tx.raise_(TypeError, f"{self.cls.__name__}.__init__() {wants}")
+        """Call the method `name` of the C class that the instance's class derives from, bypassing overrides."""
+        return object_method(tx, self, name, args, kwargs)
 
     def contents(self, tx: Tracer) -> tuple[Var | None, Var | None]:
         """Iterators over the items of a list, and over those of a dict, for `__reduce_ex__`."""
@@ -582,44 +453,6 @@ class InstanceVar(Var):
 
     def refill(self, cg: Any) -> None:
         """Fill the object on top of the stack with its contents other than attributes; subclasses override this."""
-
-
-class ByIndexVar(IteratorVar):
-    """`iter()` of an object that has only `__getitem__`."""
-
-    __slots__ = ("owner", "position")
-
-    def __init__(self, owner: Var) -> None:
-        super().__init__(type(iter(_Sequence())))
-        self.owner, self.position = owner, 0
-
-    def advance(self, tx: Tracer) -> Var | None:
-        try:
-            item = self.owner.getitem(tx, ConstVar(self.position))
-        except Raised as raised:
-            if slots.has_type(raised.exc, IndexError, StopIteration):
-                return None
-            raise
-        self.position += 1
-        return item
-
-    def reconstruct(self, cg: Any) -> None:
-        cg.load_const(_iterator_at)
-        cg.call_top(lambda: cg.load(self.owner), lambda: cg.load_const(None if self.done else self.position))
-
-
-class _Sequence:
-    def __getitem__(self, at: int) -> Any:
-        raise IndexError(at)
-
-
-def _iterator_at(owner: Any, position: int | None) -> Any:
-    iterator: Any = iter(_Sequence()) if position is None else iter(owner)
-    if position is None:
-        next(iterator, None)
-    else:
-        iterator.__setstate__(position)
-    return iterator
 
 
 __all__ = ["MISSING", "InstanceVar", "lookup"]

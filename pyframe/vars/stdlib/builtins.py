@@ -25,6 +25,7 @@ from ..objects.exceptions import Raised, TracebackVar
 from ..objects.functions import BoundMethodVar, FunctionVar, PartialVar
 from ..objects.instances import MISSING, InstanceVar, lookup
 from ..objects.namedtuple import NamedTupleVar
+from ..objects.object_methods import refuse_arguments
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, bool_var, fold, make
@@ -160,7 +161,7 @@ def _object_delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @register(object.__init__)
 def _object_init(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if isinstance(args[0], InstanceVar) and (len(args) > 1 or kwargs):
-        args[0].refuse_arguments(tx)
+        refuse_arguments(tx, args[0].cls)
     return ConstVar(None)
 
 

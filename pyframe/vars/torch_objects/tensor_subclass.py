@@ -41,9 +41,9 @@ class TensorSubclassVar(InstanceVar):
         raise NotConstant(self.cls.__name__)
 
     # ---- attributes ----
-    def _computed(self, tx: Tracer, name: str, raw: Any) -> Var:
+    def read_computed(self, tx: Tracer, name: str, raw: Any) -> Var:
         if getattr(raw, "__objclass__", None) is not torch._C.TensorBase:
-            return super()._computed(tx, name, raw)
+            return super().read_computed(tx, name, raw)
         if name in _OF_OBJECT and self.base.source is not None and (self.base.fake.requires_grad or name != "is_leaf"):
             return self.unsupported(tx, f"attribute {name!r}")
         return tx.overrides.get_attribute(self, name)
