@@ -343,8 +343,9 @@ class FrameCompiler:
         history.varied |= known.sizes if known is not None else set()
         for _ in range(MAX_RESTARTS):
             build = functools.partial(GraphBuilder, fake_mode, history)
-            trace = Trace(func, locals_, self.options, build, planned_breaks, captures, opaque, self.long)
-            trace.compile_graph = functools.partial(self._compile_graph, trace)
+            trace = Trace(
+                func, locals_, self.options, build, self._compile_graph, planned_breaks, captures, opaque, self.long
+            )
             result = None
             try:
                 with reads_of_classes(trace.class_reads):

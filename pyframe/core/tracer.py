@@ -11,13 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from .effects import EffectLog
+from .expr import Tree
 from .guard import UserLine
 from .source import Source
 
 if TYPE_CHECKING:
+    from ..emit.resume import Continuation
     from ..vars.objects.functions import CellVar
     from ..vars.protocol.base import Var
     from ..vars.stdlib.random_generators import Draw
+    from ..vars.stdlib.rng_guards import RngBranchGuard
 
 
 T = TypeVar("T")
@@ -27,6 +30,13 @@ class Tracer(Protocol):
     """The running trace of one root frame (inlined calls included)."""
 
     effects: EffectLog
+    captures: int  # how many captures the code of the root frame has
+    known: Continuation | None  # what is known of the root frame if it is a resume function
+    entry_locals: tuple[Any, ...]  # the values of the fast locals at the start of the root frame
+    opaque: dict[int, Any]  # by id, objects whose contents must not be assumed
+    size_limit: int  # config.size_limit
+    error_on_break: bool  # whether the program has made breaks errors here
+    rng_branches: list[RngBranchGuard]  # branches on random draws, with the outcome assumed
     steps: int  # instructions of the root frame traced so far
     placeholder_objects: dict[int, tuple[Any, Var]]
     referred: list[weakref.ReferenceType[Any]]  # weak references that the traced program holds
@@ -138,6 +148,19 @@ class Tracer(Protocol):
     def inline_polyfill(self, target: Any, polyfill: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Trace the body of the function `polyfill` in place of `target`, a function or class written in C.  If the
         result is a lazy iterator, a call of `target` rebuilds it after the graph."""
+        ...
+
+    def ask_key(self, container: Any, var: Var) -> Any:
+        """The key that ``var`` is in a dict that existed before the frame."""
+        ...
+
+    def predict(self, tree: Tree, kind: type) -> Any:
+        """The value of ``kind(tree)`` in this call, where ``tree`` depends on random draws; adds a guard for it.  None
+        if it cannot be predicted."""
+        ...
+
+    def may_guess(self) -> bool:
+        """Whether a branch on an unknown number may become a guard on its outcome."""
         ...
 
     def spend(self, work: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -41,6 +41,9 @@ from .resume import (
     stack_parameter,
     super_argument,
 )
+
+if TYPE_CHECKING:
+    from ..interp.trace import Trace
 
 # Their results may contain a NULL, which cannot be passed to a resume function.
 _NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
@@ -106,7 +109,7 @@ def cells_of_comprehensions(cc: CanonicalCode) -> set[str]:
 class BreakEmitter:
     """Emits the code after the graph of a frame that breaks. `end` is the `output.End` of its trace."""
 
-    def __init__(self, tx: Any, root: Any, end: Any, cells: set[str]) -> None:
+    def __init__(self, tx: Trace, root: Any, end: Any, cells: set[str]) -> None:
         self.tx, self.root, self.end, self.cells = tx, root, end, cells
         self.known = continuation(root.code)
         self.lingering: list[str] = []

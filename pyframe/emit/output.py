@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import types
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
@@ -24,6 +24,9 @@ from .eager_retry import NotPutBack, Undo, as_it_is, none_on_error, undo_of
 from .graph_break import BreakEmitter
 from .reconstruct import Codegen
 from .resume import continuation
+
+if TYPE_CHECKING:
+    from ..interp.trace import Trace
 
 
 @dataclass
@@ -55,7 +58,7 @@ class End:
 
 
 class OutputBuilder:
-    def __init__(self, tx: Any, root: Any, end: End) -> None:
+    def __init__(self, tx: Trace, root: Any, end: End) -> None:
         self.tx, self.root, self.end = tx, root, end
         cc = root.cc
         self.cells = set(cc.freevars) | (set(cc.cellvars) if end.brk is not None else set())

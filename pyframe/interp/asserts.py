@@ -3,7 +3,7 @@ AssertionError."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,9 @@ from ..vars.protocol.base import Var
 from ..vars.protocol.const import ConstVar
 from ..vars.torch_objects.tensor import TensorVar
 from .frame import Frame
+
+if TYPE_CHECKING:
+    from .trace import Trace
 
 _READABLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64)
 
@@ -62,7 +65,7 @@ def _checkable(frame: Frame, var: Var) -> bool:
     return is_unbacked(var)
 
 
-def _check(tx: Any, var: Var, required: bool, message: tuple[Any, ...]) -> bool:
+def _check(tx: Trace, var: Var, required: bool, message: tuple[Any, ...]) -> bool:
     number = var.call_method(tx, "item", [], {}) if isinstance(var, TensorVar) else var
     if isinstance(number, NumberVar) and number.python_type() is not bool:
         number = apply(tx, "!=", number, ConstVar(0))

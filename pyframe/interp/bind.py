@@ -4,17 +4,20 @@ messages."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..vars.containers.mapping import DictVar
 from ..vars.containers.sequence import TupleVar
 from ..vars.objects.functions import FunctionVar
 from ..vars.protocol.base import Var
 
+if TYPE_CHECKING:
+    from .trace import Trace
+
 CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 
 
-def bind(tx: Any, fn: FunctionVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> dict[str, Var]:
+def bind(tx: Trace, fn: FunctionVar, args: Sequence[Var], kwargs: Mapping[str, Var]) -> dict[str, Var]:
     """Map parameter names to Vars; raises TypeError in the traced program where CPython would."""
     code = fn.code
     positional = code.co_varnames[: code.co_argcount]
@@ -52,7 +55,7 @@ def bind(tx: Any, fn: FunctionVar, args: Sequence[Var], kwargs: Mapping[str, Var
 
 
 def _defaults(
-    tx: Any,
+    tx: Trace,
     fn: FunctionVar,
     positional: tuple[str, ...],
     keyword_only: tuple[str, ...],
@@ -77,7 +80,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])}, and {names[-1]}"
 
 
-def _too_many(tx: Any, fn: FunctionVar, shown: str, given: int, named: Sequence[str]) -> None:
+def _too_many(tx: Trace, fn: FunctionVar, shown: str, given: int, named: Sequence[str]) -> None:
     code = fn.code
     values, _ = fn.default_values(tx)
     most, least = code.co_argcount, code.co_argcount - len(values)

@@ -7,7 +7,7 @@ import builtins
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..bytecode import CanonicalCode, Instr
 from ..bytecode.flow import FlowGraph
@@ -25,6 +25,9 @@ from ..vars.protocol.base import NotConstant, Raised, Var
 from ..vars.protocol.const import ConstVar
 from ..vars.protocol.null import NULL
 from .limits import too_long
+
+if TYPE_CHECKING:
+    from .trace import Trace
 
 
 class UntouchedVar(Var):
@@ -61,7 +64,7 @@ def op(*names: str) -> Callable[[Handler], Handler]:
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    tx: Any
+    tx: Trace
     code: types.CodeType
     globals: dict[str, Any]
     globals_source: Source | None

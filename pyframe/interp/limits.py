@@ -6,10 +6,13 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.files import our_file
 from ..errors import Restart
+
+if TYPE_CHECKING:
+    from .trace import Trace
 
 KIND = "instruction-limit"
 LOOP = "a long loop"
@@ -76,7 +79,7 @@ def longest(frames: list[Any], budget: Budget) -> Any:
     return next(frame for frame in reversed(frames) if frame is frames[0] or budget.is_long(frame.began))
 
 
-def too_long(tx: Any) -> None:
+def too_long(tx: Trace) -> None:
     """Called when the limit is reached; returns if the trace may go on."""
     budget, root, nodes = tx.budget, tx.frames[0], tx.graph.size()
     if budget.grew(nodes):

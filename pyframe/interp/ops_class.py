@@ -6,7 +6,7 @@ from __future__ import annotations
 import builtins
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..vars.containers.mapping import DictVar
 from ..vars.containers.sequence import TupleVar
@@ -20,6 +20,9 @@ from ..vars.protocol.const import make
 from ..vars.registry import register
 from .frame import Frame, op
 from .ops_stack import UNBOUND_FREE
+
+if TYPE_CHECKING:
+    from .trace import Trace
 
 
 @op("LOAD_BUILD_CLASS")
@@ -72,7 +75,7 @@ def load_locals(frame: Frame, arg: None) -> None:
 def load_from_dict_or_deref(frame: Frame, name: str) -> None:
     found = _find(frame, frame.pop(), name) or frame.cell(name).content
     if found is None:
-        return frame.tx.raise_(NameError, UNBOUND_FREE.format(name))
+        frame.tx.raise_(NameError, UNBOUND_FREE.format(name))
     frame.push(found)
 
 
@@ -88,7 +91,7 @@ def setup_annotations(frame: Frame, arg: None) -> None:
         names.setitem(frame.tx, make("__annotations__"), DictVar({}))
 
 
-def _resolved(tx: Any, bases: Sequence[Var]) -> tuple[list[Var], bool]:
+def _resolved(tx: Trace, bases: Sequence[Var]) -> tuple[list[Var], bool]:
     """The bases after `__mro_entries__`, and whether it replaced any."""
     found: list[Var] = []
     for base in bases:
@@ -106,7 +109,7 @@ def _resolved(tx: Any, bases: Sequence[Var]) -> tuple[list[Var], bool]:
     return found, len(found) != len(bases) or any(a is not b for a, b in zip(found, bases, strict=False))
 
 
-def _metaclass(tx: Any, given: Var | None, bases: Sequence[Var]) -> Var:
+def _metaclass(tx: Trace, given: Var | None, bases: Sequence[Var]) -> Var:
     if given is not None and not isinstance(given, ClassVar):
         return given
     kinds = [given.value if given is not None else type, *(base.python_type() for base in bases)]
@@ -119,7 +122,7 @@ def _metaclass(tx: Any, given: Var | None, bases: Sequence[Var]) -> Var:
     return make(most)
 
 
-def _namespace(tx: Any, meta: Var, name: Var, bases: Var, kwargs: Mapping[str, Var]) -> Var:
+def _namespace(tx: Trace, meta: Var, name: Var, bases: Var, kwargs: Mapping[str, Var]) -> Var:
     """`meta.__prepare__(name, bases, **kwargs)`."""
     if not isinstance(meta, ClassVar):
         return DictVar({})
@@ -130,7 +133,7 @@ def _namespace(tx: Any, meta: Var, name: Var, bases: Var, kwargs: Mapping[str, V
 
 
 @register(builtins.__build_class__)
-def build_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def build_class(tx: Trace, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`__build_class__(body, name, *bases, metaclass=type, **kwargs)`."""
     body, name, *given = args
     bases, replaced = _resolved(tx, given)

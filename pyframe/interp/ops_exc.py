@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..bytecode.flow import reachable
 from ..bytecode.isa import EXIT_IS_A_PAIR
 from ..core.per_code import per_code
+from ..core.tracer import Tracer
 from ..vars.containers.sequence import TupleVar
 from ..vars.objects.classes import ClassVar
 from ..vars.objects.exceptions import ExceptionVar, Raised, TracebackVar
@@ -19,6 +20,9 @@ from ..vars.protocol.null import NULL
 from ..vars.stdlib.locks import SharedLockVar
 from ..vars.torch_objects.contexts import enter_unseen
 from .frame import Frame, op
+
+if TYPE_CHECKING:
+    from .trace import Trace
 
 # Instructions by which a handler has effects visible outside.
 _SEEN = {
@@ -44,7 +48,7 @@ class ExitVar(Var):
         """Whether reconstructing this enters a mode of the thread at run time."""
         return not isinstance(self.context, InstanceVar)
 
-    def call(self, tx: Any, args: Any, kwargs: Any) -> Var:
+    def call(self, tx: Tracer, args: Any, kwargs: Any) -> Var:
         result = self.context.exit(tx, *args) if isinstance(self.context, InstanceVar) else self.context.exit(tx)
         return result if isinstance(result, Var) else ConstVar(None)
 
@@ -75,7 +79,7 @@ class EnterVar(Var):
         super().__init__()
         self.entered = entered
 
-    def call(self, tx: Any, args: Any, kwargs: Any) -> Var:
+    def call(self, tx: Tracer, args: Any, kwargs: Any) -> Var:
         return self.entered
 
 
@@ -135,13 +139,13 @@ def load_special(frame: Frame, which: int) -> None:
     """CPython 3.14 loads `__exit__`, then `__enter__`, and calls the latter. No code of the program runs in between, so
     the context manager is entered at the first of the two. If that breaks the graph, so does the second."""
     if which not in (_ENTER, _EXIT):
-        return frame.tx.graph_break("generator-frame", "LOAD_SPECIAL")
+        frame.tx.graph_break("generator-frame", "LOAD_SPECIAL")
     if which == _EXIT:
         frame.push(_enter(frame, frame.pop()))
         return frame.push(NULL)
     leave = frame.stack[-3] if len(frame.stack) >= 3 else None
     if not isinstance(leave, ExitVar) or leave.context is not frame.stack[-1]:
-        return frame.tx.graph_break("unsupported-context-manager", frame.stack[-1].describe())
+        frame.tx.graph_break("unsupported-context-manager", frame.stack[-1].describe())
     frame.pop()
     frame.push(EnterVar(leave.entered))
     frame.push(NULL)
@@ -169,7 +173,7 @@ def raise_varargs(frame: Frame, count: int) -> None:
     raise Raised(exc)
 
 
-def set_cause(tx: Any, exc: Var, cause: Var) -> None:
+def set_cause(tx: Trace, exc: Var, cause: Var) -> None:
     if not (cause.is_constant() and cause.constant() is None):
         kind = cause.constant() if isinstance(cause, ClassVar) else cause.python_type()
         if not issubclass(kind, BaseException):

@@ -56,7 +56,7 @@ def load_const(frame: Frame, value: Any) -> None:
 def load_fast(frame: Frame, name: str) -> None:
     found = frame.local(name)
     if found is None:
-        return frame.tx.raise_(UnboundLocalError, UNBOUND_LOCAL.format(name))
+        frame.tx.raise_(UnboundLocalError, UNBOUND_LOCAL.format(name))
     frame.push(found)
 
 
@@ -125,7 +125,7 @@ def load_closure(frame: Frame, name: str) -> None:
 def load_deref(frame: Frame, name: str) -> None:
     content = frame.cell(name).content
     if content is None:
-        return frame.tx.raise_(NameError, UNBOUND_FREE.format(name))
+        frame.tx.raise_(NameError, UNBOUND_FREE.format(name))
     frame.push(content)
 
 

@@ -3,13 +3,14 @@ collects the guards, side effects, FX graph and new bytecode of the capture."""
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from torch import nn
+from torch import fx, nn
 
 from .. import _C
 from ..core import guard_explain
@@ -91,6 +92,7 @@ def _nothing_handled(_: Any) -> bool:
 class Trace:
     """Traces `func`, called with the fast locals `locals_`.
 
+    `make_graph` creates the builder of the FX graph; `compile_graph` takes the finished graph and returns a callable.
     `planned_breaks`: see `BreakPlanner`. `captures`: how many captures this code already has. `long`: loops and calls
     that took too long in earlier traces.
     """
@@ -101,6 +103,7 @@ class Trace:
         locals_: tuple[Any, ...],
         options: Any,
         make_graph: Callable[[Tracer], GraphBuilder],
+        compile_graph: Callable[[Trace, fx.GraphModule], Any],
         planned_breaks: Planned,
         captures: int = 0,
         opaque: dict[int, Any] | None = None,
@@ -111,6 +114,7 @@ class Trace:
         self.entry_locals = locals_
         self.options = options
         self.graph = make_graph(self)
+        self.compile_graph = functools.partial(compile_graph, self)
         self.captures = captures
         self.error_on_break = error_on_graph_break.is_error()
         self.long = long or LongParts()
@@ -147,7 +151,6 @@ class Trace:
         self.raise_step = 0
         self.handled_outside = sys.exc_info()[1] is not None
         self.raised: list[Var] = []  # exceptions that the program raised, in order
-        self.compile_graph: Callable[[Any], Any] = lambda gm: gm
 
     # ---- the Tracer protocol ----
     def user_line(self) -> UserLine:
@@ -454,7 +457,7 @@ class Trace:
         self.frames.pop()
 
     def _generator(self, frame: Frame, call: Call) -> Var:
-        def resume(tx: Any, sent: Var, thrown: Var | None) -> Var | None:
+        def resume(_: Tracer, sent: Var, thrown: Var | None) -> Var | None:
             if frame.pc and thrown is None:
                 frame.push(sent)
             outcome = frame.run(thrown)

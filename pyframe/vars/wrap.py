@@ -32,6 +32,7 @@ from ..core.source import (
     SeqItemSource,
     Source,
 )
+from ..core.tracer import Tracer
 from ..errors import SkipFrame
 from .containers.deque import DequeVar
 from .containers.lazy_containers import LazyContainerVar, LongSequenceVar
@@ -108,7 +109,7 @@ KNOWN_KEYS: tuple[type, ...] = (
 )  # fmt: skip
 
 
-def wrap(tx: Any, value: Any, source: Source | None) -> Var:
+def wrap(tx: Tracer, value: Any, source: Source | None) -> Var:
     """The Var of `value`, guarded if it has a source.
 
     Constants are guarded by value, containers by type and length (items when they are wrapped), tensors by their
@@ -127,7 +128,7 @@ def _hides_its_class(cls: type) -> bool:
     return lookup(cls, "__class__") is not object.__dict__["__class__"]
 
 
-def _build(tx: Any, value: Any, source: Source | None) -> Var:
+def _build(tx: Tracer, value: Any, source: Source | None) -> Var:
     cls: type = type(value)  # not isinstance(), which reads `__class__` and may run the program's `__getattribute__`
     if cls in weakref.ProxyTypes:  # any operation on a proxy acts on its referent
         return _opaque(tx, value, source)
@@ -167,12 +168,12 @@ def _build(tx: Any, value: Any, source: Source | None) -> Var:
     return _callable_or_object(tx, value, source)
 
 
-def _opaque(tx: Any, value: Any, source: Source | None) -> Var:
+def _opaque(tx: Tracer, value: Any, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
     return OpaqueVar(value, source)
 
 
-def _tensor(tx: Any, value: torch.Tensor, source: Source | None) -> Var:
+def _tensor(tx: Tracer, value: torch.Tensor, source: Source | None) -> Var:
     plain = type(value) in (torch.Tensor, nn.Parameter, nn.Buffer)
     if not plain and not is_traced(type(value)):
         return _opaque(tx, value, source)
@@ -209,7 +210,7 @@ def _is_special(value: torch.Tensor) -> bool:
     )
 
 
-def _list(tx: Any, value: Any, source: Source | None) -> Var:
+def _list(tx: Tracer, value: Any, source: Source | None) -> Var:
     structseq = hasattr(value, "n_sequence_fields")
     if type(value) not in (list, tuple, torch.Size) and not structseq and not _plain_named_tuple(type(value)):
         return _object(tx, value, source)
@@ -225,7 +226,7 @@ def _list(tx: Any, value: Any, source: Source | None) -> Var:
     return TupleVar(items, source) if isinstance(value, tuple) else ListVar(items, source)
 
 
-def _dict(tx: Any, value: Any, source: Source | None) -> Var:
+def _dict(tx: Tracer, value: Any, source: Source | None) -> Var:
     if type(value) not in (dict, collections.OrderedDict, collections.defaultdict):
         return _object(tx, value, source)
     tx.guard(source, "TYPE", type(value))
@@ -239,13 +240,13 @@ def _dict(tx: Any, value: Any, source: Source | None) -> Var:
     return DictVar(items, source, type(value), factory)
 
 
-def _long(tx: Any, value: Any, source: Source | None) -> Var:
+def _long(tx: Tracer, value: Any, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
     tx.guard(source, "LEN", len(value))
     return LazyContainerVar(value, source)
 
 
-def _items(tx: Any, value: dict[Any, Any], source: Source | None) -> dict[Any, Var]:
+def _items(tx: Tracer, value: dict[Any, Any], source: Source | None) -> dict[Any, Var]:
     """The items of a dict.  Later calls find the values by key if all keys are constants, else by position."""
     if all(isinstance(k, KNOWN_KEYS) for k in value):
         tx.guard(source, "DICT_KEYS", tuple(value))
@@ -259,7 +260,7 @@ def _items(tx: Any, value: dict[Any, Any], source: Source | None) -> dict[Any, V
     return found
 
 
-def _key(tx: Any, key: Any, source: Source | None) -> Var:
+def _key(tx: Tracer, key: Any, source: Source | None) -> Var:
     """The Var of a dict key.  Constants are guarded by EQUALS: a function as a key by identity, not by its code."""
     if isinstance(key, KNOWN_KEYS):
         tx.guard(source, "EQUALS", key)
@@ -275,7 +276,7 @@ def _plain_named_tuple(cls: type) -> bool:
     return hasattr(cls, "_fields") and acts_as_tuple(cls)
 
 
-def _set(tx: Any, value: Any, source: Source | None) -> Var:
+def _set(tx: Tracer, value: Any, source: Source | None) -> Var:
     if type(value) not in (set, frozenset):
         return _object(tx, value, source)
     if len(value) > tx.size_limit:
@@ -292,7 +293,7 @@ def _same_set(expected: frozenset[Any], value: Any) -> bool:
     return frozenset(value) == expected
 
 
-def _function(tx: Any, value: types.FunctionType, source: Source | None) -> Var:
+def _function(tx: Tracer, value: types.FunctionType, source: Source | None) -> Var:
     if is_torch_function(value):
         tx.guard(source, "ID", value)
         guard_parts(tx, value)
@@ -321,7 +322,7 @@ def _part(source: Source, part: str) -> Source:
     return FuncPartSource(source, part)
 
 
-def _method(tx: Any, value: types.MethodType, source: Source | None) -> Var:
+def _method(tx: Tracer, value: types.MethodType, source: Source | None) -> Var:
     tx.guard(source, "TYPE", types.MethodType)
     if is_rng(value.__self__):
         tx.guard(AttrSource(source, "__func__") if source else None, "ID", value.__func__)
@@ -330,34 +331,36 @@ def _method(tx: Any, value: types.MethodType, source: Source | None) -> Var:
     return BoundMethodVar(fn, tx.wrap(value.__self__, AttrSource(source, "__self__") if source else None), source)
 
 
-def _class(tx: Any, value: type, source: Source | None) -> Var:
+def _class(tx: Tracer, value: type, source: Source | None) -> Var:
     if value.__mro__ is None:
         raise SkipFrame("a class under construction")
     tx.guard(source, "ID", value)
     return ClassVar(value, source)
 
 
-def _module(tx: Any, value: types.ModuleType, source: Source | None) -> Var:
+def _module(tx: Tracer, value: types.ModuleType, source: Source | None) -> Var:
     tx.guard(source, "ID", value)
     return PyModuleVar(value, source)
 
 
-def _partial(tx: Any, value: functools.partial, source: Source | None) -> Var:
+def _partial(tx: Tracer, value: functools.partial, source: Source | None) -> Var:
     tx.guard(source, "TYPE", functools.partial)
 
     def part(name: str) -> Source | None:
         return AttrSource(source, name) if source else None
 
     args, kwargs = tx.wrap(value.args, part("args")), tx.wrap(value.keywords, part("keywords"))
+    if not isinstance(args, TupleVar) or not isinstance(kwargs, DictVar):  # too many to be wrapped
+        return _opaque(tx, value, source)
     return PartialVar(tx.wrap(value.func, part("func")), args.items, dict(kwargs.items), source)
 
 
-def _range(tx: Any, value: range, source: Source | None) -> Var:
+def _range(tx: Tracer, value: range, source: Source | None) -> Var:
     tx.guard(source, "PREDICATE", (functools.partial(_equal, value), (), f"== {value!r}"))
     return RangeVar(value, source)
 
 
-def _slice(tx: Any, value: slice, source: Source | None) -> Var:
+def _slice(tx: Tracer, value: slice, source: Source | None) -> Var:
     tx.guard(source, "PREDICATE", (functools.partial(_equal, value), (), f"== {value!r}"))
     return SliceVar(ConstVar(value.start), ConstVar(value.stop), ConstVar(value.step), source)
 
@@ -366,7 +369,7 @@ def _equal(expected: Any, value: Any) -> bool:
     return type(value) is type(expected) and value == expected
 
 
-def _deque(tx: Any, value: Any, source: Source | None) -> Var:
+def _deque(tx: Tracer, value: Any, source: Source | None) -> Var:
     if type(value) is not collections.deque:
         return _object(tx, value, source)
     if len(value) > tx.size_limit:
@@ -378,7 +381,7 @@ def _deque(tx: Any, value: Any, source: Source | None) -> Var:
     return DequeVar(items, value.maxlen, source)
 
 
-def _proxy(tx: Any, value: types.MappingProxyType[Any, Any], source: Source | None) -> Var:
+def _proxy(tx: Tracer, value: types.MappingProxyType[Any, Any], source: Source | None) -> Var:
     """The Var of a MappingProxyType, modelled by a copy of its items; opaque if a key is not a plain constant."""
     if not all(isinstance(k, EQUAL_TYPES) for k in value):
         return _opaque(tx, value, source)
@@ -390,17 +393,17 @@ def _proxy(tx: Any, value: types.MappingProxyType[Any, Any], source: Source | No
     return ProxyVar(held, source)
 
 
-def _descriptor(tx: Any, value: Any, source: Source | None) -> Var:
+def _descriptor(tx: Tracer, value: Any, source: Source | None) -> Var:
     exact = type(value) in (property, staticmethod, classmethod)
     return (wrap_descriptor if exact else _object)(tx, value, source)
 
 
-def _lock(tx: Any, value: Any, source: Source | None) -> Var:
+def _lock(tx: Tracer, value: Any, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
-    return SharedLockVar(value, source)
+    return SharedLockVar(tx, value, source)
 
 
-def _decimal(tx: Any, value: Any, source: Source | None) -> Var:
+def _decimal(tx: Tracer, value: Any, source: Source | None) -> Var:
     return (wrap_decimal if type(value) is decimal.Decimal else _opaque)(tx, value, source)
 
 
@@ -408,7 +411,7 @@ def _same_keys(expected: tuple[Any, ...], value: Any) -> bool:
     return tuple(value) == expected
 
 
-def _callable_or_object(tx: Any, value: Any, source: Source | None) -> Var:
+def _callable_or_object(tx: Tracer, value: Any, source: Source | None) -> Var:
     cls: type = type(value)
     if issubclass(cls, _C.CompiledFunction):
         tx.guard(source, "ID", value)
@@ -443,13 +446,15 @@ def _finds(cls: type, name: str) -> bool:
     return any(name in base.__dict__ for base in cls.__mro__)
 
 
-def _exception(tx: Any, value: BaseException, source: Source | None) -> Var:
+def _exception(tx: Tracer, value: BaseException, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
     args = tx.wrap(value.args, AttrSource(source, "args") if source else None)
+    if not isinstance(args, TupleVar):  # too many to be wrapped
+        return _opaque(tx, value, source)
     return ExceptionVar(type(value), args.items, source, value)
 
 
-def _builtin_instance(tx: Any, value: Any, source: Source | None, kind: type) -> Var:
+def _builtin_instance(tx: Tracer, value: Any, source: Source | None, kind: type) -> Var:
     """The Var of an instance of a subclass of a built-in type.  The contents are read with the methods of the built-in
     type, since the subclass may override them."""
     contents = _CONTENTS[kind]
@@ -492,18 +497,18 @@ _CONTENTS: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _cached(tx: Any, value: Any, source: Source | None) -> Var:
+def _cached(tx: Tracer, value: Any, source: Source | None) -> Var:
     tx.guard(source, "ID", value)
     return CachedFunctionVar(value, source)
 
 
-def _weak(tx: Any, value: weakref.ReferenceType[Any], source: Source | None) -> Var:
+def _weak(tx: Tracer, value: weakref.ReferenceType[Any], source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
     tx.referred.append(value)
     return WeakRefVar(value, source)
 
 
-def _object(tx: Any, value: Any, source: Source | None) -> Var:
+def _object(tx: Tracer, value: Any, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
     kind = kind_of(type(value))
     if kind is not None and not issubclass(type(value), collections.defaultdict):

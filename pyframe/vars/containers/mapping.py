@@ -32,7 +32,7 @@ class ObjectKey:
 
     __slots__ = ("number", "step", "tx", "var")
 
-    def __init__(self, var: Var, tx: Tracer | None = None, number: int | None = None, step: int | None = None) -> None:
+    def __init__(self, var: Var, tx: Tracer, number: int | None = None, step: int | None = None) -> None:
         self.var, self.tx, self.number, self.step = var, tx, number, step
 
     def __hash__(self) -> int:
@@ -41,14 +41,13 @@ class ObjectKey:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ObjectKey) and other.var is self.var:
             return True
-        if self.number is None or self.tx is None or isinstance(other, ObjectKey) and other.number is None:
+        if self.number is None or isinstance(other, ObjectKey) and other.number is None:
             return False
         return slots.equal(self.tx, self.var, var_of(other))
 
     def lasts(self) -> bool:
         """Whether the key will still have the same hash when the new bytecode rebuilds the container."""
         tx, var = self.tx, self.var
-        assert tx is not None
         if any(effect.target is var for effect in tx.effects):  # replayed after the container is rebuilt
             return False
         return tx.speculate(lambda: key_of(tx, var).number) == self.number
@@ -102,7 +101,7 @@ def _key_of(tx: Tracer, var: Var) -> Any:
             var.unsupported(tx, "use as a key")
         if slots.has_type(var, object) and var.python_type().__hash__ is None:
             var.hash_(tx)  # raises
-        return ObjectKey(var)
+        return ObjectKey(var, tx)
     if isinstance(value, enum.Enum):
         lookup(type(value), "__hash__")
         lookup(type(value), "__eq__")

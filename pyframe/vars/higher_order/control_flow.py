@@ -41,7 +41,7 @@ KIND = "control-flow-operator"
 class Branch:
     """A function traced into a subgraph; `outputs` are the leaves of its result."""
 
-    def __init__(self, tx: Any, what: str, fn: Var, args: Sequence[Var], inputs: Sequence[Any]) -> None:
+    def __init__(self, tx: Tracer, what: str, fn: Var, args: Sequence[Var], inputs: Sequence[Any]) -> None:
         """`inputs`: what `fn` gets for each leaf of `args`: a fake tensor, None for an unbacked int, or the leaf
         itself."""
         self.tx, self.what = tx, what

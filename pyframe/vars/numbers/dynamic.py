@@ -29,6 +29,7 @@ from ...core.source import (
     Source,
     StrideSource,
 )
+from ...core.tracer import Tracer
 from ...errors import UserError
 from .symint import SYMBOLIC, NumberVar, assume, from_symbolic, tree_of
 
@@ -89,7 +90,7 @@ def marks_of(tensor: torch.Tensor) -> dict[int, Mark]:
 # ---- numbers ----------------------------------------------------------------------------------------------
 
 
-def wrap_number(tx: Any, value: int | float, source: Source | None) -> NumberVar | None:
+def wrap_number(tx: Tracer, value: int | float, source: Source | None) -> NumberVar | None:
     """The Var of an int or float that is taken as a variable; None if it is taken as a constant."""
     if source is None or tx.options.dynamic is False or (tx.known is not None and tx.known.loops):
         return None
@@ -119,7 +120,7 @@ def _is_argument(source: Source) -> bool:
 # ---- tensors ----------------------------------------------------------------------------------------------
 
 
-def wrap_tensor(tx: Any, value: torch.Tensor, source: Source) -> TensorVar | None:
+def wrap_tensor(tx: Tracer, value: torch.Tensor, source: Source) -> TensorVar | None:
     """The Var of a tensor as a guarded graph input; None for a wrapper subclass that cannot wrap fake tensors."""
     dims = _dynamic_dims(tx, value, source)
     if dims and is_wrapper(value) and (made := _symbolic_wrapper(tx, value, source, dims)) is not None:
@@ -156,7 +157,7 @@ def _meta(value: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> 
     )  # fmt: skip
 
 
-def guard_metadata(tx: Any, value: torch.Tensor, source: Source, fake: torch.Tensor) -> None:
+def guard_metadata(tx: Tracer, value: torch.Tensor, source: Source, fake: torch.Tensor) -> None:
     """Guard the metadata of `value` by that of `fake`: sizes and strides that are ints in `fake` are checked as
     constants, symbolic ones as relations between the symbols."""
     tx.guard(source, "TENSOR", _meta(value, tuple(fake.shape), fake.stride()))
@@ -172,7 +173,7 @@ def guard_metadata(tx: Any, value: torch.Tensor, source: Source, fake: torch.Ten
 # ---- wrapper subclasses -----------------------------------------------------------------------------------
 
 
-def _symbolic_wrapper(tx: Any, value: torch.Tensor, source: Source, dims: dict[int, Mark]) -> torch.Tensor | None:
+def _symbolic_wrapper(tx: Tracer, value: torch.Tensor, source: Source, dims: dict[int, Mark]) -> torch.Tensor | None:
     """A fake wrapper subclass with symbolic sizes; None if the class cannot wrap inner tensors with symbolic sizes."""
     sizes: list[Any] = [_size(tx, SizeSource(source, dim), n, dims.get(dim)) for dim, n in enumerate(value.shape)]
     for dim, mark in dims.items():
@@ -186,7 +187,7 @@ Outer = dict[int, tuple[int, Any]]  # dimension of the outer tensor -> its size,
 
 
 def _symbolic_instance(
-    tx: Any, value: torch.Tensor, source: Source, sizes: list[Any], outer: Outer
+    tx: Tracer, value: torch.Tensor, source: Source, sizes: list[Any], outer: Outer
 ) -> torch.Tensor | None:
     """A fake instance of the wrapper subclass with these sizes; None if its class cannot build one."""
     strides = _symbolic_strides(tx, source, sizes, value)
@@ -212,7 +213,7 @@ def _hint(number: Any) -> int:
     return int(number.node.hint) if isinstance(number, torch.SymInt) else number  # type: ignore[no-any-return]
 
 
-def _symbolic_part(tx: Any, part: torch.Tensor, source: Source, outer: Outer) -> torch.Tensor | None:
+def _symbolic_part(tx: Tracer, part: torch.Tensor, source: Source, outer: Outer) -> torch.Tensor | None:
     """A fake inner tensor. A dimension whose size equals a symbolic one of the outer tensor gets the same symbol. None
     for a nested wrapper subclass that cannot be built with symbolic sizes."""
     wraps = is_wrapper(part)
@@ -238,7 +239,7 @@ def _known(values: Sequence[Any]) -> tuple[int | None, ...]:
     return tuple(None if isinstance(value, SYMBOLIC) else value for value in values)
 
 
-def _dynamic_dims(tx: Any, value: torch.Tensor, source: Source) -> dict[int, Mark]:
+def _dynamic_dims(tx: Tracer, value: torch.Tensor, source: Source) -> dict[int, Mark]:
     if isinstance(source, ConstSource) or not (value.is_leaf if is_wrapper(value) else _is_dense(value)):
         return {}
     sizes = tuple(value.shape)
@@ -269,7 +270,7 @@ def _can_vary(value: torch.Tensor) -> bool:
     return value.is_leaf or bool(torch.ops.aten.is_non_overlapping_and_dense(value))
 
 
-def _size(tx: Any, source: Source, value: int, mark: Mark | None) -> Any:
+def _size(tx: Tracer, source: Source, value: int, mark: Mark | None) -> Any:
     if mark is None:
         return value
     shapes = tx.graph.numbers.shapes
@@ -280,7 +281,7 @@ def _size(tx: Any, source: Source, value: int, mark: Mark | None) -> Any:
     return sym
 
 
-def _limit(tx: Any, source: Source, size: int, mark: Mark) -> None:
+def _limit(tx: Tracer, source: Source, size: int, mark: Mark) -> None:
     if not (mark.least or 0) <= size <= (size if mark.most is None else mark.most):
         raise UserError(f"{source} is {size}, but was marked to lie between {mark.least} and {mark.most}")
     least = max(2, mark.least or 0) if mark.kind != "unbacked" else mark.least
@@ -292,7 +293,7 @@ def _limit(tx: Any, source: Source, size: int, mark: Mark) -> None:
     shapes.narrow(source, least, mark.most)
 
 
-def _symbolic_strides(tx: Any, source: Source, sizes: Sequence[Any], value: torch.Tensor) -> list[Any]:
+def _symbolic_strides(tx: Tracer, source: Source, sizes: Sequence[Any], value: torch.Tensor) -> list[Any]:
     """The strides of `value`.  A stride that is the product of sizes of inner dimensions becomes that product of
     symbols; another stride becomes a symbol of its own if it varied between captures."""
     strides = value.stride()

@@ -88,12 +88,12 @@ def _call(tx: Tracer, name: str, fn: Any, args: Sequence[Var], kwargs: Mapping[s
     return result
 
 
-def wrap_number(tx: Any, value: Any, source: Source | None) -> Var:
+def wrap_number(tx: Tracer, value: Any, source: Source | None) -> Var:
     tx.guard(source, "EQUALS", value)
     return NumpyNumberVar(value, source)
 
 
-def wrap_function(tx: Any, value: Any, source: Source | None) -> Var:
+def wrap_function(tx: Tracer, value: Any, source: Source | None) -> Var:
     tx.guard(source, "ID", value)
     written_in_python = getattr(value, "_implementation", None)
     if isinstance(written_in_python, types.FunctionType):

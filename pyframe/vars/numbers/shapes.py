@@ -21,6 +21,7 @@ from inductor.process.import_stubs import stub_torch_compiler
 from ...core.expr import Expr, Number, Tree, text
 from ...core.guard import Guard, UserLine
 from ...core.source import Source
+from ...core.tracer import Tracer
 
 _INEQUALITIES = (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)
 
@@ -45,7 +46,7 @@ class Shapes(LightShapeEnv):
     """The ShapeEnv of a trace.  `user_line` returns the line being traced, which is stored with each new guard."""
 
     def __init__(
-        self, user_line: Callable[[], UserLine | None], tx: Any, numbers: bool = False, sizes: bool = False
+        self, user_line: Callable[[], UserLine | None], tx: Tracer, numbers: bool = False, sizes: bool = False
     ) -> None:
         super().__init__(numbers, sizes)
         self.user_line, self.tx = user_line, tx

@@ -47,7 +47,7 @@ class NumberVar(Var):
     __slots__ = ("_example", "sym", "tree", "tx")
 
     def __init__(
-        self, tx: Any, tree: Tree, sym: Any = None, example: Any = None, source: Source | None = None
+        self, tx: Tracer, tree: Tree, sym: Any = None, example: Any = None, source: Source | None = None
     ) -> None:
         super().__init__(source)
         self.tx, self.tree, self.sym, self._example = tx, tree, sym, example

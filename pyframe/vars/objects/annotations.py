@@ -75,7 +75,7 @@ def _call_alias(alias: Any, /, *args: Any, **kwargs: Any) -> Any:
     return made
 
 
-def wrap_type_form(tx: Any, value: Any, source: Source | None) -> Var:
+def wrap_type_form(tx: Tracer, value: Any, source: Source | None) -> Var:
     tx.guard(source, "EQUALS", value)
     return TypeFormVar(value, source)
 

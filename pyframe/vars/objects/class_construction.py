@@ -133,7 +133,7 @@ class StandIn:
     """Placeholder for a value that is unknown while tracing."""
 
 
-def placeholder_object(tx: Any, var: Var) -> Any:
+def placeholder_object(tx: Tracer, var: Var) -> Any:
     """The value of `var` if known, else a placeholder object, which `tx.wrap` maps back to `var`."""
     try:
         return var.constant()
@@ -148,7 +148,7 @@ def placeholder_object(tx: Any, var: Var) -> Any:
     return made
 
 
-def _stand_in_annotate(tx: Any, var: Var) -> StandInAnnotate | None:
+def _stand_in_annotate(tx: Tracer, var: Var) -> StandInAnnotate | None:
     if var.is_constant():
         return None
     made = StandInAnnotate(lambda number: placeholder_object(tx, in_format(tx, var, make(number))))
@@ -156,7 +156,7 @@ def _stand_in_annotate(tx: Any, var: Var) -> StandInAnnotate | None:
     return made
 
 
-def _stand_in(tx: Any, var: Var) -> Any:
+def _stand_in(tx: Tracer, var: Var) -> Any:
     if isinstance(var, PropertyVar):
         return property(*(None if fn is None else placeholder_object(tx, fn) for fn in var.accessors))
     if isinstance(var, WrappedFunctionVar):
@@ -190,13 +190,13 @@ def _odd(key: Any) -> bool:
     return not isinstance(key, str | int)
 
 
-def _fill(tx: Any, obj: Any, var: InstanceVar) -> None:
+def _fill(tx: Tracer, obj: Any, var: InstanceVar) -> None:
     for name, value in var.attrs.items():
         if value is not None:
             object.__setattr__(obj, name, placeholder_object(tx, value))
 
 
-def _function(tx: Any, var: FunctionVar) -> types.FunctionType:
+def _function(tx: Tracer, var: FunctionVar) -> types.FunctionType:
     closure = tuple(types.CellType() for _ in var.code.co_freevars)
     made = types.FunctionType(var.code, var.globals, var.name, None, closure)
     tx.placeholder_objects[id(made)] = (made, var)
@@ -252,7 +252,7 @@ def _has_hook(base: type) -> bool:
     return function is not None and function.__module__ not in _NOT_BY_PROGRAM
 
 
-def make_class(tx: Any, meta: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+def make_class(tx: Tracer, meta: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     """`type.__new__(meta, name, bases, namespace, **kwargs)`."""
     if len(args) != 3:
         tx.raise_(TypeError, f"type.__new__() takes exactly 3 arguments ({len(args)} given)")
@@ -300,7 +300,7 @@ def make_class(tx: Any, meta: type, args: Sequence[Var], kwargs: Mapping[str, Va
     return var
 
 
-def _most_derived(tx: Any, meta: type, bases: tuple[Any, ...]) -> type:
+def _most_derived(tx: Tracer, meta: type, bases: tuple[Any, ...]) -> type:
     for base in bases:
         if not isinstance(base, type):
             tx.raise_(TypeError, "type() doesn't support MRO entry resolution; use types.new_class()")
@@ -319,7 +319,7 @@ def _wrapped(name: str, value: Var) -> Var:
     return value
 
 
-def _name_members(tx: Any, var: NewClassVar, members: Mapping[str, Var]) -> None:
+def _name_members(tx: Tracer, var: NewClassVar, members: Mapping[str, Var]) -> None:
     """Call `__set_name__` of the members that have one written in Python."""
     for name, member in members.items():
         if not isinstance(member, InstanceVar):
@@ -330,7 +330,7 @@ def _name_members(tx: Any, var: NewClassVar, members: Mapping[str, Var]) -> None
                 _fill(tx, placeholder_object(tx, member), member)
 
 
-def _init_subclass(tx: Any, var: NewClassVar, kwargs: Mapping[str, Var]) -> None:
+def _init_subclass(tx: Tracer, var: NewClassVar, kwargs: Mapping[str, Var]) -> None:
     hook = next((base.__dict__["__init_subclass__"] for base in var.value.__mro__[1:] if _defines_hook(base)), None)
     function = getattr(hook, "__func__", None)
     if isinstance(function, types.FunctionType):
@@ -348,7 +348,7 @@ def _defines_hook(base: type) -> bool:
 
 
 @register(object.__dict__["__init_subclass__"])
-def _plain_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _plain_init_subclass(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`object.__init_subclass__`."""
     name = args[0].constant().__qualname__
     if kwargs:
@@ -358,14 +358,14 @@ def _plain_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Va
     return ConstVar(None)
 
 
-def _generic_init_subclass(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _generic_init_subclass(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`Generic.__init_subclass__`, which is written in C in CPython 3.12 and calls this function of `typing`."""
     called: Var = tx.call(make(typing._generic_init_subclass), args, kwargs)  # type: ignore[attr-defined]
     return called
 
 
 @register(type)
-def type_of_three(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def type_of_three(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`type(obj)`, and `type(name, bases, namespace, **kwargs)`."""
     if len(args) == 1 and not kwargs:
         return classes.type_var(tx, args[0])
@@ -375,12 +375,12 @@ def type_of_three(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 @register(type.__new__)
-def _type_new(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _type_new(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return make_class(tx, args[0].constant(), args[1:], kwargs)
 
 
 @register(abc._abc_init)  # type: ignore[attr-defined]
-def _abc_init(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _abc_init(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     (cls,) = args
     if not isinstance(cls, NewClassVar):
         return cls.unsupported(tx, "_abc_init()")
@@ -389,7 +389,7 @@ def _abc_init(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 @register(type.__setattr__, type.__delattr__)
-def _type_setattr(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _type_setattr(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     cls, name, *value = args
     if isinstance(cls, NewClassVar):
         cls.set_member(tx, name.constant(), value[0] if value else None)
@@ -399,7 +399,7 @@ def _type_setattr(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 # ---- classes created by functions of the standard library ----
-def from_factory(tx: Any, factory: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+def from_factory(tx: Tracer, factory: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
     """`factory(*args, **kwargs)`, where `factory` creates a class and runs no code of the program."""
     values = [placeholder_object(tx, arg) for arg in args]
     named = {key: placeholder_object(tx, arg) for key, arg in kwargs.items()}
@@ -417,13 +417,13 @@ def _call_factory(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 
 
 @register(collections.namedtuple)
-def _namedtuple(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _namedtuple(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     module = tx.frames[-1].globals.get("__name__", "__main__")
     return from_factory(tx, collections.namedtuple, args, {"module": make(module), **kwargs})
 
 
 @register(dataclasses._process_class)  # type: ignore[attr-defined]
-def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _process_class(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`dataclasses._process_class`, which implements `@dataclass`; the new methods are added to the placeholder."""
     cls, *flags = args
     if not isinstance(cls, NewClassVar):
@@ -448,7 +448,7 @@ def _process_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 @contextlib.contextmanager
-def _annotations_known(tx: Any, cls: NewClassVar) -> Iterator[None]:
+def _annotations_known(tx: Tracer, cls: NewClassVar) -> Iterator[None]:
     """Cache the traced annotations in the placeholder, so that `dataclass` finds them as `annotationlib` gives them."""
     held = cls.value.__dict__
     if not LAZY_ANNOTATIONS or "__annotations__" in held:
@@ -466,17 +466,17 @@ def _annotations_known(tx: Any, cls: NewClassVar) -> Iterator[None]:
         type.__delattr__(cls.value, _CACHE)
 
 
-def _call_annotate_function(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _call_annotate_function(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     annotate, number = args
     return in_format(tx, annotate, number)
 
 
-def _annotations_of_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _annotations_of_class(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return args[0].getattr_(tx, "__annotations__")  # type: ignore[no-any-return]
 
 
 @register(functools.total_ordering)
-def _total_ordering(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _total_ordering(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     (cls,) = args
     if not isinstance(cls, NewClassVar):
         return cls.unsupported(tx, "total_ordering()")
@@ -485,13 +485,13 @@ def _total_ordering(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 @register(typing._make_nmtuple)  # type: ignore[attr-defined]
-def _named_tuple_class(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _named_tuple_class(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`typing._make_nmtuple`, which creates a class derived from `typing.NamedTuple`."""
     fields = ListVar(args[1].unpack(tx))
     return from_factory(tx, typing._make_nmtuple, [args[0], fields, *args[2:]], kwargs)  # type: ignore[attr-defined]
 
 
-def _module_of_frame(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _module_of_frame(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`sys._getframemodulename(depth)`: the `__module__` of the function that runs in that frame."""
     depth = kwargs["depth"] if "depth" in kwargs else args[0] if args else make(0)
     # polyfills of this project replace C functions, which have no frame

@@ -241,7 +241,7 @@ def _proxy(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return ProxyVar(mapping)
 
 
-def wrap_descriptor(tx: Any, value: Any, source: Source | None) -> Var:
+def wrap_descriptor(tx: Tracer, value: Any, source: Source | None) -> Var:
     """The Var of a property, staticmethod or classmethod that existed before the trace."""
     tx.guard(source, "TYPE", type(value))
 

@@ -127,7 +127,7 @@ def _may_hold(holder: Any, value: Any) -> bool:
     return False
 
 
-def _is_local(tx: Any, target: Var) -> bool:
+def _is_local(tx: Tracer, target: Var) -> bool:
     return any(var is target for frame in tx.frames for var in (*frame.locals.values(), *frame.stack))
 
 

@@ -36,7 +36,7 @@ def put_off(tx: Tracer, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var])
     return ConstVar(None)
 
 
-def _named(tx: Any, fn: Var, functions: set[Any]) -> bool:
+def _named(tx: Tracer, fn: Var, functions: set[Any]) -> bool:
     """Whether `fn` is one of `functions`.  A plain function in there matches bound to any object, a method only to its
     own."""
     if not functions:
@@ -54,7 +54,7 @@ def _named(tx: Any, fn: Var, functions: set[Any]) -> bool:
 
 
 @register(logging.Logger.isEnabledFor)
-def _is_enabled_for(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _is_enabled_for(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`Logger.isEnabledFor`: a guard on the answer, instead of tracing the locks and caches of the implementation."""
     logger, level = [*args, *kwargs.values()]
     if not isinstance(logger, InstanceVar) or logger.value is MISSING or not level.is_constant():

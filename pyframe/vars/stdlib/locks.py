@@ -80,10 +80,10 @@ class SharedLockVar(HeldVar):
 
     __slots__ = ("begun", "tx")
 
-    def __init__(self, value: Any, source: Source | None) -> None:
+    def __init__(self, tx: Tracer, value: Any, source: Source | None) -> None:
         super().__init__(value, source)
         self.begun: list[tuple[int, int]] = []
-        self.tx: Any = None
+        self.tx = tx
 
     def describe(self) -> str:
         return f"{self.source or 'a lock'} of type {type(self.value).__qualname__}"
@@ -96,7 +96,6 @@ class SharedLockVar(HeldVar):
         if again or not _is_free(self.value) or self.source is None:
             tx.graph_break("unsupported-context-manager", f"method '__enter__' on {self.describe()}")
         tx.guard(self.source, "PREDICATE", (_is_free, (), "no other thread holds the lock"))
-        self.tx = tx
         self.begun.append(_done(tx))
         return ConstVar(True)
 

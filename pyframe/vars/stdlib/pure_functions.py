@@ -111,12 +111,12 @@ class PureVar(ConstVar):
 maker(*PATTERNS, *_TIMES, decimal.Decimal)(PureVar)
 
 
-def wrap_pattern(tx: Any, value: Any, source: Source | None) -> Var:
+def wrap_pattern(tx: Tracer, value: Any, source: Source | None) -> Var:
     tx.guard(source, "ID", value)
     return PureVar(value, source)
 
 
-def wrap_decimal(tx: Any, value: Any, source: Source | None) -> Var:
+def wrap_decimal(tx: Tracer, value: Any, source: Source | None) -> Var:
     _guard_context(tx)
     same = functools.partial(_same_decimal, value.as_tuple())
     tx.guard(source, "PREDICATE", (same, (), f"== {value!r}"))
@@ -128,7 +128,7 @@ def _same_decimal(parts: Any, value: Any) -> bool:
 
 
 @register(decimal.Decimal)
-def _decimal(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _decimal(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     _guard_context(tx)
     return _call(tx, "Decimal", decimal.Decimal, args, kwargs)
 
@@ -138,7 +138,7 @@ def _of(fn: Callable[..., Any]) -> Handler:
 
 
 @register(re.sub)
-def _sub(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _sub(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`re.sub`, whose replacement may be a function of the program."""
     if not any(isinstance(arg, FunctionVar) for arg in (*args, *kwargs.values())):
         return _call(tx, "re.sub", re.sub, args, kwargs)

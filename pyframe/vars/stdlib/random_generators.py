@@ -76,7 +76,7 @@ def _load(cg: Any, arg: Var) -> None:
         cg.load_const(known(arg))
 
 
-def draw(tx: Any, label: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> DrawnSource:
+def draw(tx: Tracer, label: str, fn: Callable[..., Any], args: Sequence[Var], kwargs: Mapping[str, Var]) -> DrawnSource:
     """Record a draw and return the source of its result; breaks the graph for arguments that are unknown."""
     if tx.graph.stack.is_nested:
         tx.graph_break("unsupported-object", f"{label} in a function that is the argument of an operator")
@@ -152,7 +152,7 @@ class RngVar(HeldVar):
         tx.draws[-1].bounds, tx.draws[-1].repeats = bounds, True
         return _result(tx, example, source, bounds)
 
-    def _chosen(self, tx: Any, raw: Any, given: SequenceVar) -> Var:
+    def _chosen(self, tx: Tracer, raw: Any, given: SequenceVar) -> Var:
         """`choice` from objects: an index is drawn, whose value must be predicted."""
         before = len(tx.draws)
         last = len(given.items) - 1
@@ -166,7 +166,7 @@ class RngVar(HeldVar):
             )
         return given.items[index]
 
-    def _shuffle(self, tx: Any, label: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+    def _shuffle(self, tx: Tracer, label: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """`shuffle` of known numbers of one type: the result of the draw is the shuffled list."""
         given = args[0] if len(args) == 1 and not kwargs else None
         if not isinstance(given, ListVar) or given.python_type() is not list:
@@ -271,7 +271,7 @@ def _bounds(
     return None
 
 
-def _modelled(tx: Any, example: Any) -> bool:
+def _modelled(tx: Tracer, example: Any) -> bool:
     """Whether a result like `example` can be an input of the graph."""
     if type(example) is list:
         return bool(example) and all(type(item) in (int, float) and _modelled(tx, item) for item in example)
@@ -289,7 +289,7 @@ def _array(example: Any) -> torch.Tensor | None:
     return tensor_of(example) if type(example).__module__ == "numpy" else None
 
 
-def _result(tx: Any, example: Any, source: Source, bounds: tuple[int, int] | None) -> Var:
+def _result(tx: Tracer, example: Any, source: Source, bounds: tuple[int, int] | None) -> Var:
     """The Var of the result of a draw, which is read from `source`."""
     if type(example) is list:
         return ListVar([_result(tx, item, SeqItemSource(source, at), None) for at, item in enumerate(example)])
@@ -309,7 +309,7 @@ def _of_number(number: Any) -> torch.Tensor:
     return torch.from_numpy(number.reshape(1)).reshape(())
 
 
-def _integer(tx: Any, source: Source, bounds: tuple[int, int] | None) -> Var:
+def _integer(tx: Tracer, source: Source, bounds: tuple[int, int] | None) -> Var:
     shapes = tx.graph.numbers.shapes
     sym = shapes.create_unbacked_symint()
     symbol = sym.node.expr
@@ -355,7 +355,7 @@ def _register_numpy() -> None:
     register(module.seed)(_seeds(module.seed))
 
 
-def wrap_rng(tx: Any, value: Any, source: Source | None) -> Var:
+def wrap_rng(tx: Tracer, value: Any, source: Source | None) -> Var:
     """The Var of a generator that existed before the trace."""
     tx.guard(source, "TYPE", type(value))
     return RngVar(value, source)

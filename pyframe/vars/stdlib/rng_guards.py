@@ -15,6 +15,7 @@ from typing import Any
 
 from ...core.expr import Tree, evaluate, sources, text
 from ...core.source import DrawnSource, SeqItemSource, Source
+from ...core.tracer import Tracer
 from ..protocol.base import NotConstant
 from .random_generators import MAX_VALUES, Draw, RngVar, known
 
@@ -84,7 +85,7 @@ def _draw_of(source: Source) -> int | None:
     return source.index if isinstance(source, DrawnSource) else None
 
 
-def predict(tx: Any, tree: Tree, kind: type) -> Any:
+def predict(tx: Tracer, tree: Tree, kind: type) -> Any:
     """The value of `kind(tree)` in this call, guarded.  None if it cannot be predicted, or if its many possible values
     would need a capture each."""
     numbers = [_draw_of(source) for source in sources(tree)]
@@ -104,7 +105,7 @@ def predict(tx: Any, tree: Tree, kind: type) -> Any:
     return outcome
 
 
-def _may(tx: Any, tree: Tree, kind: type) -> bool:
+def _may(tx: Tracer, tree: Tree, kind: type) -> bool:
     """Whether each outcome may get its own capture: few possible values, and enough captures left."""
     if kind is int:
         bounds = tx.draws[tree.index].bounds if isinstance(tree, DrawnSource) else None

@@ -65,7 +65,7 @@ def _warn(globals_: dict[str, Any], text: str, category: type, filename: str, li
 
 
 @register(warnings.warn)
-def _model(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _model(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     given = dict(zip(_PARAMETERS, args), **kwargs)
     unknown = not set(given) <= set(_PARAMETERS) or len(args) > len(_PARAMETERS)
     try:

@@ -82,13 +82,13 @@ class StrictnessVar(ContextVar):
     def describe(self) -> str:
         return f"pyframe.error_on_graph_break({self.on})"
 
-    def enter(self, tx: Any) -> Var:
+    def enter(self, tx: Tracer) -> Var:
         self.previous.append(tx.error_on_break)
         tx.error_on_break = self.on
         self.effects.append(tx.effects.add("CALL", None, (_switch, [ConstVar(self.on)], {}), tx.user_line()))
         return ConstVar(None)
 
-    def exit(self, tx: Any) -> Var:
+    def exit(self, tx: Tracer) -> Var:
         tx.error_on_break = self.previous.pop()
         tx.effects.cancel(self.effects.pop())
         return ConstVar(None)
@@ -107,7 +107,7 @@ def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 
 @register(_switch)
-def _switched(tx: Any, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _switched(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """The model of `_switch`, called by an object that was entered at run time."""
     on = args[0].constant()
     tx.error_on_break = on

@@ -96,7 +96,7 @@ class RuntimeValueVar(Var):
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         return self.derived(tx, COMPARE[op], self, other) if _plain(other) else self.unsupported(tx, op)
 
-    def truth(self, tx: Any) -> bool:
+    def truth(self, tx: Tracer) -> bool:
         leaves = self._leaves()
         if leaves and tx.may_guess():
             outcome = bool(self.example)

@@ -333,7 +333,7 @@ def _functions() -> dict[Any, str]:
     return found
 
 
-def wrap_array(tx: Any, value: Any, source: Source | None) -> Var | None:
+def wrap_array(tx: Tracer, value: Any, source: Source | None) -> Var | None:
     """The Var of an array; None if no tensor can share its memory."""
     tensor = tensor_of(value) if source is not None and type(value) is numpy.ndarray else None
     if source is None or tensor is None:
@@ -344,7 +344,7 @@ def wrap_array(tx: Any, value: Any, source: Source | None) -> Var | None:
     return NdArrayVar(shared, source)
 
 
-def wrap_numpy(tx: Any, value: Any, source: Source | None) -> Var | None:
+def wrap_numpy(tx: Tracer, value: Any, source: Source | None) -> Var | None:
     """The Var of a NumPy array or function; None for other objects."""
     if numpy is None:
         return None

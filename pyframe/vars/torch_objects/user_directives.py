@@ -84,7 +84,7 @@ class ConstantResultVar(FunctionVar):
         return tx.wrap(result, ConstSource.of(result, f"{self.name}()"))
 
 
-def _existing(tx: Any, var: Var) -> Any:
+def _existing(tx: Tracer, var: Var) -> Any:
     """The object of a Var: a constant, or an object that existed before the frame and is unchanged."""
     if var.is_constant():
         return var.constant()
