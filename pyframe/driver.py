@@ -51,7 +51,7 @@ from .metrics import counters
 from .options import Options
 from .report.logs import disassembly, log
 from .vars.numbers.dynamic import CaptureHistory
-from .vars.objects.lookup import class_reads, reads_of_classes
+from .vars.protocol.class_reads import class_reads, reads_of_classes
 from .vars.torch_objects import loop_varying, tensor_class
 from .vars.torch_objects.overrides import are_traced, modes_around
 

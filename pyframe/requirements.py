@@ -14,8 +14,8 @@ from . import _C
 from .core import guard_program
 from .core.guard import Guard
 from .core.source import ConstSource, Source
-from .vars.objects.lookup import class_reads, reads_of_classes
 from .vars.objects.originals import guard_class
+from .vars.protocol.class_reads import class_reads, reads_of_classes
 from .vars.torch_objects import tensor_class
 
 _BUILTINS_NOW = vars(builtins)

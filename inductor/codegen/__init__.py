@@ -1,7 +1,7 @@
 """Code generation: turns scheduled groups into C++ or Triton source and a PlanSpec that calls the kernels."""
 
+from ..errors import Unsupported
 from .cpp.source import Source
 from .plan import codegen
-from .values import Unsupported
 
 __all__ = ["Source", "Unsupported", "codegen"]

@@ -1,8 +1,9 @@
 """Lowering of ATen graphs to the loop IR. Importing this package registers all lowerings."""
 
+from ..errors import Unsupported
 from . import batch_norm, convolution, creation, indexing, pointwise, pooling, random, reductions, views
 from .graph import GraphLowering, lower_graph, separate_results
-from .registry import LOWERINGS, Unlowered, Unsupported, lowering
+from .registry import LOWERINGS, Unlowered, lowering
 
 __all__ = ["LOWERINGS", "GraphLowering", "Unlowered", "Unsupported", "lower_graph", "lowering", "separate_results"]
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 import torch.fx as fx
 
+from ..errors import Unsupported
 from ..fx_utils.arguments import getitem_key, node_at, results_of
 from ..fx_utils.places import blame
 from ..ir.body import LoopBody
@@ -34,7 +35,7 @@ from ..ir.size import Size
 from ..ir.sized import SizedTensor
 from ..overlap import elements_overlap
 from .common import is_value, used_results
-from .registry import Unlowered, Unsupported, find
+from .registry import Unlowered, find
 
 # A Pointwise that is used more than once is realized from the first pair of costs on. Above the second pair, any
 # Pointwise is.
@@ -450,6 +451,3 @@ def lower_graph(gm: fx.GraphModule, shared: Sequence[int | None] | None = None) 
     reason, for a graph that cannot be compiled.
     """
     return GraphLowering(shared).run(gm)
-
-
-__all__ = ["Buffer", "GraphLowering", "lower_graph", "separate_results", "static_layout"]

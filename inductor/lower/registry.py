@@ -7,8 +7,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ..errors import Unsupported
-
 Lowering: TypeAlias = "Callable[..., Any]"
 
 LOWERINGS: dict[str, Lowering] = {}
@@ -42,6 +40,3 @@ def find(target: Any) -> Lowering | None:
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "pyframe"):
         return None
     return LOWERINGS.get(target._schema.name.removeprefix("aten::"))
-
-
-__all__ = ["LOWERINGS", "Lowering", "Unlowered", "Unsupported", "find", "lowering"]

@@ -98,6 +98,3 @@ def _again(number: int) -> bool:
     except RuntimeError:  # the interpreter is shutting down
         return False
     return True
-
-
-__all__ = ["HandlersBetweenImports"]

@@ -69,6 +69,3 @@ def _packages_loaded(name: str) -> bool:
             return False
         package = package.rpartition(".")[0]
     return True
-
-
-__all__ = ["SYMBOLIC_SHAPES", "forget_orphans", "import_whole"]

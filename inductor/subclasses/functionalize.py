@@ -212,6 +212,3 @@ def finishing(
         return pytree.tree_unflatten(leaves, structure)
 
     return finish
-
-
-__all__ = ["InnerGraph", "finishing", "forms_of", "holds_wrappers", "static_fakes", "to_inner"]

@@ -29,9 +29,9 @@ from ..core.source import Source
 from ..core.tracer import Tracer
 from ..errors import SkipFrame
 from ..vars.numbers.dynamic import CaptureHistory, fake_of
-from ..vars.objects.lookup import lookup
 from ..vars.objects.originals import by_name, torchs_own
 from ..vars.protocol.base import Var
+from ..vars.protocol.class_reads import lookup
 from ..vars.protocol.graph_object import GraphObjectVar
 from ..vars.torch_objects.process_settings import as_found
 from ..vars.torch_objects.tensor import TensorVar

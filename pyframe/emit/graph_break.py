@@ -578,6 +578,3 @@ class BreakEmitter:
         instrs = self.root.flow.instrs
         pairs = ((instrs[at - 1], instrs[at]) for at in loops_of(self.root.code)[cut.head] if at)
         return {load.arg for load, call in pairs if load.op == "LOAD_FAST" and (call.op, call.arg) in _GROWING_CALLS}
-
-
-__all__ = ["BreakEmitter", "loops_of"]

@@ -12,8 +12,9 @@ from ..core.source import Source
 from ..errors import Restart
 from ..vars.containers.mapping import DictVar
 from ..vars.objects.instance_dict import dict_source, fields_of, has_dict
-from ..vars.objects.instances import MISSING, InstanceVar
+from ..vars.objects.instances import InstanceVar
 from ..vars.protocol.base import NotConstant, Var
+from ..vars.protocol.class_reads import MISSING
 
 if TYPE_CHECKING:
     from .trace import Trace

@@ -12,7 +12,7 @@ from ..vars.objects.classes import ClassVar
 from ..vars.objects.functions import BoundMethodVar, FunctionVar
 from ..vars.protocol import slots
 from ..vars.protocol.base import Var
-from ..vars.protocol.const import ConstVar, MethodVar
+from ..vars.protocol.const import ConstVar
 from ..vars.protocol.text import format_of
 from ..vars.torch_objects.loop_varying import RuntimeValueVar, joined
 from .frame import Frame, op
@@ -217,6 +217,3 @@ def call_intrinsic_1(frame: Frame, name: Any) -> None:
 @op("GET_LEN")
 def get_len(frame: Frame, arg: None) -> None:
     frame.push(frame.stack[-1].length(frame.tx))
-
-
-__all__ = ["MethodVar"]

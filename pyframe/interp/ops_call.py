@@ -11,12 +11,11 @@ from typing import Any, cast
 
 from ..core.source import ConstSource, DictItemSource
 from ..vars.containers.mapping import DictVar, pairs_of
-from ..vars.containers.sequence import ListVar, TupleVar
 from ..vars.objects.functions import CellVar, FunctionVar
 from ..vars.objects.instances import InstanceVar
 from ..vars.protocol import slots
 from ..vars.protocol.base import NotConstant, Var
-from ..vars.protocol.const import ConstVar, MethodVar
+from ..vars.protocol.const import MethodVar
 from ..vars.protocol.null import NULL
 from ..vars.torch_objects.torch_functions import TorchFunctionVar
 from .frame import Frame, op
@@ -166,6 +165,3 @@ def import_from(frame: Frame, name: str) -> None:
     frame.tx.guard(_LOADED, "DICT_LACKS", inner)
     place = getattr(known, "__file__", None) or "unknown location"
     frame.tx.raise_(ImportError, f"cannot import name {name!r} from {known.__name__!r} ({place})")
-
-
-__all__ = ["ConstVar", "ListVar", "TupleVar"]

@@ -13,9 +13,9 @@ from ..vars.containers.sequence import TupleVar
 from ..vars.objects.class_construction import CONFLICT
 from ..vars.objects.classes import ClassVar
 from ..vars.objects.functions import BuiltinVar, CellVar, FunctionVar
-from ..vars.objects.lookup import lookup
 from ..vars.protocol import slots
 from ..vars.protocol.base import Raised, Var
+from ..vars.protocol.class_reads import lookup
 from ..vars.protocol.const import make
 from ..vars.registry import register
 from .frame import Frame, op

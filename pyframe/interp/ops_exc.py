@@ -11,10 +11,10 @@ from ..core.per_code import per_code
 from ..core.tracer import Tracer
 from ..vars.containers.sequence import TupleVar
 from ..vars.objects.classes import ClassVar
-from ..vars.objects.exceptions import ExceptionVar, Raised, TracebackVar
+from ..vars.objects.exceptions import ExceptionVar, TracebackVar
 from ..vars.objects.instances import InstanceVar
-from ..vars.objects.lookup import MISSING, lookup
-from ..vars.protocol.base import Var
+from ..vars.protocol.base import Raised, Var
+from ..vars.protocol.class_reads import MISSING, lookup
 from ..vars.protocol.const import ConstVar, make
 from ..vars.protocol.null import NULL
 from ..vars.stdlib.locks import SharedLockVar
@@ -214,6 +214,3 @@ def check_exc_match(frame: Frame, arg: None) -> None:
         if not (isinstance(kind, ClassVar) and issubclass(kind.value, BaseException)):
             frame.tx.raise_(TypeError, "catching classes that do not inherit from BaseException is not allowed")
     frame.push(ConstVar(issubclass(frame.stack[-1].python_type(), kinds.constant())))
-
-
-__all__ = ["NULL"]

@@ -6,8 +6,8 @@ from typing import Any
 
 from ..core.tracer import Tracer
 from ..vars.containers.sequence import TupleVar
-from ..vars.objects.lookup import MISSING, lookup
 from ..vars.protocol.base import NotConstant, Var
+from ..vars.protocol.class_reads import MISSING, lookup
 from ..vars.protocol.const import ConstVar
 from .frame import Frame, op
 

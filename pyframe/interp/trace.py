@@ -42,10 +42,10 @@ from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..vars import wrap as wrapping
 from ..vars.containers.iterator import Call, GeneratorVar, NotRebuilt
 from ..vars.containers.mapping import ObjectKey, key_of
-from ..vars.objects.exceptions import ExceptionVar, Raised, as_exception
+from ..vars.objects.exceptions import ExceptionVar, as_exception
 from ..vars.objects.functions import BuiltinVar, CellVar, FunctionVar
-from ..vars.protocol.base import NotConstant, Var
-from ..vars.protocol.const import ConstVar, make
+from ..vars.protocol.base import NotConstant, Raised, Var
+from ..vars.protocol.const import make
 from ..vars.protocol.opaque import OpaqueVar
 from ..vars.stdlib import builtins as _builtins
 from ..vars.stdlib import deferred_logging as logged
@@ -571,6 +571,3 @@ class Trace:
                 raise self.breaks.plan(self.raise_step, PlannedBreak(RAISES, what, ())) from raised
             # a local variable for it would form a cycle with its traceback
             raise self.breaks.exception_for(GraphBreak(RAISES, what, self.user_stack())) from raised
-
-
-__all__ = ["ConstVar", "Trace", "TraceResult"]

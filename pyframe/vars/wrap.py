@@ -58,7 +58,6 @@ from .objects.enums import member
 from .objects.exceptions import ExceptionVar
 from .objects.functions import BoundMethodVar, BuiltinVar, FunctionVar, PartialVar
 from .objects.instances import InstanceVar
-from .objects.lookup import lookup
 from .objects.lru_cache import CACHED, CachedFunctionVar
 from .objects.modules import PyModuleVar
 from .objects.namedtuple import NamedTupleVar, acts_as_tuple
@@ -66,6 +65,7 @@ from .objects.originals import guard_parts
 from .objects.simple_namespace import NamespaceVar
 from .objects.weak_references import WeakRefVar
 from .protocol.base import Var
+from .protocol.class_reads import lookup
 from .protocol.const import ConstVar, MethodVar
 from .protocol.opaque import OpaqueVar
 from .registry import call_model

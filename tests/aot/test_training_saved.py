@@ -7,9 +7,9 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from inductor.aot.joint import to_joint
-from inductor.aot.memory import output_of
 from inductor.aot.partition import partition
 from inductor.aot.training_decompositions import training_decompositions
+from inductor.fx_utils.arguments import output_of
 
 B, T, D, HEADS, VOCAB = 4, 256, 384, 6, 5000
 SHAPES = [(D,), (D,), (3 * D, D), (3 * D,), (D, D), (D,), (D,), (D,), (4 * D, D), (4 * D,), (D, 4 * D), (D,)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from ...errors import Unsupported
 from ...ir.size import same
-from ..values import Unsupported, Val
+from ..values import Val
 from .emit import Emitter
 from .ops import SCALAR, VECTOR, literal
 

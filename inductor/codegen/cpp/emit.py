@@ -10,10 +10,11 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from ...errors import Unsupported
 from ...ir.size import AnySize, same
 from ...schedule.index import Affine, Index, add, variable
 from ..printer import CppPrinter
-from ..values import DEEP, DIVISIONS, STATUS, Store, Unsupported, Val, deep_operands
+from ..values import DEEP, DIVISIONS, STATUS, Store, Val, deep_operands
 from .axes import Axes
 from .ops import (
     ARITHMETIC,

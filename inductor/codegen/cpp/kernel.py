@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from ...errors import Unsupported
 from ...ir.size import AnySize, Size, ceil_of, hint, quotient, same
 from ...schedule import score
 from ...schedule.index import Affine
 from ...schedule.node import Group
-from ..values import Store, Unsupported, Val, Values
+from ..values import Store, Val, Values
 from .accumulate import Accumulator
 from .axes import plan_axes
 from .emit import Emitter

@@ -7,9 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import Unsupported
 from ...ir.size import AnySize, known, same
 from ...schedule.index import Affine
-from ..values import Unsupported, Val
+from ..values import Val
 from .axes import Axis
 from .emit import Emitter, Piece
 from .ops import COMPUTE, AnyTemplate, Template, literal, prelude

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ...errors import Unsupported
 from ...ir.size import Size
 from ...schedule.index import Index, variable
 from ..printer import TritonPrinter
-from ..values import DEEP, STATUS, Store, Unsupported, Val, Values, deep_operands, kind_of
+from ..values import DEEP, STATUS, Store, Val, Values, deep_operands, kind_of
 from .axes import Axes
 from .ops import (
     ARITHMETIC,

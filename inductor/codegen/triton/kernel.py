@@ -396,6 +396,3 @@ class _Reduction(_Kernel):
             return ', eviction_policy="evict_first"'
         big = heuristics.streamed(hint(x.size) * hint(r.size), dtype_of(self.dtypes[value.attrs[0]]).itemsize)
         return ', eviction_policy="evict_first"' if big and not work.loop_stores else ""
-
-
-__all__ = ["Draft", "Launch", "Scratch", "TritonKernel", "drafts"]

@@ -19,9 +19,9 @@ from inductor.torch_compat import AUTOGRAD_APPLY
 from ...core.in_order import in_order
 from ...core.tracer import Tracer
 from ..containers.sequence import SequenceVar, TupleVar
-from ..objects.exceptions import Raised
-from ..objects.instances import InstanceVar, lookup
-from ..protocol.base import Var
+from ..objects.instances import InstanceVar
+from ..protocol.base import Raised, Var
+from ..protocol.class_reads import lookup
 from ..protocol.const import make
 from ..registry import register
 from ..torch_objects.contexts import GradModeVar

@@ -26,10 +26,9 @@ from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar
 from ..containers.sets import SetVar
 from ..numbers.symint import NumberVar
-from ..objects.exceptions import Raised
 from ..objects.functions import BoundMethodVar, CellVar, FunctionVar, PartialVar
 from ..objects.instances import InstanceVar
-from ..protocol.base import Var
+from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar
 from ..registry import Handler, register
 from ..torch_objects.tensor import TensorVar

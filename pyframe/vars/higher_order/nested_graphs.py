@@ -13,8 +13,7 @@ from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar
 from ..numbers.symint import NumberVar
-from ..objects.exceptions import Raised
-from ..protocol.base import Var
+from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar
 from ..torch_objects.tensor import TensorVar
 

@@ -15,8 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...core.in_order import in_order
 from ...core.tracer import Tracer
-from ..objects.exceptions import Raised
-from ..protocol.base import Var
+from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import Args, Kwargs, register
 from ..torch_objects.tensor import TensorVar, tensor_and_args

@@ -110,4 +110,3 @@ def _made(cls: type) -> Handler:
 for _cls in NUMPY_NUMBERS:
     register(_cls)(_made(_cls))
 maker(*NUMPY_NUMBERS)(NumpyNumberVar)
-__all__ = ["NUMPY_FUNCTIONS", "NUMPY_NUMBERS", "NumpyNumberVar", "wrap_function", "wrap_number"]

@@ -271,5 +271,3 @@ for _op in _DOMAINS:
     register(OPS[_op])(_of_floats(_op))
 for _function, _op in ((math.sqrt, "sqrt"), (math.floor, "floor"), (math.ceil, "ceil"), (math.trunc, "int")):
     register(_function)(_of_math(_function, _op))
-
-__all__ = ["NumberVar", "apply", "assume", "is_number", "is_unbacked", "tree_of"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.source import ConstSource
 from ...core.tracer import Tracer
-from .lookup import lookup, note_class
+from ..protocol.class_reads import lookup, note_class
 
 
 class _SameAnswer:

@@ -14,9 +14,10 @@ from typing import Any
 from ...core.source import Source
 from ...core.tracer import Tracer
 from ..protocol.base import NotConstant, Var
+from ..protocol.class_reads import lookup
 from ..protocol.const import BINARY, ConstVar, fold, make, maker
 from .functions import BoundMethodVar
-from .lookup import class_function, lookup
+from .lookup import class_function
 
 _BASES = (
     types.GenericAlias, types.UnionType, typing.TypeVar, typing.ParamSpec, typing.ForwardRef,
@@ -81,4 +82,3 @@ def wrap_type_form(tx: Tracer, value: Any, source: Source | None) -> Var:
 
 
 maker(*TYPE_FORMS)(TypeFormVar)
-__all__ = ["TYPE_FORMS", "wrap_type_form"]

@@ -18,10 +18,10 @@ from ..containers.sequence import ListVar, TupleVar
 from ..containers.sets import SetVar
 from ..protocol import arity, dunder
 from ..protocol.base import NotConstant, Var
-from ..protocol.const import ConstVar, fold, make
+from ..protocol.class_reads import MISSING, lookup
+from ..protocol.const import ConstVar, make
 from ..protocol.text import str_of
-from .instances import MISSING, InstanceVar
-from .lookup import lookup
+from .instances import InstanceVar
 from .namedtuple import FIELD
 
 SCALARS = (str, int, float, complex, bytes)
@@ -230,6 +230,3 @@ def fresh(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[str, Var])
         if not base.is_constant():
             return base.unsupported(tx, f"as the value of a {cls.__name__}")
     return BuiltinInstanceVar(MISSING, None, cls, kind, base)
-
-
-__all__ = ["BuiltinInstanceVar", "fill", "fold", "fresh", "kind_of"]

@@ -29,6 +29,7 @@ from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, make, maker
 from ..registry import register
 from . import classes
@@ -36,8 +37,8 @@ from .classes import ClassVar, SuperVar
 from .deferred_annotations import StandInAnnotate, evaluated, in_format
 from .descriptors import PropertyVar, WrappedFunctionVar
 from .functions import BuiltinVar, CellVar, FunctionVar
-from .instances import MISSING, InstanceVar
-from .lookup import class_function, lookup
+from .instances import InstanceVar
+from .lookup import class_function
 from .lru_cache import MadeCacheVar
 
 Step = tuple[Callable[..., Any], tuple[Var, ...]]
@@ -519,4 +520,3 @@ if isinstance(_GENERIC_HOOK, types.ClassMethodDescriptorType):
     register(_GENERIC_HOOK)(_generic_init_subclass)
 if hasattr(sys, "_getframemodulename"):  # from CPython 3.12 on
     register(sys._getframemodulename)(_module_of_frame)
-__all__ = ["NewClassVar", "made_by_trace", "make_class", "var_of_class"]

@@ -10,8 +10,9 @@ from typing import Any
 
 from ...core.tracer import Tracer
 from ..protocol.base import HeldVar, NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from .functions import FunctionVar
-from .lookup import MISSING, guarded_lookup, lookup, wins_over_fields, written_in_class
+from .lookup import guarded_lookup, wins_over_fields, written_in_class
 
 _HEAP_TYPE = 0x200  # Py_TPFLAGS_HEAPTYPE: the class was created by Python code
 

@@ -15,22 +15,18 @@ from ...core.source import ConstSource, Source
 from ...core.tracer import Tracer
 from ..protocol import arity, dunder, slots
 from ..protocol.base import HeldVar, NotConstant, Var
-from ..protocol.const import FOLDED, ConstVar, fold, make
+from ..protocol.class_reads import MISSING, is_immutable, lookup, note_class, reads_attributes_itself
+from ..protocol.const import ConstVar, fold, make
 from ..registry import call_model
 from .class_writes import write
 from .functions import BoundMethodVar, BuiltinVar
 from .instantiation import construct
 from .lookup import (
     FUNCTIONS,
-    MISSING,
     class_function,
     class_source,
     constant_function,
     guarded_lookup,
-    is_immutable,
-    lookup,
-    note_class,
-    reads_attributes_itself,
     wins_over_fields,
     written_in_class,
 )
@@ -273,6 +269,3 @@ def type_var(tx: Tracer, value: Var) -> Var:
 
 def is_callable(tx: Tracer, value: Var) -> bool:
     return lookup(type_var(tx, value).constant(), "__call__") is not MISSING
-
-
-__all__ = ["FOLDED", "ClassVar", "SuperVar", "type_var"]

@@ -21,9 +21,9 @@ from ..containers.mapping import DictVar
 from ..containers.sequence import SequenceVar, TupleVar
 from ..protocol import dunder
 from ..protocol.base import Var
+from ..protocol.class_reads import lookup
 from ..protocol.const import ConstVar, make
 from .functions import FunctionVar, PartialVar
-from .lookup import lookup
 
 _NONE: Var = ConstVar(None)
 

@@ -252,6 +252,3 @@ def wrap_descriptor(tx: Tracer, value: Any, source: Source | None) -> Var:
         accessors = [None if getattr(value, name) is None else part(name) for name in ACCESSORS]
         return PropertyVar(accessors, ConstVar(value.__doc__), source)
     return WrappedFunctionVar(type(value), part("__func__"), source, value)
-
-
-__all__ = ["PropertyVar", "ProxyVar", "WrappedFunctionVar", "wrap_descriptor"]

@@ -12,11 +12,11 @@ from ...core.source import AttrSource, ConstSource, DictItemSource
 from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, maker
 from ..registry import Args, Kwargs, register
 from .builtin_instances import BuiltinInstanceVar, kind_of
 from .instances import InstanceVar
-from .lookup import MISSING, lookup
 
 SIMPLE = (str, int, float, complex, bytes)  # types that a member may also be an instance of and stay a constant
 

@@ -16,10 +16,11 @@ from ..containers.iterator import NotRebuilt
 from ..containers.mapping import DictVar, pairs_of
 from ..containers.sequence import ListVar, TupleVar
 from ..protocol import slots
-from ..protocol.base import NotConstant, Raised, Var
+from ..protocol.base import NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, fold, make
 from ..protocol.text import Late, repr_of, str_of
-from .instances import MISSING, InstanceVar, lookup
+from .instances import InstanceVar
 
 _LINKS = ("__cause__", "__context__")
 
@@ -300,6 +301,3 @@ def as_exception(tx: Tracer, kind: Any, *args: Any) -> Var:
     if not slots.has_type(kind, BaseException):
         tx.raise_(TypeError, "exceptions must derive from BaseException")
     return kind
-
-
-__all__ = ["ExceptionVar", "Raised", "as_exception"]

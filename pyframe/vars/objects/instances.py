@@ -15,22 +15,13 @@ from ...core.source import DictItemSource, Source
 from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Raised, Var
+from ..protocol.class_reads import MISSING, lookup, reads_attributes_itself
 from ..protocol.const import ConstVar, make
 from .binding import bind, has_attribute_hook, read_source, set_through
 from .functions import BoundMethodVar, FunctionVar
 from .index_iterator import ByIndexVar
 from .instance_dict import FieldsVar, dict_source, empty_slot_message, fields_of, has_dict, no_slot_message
-from .lookup import (
-    FUNCTIONS,
-    MISSING,
-    class_source,
-    guarded_lookup,
-    lookup,
-    reads_attributes_itself,
-    reads_before_fields,
-    wins_over_fields,
-    written_in_class,
-)
+from .lookup import FUNCTIONS, class_source, guarded_lookup, reads_before_fields, wins_over_fields, written_in_class
 from .object_methods import object_method
 
 _METHOD_OF = {
@@ -453,6 +444,3 @@ class InstanceVar(Var):
 
     def refill(self, cg: Any) -> None:
         """Fill the object on top of the stack with its contents other than attributes; subclasses override this."""
-
-
-__all__ = ["MISSING", "InstanceVar", "lookup"]

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from ...core.tracer import Tracer
 from ..protocol import result_size_bounds, slots
 from ..protocol.base import NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import fold, make
 from ..registry import Handler, call_model, register
 from . import builtin_instances
 from .exceptions import ExceptionVar
 from .functions import BoundMethodVar, BuiltinVar
 from .instances import InstanceVar
-from .lookup import MISSING, class_function, guarded_lookup, lookup
+from .lookup import class_function, guarded_lookup
 from .namedtuple import NamedTupleVar, acts_as_tuple
 from .simple_namespace import NamespaceVar
 
@@ -186,4 +187,3 @@ _WITH_NEW: tuple[type, ...] = (object, types.SimpleNamespace, *builtin_instances
 for _base in dict.fromkeys(_WITH_NEW):  # some errors have two names
     if "__new__" in _base.__dict__:
         register(_base.__new__)(_new_of(_base))
-__all__ = ["construct", "new_in_c"]

@@ -16,9 +16,10 @@ from ...core.tracer import Tracer
 from ..containers.iterator import NotRebuilt
 from ..polyfills.builtins import lru_cache_wrapper
 from ..protocol.base import HeldVar, NotConstant, Var
+from ..protocol.class_reads import MISSING
 from ..protocol.const import make
 from ..registry import register
-from .instances import MISSING, InstanceVar
+from .instances import InstanceVar
 
 CACHED = type(functools.lru_cache(len))
 

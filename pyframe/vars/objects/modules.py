@@ -12,7 +12,8 @@ from typing import Any
 from ...core.source import AttrSource, ConstSource, InstanceDictSource
 from ...core.tracer import Tracer
 from ..protocol.base import HeldVar, Var
-from .lookup import MISSING, constant_function, guarded_lookup, lookup
+from ..protocol.class_reads import MISSING, lookup
+from .lookup import constant_function, guarded_lookup
 
 
 class PyModuleVar(HeldVar):

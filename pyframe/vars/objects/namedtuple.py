@@ -11,11 +11,12 @@ from ...core.source import AttrSource, ConstSource, Source
 from ...core.tracer import Tracer
 from ..containers.sequence import TupleVar
 from ..protocol.base import Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import constants, fold, make
 from ..protocol.text import Late
 from .functions import BoundMethodVar
 from .instance_dict import no_slot_message
-from .lookup import MISSING, class_function, constant_function, lookup
+from .lookup import class_function, constant_function
 
 FIELD: type = type(collections.namedtuple("_Probe", "a").a)  # type: ignore[attr-defined]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Var
+from ..protocol.class_reads import lookup
 from ..protocol.const import ConstVar, make
 from ..protocol.text import str_of
 from .copying import reduced
-from .lookup import lookup
 
 if TYPE_CHECKING:
     from .instances import InstanceVar

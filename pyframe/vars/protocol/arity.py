@@ -179,6 +179,3 @@ def of_kind(
     fn = getattr(kind, name, None)
     if isinstance(fn, types.MethodDescriptorType | types.WrapperDescriptorType):
         check(tx, fn, [obj, *args], kwargs)
-
-
-__all__ = ["Arity", "check", "check_method", "of_kind"]

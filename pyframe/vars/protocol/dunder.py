@@ -94,6 +94,3 @@ def comparison(op: str) -> str:
 
 def _or_not_implemented(result: Var | None) -> Var:
     return make(NotImplemented) if result is None else result
-
-
-__all__ = ["add", "call", "comparison", "name_of"]

@@ -21,13 +21,14 @@ from ..containers.sequence import ListVar, TupleVar, sorted_items
 from ..objects.abstract_classes import guard_answer
 from ..objects.class_construction import placeholder_object
 from ..objects.classes import ClassVar, SuperVar, is_callable
-from ..objects.exceptions import Raised, TracebackVar
+from ..objects.exceptions import TracebackVar
 from ..objects.functions import BoundMethodVar, FunctionVar, PartialVar
-from ..objects.instances import MISSING, InstanceVar, lookup
+from ..objects.instances import InstanceVar
 from ..objects.namedtuple import NamedTupleVar
 from ..objects.object_methods import refuse_arguments
 from ..protocol import slots
-from ..protocol.base import NotConstant, Var
+from ..protocol.base import NotConstant, Raised, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, bool_var, fold, make
 from ..protocol.identity import IdVar
 from ..protocol.text import format_of, hash_of, repr_of, str_of

@@ -16,9 +16,9 @@ from ..containers.sequence import ListVar, SequenceVar, TupleVar, sorted_items
 from ..containers.sets import SetVar
 from ..objects.classes import is_callable
 from ..objects.instances import InstanceVar
-from ..objects.lookup import MISSING, lookup
 from ..protocol import slots
 from ..protocol.base import Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, bool_var
 from ..registry import Args, Handler, Kwargs, register
 

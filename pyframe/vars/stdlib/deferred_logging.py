@@ -12,8 +12,9 @@ from typing import Any
 
 from ...core.tracer import Tracer
 from ..objects.functions import BoundMethodVar, BuiltinVar, FunctionVar
-from ..objects.instances import MISSING, InstanceVar
+from ..objects.instances import InstanceVar
 from ..protocol.base import Var
+from ..protocol.class_reads import MISSING
 from ..protocol.const import ConstVar, make
 from ..registry import register
 from ..torch_objects.tensor import TensorVar

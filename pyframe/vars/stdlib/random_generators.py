@@ -25,8 +25,9 @@ from ...core.tracer import Tracer
 from ..containers.sequence import ListVar, SequenceVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS
 from ..numbers.symint import NumberVar
-from ..objects.lookup import MISSING, class_source, guarded_lookup, lookup
+from ..objects.lookup import class_source, guarded_lookup
 from ..protocol.base import HeldVar, NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import register
 from ..torch_objects.numpy_arrays import NdArrayVar, tensor_of
@@ -387,5 +388,3 @@ def _seeds(function: Any) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
 
 _register(random.Random, functools.partial(random.Random, 0), _NUMBERS)
 register(random.Random)(_made(random.Random, _FRESH[random.Random]))
-
-__all__ = ["RngVar", "is_rng", "wrap_rng"]

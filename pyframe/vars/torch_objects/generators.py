@@ -16,8 +16,8 @@ from ...core.in_order import in_order
 from ...core.source import AttrSource, ConstSource, Source
 from ...core.tracer import Tracer
 from ..numbers.symint import NumberVar
-from ..objects.lookup import MISSING, lookup
 from ..protocol.base import NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, MethodVar, make
 from ..protocol.graph_object import GraphObjectVar
 from ..registry import Args, Handler, Kwargs, method_model, register

@@ -265,6 +265,3 @@ class UnknownContainerVar(Var):
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         return self.unsupported(tx, op)
-
-
-__all__ = ["UnknownContainerVar", "RuntimeValueVar", "as_scalar", "joined", "with_tensor", "wrap"]

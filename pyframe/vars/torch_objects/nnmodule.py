@@ -22,10 +22,11 @@ from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..objects.functions import FunctionVar
 from ..objects.instance_dict import fields_of
-from ..objects.instances import MISSING, InstanceVar, lookup
+from ..objects.instances import InstanceVar
 from ..objects.lookup import written_in_class
 from ..protocol import slots
 from ..protocol.base import Var
+from ..protocol.class_reads import MISSING, lookup
 from .tensor import TensorVar
 
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")

@@ -25,9 +25,9 @@ from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar, is_plain
 from ..objects.functions import BuiltinVar
 from ..objects.instances import InstanceVar
-from ..objects.lookup import MISSING, lookup, reads_attributes_itself
 from ..protocol import dunder, slots
 from ..protocol.base import Raised, Var
+from ..protocol.class_reads import MISSING, lookup, reads_attributes_itself
 from ..protocol.const import ConstVar, make
 from .tensor import TO_NUMBERS, TensorVar
 from .tensor_subclass import TensorSubclassVar
@@ -442,6 +442,3 @@ def _asks_self_alone(raw: Any) -> bool:
     except TypeError as error:
         return "takes no keyword arguments" in str(error)
     return False
-
-
-__all__ = ["AccessorVar", "DescriptorVar", "Overrides", "bare", "are_traced", "leaves_of", "modes_around", "owned"]

@@ -17,10 +17,10 @@ from ..containers.iterator import ItemsIteratorVar, NotRebuilt
 from ..containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS
 from ..numbers.symint import is_number, is_unbacked
-from ..objects.lookup import lookup
 from ..objects.originals import torchs_own
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
+from ..protocol.class_reads import lookup
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
 from ..registry import Args, method_model, setter_model
 

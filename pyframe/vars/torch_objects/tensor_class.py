@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ...core.guard import ClassReads
-from ..objects.lookup import MISSING
+from ..protocol.class_reads import MISSING
 from .tensor import METADATA, METADATA_METHODS, TENSOR_PROPERTIES
 
 _ARITHMETIC = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or".split()
@@ -116,6 +116,3 @@ def as_at_import() -> bool:
 def covers(cls: type, name: str) -> bool:
     """Whether the guard for the whole class includes attribute `name` of `cls`."""
     return cls in _NAMES and name in _NAMES[cls]
-
-
-__all__ = ["CLASSES", "NEEDED", "SPECIAL_NAMES", "as_at_import", "covers", "whole_class"]

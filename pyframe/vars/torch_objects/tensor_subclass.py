@@ -14,11 +14,11 @@ from inductor.subclasses.wrapper_tensors import is_wrapper_class
 
 from ...core.source import Source
 from ...core.tracer import Tracer
-from ..objects.instances import MISSING, InstanceVar
-from ..objects.lookup import lookup
+from ..objects.instances import InstanceVar
 from ..objects.originals import as_first_seen, in_torch
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
+from ..protocol.class_reads import MISSING, lookup
 from .tensor import TensorVar
 
 _ALIAS = torch.ops.aten.alias.default
@@ -127,6 +127,3 @@ def is_traced(cls: type) -> bool:
         fn = own.__func__
         return isinstance(fn, types.FunctionType) and (not in_torch(fn.__code__) or as_first_seen(fn))
     return own is torch._C._disabled_torch_function_impl
-
-
-__all__ = ["TensorSubclassVar", "as_instance", "is_traced", "of_input"]

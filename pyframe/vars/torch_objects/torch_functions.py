@@ -290,6 +290,3 @@ class DisabledVar(HeldVar):
 
     def reconstruct(self, cg: Any) -> None:
         cg.load_const(self.value)
-
-
-__all__ = ["DisabledVar", "TorchFunctionVar", "is_torch_function"]

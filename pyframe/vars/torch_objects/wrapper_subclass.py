@@ -16,11 +16,11 @@ from inductor.subclasses.wrapper_tensors import NoForm, is_wrapper, is_wrapper_c
 from ...core.source import AttrSource, ConstSource, FuncPartSource, Source
 from ...core.tracer import Tracer
 from ..numbers.dynamic import guard_metadata
-from ..objects.instances import MISSING
 from ..objects.instantiation import CONSTRUCTORS
-from ..objects.lookup import guarded_lookup, note_class
+from ..objects.lookup import guarded_lookup
 from ..objects.originals import guard_parts, in_torch
 from ..protocol.base import Var
+from ..protocol.class_reads import MISSING, note_class
 from ..protocol.const import ConstVar, make
 from .tensor import TensorVar
 from .tensor_subclass import TensorSubclassVar, is_traced
@@ -232,4 +232,3 @@ def _read(tx: Tracer, read: Callable[[], Any], name: str) -> Var:
 
 
 CONSTRUCTORS.append((makes_instances, make_instance))
-__all__ = ["WrapperTensorVar", "is_captured", "of_input", "of_result"]
