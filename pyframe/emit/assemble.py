@@ -196,6 +196,11 @@ class Assembler:
         """Add an exception region; inner regions must be added first."""
         self._regions.append(TryRegion(start, end, handler, depth, lasti))
 
+    def at_the_end(self, label: Label, instrs: Sequence[Instr]) -> None:
+        """Place `label` and instructions that do not continue behind everything that is emitted, outside of all
+        regions."""
+        self._tail += [label, *instrs]
+
     # Calls and functions
 
     def collect(self, emit: Callable[[], None]) -> list[Instr]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 # Their results may contain a NULL, which cannot be passed to a resume function.
 _NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
+_PURE = {"LOAD_CONST": 1, "LOAD_FAST": 1, "PUSH_NULL": 1, "NOP": 0, "JUMP": 0}  # how many values they push
 _GROW = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
 _GROWING_CALLS = {("LOAD_METHOD", name) for name in ("append", "extend", "add")}
 _MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # they break on tensor data: the text differs in each iteration
@@ -54,6 +57,13 @@ _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
 _NUMBERS = (int, float)
 _MAX_ARGUMENTS = 3  # leading arguments of an exception that are not constants
 _ITEMS = (int, float, str, tuple)
+
+
+def _raise_at(key: ResumeKey, cells: tuple[types.CellType, ...], args: list[Any], error: BaseException) -> Any:
+    """Continue the calling frame in the resume function for `key`, with `error` raised before its first instruction."""
+    code = shared_resume(key)
+    function = types.FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, cells or None)
+    return _C.raise_in(function, args, error)
 
 
 def _no_error(text: str) -> None:
@@ -146,8 +156,12 @@ class BreakEmitter:
             self.passed = [name for name in (*kept, *self.lingering) if name not in (*self.live, *self.cells)]
         linger = {name: self._temp(cg, root.locals[name]) for name in self.lingering}
         asm.raise_errors_here()
-        for commit in commits:
-            commit()
+        raised_at = self._last_effect() if commits and end.loop is None else None
+        if raised_at is None:
+            for commit in commits:
+                commit()
+        else:
+            self._commit(asm, commits, raised_at, values, contents, slots)
         for name, temp in {**values, **linger}.items():
             asm.load_fast(temp)
             asm.store_fast(name)
@@ -174,6 +188,72 @@ class BreakEmitter:
             self._plain_loop(asm, end.loop)
         else:
             self._loop(asm, end.loop)
+
+    def _last_effect(self) -> int | None:
+        """The ordinal of the instruction whose handler handles an exception that occurs while side effects are
+        replayed: the last one before the break that does more than push values, or the breaking one. None if there is
+        no such handler, or if it needs what the frame does not have at the break."""
+        depth = len(self.end.stack)
+        before = self._before(self.end.at)
+        while before is not None and (op := self.root.flow.instrs[before].op) in _PURE:
+            depth -= _PURE[op]
+            before = self._before(before)
+        if before is not None and self._can_raise_at(before, depth):
+            return before
+        return self.end.at if self._can_raise_at(self.end.at, len(self.end.stack)) else None
+
+    def _before(self, at: int) -> int | None:
+        """The ordinal of the instruction that runs before instruction `at`; None if there may be several."""
+        flow = self.root.flow
+        if at and not OPS[flow.instrs[at - 1].op].terminator:
+            return at - 1
+        jumps = [i for i, item in enumerate(flow.instrs) if OPS[item.op].jump and flow.place[item.arg] == at]
+        return jumps[0] if len(jumps) == 1 and jumps[0] < at else None
+
+    def _can_raise_at(self, at: int, depth: int) -> bool:
+        """Whether an exception can be raised at instruction `at`, which has a handler, with the lowest `depth` slots of
+        the stack and the locals of the break."""
+        region = self.root.flow.region[at]
+        if region is None or region.depth > depth:
+            return False
+        if any(getattr(var, "enters_for_real", False) for var in self.end.stack[region.depth :]):
+            return False
+        needed = live_locals(self.root.cc, self.root.flow.place[region.handler])
+        return needed <= {*self.live, *self.cells}
+
+    def _commit(
+        self, asm: Assembler, commits: Sequence[Commit], raised_at: int, values: Mapping[str, str],
+        contents: Mapping[str, str | None], slots: Sequence[str | None],
+    ) -> None:
+        """Replay the side effects. If that raises, the frame continues in the original code with the exception raised
+        at instruction `raised_at`, so that `with` blocks are exited. The other arguments say where the values of live
+        locals, the contents of cells and the stack slots are kept."""
+        key = ResumeKey(self.root.code, self.end.at, tuple(map(is_null, self.end.stack)), tuple(values), self.first)
+        key = dataclasses.replace(key, handled=len(self.handled), raised_at=raised_at)
+        cells = (*self.root.cc.cellvars, *self.root.cc.freevars)
+        begin, end, failed = map(Label, ("commit", "commit.end", "commit.failed"))
+
+        def handler() -> None:
+            error = asm.store_fast()
+            for name, content in contents.items():
+                if content is not None:
+                    asm.load_fast(content)
+                    asm.store_deref(name)
+            if self.first is not None and self.first in values:
+                asm.load_fast(values[self.first])
+                asm.store_fast(self.first)
+            loads = self._loads(asm, [*filter(None, slots), *self.handled], tuple(values), values)
+            closure = [Instr("LOAD_CLOSURE", name) for name in cells]
+            given = [*closure, Instr("BUILD_TUPLE", len(cells)), *loads, Instr("BUILD_LIST", len(loads))]
+            asm.call([Instr("LOAD_CONST", functools.partial(_raise_at, key))], [*given, Instr("LOAD_FAST", error)], 3)
+            asm.return_value()
+
+        asm.label(begin)
+        for commit in commits:
+            commit()
+        asm.label(end)
+        asm.region(begin, end, failed, 0)
+        asm.at_the_end(failed, asm.collect(handler))
 
     def _bound_anew(self, at: int) -> set[str]:
         """The names in `passed` that the frame rebinds, and thereby releases, if it continues at `at`."""

@@ -3,8 +3,10 @@ performs all writes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from inductor.modes import SET_GRAD
 
 from ..core.effects import Effect
 from ..vars.objects.builtin_instances import fill
@@ -29,7 +31,20 @@ def distinct(effects: Iterable[Effect]) -> list[Effect]:
 
 def compute(cg: Codegen, effects: Iterable[Effect]) -> list[Commit]:
     """Emit the computation of all new values; returns functions that emit the writes."""
-    return [_COMPUTE[effect.kind](cg, effect) for effect in distinct(effects)]
+    return [_COMPUTE[effect.kind](cg, effect) for effect in _modes_first(distinct(effects))]
+
+
+def _modes_first(effects: Sequence[Effect]) -> list[Effect]:
+    """Switches of grad mode before the writes that precede them, so that no exception in a write leaves the mode of a
+    block that the program has left. The writes do not depend on it: their values are computed before."""
+    ordered: list[Effect] = []
+    for effect in effects:
+        at = len(ordered)
+        if effect.kind == "CALL" and effect.detail[0] is SET_GRAD:
+            while at and ordered[at - 1].kind not in ("CALL", "HANDLED"):
+                at -= 1
+        ordered.insert(at, effect)
+    return ordered
 
 
 def _temp(cg: Codegen, var: Var) -> str:
