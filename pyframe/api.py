@@ -13,7 +13,7 @@ from torch import nn
 
 from . import _C, metrics
 from .backends import Backend, find_backend, split_settings, takes_fake_tensors
-from .callables import caller_of, compile_class, original, python_function
+from .callables import caller_of, compile_class, original, python_function, suspends
 from .driver import FrameCompiler
 from .errors import UserError
 from .module import CompiledModule, compile_module, fresh_root, run_module
@@ -84,7 +84,9 @@ def _compile_with(model: Any, compiler: FrameCompiler, settings: dict[str, Any])
     if isinstance(model, type):
         return compile_class(model, functools.partial(_compile_with, compiler=compiler, settings=settings))
     function = python_function(model)
-    if function is None or _is_modelled(function):
+    reported = compiler.options.fullgraph or compiler.captures is not None
+    # CPython alone runs the frame of a generator. The capture of its caller raises, or reports that it runs eagerly.
+    if function is None or _is_modelled(function) or (reported and suspends(function)):
         function = caller = caller_of(model)
     else:
         caller = model

@@ -8,6 +8,7 @@ decorator on top of them.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import types
 from collections.abc import Callable
@@ -39,6 +40,12 @@ def python_function(model: Any) -> types.FunctionType | None:
     """The Python function that a call of `model`, a function or bound method, runs; None if `model` is neither."""
     function = model.__func__ if isinstance(model, types.MethodType) else model
     return function if isinstance(function, types.FunctionType) else None
+
+
+def suspends(function: types.FunctionType) -> bool:
+    """Whether calls of `function` return a generator or coroutine, whose frame cannot be replaced."""
+    flags = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    return bool(function.__code__.co_flags & flags)
 
 
 def caller_of(target: Callable[..., Any]) -> types.FunctionType:

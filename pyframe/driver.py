@@ -78,22 +78,24 @@ def _file_of(func: types.FunctionType) -> str:
     return func.__globals__.get("__file__", filename) if filename.startswith("<string") else filename
 
 
-def _transformed() -> bool:
-    """Whether frames must run eagerly because the current thread watches, rewrites or restricts operators.
+def _observed() -> str | None:
+    """If frames must run eagerly because something around the call has to see every operator: what it is."""
+    if torch._C._functorch.maybe_current_level() is not None:
+        return "a torch.func transform (vmap, grad, ...) around the call"
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "forward-mode differentiation around the call"
+    if not are_traced():
+        return "a __torch_function__ mode of torch around the call"
+    if torch._C._len_torch_dispatch_stack() > 0:
+        return "a __torch_dispatch__ mode around the call"
+    return "torch.jit.trace around the call" if torch._C._is_tracing() else None
 
-    Under functorch, forward-mode AD, jit tracing, dispatch modes, or `__torch_function__` modes that are not the
-    program's own, the operators themselves must be visible. Inside `__torch_dispatch__` or a kernel of an operator,
-    autograd records nothing and functionalization does not work.
-    """
-    return (
-        torch._C._functorch.maybe_current_level() is not None
-        or not are_traced()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._is_tracing()
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._dispatch_tls_is_dispatch_key_excluded("Functionalize")
-        or (torch._C._dispatch_tls_is_dispatch_key_excluded("AutogradCPU") and not torch.is_inference_mode_enabled())
-    )
+
+def _in_operator() -> bool:
+    """Whether `__torch_dispatch__` or a kernel of an operator made the call. Frames then run eagerly, because autograd
+    records nothing and functionalization does not work."""
+    excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+    return excluded("Functionalize") or (excluded("AutogradCPU") and not torch.is_inference_mode_enabled())
 
 
 class FrameCompiler:
@@ -110,6 +112,7 @@ class FrameCompiler:
         self.captures: list[Capture] | None = None
         self.keeps_empty = False  # also replace frames without a graph and side effects
         self.warns = True
+        self.warned: weakref.WeakSet[types.CodeType] = weakref.WeakSet()  # see `_warn_of_eager_run`
         self.limited: dict[int, weakref.ref[types.CodeType]] = {}  # code objects that reached the recompile limit
         self.history: weakref.WeakKeyDictionary[types.CodeType, CaptureHistory] = weakref.WeakKeyDictionary()
         self.long = LongParts()
@@ -122,13 +125,33 @@ class FrameCompiler:
             return _C.SKIP
         if self._runs_eagerly(func.__code__, state):
             return None
-        if not requirements.is_there(func, locals_) or _transformed() or self._importing(func):
+        if not requirements.is_there(func, locals_):
+            return self._runs_eagerly(func, "the process has replaced a function or method that captures depend on")
+        if (observer := _observed()) is not None:
+            return self._runs_eagerly(func, f"{observer} has to see every operator")
+        if _in_operator():
+            self._warn_of_eager_run(func, "it is called by __torch_dispatch__ or by a kernel of an operator")
+            return None
+        if self._importing(func):
             return None
         return make_once(
             (id(self), id(func.__code__)),
             lambda: self._find_entry(func, locals_, state),
             lambda: self._handle_miss(func, locals_, state),
         )
+
+    def _runs_eagerly(self, func: types.FunctionType, why: str) -> None:
+        """Run this frame eagerly. Unsupported for the compiled function itself under `fullgraph`."""
+        if self.options.fullgraph and func.__code__ in self.always:
+            raise Unsupported(f"{_place(func)} runs eagerly, and fullgraph=True does not allow that: {why}")
+
+    def _warn_of_eager_run(self, func: types.FunctionType, why: str) -> None:
+        """Warn, once per function, that a function compiled with `fullgraph` runs eagerly. Not an error, because the
+        caller of the function, part of torch, decides about it."""
+        code = func.__code__
+        if self.options.fullgraph and code in self.always and code not in self.warned:
+            self.warned.add(code)
+            warnings.warn(f"pyframe: {_place(func)} runs eagerly despite fullgraph=True: {why}", stacklevel=3)
 
     def _find_entry(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
         """An entry that fits this call and that another thread installed after this call's guards were evaluated."""
@@ -315,6 +338,9 @@ class FrameCompiler:
         nothing = result.compiled is None and not result.breaks and not len(trace.effects)
         # next to other captures an empty one is installed, so that calls like this one are not traced again
         kept = self.keeps_empty or 0 < captures < self.options.recompile_limit // 2
+        if nothing and any(not generator.done for generator in trace.generators):
+            if self.options.fullgraph or self.captures is not None:
+                raise SkipFrame("its operators are in a generator that it creates and does not use up")
         if nothing and not trace.rng_branches and not kept:
             raise SkipFrame("nothing to compile", nothing=True)
         return self._entry(result, trace, state)
