@@ -33,6 +33,11 @@ class WrongInPlace(RuntimeError):
     """Eager would raise: the result has another size or dtype than the tensor to write to, or operands overlap it."""
 
 
+def call_operator(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """`run(*args, **kwargs)`. The only place that calls the operator: an exception raised here is the operator's."""
+    return run(*args, **kwargs)
+
+
 def check_out(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """WrongInPlace unless the fake tensors passed as `out=` are simply filled; otherwise eager resizes them, converts
     the result, or raises an error."""
@@ -47,7 +52,7 @@ def check_out(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     for k, x in enumerate(outs):
         if any(_shares_partly(x, y) for y in (*given, *outs[:k])):
             raise WrongInPlace("an operand and the written-to tensor refer to a single memory location")
-    values = _tensors(run(*args, **{name: value for name, value in kwargs.items() if name != "out"}))
+    values = _tensors(call_operator(run, args, {name: value for name, value in kwargs.items() if name != "out"}))
     for x, value in zip(outs, values):
         if value.dtype != x.dtype:
             raise WrongInPlace(f"a result of {value.dtype} for an out tensor of {x.dtype}")
@@ -85,9 +90,9 @@ def run_in_place(
     if isinstance(written, list | tuple) and _shared_between_places(written, args[1:], kwargs):
         return _one_after_another(run, len(written), args, kwargs)
     if not isinstance(written, torch.Tensor) or written.layout != torch.strided or written.is_nested:
-        return run(*args, **kwargs)
+        return call_operator(run, args, kwargs)
     before = tuple(written.shape), written.stride(), written.storage_offset()
-    result = run(*args, **kwargs)
+    result = call_operator(run, args, kwargs)
     if result is not written:
         return result
     if _was_resized(written, before[0]) and not _changes_metadata(name):
@@ -120,13 +125,14 @@ def _one_after_another(run: Callable[..., Any], count: int, args: Sequence[Any],
         return value[place : place + 1] if isinstance(value, list | tuple) and len(value) == count else value
 
     for place in range(count):
-        run(*(item(x, place) for x in args), **{name: item(x, place) for name, x in kwargs.items()})
+        items = [item(x, place) for x in args]
+        call_operator(run, items, {name: item(x, place) for name, x in kwargs.items()})
 
 
 def _without_autocast(run: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         with torch._C._DisableAutocast():
-            return run(*args, **kwargs)
+            return call_operator(run, args, kwargs)
 
     return call
 

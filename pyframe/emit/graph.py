@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
     UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
 )
 from torch.utils._device import _device_constructors
 
@@ -42,6 +43,7 @@ from .graph_numbers import GraphNumbers
 from .graph_stack import GraphStack
 from .graph_values import GraphValues, forget_values, tensors_in
 from .known_tensors import KnownTensors
+from .tracing_errors import call_method_of, check_not_ours, lacks_fake
 
 _TAKE_TENSORS = {operator.getitem, operator.setitem}  # they treat ints unlike tensors
 _FROM_OFFSET = {"as_strided", "as_strided_", "as_strided_copy"}  # their offsets count from the start of the storage
@@ -49,7 +51,6 @@ _FROM_OFFSET = {"as_strided", "as_strided_", "as_strided_copy"}  # their offsets
 _OF_ENTRIES = {
     "_nnz", "is_coalesced", "indices", "values", "_indices", "_values", "col_indices", "row_indices",
 }  # fmt: skip
-_NO_FAKE = "There was no fake impl registered"  # torch's message for a custom operator without one
 # What operators raise when they are run on fake tensors.
 _FAILURES = (
     NotImplementedError, RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError, Warning,
@@ -203,7 +204,7 @@ class GraphBuilder:
             args, kwargs = [*args, kwargs["from"]], {k: v for k, v in kwargs.items() if k != "from"}
 
         def run(self_: Any, *rest: Any, **keywords: Any) -> Any:
-            return getattr(self_, name)(*rest, **keywords)
+            return call_method_of(self_, name, rest, keywords)
 
         self._needs_own(name)
         return self._add("call_method", name, run, args, kwargs)
@@ -236,7 +237,7 @@ class GraphBuilder:
         except _FAILURES as error:
             if self._may_try_again(error):
                 return self._add(kind, target, run, args, kwargs)
-            self._break_for(error, label)
+            self._break_for(error, target, label)
         self._check_result(label, result, (*args, *kwargs.values()), assumed)
         if values.by_example:
             forget_values(result)
@@ -284,7 +285,7 @@ class GraphBuilder:
             return self.numbers.begin_shapes(self.numbers.makes_sizes)
         return False
 
-    def _break_for(self, error: BaseException, label: str) -> NoReturn:
+    def _break_for(self, error: Exception, target: Any, label: str) -> NoReturn:
         """Break the graph because an operator raised, or restart without symbolic sizes if these may be the cause."""
         tx = self.tx
         if isinstance(error, DataDependentOutputException):
@@ -292,10 +293,11 @@ class GraphBuilder:
         if isinstance(error, DynamicOutputShapeException):
             what = f"{label}: the size of the result of {error} depends on the data"
             tx.graph_break("data-dependent-shape", what)
-        if isinstance(error, NotImplementedError | UnsupportedFakeTensorException):
+        if isinstance(error, NotImplementedError | UnsupportedFakeTensorException | UnsupportedOperatorException):
             self.numbers.try_concrete()
             tx.graph_break("unsupported-torch-op", f"{label}: {error}")
-        if _NO_FAKE in str(error):
+        check_not_ours(error, target, label)
+        if lacks_fake(target):
             tx.graph_break("unsupported-torch-op", f"{label} has no fake implementation")
         if isinstance(error, symbolic.data_dependent()):
             tx.graph_break("data-dependent-branch", f"{label}: depends on {getattr(error, 'cond', error)}")

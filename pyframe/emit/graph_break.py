@@ -34,6 +34,7 @@ from .reconstruct import Codegen
 from .replay import Commit
 from .resume import (
     FIRST,
+    CannotResume,
     ResumeKey,
     continuation,
     handled_parameter,
@@ -430,7 +431,7 @@ class BreakEmitter:
         """The resume function's code for `key`; values that are unknown in this trace are unknown there too."""
         try:
             code = shared_resume(key)
-        except ValueError as error:
+        except CannotResume as error:
             raise SkipFrame(str(error)) from error
         made = continuation(code)
         assert made is not None

@@ -16,7 +16,7 @@ from ..core.source import Source, is_drawn
 from ..errors import GraphBreak, SkipFrame
 from ..vars.containers.iterator import NotRebuilt
 from ..vars.containers.sequence import TupleVar, is_plain
-from ..vars.protocol.base import Var
+from ..vars.protocol.base import NotRebuildable, Var
 from ..vars.protocol.const import ConstVar
 from . import replay
 from .assemble import Assembler
@@ -80,7 +80,7 @@ class OutputBuilder:
             self.body(dry)
         except NotRebuilt:
             raise
-        except NotImplementedError as error:
+        except NotRebuildable as error:
             raise SkipFrame(str(error)) from error
         wanted = list(dry.wanted.values())
         gm = tx.graph.finish(wanted)

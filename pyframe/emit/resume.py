@@ -186,10 +186,14 @@ def keyword_names(instrs: list[Instr], index: int) -> tuple[str, ...]:
     return load.arg
 
 
+class CannotResume(ValueError):
+    """No function can continue this code at the given instruction; any other ValueError here is a wrong argument."""
+
+
 def _check(key: ResumeKey, cc: CanonicalCode) -> None:
     where = f"{cc.qualname}, instruction {key.at}"
     if cc.flags & _SUSPENDING:
-        raise ValueError(f"{where}: generators and coroutines cannot be resumed")
+        raise CannotResume(f"{where}: generators and coroutines cannot be resumed")
     depths = stack_depths(cc)
     if not 0 <= key.at < len(depths) or depths[key.at] is None:
         raise ValueError(f"{where}: no reachable instruction there")
@@ -197,7 +201,7 @@ def _check(key: ResumeKey, cc: CanonicalCode) -> None:
         raise ValueError(f"{where}: stack depth is {depths[key.at]}, not {len(key.stack_nulls)}")
     hidden = displaced_cells(cc)[key.at]
     if hidden:
-        raise ValueError(f"{where}: a comprehension variable hides a cell: {', '.join(sorted(hidden))}")
+        raise CannotResume(f"{where}: a comprehension variable hides a cell: {', '.join(sorted(hidden))}")
     slots = set(cc.varnames)
     shared = slots.intersection(cc.cellvars)
     for name in key.live:
@@ -225,8 +229,9 @@ def make_resume(
     Inside an `except` or `finally` handler, the exception being handled must still be the thread's current one when the
     resume function is called: the body's own POP_EXCEPT ends it.
 
-    Raises ValueError for generators and coroutines, an unreachable target, a stack of another depth, a live name that
-    is not a plain local, and inside an inlined comprehension whose variable hides a cell of the same name.
+    Raises CannotResume for generators and coroutines, and inside an inlined comprehension whose variable hides a cell
+    of the same name; ValueError for an unreachable target, a stack of another depth, and a live name that is not a
+    plain local.
     """
     if stack_depth != len(stack_nulls):
         raise ValueError(f"{len(stack_nulls)} null flags for {stack_depth} stack slots")

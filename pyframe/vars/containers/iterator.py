@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from ...core.tracer import Tracer
 from ..protocol import dunder, slots
-from ..protocol.base import Raised, Var
+from ..protocol.base import NotRebuildable, Raised, Var
 from ..protocol.const import MethodVar, make
 from ..registry import Args, Kwargs, register
 
@@ -248,8 +248,8 @@ def _load_at(cg: Any, owner: Var, position: int) -> None:
         cg.call_top(lambda: cg.load(owner))
 
 
-class NotRebuilt(NotImplementedError):
-    """Raised for a value that the new bytecode cannot rebuild.  The trace restarts with a graph break (of id `kind`) at
+class NotRebuilt(NotRebuildable):
+    """A value that the new bytecode cannot rebuild, but CPython can create.  The trace restarts with a graph break (of id `kind`) at
     instruction `step` of the root frame, which created the value, so that CPython creates it."""
 
     def __init__(self, what: str, step: int, kind: str = "generator-frame") -> None:

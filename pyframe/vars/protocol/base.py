@@ -26,6 +26,10 @@ class NotConstant(Exception):
     """Raised if the value (or the type) of a Var is not known while tracing."""
 
 
+class NotRebuildable(Exception):
+    """Raised by `Var.reconstruct` if no bytecode creates the value; the frame then runs eagerly."""
+
+
 class Raised(TraceSignal):
     """An exception that is unwinding the traced program.  `fresh` is true until the frame that raised it has set its
     `__context__`."""
@@ -163,8 +167,8 @@ class Var:
     # ---- bytecode that rebuilds the value ----
     def reconstruct(self, cg: Any) -> None:
         """Emit instructions that leave this value on the stack.  ``cg`` is ``emit.reconstruct.Codegen``; it has
-        already tried ``source`` and its cache of values built before."""
-        raise NotImplementedError(f"{type(self).__name__} cannot be rebuilt")
+        already tried ``source`` and its cache of values built before.  Raises NotRebuildable."""
+        raise NotRebuildable(f"{self.describe()} cannot be rebuilt")
 
 
 class HeldVar(Var):

@@ -14,7 +14,7 @@ from typing import Any
 from ...core.source import Source
 from ...core.tracer import Tracer
 from ...errors import Restart
-from ..protocol.base import HeldVar, Var
+from ..protocol.base import HeldVar, NotRebuildable, Var
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import Handler, register
 
@@ -66,7 +66,7 @@ class LockVar(Var):
 
     def reconstruct(self, cg: Any) -> None:
         if self.held:
-            raise NotImplementedError("a lock that is held cannot be rebuilt")
+            raise NotRebuildable("a lock that is held cannot be rebuilt")
         cg.load_const(self.make)
         cg.call_top()
 
