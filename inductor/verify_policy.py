@@ -10,10 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-try:
-    from . import _C
-except ModuleNotFoundError:  # the C extension was not built
-    _C = None  # type: ignore[assignment]
+from .extension import _C
 
 VARIABLE = "PYFRAME_VERIFY"
 OFF = "off"

@@ -27,8 +27,8 @@ LAYERS: dict[str, list[str]] = {
         "higher_order", "stdlib", "wrap",
     ],
     "inductor": [
-        "_C", "errors", "log", "overlap", "torch_compat", "verify_policy", "options", "compile_report", "ir", "modes",
-        "process", "cache", "fx_utils", "eager", "runtime", "lower", "schedule", "codegen", "aot", "passes", "fallback",
+        "_C", "extension", "errors", "log", "overlap", "torch_compat", "verify_policy", "options", "compile_report",
+        "ir", "modes", "process", "cache", "fx_utils", "eager", "runtime", "lower", "schedule", "codegen", "aot", "passes", "fallback",
         "dynamic", "artifact", "build", "generate", "graph_split", "subclasses", "verify", "compile", "run_repro",
         "minify_repro", "__init__",
     ],

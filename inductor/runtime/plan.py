@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from ..extension import _C
 from .aten import has_refs, overload
 from .cuda import CudaKernel
 from .plan_py import PythonPlan, view_of_input, written
@@ -31,11 +32,6 @@ from .plan_spec import (
     dtype_name,
     dtype_of,
 )
-
-try:
-    from .. import _C
-except ModuleNotFoundError:  # installed without a C compiler: the reference runner is used
-    _C = None  # type: ignore[assignment]
 
 Form = Literal["tuple", "list", "single"]
 
