@@ -9,6 +9,9 @@ import inductor
 
 PACKAGE = Path(inductor.__file__).parent
 RUN = """
+import sys
+from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
+sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder]  # no finder of an editable installation
 import torch
 from inductor.runtime.plan import make_plan
 from inductor.runtime.plan_spec import Alloc, InputSpec, OutputRef, PlanSpec
