@@ -24,12 +24,12 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from .aot.functionalize import mutable
-from .aot.in_place import IN_PLACE
 from .aot.results import RecordedWrites
 from .dynamic.dispatch import is_symbolic
 from .eager.higher_order import RUNNERS
 from .errors import Unsupported
 from .fx_utils.arguments import output_of
+from .fx_utils.writes import writes_first
 from .modes import AS_RECORDED, ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD, graph_module
 from .process.compile_lock import make_once
 from .process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
@@ -154,11 +154,8 @@ def _differentiated(gm: fx.GraphModule, ends: Sequence[fx.Node]) -> set[fx.Node]
 
 
 def _writes(node: fx.Node, tensor: fx.Node) -> bool:
-    """Whether a node writes to `tensor` with an in-place method or Python operator."""
-    if not node.args or node.args[0] is not tensor:
-        return False
-    in_place = node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).endswith("__")
-    return in_place or node.target in IN_PLACE
+    """Whether a node writes to `tensor`, its first argument."""
+    return bool(node.args) and node.args[0] is tensor and writes_first(node)
 
 
 def value_of(node: fx.Node) -> Any:

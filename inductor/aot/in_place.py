@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..fx_utils.writes import writes_in_place
 from ..overlap import elements_overlap, memory_of
 
 # Python's in-place operators, and the operator that computes the value that each of them writes.
@@ -21,10 +22,9 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     operator.ipow: operator.pow, operator.iand: operator.and_, operator.ior: operator.or_, operator.ixor: operator.xor,
     operator.ilshift: operator.lshift, operator.irshift: operator.rshift,
 }  # fmt: skip
-IN_PLACE = frozenset({*_OPERATORS, operator.imatmul, operator.setitem})
-IN_PLACE_METHODS = frozenset(f"__{function.__name__}__" for function in IN_PLACE)
 # The same operators as methods: `x.__iadd__(y)`.
 _METHODS = {f"__{run.__name__}__": computes for run, computes in _OPERATORS.items()} | {"__idiv__": operator.truediv}
+_WRITES_OF_ITEMS = {operator.setitem, "__setitem__"}  # into a part of the first argument
 # Methods whose fake implementations do not compare the sizes of other operands with those of the first.
 _SIZES_UNCHECKED = {"masked_scatter_"}
 
@@ -83,9 +83,9 @@ def run_in_place(
     """
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     computes = _METHODS.get(target) if isinstance(target, str) else _OPERATORS.get(target)
-    writes = computes is not None or name.partition(".")[0].endswith("_") and not name.endswith("__")
-    written = args[0] if writes and args else None
-    if writes or target in (operator.setitem, "__setitem__"):
+    writes = writes_in_place(target)
+    written = args[0] if writes and args and target not in _WRITES_OF_ITEMS else None
+    if writes:
         run = _without_autocast(run)
     if isinstance(written, list | tuple) and _shared_between_places(written, args[1:], kwargs):
         return _one_after_another(run, len(written), args, kwargs)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..fx_utils.writes import WRITES_UNCOUNTED
 from ..torch_compat import present
 
 aten = torch.ops.aten
@@ -157,7 +158,7 @@ def _written_elsewhere(values: Mapping[fx.Node, Any], others: Sequence[fx.Node])
             fake is not None and fake.untyped_storage()._cdata in memory for fake in map(_fake, node.all_input_nodes)
         )
         target = getattr(node.target, "overloadpacket", node.target)
-        if shares and (target in _WRITES_UNCOUNTED or _counts_nothing(node)):
+        if shares and (target in WRITES_UNCOUNTED or _counts_nothing(node)):
             return True
     return any(
         fake is None or not fake.is_inference() and fake._version != values[n]._version for n, fake in fakes.items()
@@ -183,16 +184,6 @@ def _closed(graph: fx.Graph) -> Iterator[fx.Node]:
         if node.op in ("call_function", "call_method") and closed.issuperset(node.all_input_nodes):
             closed.add(node)
             yield node
-
-
-# Operators that write running statistics although their schemas do not declare it and versions do not change.
-_WRITES_UNCOUNTED = {
-    F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm, torch.native_batch_norm,
-    torch.cudnn_batch_norm, torch.batch_norm_gather_stats, torch.batch_norm_gather_stats_with_counts,
-    torch.batch_norm_update_stats, aten.batch_norm, aten.instance_norm, aten.native_batch_norm, aten.cudnn_batch_norm,
-    aten.miopen_batch_norm, aten._batch_norm_impl_index, aten.batch_norm_gather_stats,
-    aten.batch_norm_gather_stats_with_counts, aten.batch_norm_update_stats,
-}  # fmt: skip
 
 
 def _run(node: fx.Node, values: dict[fx.Node, Any]) -> Any:

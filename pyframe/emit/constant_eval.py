@@ -12,10 +12,12 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from inductor.aot.in_place import IN_PLACE
+from inductor.fx_utils.writes import WRITES_UNCOUNTED, may_write
 from inductor.overlap import memory_of
 
 MAX_ELEMENTS = 1 << 22
+# Under this key, a node's `meta` has whether the version of an argument changed when the trace ran it on fake tensors.
+COUNTED_WRITES = "counted_writes"
 
 
 class _Unknown(Exception):
@@ -96,15 +98,9 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _changes(node: fx.Node) -> bool:
-    """Whether an operation may write to its arguments."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is not None:
-        return bool(schema.is_mutable)
-    if node.target in (operator.and_, operator.or_, operator.not_):
-        return False
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")
-    in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or "out" in node.kwargs or node.target in IN_PLACE or name.startswith("__i")
+    """Whether an operation wrote to one of its arguments when the trace ran it, or may do so."""
+    counted = node.meta.get(COUNTED_WRITES)
+    return may_write(node) if counted is None else counted or node.target in WRITES_UNCOUNTED
 
 
 def _run(node: fx.Node, values: dict[fx.Node, Any]) -> Any:

@@ -36,6 +36,7 @@ from ..vars.protocol.class_reads import lookup
 from ..vars.protocol.graph_object import GraphObjectVar
 from ..vars.torch_objects.process_settings import as_found
 from ..vars.torch_objects.tensor import TensorVar
+from .constant_eval import COUNTED_WRITES
 from .fake_tensor_logs import quiet
 from .graph_inputs import GraphInputs
 from .graph_modes import GraphModes
@@ -231,7 +232,7 @@ class GraphBuilder:
         self._check_arguments(label, args, kwargs, fake_args)
         assumed = self.numbers.assertions()
         tensors = list(tensors_in((*args, *kwargs.values())))
-        unwritten = [(each.fake, _version(each.fake)) for each in tensors] if self.stack.is_nested else []
+        versions = [(each.fake, _version(each.fake)) for each in tensors]
         try:
             result = self._run(target, run, fake_args, fake_kwargs)
         except _FAILURES as error:
@@ -246,7 +247,9 @@ class GraphBuilder:
             node_kwargs["device"] = device
         node = self.stack.annotate(self.graph.create_node(kind, target, node_args, node_kwargs))
         self.errors_are_seen = self.errors_are_seen or tx.error_is_observable
-        for given, version in unwritten:
+        if all(version is not None for _, version in versions):
+            node.meta[COUNTED_WRITES] = any(given._version != version for given, version in versions)
+        for given, version in versions if self.stack.is_nested else ():
             if result is given and version is not None and given._version == version:  # x.to(x.dtype), for one
                 self.graph.erase_node(node)
                 return next(tensor for tensor in tensors if tensor.fake is given)

@@ -249,8 +249,8 @@ def _load_at(cg: Any, owner: Var, position: int) -> None:
 
 
 class NotRebuilt(NotRebuildable):
-    """A value that the new bytecode cannot rebuild.  The trace restarts with a graph break (of id `kind`) at instruction
-    `step` of the root frame, which created the value, so that CPython creates it."""
+    """A value that the new bytecode cannot rebuild.  The trace restarts with a graph break (of id `kind`) at the
+    instruction `step` of the root frame, which created the value: CPython creates it."""
 
     def __init__(self, what: str, step: int, kind: str = "generator-frame") -> None:
         super().__init__(what)

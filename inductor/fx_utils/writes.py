@@ -1,0 +1,95 @@
+"""Which calls in a graph may write to a tensor argument, according to the schemas of the operators."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import types
+from typing import Any
+
+import torch
+from torch import fx
+from torch.nn import functional as F
+
+_aten = torch.ops.aten
+
+# Python's in-place operators, as functions and as methods.
+IN_PLACE = frozenset({
+    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow,
+    operator.imatmul, operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift, operator.setitem,
+})  # fmt: skip
+IN_PLACE_METHODS = frozenset({*(f"__{function.__name__}__" for function in IN_PLACE), "__idiv__"})
+
+# Operators that write running statistics, although their schemas do not say so and versions do not change.
+WRITES_UNCOUNTED = frozenset({
+    F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm, torch.native_batch_norm,
+    torch.cudnn_batch_norm, torch.batch_norm_gather_stats, torch.batch_norm_gather_stats_with_counts,
+    torch.batch_norm_update_stats, _aten.batch_norm, _aten.instance_norm, _aten.native_batch_norm,
+    _aten.cudnn_batch_norm, _aten.miopen_batch_norm, _aten._batch_norm_impl_index, _aten.batch_norm_gather_stats,
+    _aten.batch_norm_gather_stats_with_counts, _aten.batch_norm_update_stats,
+})  # fmt: skip
+# Parameters that make a function of torch.nn.functional write to an argument: a flag, and a bound for `embedding`.
+_ASK_FOR_WRITES = ("inplace", "max_norm")
+
+
+def may_write(node: fx.Node) -> bool:
+    """Whether a call may write to one of its arguments."""
+    if node.op not in ("call_function", "call_method"):
+        return False
+    packet = getattr(node.target, "overloadpacket", node.target)
+    if node.kwargs.get("out") is not None or packet in WRITES_UNCOUNTED:
+        return True
+    return writes_first(node) or any(map(_is_written, _arguments(node.target)))
+
+
+def writes_first(node: fx.Node) -> bool:
+    """Whether a call writes to its first argument."""
+    if isinstance(node.target, types.FunctionType):
+        return any(_given(node, name) for name in _ASK_FOR_WRITES)
+    return writes_in_place(node.target)
+
+
+@functools.lru_cache(maxsize=4096)
+def writes_in_place(target: Any) -> bool:
+    """Whether a function, method (its name) or operator writes to its first argument."""
+    if target in IN_PLACE or target in IN_PLACE_METHODS:
+        return True
+    return any(_is_written(schema.arguments[0]) for schema in _schemas(target) if schema.arguments)
+
+
+@functools.lru_cache(maxsize=4096)
+def _arguments(target: Any) -> tuple[Any, ...]:
+    return tuple(argument for schema in _schemas(target) for argument in schema.arguments)
+
+
+def _is_written(argument: Any) -> bool:
+    """Whether an argument of a schema is written although it is not an `out` argument, which need not be given."""
+    return argument.alias_info is not None and argument.alias_info.is_write and not argument.is_out
+
+
+def _schemas(target: Any) -> list[Any]:
+    if isinstance(target, torch._ops.OpOverload):
+        return [target._schema]
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return [getattr(target, name)._schema for name in target.overloads()]
+    if isinstance(target, str):
+        return torch._C._jit_get_schemas_for_operator(f"aten::{target}")
+    c_function = isinstance(target, types.BuiltinFunctionType | types.MethodDescriptorType)
+    # Functions and methods of torch in C are bindings of the ATen operator of that name.
+    return torch._C._jit_get_schemas_for_operator(f"aten::{target.__name__}") if c_function else []
+
+
+def _given(node: fx.Node, name: str) -> bool:
+    """Whether a call of a Python function passes something else than None or False as the parameter `name`."""
+    if name in node.kwargs:
+        return node.kwargs[name] not in (None, False)
+    position = _position(node.target, name)
+    return position is not None and position < len(node.args) and node.args[position] not in (None, False)
+
+
+@functools.lru_cache(maxsize=1024)
+def _position(function: Any, name: str) -> int | None:
+    """The position of a parameter of a Python function; None if it has no such parameter."""
+    names = list(inspect.signature(function).parameters)
+    return names.index(name) if name in names else None
