@@ -18,7 +18,8 @@ from torch.utils import _pytree as pytree
 
 from ..errors import Unsupported
 from ..fx_utils.arguments import node_at, output_of, results_of
-from ..fx_utils.places import blame
+from ..fx_utils.places import blame, name_of
+from ..fx_utils.writes import has_functional_form
 from ..ir.nodes import dense_order
 from ..overlap import elements_overlap, partly_the_same
 from ..process.import_stubs import stub_torch_compiler
@@ -127,12 +128,7 @@ def _fake(x: Any, mode: FakeTensorMode) -> Any:
 def _functional(
     fn: Callable[..., Any], decompositions: Mapping[Any, Callable[..., Any]] | None, fakes: Sequence[Any]
 ) -> torch.fx.GraphModule:
-    try:
-        return make_fx(_pure(fn), decomposition_table=dict(decompositions or {}))(*fakes)
-    except RuntimeError as error:
-        if "support functionalizing" not in str(error):
-            raise
-        raise NotFunctional(str(error).split(".")[0]) from error  # torch has no functional form of an operator
+    return make_fx(_pure(fn), decomposition_table=dict(decompositions or {}))(*fakes)
 
 
 def _pure(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
@@ -263,6 +259,8 @@ class GraphRun(torch.fx.Interpreter):
                 self._sync_strided()
         except Exception as error:
             blame(error, n)
+            if isinstance(error, RuntimeError) and not has_functional_form(n.target):
+                raise NotFunctional(f"torch cannot functionalize {name_of(n)}: {error}") from error
             if isinstance(error, RuntimeError) and self.strided:
                 raise NotFunctional(f"functionalization of a view: {error}") from error
             if isinstance(error, DynamicOutputShapeException):  # the capture did not raise it if its tensor was empty

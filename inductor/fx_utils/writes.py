@@ -31,6 +31,7 @@ WRITES_UNCOUNTED = frozenset({
 })  # fmt: skip
 # Parameters that make a function of torch.nn.functional write to an argument: a flag, and a bound for `embedding`.
 _ASK_FOR_WRITES = ("inplace", "max_norm")
+_FUNCTIONALIZED_BY = ("Functionalize", "CompositeImplicitAutograd")
 
 
 def may_write(node: fx.Node) -> bool:
@@ -66,6 +67,21 @@ def _arguments(target: Any) -> tuple[Any, ...]:
 def _is_written(argument: Any) -> bool:
     """Whether an argument of a schema is written although it is not an `out` argument, which need not be given."""
     return argument.alias_info is not None and argument.alias_info.is_write and not argument.is_out
+
+
+@functools.lru_cache(maxsize=4096)
+def has_functional_form(target: Any) -> bool:
+    """Whether functionalization can replace an operator that writes to arguments or returns views of them: it has a
+    kernel for that, or consists of operators that have one."""
+    return all(
+        not any(part.alias_info is not None for part in (*schema.arguments, *schema.returns))
+        or any(torch._C._dispatch_has_kernel_for_dispatch_key(_full_name(schema), key) for key in _FUNCTIONALIZED_BY)
+        for schema in _schemas(target)
+    )  # fmt: skip
+
+
+def _full_name(schema: Any) -> str:
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
 
 
 def _schemas(target: Any) -> list[Any]:

@@ -92,11 +92,21 @@ def test_parameters_become_inputs():
     torch.testing.assert_close(call(x), model(x))
 
 
+LIBRARY = torch.library.Library("pyframe_functionalize", "FRAGMENT")
+LIBRARY.define("first_row(Tensor(a) x) -> Tensor(a)")
+LIBRARY.impl("first_row", lambda x: x[0], "CPU")
+LIBRARY.impl("first_row", lambda x: x[0], "Meta")
+
+
 @pytest.mark.parametrize("word, fn, make", [
     ("gradients", pure, lambda: [torch.randn(3, 3, requires_grad=True), torch.randn(3, 3)]),
     ("shares memory", inplace, lambda: [torch.randn(3, 3)] * 2),
     ("metadata", lambda x, y: x.t_(), lambda: [torch.randn(3, 3), torch.randn(3, 3)]),
     ("not a tensor", pure, lambda: [torch.randn(3, 3), 3]),
+    ("cannot functionalize polygamma_", lambda x, y: x.polygamma_(1) + y,
+     lambda: [torch.randn(3, 3), torch.randn(3, 3)]),
+    ("cannot functionalize .*first_row", lambda x, y: torch.ops.pyframe_functionalize.first_row(x) + y,
+     lambda: [torch.randn(3, 3), torch.randn(3, 3)]),
 ])
 def test_refusals_say_why(word, fn, make):
     class Module(torch.nn.Module):
