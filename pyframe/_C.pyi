@@ -24,7 +24,7 @@ alive, and one whose object died fails for good.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodDescriptorType
 from typing import Any, Literal, TypeAlias
 
 # (type, dtype, device_type, device_index, ndim, sizes, strides, requires_grad, dispatch_keys). A None item is
@@ -222,6 +222,9 @@ def bind_torch() -> dict[str, Any]:
 
 def has_items(dict: dict[Any, Any], items: dict[str, Any]) -> bool:
     """Whether the dict has these items, by identity of the values; runs no code of keys."""
+
+def takes_keywords(method: MethodDescriptorType) -> bool:
+    """Whether the C function of a method of a type can get keyword arguments (METH_KEYWORDS)."""
 
 def runs_its_code(function: FunctionType) -> bool:
     """Whether a call of the function runs its code: C code may have set another function to be called instead."""

@@ -64,6 +64,15 @@ runs_its_code(PyObject *Py_UNUSED(module), PyObject *function)
     return plain == NULL ? NULL : PyBool_FromLong(((PyFunctionObject *)function)->vectorcall == plain);
 }
 
+static PyObject *
+takes_keywords(PyObject *Py_UNUSED(module), PyObject *method)
+{
+    if (!Py_IS_TYPE(method, &PyMethodDescr_Type)) {
+        return PyErr_Format(PyExc_TypeError, "expected a method in C, got %.200s", Py_TYPE(method)->tp_name);
+    }
+    return PyBool_FromLong((((PyMethodDescrObject *)method)->d_method->ml_flags & METH_KEYWORDS) != 0);
+}
+
 /* Looks up exact strings. The dicts are namespaces of modules, so code of the program (`__eq__` of a key) runs only
  * where it has put a key into one that is no string and has the hash of a name looked up. */
 static PyObject *
@@ -179,6 +188,7 @@ static PyMethodDef methods[] = {
     {"tensor_payload", tensor_payload, METH_O, "tensor_payload(tensor) -> the TENSOR payload that it satisfies"},
     {"tensor_route", tensor_route, METH_O, "tensor_route('handle' or 'dlpack'): how metadata is read"},
     {"runs_its_code", runs_its_code, METH_O, "runs_its_code(function): no C function was set to be called in its place"},
+    {"takes_keywords", takes_keywords, METH_O, "takes_keywords(method descriptor): its C function can get keywords"},
     {"has_items", has_items, METH_VARARGS,
      "has_items(dict, items): the dict has these items, whose keys are strings, by identity of the values"},
     {"dtype_code", dtype_code, METH_O, "dtype_code(dtype) -> c10::ScalarType's number"},

@@ -18,6 +18,7 @@ import torch
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
+from ... import _C
 from ...core.effects import Effect
 from ...core.source import CallSource, ConstSource
 from ...core.tracer import Tracer
@@ -46,7 +47,7 @@ _NAMED = {
 }  # fmt: skip
 NEVER_SEEN = {"as_subclass"}  # tensor methods that are never overridden
 _PUSH, _POP = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
-_ASKS_SELF_ALONE = {"new", "new_tensor"}
+_ASKS_SELF_ALONE = {torch.Tensor.new, torch.Tensor.new_tensor}
 
 
 class Overrides:
@@ -435,10 +436,4 @@ def _asks_self_alone(raw: Any) -> bool:
     """Whether a method takes at most one argument, so that torch checks only self for overrides."""
     if not isinstance(raw, types.MethodDescriptorType):
         return False
-    if raw.__name__ in _ASKS_SELF_ALONE:
-        return True
-    try:
-        raw(torch.empty(0), **{"": None})
-    except TypeError as error:
-        return "takes no keyword arguments" in str(error)
-    return False
+    return raw in _ASKS_SELF_ALONE or not _C.takes_keywords(raw)
