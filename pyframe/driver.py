@@ -126,9 +126,9 @@ class FrameCompiler:
         if self._runs_eagerly(func.__code__, state):
             return None
         if not requirements.is_there(func, locals_):
-            return self._runs_eagerly(func, "the process has replaced a function or method that captures depend on")
+            return self._run_uncaptured(func, "the process has replaced a function or method that captures depend on")
         if (observer := _observed()) is not None:
-            return self._runs_eagerly(func, f"{observer} has to see every operator")
+            return self._run_uncaptured(func, f"{observer} has to see every operator")
         if _in_operator():
             self._warn_of_eager_run(func, "it is called by __torch_dispatch__ or by a kernel of an operator")
             return None
@@ -140,7 +140,7 @@ class FrameCompiler:
             lambda: self._handle_miss(func, locals_, state),
         )
 
-    def _runs_eagerly(self, func: types.FunctionType, why: str) -> None:
+    def _run_uncaptured(self, func: types.FunctionType, why: str) -> None:
         """Run this frame eagerly. Unsupported for the compiled function itself under `fullgraph`."""
         if self.options.fullgraph and func.__code__ in self.always:
             raise Unsupported(f"{_place(func)} runs eagerly, and fullgraph=True does not allow that: {why}")
