@@ -37,7 +37,7 @@ from .passes import without_known_masks
 from .process.compile_lock import compile_lock
 from .process.import_stubs import stub_torch_compiler
 from .process.thread_state import restored_on_error
-from .process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
+from .process.uninterrupted_import import SYMBOLIC_SHAPES, import_uninterrupted
 from .subclasses import compile
 from .subclasses.autograd import wrap_inner
 from .subclasses.functionalize import forms_of, holds_wrappers, static_fakes
@@ -180,10 +180,11 @@ def _specialized(
 ) -> DynamicShapeDispatcher:
     """A callable that compiles the graph at the first call with each new size."""
     options = {**(options or {}), "verify": OFF}  # the whole graph is verified, not its parts
-    again = functools.partial(_compile_one_size, options=options)
+    compile_one = functools.partial(_compile_one_size, options=options)
     many = functools.partial(_compile_sizes, options=chosen, compile_piece=compile_piece)
     in_pieces = functools.partial(cut_at_writes, gm, compile_piece)
-    return DynamicShapeDispatcher(gm, again, symbolic_examples(gm, example_inputs), many, check_expected, in_pieces)
+    examples = symbolic_examples(gm, example_inputs)
+    return DynamicShapeDispatcher(gm, compile_one, examples, many, check_expected, in_pieces)
 
 
 def _checked(gm: fx.GraphModule, compiled: Callable[..., Any], policy: Policy, report: CompileReport) -> Any:
@@ -238,7 +239,7 @@ def _compile_sizes(
     `examples` describe `inputs` in terms of symbols. `varying` names these symbols, and `hints` are their current
     values. Unsupported if some part of the compiler needs a concrete size.
     """
-    import_whole(SYMBOLIC_SHAPES)
+    import_uninterrupted(SYMBOLIC_SHAPES)
     from .dynamic.symbols import Sized, Symbols, alike, fake_inputs  # imported here because it imports sympy
 
     report = gm.meta["compile_report"] = CompileReport()

@@ -56,7 +56,7 @@ def generate_sizes(gm: fx.GraphModule, sized: Sized, report: CompileReport) -> A
         with report.phase("passes"):
             seeded(aten.graph)
             graph = run_passes(aten.graph, aten.shared)
-            sized.settle(graph)
+            sized.substitute(graph)
     artifact = generate_aten(graph, aten.shared, aten.structure, report, aten.views, aten.uncounted)
     return replace(artifact, program=sized.symbols.program())
 
@@ -100,7 +100,7 @@ def generate_half(
         biases_apart(half)
         shared = separate_results(half)
         if sized is not None:
-            sized.settle(half)
+            sized.substitute(half)
     _, structure = pytree.tree_flatten([0] * len(results_of(half.graph)))
     return generate_aten(half, shared, structure, report, (), uncounted, release=release, training=True)
 

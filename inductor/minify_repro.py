@@ -40,7 +40,7 @@ class Candidate:
 
     path: Path
     kind: str
-    says: str
+    symptom: str
     operators: int
     outputs: int
     sizes: tuple[int, ...] = ()
@@ -64,10 +64,10 @@ def _with_outputs(gm: fx.GraphModule, inputs: list[Any], results: Sequence[Any])
     """The graph with `results` as its outputs, without nodes and inputs that they do not need."""
     (output,) = gm.graph.find_nodes(op="output")
     output.args = (tuple(results),)
-    return _tidy(gm, inputs)
+    return _cleaned(gm, inputs)
 
 
-def _tidy(gm: fx.GraphModule, inputs: list[Any]) -> tuple[fx.GraphModule, list[Any]]:
+def _cleaned(gm: fx.GraphModule, inputs: list[Any]) -> tuple[fx.GraphModule, list[Any]]:
     remove_unused(gm, inputs)
     kept = []
     for node, value in zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True):
@@ -117,7 +117,7 @@ def given(first: int, last: int) -> Reduction:
             values.append(value.detach().requires_grad_(value.requires_grad))
         order = gm.graph.find_nodes(op="placeholder")
         paired = dict(zip(placeholders, values, strict=True))
-        return _tidy(gm, [paired[node] for node in order])
+        return _cleaned(gm, [paired[node] for node in order])
 
     return reduce
 
@@ -131,7 +131,7 @@ def without(position: int, argument: int) -> Reduction:
             return None
         node.replace_all_uses_with(node.all_input_nodes[argument])
         gm.graph.erase_node(node)
-        return _tidy(gm, inputs)
+        return _cleaned(gm, inputs)
 
     return reduce
 
@@ -164,11 +164,11 @@ class Minifier:
     """Tries reductions until time runs out, and keeps the smallest candidate that fails in the same way."""
 
     def __init__(self, start: Path, seconds: float, timeout: float, out: Callable[[str], Any] = print) -> None:
-        self.deadline, self.timeout, self.say = time.monotonic() + seconds, timeout, out
+        self.deadline, self.timeout, self.report = time.monotonic() + seconds, timeout, out
         self.folder = tempfile.TemporaryDirectory(prefix="pyframe-minify-")
         self.tried = 0
         self.best = self._try(start, None)
-        out(f"{self.best.operators} operators: {self.best.says}")
+        out(f"{self.best.operators} operators: {self.best.symptom}")
 
     def run(self) -> Candidate:
         """Reduce until nothing helps or time runs out; returns the smallest candidate."""
@@ -192,7 +192,7 @@ class Minifier:
         better = _cost(found) < _cost(self.best) and found.kind == self.best.kind
         if better:
             self.best = found
-            self.say(f"{found.operators} operators, sizes {list(found.sizes)}: {found.says}")
+            self.report(f"{found.operators} operators, sizes {list(found.sizes)}: {found.symptom}")
         return better
 
     def _shorten(self) -> None:
@@ -325,7 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     values = best.path.with_suffix(".pt")
     if values.exists():
         output.with_suffix(".pt").write_bytes(values.read_bytes())
-    print(f"{output}: {best.operators} operators after {minifier.tried} candidates; {best.says}", flush=True)
+    print(f"{output}: {best.operators} operators after {minifier.tried} candidates; {best.symptom}", flush=True)
     return 0
 
 

@@ -108,7 +108,7 @@ class FrameCompiler:
         self.asked: dict[int, weakref.ref[types.CodeType]] = {}  # code objects that may have entries of this compiler
         weakref.finalize(self, _release, self.owner, self.asked).atexit = False
         self.always: set[types.CodeType] = set()
-        self.made: dict[int, weakref.ref[types.CodeType]] = {}  # code objects that this compiler generated
+        self.generated: dict[int, weakref.ref[types.CodeType]] = {}  # code objects that this compiler generated
         self.captures: list[Capture] | None = None
         self.keeps_empty = False  # also replace frames without a graph and side effects
         self.warns = True
@@ -203,7 +203,7 @@ class FrameCompiler:
     def _importing(self, func: types.FunctionType) -> bool:
         """Whether this frame runs for an import that the program triggered; such module code is not captured."""
         frame = sys._getframe(1) if func.__code__ not in self.always else None
-        while frame is not None and id(frame.f_code) not in self.made and frame.f_code not in self.always:
+        while frame is not None and id(frame.f_code) not in self.generated and frame.f_code not in self.always:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
                 return True
             frame = frame.f_back
@@ -433,7 +433,8 @@ class FrameCompiler:
         if result.compiled is not None:
             registers = tuple(lowered.registers[s] for s in result.graph_inputs)
             direct = _C.DirectCall(result.compiled, registers, result.output)
-        self.made[id(result.code)] = weakref.ref(result.code, functools.partial(_forget, self.made, id(result.code)))
+        forget = functools.partial(_forget, self.generated, id(result.code))
+        self.generated[id(result.code)] = weakref.ref(result.code, forget)
         return _C.Entry(self.owner, lowered.program, result.code, direct, described)
 
 
@@ -446,7 +447,7 @@ def _guard_classes(trace: Trace, with_graph: bool) -> None:
     whole = [cls for cls in tensor_class.CLASSES if cls in tensors]
     for cls in whole:
         writes = [trace.class_writes[base].attrs for base in cls.__mro__ if base in trace.class_writes]
-        reads = tensor_class.whole_class(cls, [name for attrs in writes for name in attrs])
+        reads = tensor_class.all_reads(cls, [name for attrs in writes for name in attrs])
         trace.guards.add(Guard(ConstSource.of(cls, cls.__name__), "CLASS_FINDS", reads, None))
     for cls, found in trace.class_reads.items():
         if cls in whole:
@@ -523,8 +524,8 @@ def _too_small(graph: torch.fx.Graph, known: Continuation | None) -> bool:
         return True
     if known is None or not known.loops:
         return False
-    made = [node.meta.get("val") for node in graph.nodes if node.op in ("call_function", "call_method")]
-    return len(made) <= _FEW and all(isinstance(value, torch.Tensor) and value.dim() == 0 for value in made)
+    results = [node.meta.get("val") for node in graph.nodes if node.op in ("call_function", "call_method")]
+    return len(results) <= _FEW and all(isinstance(value, torch.Tensor) and value.dim() == 0 for value in results)
 
 
 @contextlib.contextmanager

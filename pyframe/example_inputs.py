@@ -60,10 +60,10 @@ def _copied_parts(tensor: torch.Tensor) -> torch.Tensor:
         if is_wrapper(tensor):
             form, parts = Form.of(tensor), list[torch.Tensor]()
             form.take(tensor, parts)
-            made = form.build(iter([part.detach().clone() for part in parts]))
+            copied = form.build(iter([part.detach().clone() for part in parts]))
         else:
-            made = tensor.detach().clone()
-    return made.requires_grad_(tensor.requires_grad)  # type: ignore[no-any-return]
+            copied = tensor.detach().clone()
+    return copied.requires_grad_(tensor.requires_grad)  # type: ignore[no-any-return]
 
 
 class _Copies:
@@ -92,8 +92,8 @@ class _Copies:
             copy.requires_grad_(tensor.requires_grad)
             if tensor.is_leaf:
                 return copy
-            made = copy.clone()  # not a view of a leaf: the graph may write it in place
-            return made if made.stride() == copy.stride() else copy.view_as(copy)
+            clone = copy.clone()  # not a view of a leaf: the graph may write it in place
+            return clone if clone.stride() == copy.stride() else copy.view_as(copy)
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         memory = _memory(tensor)

@@ -84,8 +84,8 @@ def wrap(
         forward = _without_autocast(forward)
     if spec.tangents:
         # skips part of Function.apply: wrappers of function transforms never get here
-        again = Rerun(gm, captured.names, spec, captured.count)
-        function = _make_function(spec, forward, backward, again)
+        rerun = Rerun(gm, captured.names, spec, captured.count)
+        function = _make_function(spec, forward, backward, rerun)
         apply = super(torch.autograd.Function, function).apply  # type: ignore[misc]  # not in torch's stubs
         # results require a gradient even if every gradient is undefined, such as that of count_nonzero
         places = {gradient.place for gradient in spec.gradients} or captured.tracked
@@ -95,33 +95,33 @@ def wrap(
     eager = run_with_aten(gm)
     transformed = torch._C._are_functorch_transforms_active
     if spec.tangents and spec.nested:
-        return _calls_nested(captured, spec, apply, again, in_pieces)
+        return _calls_nested(captured, spec, apply, rerun, in_pieces)
     finish = _finish(spec.results, spec.structure)
 
     def straight(*inputs: torch.Tensor) -> Any:
         if transformed():
             return gm(*inputs)
         try:
-            made = apply(*inputs, *attributes)
+            outputs = apply(*inputs, *attributes)
         except Refused:
             return eager(*inputs)
-        return finish((), made)
+        return finish((), outputs)
 
     def call(*inputs: torch.Tensor) -> Any:
         if transformed():
             return gm(*inputs)
         primals = (*inputs, *attributes)
         try:
-            made = apply(*primals)
+            outputs = apply(*primals)
         except Refused:
             return eager(*inputs)
-        return finish(primals, made)
+        return finish(primals, outputs)
 
     return call if any(isinstance(x, Input | View) for x in spec.results) else straight
 
 
 def _calls_nested(
-    captured: Captured, spec: TrainingSpec, apply: Callable[..., Any], again: Rerun,
+    captured: Captured, spec: TrainingSpec, apply: Callable[..., Any], rerun: Rerun,
     in_pieces: InPieces | None,
 ) -> Callable[..., Any]:
     """The callable for a graph that computes results from other results (see `nested`)."""
@@ -130,7 +130,7 @@ def _calls_nested(
     ends = sorted({i for level in spec.nested for i in level.sources})
     make = functools.partial(in_pieces, ends, len(spec.results)) if in_pieces is not None else None
     views = [isinstance(result, View) for result in spec.results]
-    nested = Nested(spec.nested, list(map(_maker, spec.results)), views, again, make)
+    nested = Nested(spec.nested, list(map(_maker, spec.results)), views, rerun, make)
 
     def call(*inputs: torch.Tensor) -> Any:
         if transformed():
@@ -139,10 +139,10 @@ def _calls_nested(
             return pieces(*inputs)
         primals = (*inputs, *attributes)
         try:
-            made = apply(*primals)
+            outputs = apply(*primals)
         except Refused:
             return eager(*inputs)
-        return pytree.tree_unflatten(nested(primals, made), spec.structure)
+        return pytree.tree_unflatten(nested(primals, outputs), spec.structure)
 
     return call
 
@@ -162,25 +162,25 @@ def _finish(results: Sequence[Result], structure: pytree.TreeSpec) -> Maker:
         return makers[0]
     if structure.type is tuple and all(child.is_leaf() for child in structure.children()):
         if results == tuple(map(Computed, range(len(results)))):
-            return lambda primals, made: made[: len(makers)]
-        return lambda primals, made: tuple([make(primals, made) for make in makers])
-    return lambda primals, made: pytree.tree_unflatten([make(primals, made) for make in makers], structure)
+            return lambda primals, outputs: outputs[: len(makers)]
+        return lambda primals, outputs: tuple([make(primals, outputs) for make in makers])
+    return lambda primals, outputs: pytree.tree_unflatten([make(primals, outputs) for make in makers], structure)
 
 
 def _maker(result: Result) -> Maker:
     match result:
         case Constant(value):
-            return lambda primals, made: value
+            return lambda primals, outputs: value
         case Computed(index):
-            return lambda primals, made: made[index]
+            return lambda primals, outputs: outputs[index]
         case Input(index):
-            return lambda primals, made: primals[index]
+            return lambda primals, outputs: primals[index]
         case View():
-            return lambda primals, made: _view(result, primals, made)
+            return lambda primals, outputs: _view(result, primals, outputs)
 
 
-def _view(view: View, primals: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> torch.Tensor:
-    base = (made if isinstance(view.base, Computed) else primals)[view.base.index]
+def _view(view: View, primals: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    base = (outputs if isinstance(view.base, Computed) else primals)[view.base.index]
     offset = base.storage_offset() + view.offset
     if view.grad:
         new = base.as_strided(view.size, view.stride, offset)
@@ -210,10 +210,10 @@ def _writing(spec: TrainingSpec, forward: Compiled) -> Compiled:
 
     def run(*primals: torch.Tensor) -> list[torch.Tensor]:
         before = [primals[i]._version for i in writes]
-        made = forward(*primals)
+        outputs = forward(*primals)
         for i, version in zip(writes, before):
             bump(primals[i], version)
-        return made
+        return outputs
 
     return run
 
@@ -248,32 +248,32 @@ def _pick(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 
 def _make_function(
-    spec: TrainingSpec, forward: Compiled, backward: Compiled, again: Rerun
+    spec: TrainingSpec, forward: Compiled, backward: Compiled, rerun: Rerun
 ) -> type[torch.autograd.Function]:
     run = _writing(spec, forward)
     inputs, returned = _pick(spec.saved.inputs), _pick(spec.saved.returned)
     count, differentiable = len(spec.origins), len(spec.tangents)
     gradients = _Gradients(spec, backward)
-    hold, views, nested, parts = again.hold, spec.views, bool(spec.nested), spec.parts
-    separable = again.separable
+    hold, views, nested, parts = rerun.hold, spec.views, bool(spec.nested), spec.parts
+    separable = rerun.separable
 
     def gradients_of(ctx: Any, tangents: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled() or not _PLAIN.issuperset(map(type, tangents)):
-            return again(ctx, tangents[:differentiable])
-        if any(x is not None and x.layout is not _STRIDED for x in tangents) and again.can_run(ctx):
-            return again(ctx, tangents[:differentiable])  # the gradients of inputs may be sparse, too
-        partial = again.partial and any(x is None for x in tangents[:differentiable])
+            return rerun(ctx, tangents[:differentiable])
+        if any(x is not None and x.layout is not _STRIDED for x in tangents) and rerun.can_run(ctx):
+            return rerun(ctx, tangents[:differentiable])  # the gradients of inputs may be sparse, too
+        partial = rerun.partial and any(x is None for x in tangents[:differentiable])
         if partial and absent(spec.not_zero, tangents[:differentiable]):
             what = "a backward of some results, where an autograd.Function belongs to the others,"
-            return again(ctx, tangents[:differentiable], what=what)
+            return rerun(ctx, tangents[:differentiable], what=what)
         try:
             given = list(ctx.saved_tensors)
         except RuntimeError:  # freed, or written since; eager raises an error too if it needs the tensor
-            if again.spared(ctx, tangents[:differentiable]):
-                return again(ctx, tangents[:differentiable], check=False)
+            if rerun.spared(ctx, tangents[:differentiable]):
+                return rerun(ctx, tangents[:differentiable], check=False)
             # freed by the backward pass of another part of the graph; if there was none, a saved tensor was written
-            if parts and ctx.freed and ctx.freed.isdisjoint(_parts_of(parts, tangents)) and again.can_run(ctx):
-                return again(ctx, tangents[:differentiable], check=False)
+            if parts and ctx.freed and ctx.freed.isdisjoint(_parts_of(parts, tangents)) and rerun.can_run(ctx):
+                return rerun(ctx, tangents[:differentiable], check=False)
             raise
         if parts and not _keeps_graph():
             ctx.freed = ctx.freed.union(_parts_of(parts, tangents))
@@ -282,10 +282,10 @@ def _make_function(
             found = gradients(given, tangents[:differentiable])
         except RuntimeError:
             if any(x is not None and _is_batched(x) for x in tangents):  # the compiled backward cannot take these
-                return again(ctx, tangents[:differentiable], check=False)
+                return rerun(ctx, tangents[:differentiable], check=False)
             raise
         if partial and absent(spec.products, tangents[:differentiable]) and any_nan(found):
-            return again.without_zeros(ctx, tangents[:differentiable], found)
+            return rerun.without_zeros(ctx, tangents[:differentiable], found)
         return found
 
     class CompiledGraph(torch.autograd.Function):
@@ -296,13 +296,13 @@ def _make_function(
                 ctx.direct = None
             if parts:
                 ctx.freed = _NONE
-            made = run(*primals)
+            outputs = run(*primals)
             for k in views:  # autograd refuses writes to a view that a custom function returns
-                made[k] = made[k].detach()
+                outputs[k] = outputs[k].detach()
             if separable:
-                ctx.versions = [x._version for x in returned(made)]
-            ctx.save_for_backward(*inputs(primals), *returned(made), *made[count:])
-            returned_ones = tuple(made[:count])
+                ctx.versions = [x._version for x in returned(outputs)]
+            ctx.save_for_backward(*inputs(primals), *returned(outputs), *outputs[count:])
+            returned_ones = tuple(outputs[:count])
             ctx.mark_non_differentiable(*returned_ones[differentiable:])
             ctx.set_materialize_grads(False)
             return returned_ones
@@ -366,8 +366,8 @@ def placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:
         x = x.to_dense()
     if x is not None and x.stride() == layout.stride and not (x.is_conj() or x.is_neg() or torch._is_zerotensor(x)):
         return x
-    made = torch.empty_strided(layout.size, layout.stride, dtype=layout.dtype, device=layout.device)
-    return made.zero_() if x is None else made.copy_(x)
+    buffer = torch.empty_strided(layout.size, layout.stride, dtype=layout.dtype, device=layout.device)
+    return buffer.zero_() if x is None else buffer.copy_(x)
 
 
 def _without_autocast(fn: Compiled) -> Compiled:

@@ -44,11 +44,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.linalg_vector_norm.default] = vector_norm
     table[getattr(aten.random, "from")] = random_from
     orders = {aten.select_scatter.default: _as_first}
-    orders |= {op: _descending for op in NEAREST} | {op: _as_kernel(op) for op in _OTHERWISE_LAID_OUT}
+    orders |= {op: _descending for op in NEAREST} | {op: _as_kernel(op) for op in _OTHER_LAYOUTS}
     orders |= {op: _by_channels for op in NEAREST_OF_VOLUMES}
     for op, order in orders.items():
         if op in table:
-            table[op] = _laid_out(table[op], order)
+            table[op] = _with_layout(table[op], order)
     refusals = dict.fromkeys(_FLOATS_ONLY, _of_integers) | dict.fromkeys(_NLL_LOSSES, _of_other_classes)
     for op, refuses in {**refusals, aten.binary_cross_entropy.default: _on_cpu}.items():
         if op in table:
@@ -95,7 +95,7 @@ def _where_taken(decomposition: Callable[..., Any], refuses: Callable[..., bool]
 
 
 # torch's decompositions of these lay out results in another order than the kernels (see tools/fake_layouts.py).
-_OTHERWISE_LAID_OUT = (
+_OTHER_LAYOUTS = (
     aten.logaddexp.default, aten.logaddexp2.default, aten.xlogy.Tensor, aten.special_xlog1py.default,
     aten.channel_shuffle.default,
 )  # fmt: skip
@@ -125,7 +125,7 @@ def _by_channels(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int] | 
     return (0, 2, 3, 4, 1) if channels_last else _descending(x)
 
 
-def _laid_out(
+def _with_layout(
     decomposition: Callable[..., Any], order: Callable[..., Sequence[int] | None]
 ) -> Callable[..., Any]:
     """`decomposition` with its result copied to another order of dimensions in memory: `order(*args)` gives the

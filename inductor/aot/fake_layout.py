@@ -42,7 +42,7 @@ def mend_layouts() -> None:
     layouts: dict[Any, Callable[..., Any]] = {aten.ldexp.Tensor: _as_ldexp, **dict.fromkeys(_ELEMENTWISE, _broadcast)}
     layouts |= dict.fromkeys(_CONTIGUOUS, _contiguous) | dict.fromkeys(_CHANNELS, _by_channels)
     for operator, layout in layouts.items():
-        rule = _laid_out(layout, None if operator in meta_table else decomposition_table.get(operator))
+        rule = _with_layout(layout, None if operator in meta_table else decomposition_table.get(operator))
         _register(operator, rule)
         meta_table.setdefault(operator, rule)  # operators missing in this table are decomposed before rules are tried
 
@@ -74,7 +74,7 @@ class _Inside(threading.local):
 _inside = _Inside()
 
 
-def _laid_out(layout: Callable[..., Any], decomposed: Callable[..., Any] | None) -> Callable[..., Any]:
+def _with_layout(layout: Callable[..., Any], decomposed: Callable[..., Any] | None) -> Callable[..., Any]:
     """A fake tensor rule that takes torch's result and changes the strides of the (first) result. `layout(result,
     *args)` returns a memory format, a tensor with the right strides, or None if torch is right. `decomposed`: the
     operator's decomposition, if torch's fake tensors have no implementation of its own."""
@@ -87,17 +87,17 @@ def _laid_out(layout: Callable[..., Any], decomposed: Callable[..., Any] | None)
         try:
             with mode:
                 compute = decomposed if always or mode.shape_env is not None else None
-                made = (compute or operator)(*args, **kwargs)
-                several = isinstance(made, tuple | list)
-                first = made[0] if several else made
+                computed = (compute or operator)(*args, **kwargs)
+                several = isinstance(computed, tuple | list)
+                first = computed[0] if several else computed
                 wanted = layout(first, *args)
                 if wanted is None:
-                    return made
+                    return computed
                 stride = _like(first, wanted).stride() if isinstance(wanted, torch.memory_format) else wanted.stride()
                 if stride == first.stride():
-                    return made
+                    return computed
                 first = torch.empty_strided(first.shape, stride, dtype=first.dtype, device=first.device)
-                return (first, *made[1:]) if several else first
+                return (first, *computed[1:]) if several else first
         finally:
             _inside.operators.discard(operator)
 

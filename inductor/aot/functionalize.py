@@ -224,8 +224,8 @@ class _Layout:
             return
         back = sorted(range(len(order)), key=order.__getitem__)
         with torch.no_grad():
-            laid_out = value.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
-        torch._functionalize_replace(x, laid_out)  # type: ignore[attr-defined]
+            restrided = value.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
+        torch._functionalize_replace(x, restrided)  # type: ignore[attr-defined]
         torch._functionalize_commit_update(x)  # type: ignore[attr-defined]
 
 

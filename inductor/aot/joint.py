@@ -30,7 +30,7 @@ from .functionalize import (
     version_of,
 )
 from .levels import AutogradGraph, Level, levels, parts, reaching
-from .memory import is_random, tidy
+from .memory import is_random, separate_memory
 from .plain_memory import computed_values
 from .results import Computed, ForwardOutputs, InputState, RecordedWrites, Result, View, classify, dense
 from .unused import check_unused
@@ -99,12 +99,12 @@ def to_joint(
     table = {op: fn for op, fn in (decompositions or {}).items() if not is_random(op)}
     trace = _Trace(gm, len(inputs), names, [_grad_state(x) for x in primals])
     with _tracing(), mode:
-        bare = [x.detach() if isinstance(x, torch.Tensor) else x for x in fakes]
+        inputs = [x.detach() if isinstance(x, torch.Tensor) else x for x in fakes]
         try:
-            graph = make_fx(trace, decomposition_table=table)(*bare)
+            graph = make_fx(trace, decomposition_table=table)(*inputs)
             refuse_fixed_offsets(graph)
             _refuse_sparse(graph)
-            graph = computed_values(graph, bare)
+            graph = computed_values(graph, inputs)
             _check_unused(graph.graph)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise NotFunctional(f"the backward pass depends on data: {error}") from error
@@ -118,7 +118,7 @@ def to_joint(
     finals = trace.finals
     writes = tuple(i for i, _ in finals.written)
     refuse_shared_writes(primals, set(writes))
-    tidy(graph, trace.returned, writes)
+    separate_memory(graph, trace.returned, writes)
     tangents = graph.graph.find_nodes(op="placeholder")[len(primals) :]
     permanent = tuple(
         i >= len(inputs) or not isinstance(x, torch.Tensor) or (x.requires_grad and x.is_leaf)
@@ -298,8 +298,8 @@ class _Trace:
     ) -> None:
         self.gm, self.count, self.names, self.grads = gm, count, names, grads
 
-    def __call__(self, *bare: Any) -> list[Any]:
-        leaves = [torch._to_functional_tensor(x) if isinstance(x, torch.Tensor) else x for x in bare]
+    def __call__(self, *inputs: Any) -> list[Any]:
+        leaves = [torch._to_functional_tensor(x) if isinstance(x, torch.Tensor) else x for x in inputs]
         torch._enable_functionalization(reapply_views=True)
         try:
             return self._joint(leaves)

@@ -19,10 +19,10 @@ OWN_BACKWARD = "own_backward"  # key in a node's meta["custom"]: an `autograd.Fu
 
 @dataclass(frozen=True)
 class Level:
-    """A set of returned tensors, `made` (numbers), none of which is computed from another one of the set. `sources`:
-    the numbers of the flat results from which autograd computes them, directly or indirectly."""
+    """A set of returned tensors, `returned` (their numbers), none of which is computed from another one of the set.
+    `sources`: the numbers of the flat results from which autograd computes them, directly or indirectly."""
 
-    made: tuple[int, ...]
+    returned: tuple[int, ...]
     sources: tuple[int, ...]
 
 

@@ -49,7 +49,7 @@ def roots(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]:
     return found
 
 
-def tidy(gm: torch.fx.GraphModule, states: Sequence[InputState], writes: Sequence[int]) -> None:
+def separate_memory(gm: torch.fx.GraphModule, states: Sequence[InputState], writes: Sequence[int]) -> None:
     """Turn the fourth list of outputs, the tangents, into inputs. Give returned tensors memory of their own with the
     layout in `states`, and keep written values separate from the inputs that are written. Set `meta["backward"]` to
     whether autograd's backward created the node."""
@@ -75,7 +75,7 @@ def tidy(gm: torch.fx.GraphModule, states: Sequence[InputState], writes: Sequenc
     for node, state in zip(returned, states):
         foreign = root[node].op != "call_function" or root[node] in taken
         taken.add(root[node])
-        fresh.append(_copied(node, state) if foreign or not _laid_out(node.meta["val"], state.stride) else node)
+        fresh.append(_copied(node, state) if foreign or not _has_strides(node.meta["val"], state.stride) else node)
     output_of(gm.graph).args = ([fresh, written, gradients],)
     gm.graph.eliminate_dead_code()
     gm.recompile()
@@ -91,7 +91,7 @@ def _to_inputs(graph: torch.fx.Graph, nodes: Sequence[torch.fx.Node]) -> None:
         graph.erase_node(node)
 
 
-def _laid_out(x: torch.Tensor, stride: tuple[int, ...]) -> bool:
+def _has_strides(x: torch.Tensor, stride: tuple[int, ...]) -> bool:
     return x.numel() == 0 or all(n == 1 or a == b for n, a, b in zip(x.shape, x.stride(), stride))
 
 

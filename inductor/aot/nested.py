@@ -41,27 +41,27 @@ class Nested:
     """Gives results that are computed from other results an autograd node of their own, at each call."""
 
     def __init__(
-        self, found: Sequence[Level], makers: Sequence[Maker], views: Sequence[bool], again: Rerun,
+        self, found: Sequence[Level], makers: Sequence[Maker], views: Sequence[bool], rerun: Rerun,
         in_pieces: Callable[[], Callable[..., Any] | None] | None,
     ) -> None:
         """`makers`: a function for each flat result; `views`: which flat results are views of other tensors.
         `in_pieces` compiles the graph in pieces, which makes the extra nodes unnecessary."""
-        self.makers, self.views, self.again = makers, views, again
+        self.makers, self.views, self.rerun = makers, views, rerun
         self.in_pieces = in_pieces
         self.asked = False
         self.pieces: Callable[..., Any] | None = None
         self.probe = _Probe()
         self.steps = [(level, self._apply(level)) for level in found]
 
-    def __call__(self, primals: Sequence[Any], made: Sequence[torch.Tensor]) -> list[Any]:
+    def __call__(self, primals: Sequence[Any], outputs: Sequence[torch.Tensor]) -> list[Any]:
         """The flat results of a call."""
-        tensors, results = list(made), [None] * len(self.makers)
+        tensors, results = list(outputs), [None] * len(self.makers)
         for level, apply in self.steps:
             for i in level.sources:
                 if results[i] is None:
                     results[i] = self.makers[i](primals, tensors)
-            nodes = apply(self.probe.leaf, *[tensors[k] for k in level.made], *[results[i] for i in level.sources])
-            for k, x in zip(level.made, nodes):
+            nodes = apply(self.probe.leaf, *[tensors[k] for k in level.returned], *[results[i] for i in level.sources])
+            for k, x in zip(level.returned, nodes):
                 tensors[k] = x
         return [make(primals, tensors) if x is None else x for make, x in zip(self.makers, results)]
 
@@ -72,7 +72,7 @@ class Nested:
         return self.pieces
 
     def _apply(self, level: Level) -> Callable[..., Any]:
-        count, views = len(level.made), [self.views[i] for i in level.sources]
+        count, views = len(level.returned), [self.views[i] for i in level.sources]
         nested = self
 
         class LaterResults(torch.autograd.Function):
@@ -105,7 +105,7 @@ class Nested:
             return None
         self.asked = True
         try:
-            return self.again.part(ctx.next_functions[1][0], zip(level.made, tangents), level.sources)
+            return self.rerun.part(ctx.next_functions[1][0], zip(level.returned, tangents), level.sources)
         except RuntimeError:
             if hooked:
                 raise

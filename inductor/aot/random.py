@@ -63,16 +63,16 @@ def seeded(gm: torch.fx.GraphModule, devices: Sequence[str] = ("cuda",)) -> None
         source = seeds.setdefault(vals[0].device, _Seeds(gm.graph, vals[0].device))
         draw = _Draw(gm.graph, source, vals[0], order)
         with gm.graph.inserting_before(node), vals[0].fake_mode:
-            made = rewrite(draw, *node.args, **node.kwargs)
-        if made is None:
+            rewritten = rewrite(draw, *node.args, **node.kwargs)
+        if rewritten is None:
             continue
-        results = (made,) if isinstance(made, Node) else made
+        results = (rewritten,) if isinstance(rewritten, Node) else rewritten
         if any(x.meta["val"].stride() != val.stride() for x, val in zip(results, vals, strict=True)):
             draw.undo()
             continue
         for x in draw.new:
             x.meta = {**node.meta, "val": x.meta["val"]}
-        _replace(node, made)
+        _replace(node, rewritten)
     for source in seeds.values():
         source.finish()
     if seeds:
@@ -141,10 +141,10 @@ class _Draw:
 
     def bits(self) -> Node:
         """A node of random int32 values with the strides of `val`."""
-        made = self.call(RANDOM_BITS, *self.seeds.take(), [self.val.shape[d] for d in self.order])
+        drawn = self.call(RANDOM_BITS, *self.seeds.take(), [self.val.shape[d] for d in self.order])
         if self.order == list(range(self.val.dim())):
-            return made
-        return self.call(aten.permute.default, made, sorted(range(len(self.order)), key=self.order.__getitem__))
+            return drawn
+        return self.call(aten.permute.default, drawn, sorted(range(len(self.order)), key=self.order.__getitem__))
 
     def uniform(self, dtype: torch.dtype, start: int = 0) -> Node:
         """Random multiples of 2^-digits in [0, 1), or in (0, 1] with start=1; exact in `dtype`."""
@@ -209,10 +209,10 @@ def _uniform(draw: _Draw, x: Node, start: float = 0.0, end: float = 1.0, generat
     unit = draw.uniform(draw.val.dtype)
     if (start, end) == (0, 1):
         return unit
-    made = draw.call(aten.add.Tensor, draw.call(aten.mul.Tensor, unit, end - start), start)
+    scaled = draw.call(aten.add.Tensor, draw.call(aten.mul.Tensor, unit, end - start), start)
     # rounding may give `end`, which is not part of the interval
-    inside = draw.call(aten.lt.Scalar, made, end)
-    return draw.call(aten.where.self, inside, made, draw.call(aten.full_like.default, made, start))
+    inside = draw.call(aten.lt.Scalar, scaled, end)
+    return draw.call(aten.where.self, inside, scaled, draw.call(aten.full_like.default, scaled, start))
 
 
 def _exponential(draw: _Draw, x: Node, rate: float = 1.0, generator: None = None) -> Node | None:

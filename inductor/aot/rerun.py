@@ -31,7 +31,7 @@ class _Written:
     x: torch.Tensor
     elements: torch.Tensor
 
-    def again(self) -> torch.Tensor:
+    def before_write(self) -> torch.Tensor:
         """The input with its old elements and its autograd history."""
         return _WithElements.apply(self.x, self.elements)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -233,7 +233,7 @@ class Rerun:
         given = list(primals)
         for i, x in enumerate(primals):
             if i in self.writes:
-                given[i] = x.again() if isinstance(x, _Written) else x.detach().clone()
+                given[i] = x.before_write() if isinstance(x, _Written) else x.detach().clone()
             elif isinstance(x, torch.Tensor) and x.requires_grad:
                 given[i] = _Same.apply(x)
         return given

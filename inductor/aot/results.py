@@ -109,8 +109,8 @@ def classify(
     written = _writes(primals, before)
     owner = {storage_of(x): i for i, x in enumerate(primals)}
     bases = _bases(values, owner)
-    made = _unique(base for base in bases if base is not None)
-    returned = sorted(made, key=lambda x: x.grad_fn is None)  # a stable sort
+    unique = _unique(base for base in bases if base is not None)
+    returned = sorted(unique, key=lambda x: x.grad_fn is None)  # a stable sort
     index = {id(x): k for k, x in enumerate(returned)}
     results: list[Result] = []
     for value, base in zip(values, bases):
@@ -121,7 +121,7 @@ def classify(
         else:
             i = owner[storage_of(value)]
             if value is not primals[i]:
-                _settle(value, primals[i], before[i])
+                _sync(value, primals[i], before[i])
             results.append(_result(value, primals[i], Input(i)))
     origin = {id(base): (n, True) for n, base in enumerate(bases) if base is not None and values[n]._base is base}
     origin |= {id(base): (n, False) for n, base in enumerate(bases) if base is values[n]}
@@ -180,7 +180,7 @@ def _base(members: list[torch.Tensor]) -> torch.Tensor:
     return base
 
 
-def _settle(value: torch.Tensor, primal: torch.Tensor, before: InputState | None) -> None:
+def _sync(value: torch.Tensor, primal: torch.Tensor, before: InputState | None) -> None:
     """Sync an input and a view of it, so that their strides and offsets are current. After a write they describe the
     input's new value. NotFunctional if that has another layout than the input, because the view's strides in the input
     are then unknown."""

@@ -92,7 +92,7 @@ class Cache:
             _warn("there is no home directory; set PYFRAME_CACHE_DIR to keep compiled kernels")
         else:
             try:
-                folder = self._made_folder()
+                folder = self._ensure_folder()
                 path = folder and self._write(folder, key, suffix, sealed)
             except OSError as error:
                 _warn(f"cannot write to the cache {self.directory} ({error}); using temporary directories")
@@ -129,7 +129,7 @@ class Cache:
         """Lock a key across processes. Without file locks it does nothing, and two processes may do the same work."""
         with ExitStack() as stack:
             try:
-                folder = self._made_folder()
+                folder = self._ensure_folder()
                 if folder is not None:
                     (folder / "locks").mkdir(exist_ok=True, mode=0o700)
                     # few files, each shared by many keys, because a lock's file must never be removed
@@ -197,7 +197,7 @@ class Cache:
             return None
         return folder
 
-    def _made_folder(self) -> Path | None:
+    def _ensure_folder(self) -> Path | None:
         """Like `_folder`, but creates the directory if it does not exist. OSError if that fails."""
         if self.directory is not None and not self.directory.is_dir():
             make_folder(self.directory)

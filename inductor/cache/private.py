@@ -21,7 +21,7 @@ from pathlib import Path
 _PREFIX = "pyframe-"
 _ALIVE = "alive"
 _STARTING_SECONDS = 3600  # a directory without a lock file is still being created for this long; later it is abandoned
-_made: dict[tuple[int, str], Path] = {}
+_folders: dict[tuple[int, str], Path] = {}
 
 
 def private_folders() -> Iterator[Path]:
@@ -31,13 +31,13 @@ def private_folders() -> Iterator[Path]:
     """
     for root in _roots():
         key = os.getpid(), root
-        if key not in _made or not _made[key].is_dir():  # the system may remove old temporary files
+        if key not in _folders or not _folders[key].is_dir():  # the system may remove old temporary files
             sweep(root)
             try:
-                _made[key] = _make(root)
+                _folders[key] = _make(root)
             except OSError:
                 continue
-        yield _made[key]
+        yield _folders[key]
 
 
 @contextlib.contextmanager

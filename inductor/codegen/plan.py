@@ -154,11 +154,11 @@ class _Planner:
             self.steps.append(spec.Status(self.number(STATUS)))
         if offsets:
             self.steps.append(spec.Arena(nbytes))
-        made: set[str] = set()
+        created: set[str] = set()
         for at, call in enumerate(calls):
             for name in call.makes:
-                if name not in made:
-                    made.add(name)
+                if name not in created:
+                    created.add(name)
                     self.steps.append(self._memory(name, offsets))
             self._emit(call)
             self._free([b for b in dict.fromkeys(call.touches) if last[b] == at and b not in offsets])
@@ -178,29 +178,29 @@ class _Planner:
         if isinstance(what, ExternKernel):
             return [self._extern_call(what)]
         if 0 in what.outer:  # its buffers are allocated, but there is nothing to compute
-            made = self._made(sorted(what.written_names()), what.stored)
-            return [_Call(None, made, made)]
+            created = self._created(sorted(what.written_names()), what.stored)
+            return [_Call(None, created, created)]
         if isinstance(self.source, Source):
             number, bufs, symbols = self.source.kernel(what, self.dtypes)
-            return [_Call(number, bufs, self._made(bufs, what.stored), symbols=symbols)]
+            return [_Call(number, bufs, self._created(bufs, what.stored), symbols=symbols)]
         return self._launches(self.source, what)
 
-    def _made(self, bufs: Sequence[str], stored: set[str]) -> list[str]:
+    def _created(self, bufs: Sequence[str], stored: set[str]) -> list[str]:
         return [b for b in bufs if b in stored and b not in self.given]
 
     def _launches(self, source: TritonSource, group: Group) -> list[_Call]:
         """The launches of a group. Scratch memory shared by them is in the arena, like other intermediates."""
-        made = source.group(group, self.dtypes)
-        names = {s.name: f"%scratch{len(self.layouts)}_{s.name}" for s in made.scratch}
-        for scratch in made.scratch:
+        launches = source.group(group, self.dtypes)
+        names = {s.name: f"%scratch{len(self.layouts)}_{s.name}" for s in launches.scratch}
+        for scratch in launches.scratch:
             name, dtype = names[scratch.name], dtype_of(scratch.dtype)
             self.layouts[name] = Layout.contiguous(self.device, dtype, (_unsettled(scratch.size),))
             self.dtypes[name] = scratch.dtype
         calls = []
-        for launch in made.launches:
+        for launch in launches.launches:
             bufs = [names.get(b, b) for b in launch.bufs]
             kernel = source.kernels[launch.kernel]
-            makes = [*self._made(bufs, group.stored), *(b for b in bufs if b in names.values())]
+            makes = [*self._created(bufs, group.stored), *(b for b in bufs if b in names.values())]
             self.aligned |= {b for i, b in enumerate(bufs) if i in kernel.aligned and b in self.given}
             calls.append(_Call(launch.kernel, bufs, makes, tuple(map(_unsettled, kernel.grid)), kernel.sizes))
         return calls

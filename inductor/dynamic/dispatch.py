@@ -41,16 +41,16 @@ class Sizes:
         for i, x in enumerate(examples):
             if not isinstance(x, torch.Tensor):
                 self.places.setdefault(key_of(x), (i, "value", 0))
-        said = [
+        symbolic = [
             (n.node.expr, (i, kind, d))
             for kind in ("shape", "stride")
             for i, x in enumerate(examples) if isinstance(x, torch.Tensor)
             for d, n in enumerate(_dims(x, kind)) if isinstance(n, torch.SymInt)
         ]  # fmt: skip
-        for expr, place in said:
+        for expr, place in symbolic:
             if expr.is_Symbol:
                 self.places.setdefault(expr, place)
-        for expr, place in said:
+        for expr, place in symbolic:
             if expr.free_symbols - self.places.keys():
                 self.places.setdefault(expr, place)
         self.names = {key: f"size{k}" for k, key in enumerate(self.places)}
@@ -80,27 +80,27 @@ def is_symbolic(inputs: Sequence[Any]) -> bool:
     )
 
 
-def as_laid_out(said: torch.Tensor, x: torch.Tensor, values: Mapping[Any, int]) -> torch.Tensor:
-    """`said` with its dimensions in the memory order of `x`: an operator may return other strides than its fake tensor
-    had. `said` is an example with symbolic sizes, `values` are the values of its symbols. Unsupported if the strides
-    differ and `x` is not dense."""
-    if not isinstance(said, FakeTensor):
-        return said
+def with_strides_of(example: torch.Tensor, x: torch.Tensor, values: Mapping[Any, int]) -> torch.Tensor:
+    """`example`, which has symbolic sizes, with its dimensions in the memory order of `x`: an operator may return other
+    strides than its fake tensor had. `values` are the values of the symbols. Unsupported if the strides differ and `x`
+    is not dense."""
+    if not isinstance(example, FakeTensor):
+        return example
     # imported here because it imports sympy
     from .symbols import in_terms
 
-    stride = [in_terms(n.node.expr, values) if isinstance(n, torch.SymInt) else n for n in said.stride()]
+    stride = [in_terms(n.node.expr, values) if isinstance(n, torch.SymInt) else n for n in example.stride()]
     if all(n < SPECIAL or a == b for n, a, b in zip(x.shape, stride, x.stride())):
-        return said
+        return example
     order = _order(x)
     if order is None:
         raise Unsupported("an operator whose result has other strides than its fake tensor")
     known: list[Any] = [1] * len(order)
     inner: Any = 1
     for d in reversed(order):
-        known[d], inner = inner, inner * said.shape[d]
-    with said.fake_mode:
-        return torch.empty_strided(said.shape, known, dtype=said.dtype, device=said.device)
+        known[d], inner = inner, inner * example.shape[d]
+    with example.fake_mode:
+        return torch.empty_strided(example.shape, known, dtype=example.dtype, device=example.device)
 
 
 def _order(x: torch.Tensor) -> tuple[int, ...] | None:
@@ -111,10 +111,10 @@ def _order(x: torch.Tensor) -> tuple[int, ...] | None:
 
 def symbolic_examples(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
     """The inputs with symbolic sizes; torch.compile passes real tensors and keeps symbols in node metadata."""
-    said = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+    captured = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
     return [
         known if isinstance(x, torch.Tensor) and isinstance(known, torch.Tensor) else x
-        for x, known in zip(inputs, said, strict=True)
+        for x, known in zip(inputs, captured, strict=True)
     ]
 
 
@@ -224,11 +224,11 @@ class DynamicShapeDispatcher:
         values = self.sizes.values(inputs)
         by_key = {key: values[name] for key, name in self.sizes.names.items()}
         try:
-            laid_out = [as_laid_out(said, x, by_key) for said, x in zip(examples, inputs, strict=True)]
+            restrided = [with_strides_of(example, x, by_key) for example, x in zip(examples, inputs, strict=True)]
         except Unsupported as error:
             self._give_up_sizes(error)
             return None
-        orders = tuple(None if new is said else _order(x) for new, said, x in zip(laid_out, examples, inputs))
+        orders = tuple(None if new is example else _order(x) for new, example, x in zip(restrided, examples, inputs))
         varying = {key: name for key, name in self.sizes.names.items() if values[name] >= SPECIAL}
         constants = {key: values[name] for key, name in self.sizes.names.items() if key not in varying}
         fixed = [int if type(x) is int else x for x in fixed]
@@ -240,7 +240,7 @@ class DynamicShapeDispatcher:
                 return None
             gm = self.gm if self.numbers is None else self.numbers.fix(fixed)
             try:
-                compile_sizes = functools.partial(self.compile_sizes, gm, varying, values, constants, laid_out, inputs)
+                compile_sizes = functools.partial(self.compile_sizes, gm, varying, values, constants, restrided, inputs)
                 template = restored_on_error(compile_sizes)
             except PASSED:
                 raise
@@ -280,9 +280,9 @@ class DynamicShapeDispatcher:
 
     def _varying(self, tensors: list[torch.Tensor], fixed: list[Any]) -> tuple[list[Any], list[Any]]:
         """The examples and the inputs of the graph with its ints passed as inputs."""
-        said: list[Any] = [x for x in self.examples if isinstance(x, torch.Tensor)]
-        said += tensors[len(said) :]  # floats, as tensors
+        examples: list[Any] = [x for x in self.examples if isinstance(x, torch.Tensor)]
+        examples += tensors[len(examples) :]  # floats, as tensors
         ints = [(k, x) for k, x in enumerate(fixed) if type(x) is int]
         if self.numbers is not None:
-            said += [self.numbers.example(k, self.examples) for k, _ in ints]
-        return said, [*tensors, *(x for _, x in ints)]
+            examples += [self.numbers.example(k, self.examples) for k, _ in ints]
+        return examples, [*tensors, *(x for _, x in ints)]

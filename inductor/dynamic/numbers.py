@@ -77,8 +77,8 @@ class Numbers:
     def example(self, k: int, examples: Sequence[Any]) -> Any:
         """The example of wanted number k: a SymInt of the example inputs, or a key of its own."""
         node = self.wanted[k]
-        said = examples[self.places[self.given.index(node)]] if node in self.given else None
-        return said if isinstance(said, torch.SymInt) else Computed(k)
+        example = examples[self.places[self.given.index(node)]] if node in self.given else None
+        return example if isinstance(example, torch.SymInt) else Computed(k)
 
     def fix(self, fixed: Sequence[Any]) -> fx.GraphModule:
         """The graph with these numbers as constants; `float` and `int` mark new inputs: floats, then ints."""

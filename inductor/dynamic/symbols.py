@@ -19,9 +19,9 @@ from torch.utils._sympy.functions import Max, Min
 from ..aot.fake import fake_mode
 from ..errors import Unsupported
 from ..ir.real import AnyReal, Real
-from ..ir.settle import replaced
 from ..ir.size import AnySize, Program, SizeEnv, named
 from ..ir.sized import SizedTensor
+from ..ir.substitute import replaced
 from ..process.import_stubs import stub_torch_compiler
 from .shape_env import LightShapeEnv, Named
 
@@ -49,14 +49,14 @@ class Symbols:
         self, names: Mapping[Any, str], values: Mapping[str, int], least: int, twins: Mapping[str, str]
     ) -> dict[Any, torch.SymInt]:
         """Create a SymInt for each key of `names`. `twins` maps symbols to earlier ones, assumed to be equal."""
-        made: dict[str, torch.SymInt] = {}
+        symbols: dict[str, torch.SymInt] = {}
         for name in names.values():
             if name in twins:
-                made[name] = made[twins[name]]
+                symbols[name] = symbols[twins[name]]
                 self.sizes.assume("==", self.sizes.symbol(name, values[name], least), named(twins[name], self.sizes))
             else:
-                made[name] = self.symbol(name, values[name], least)
-        return {key: made[name] for key, name in names.items()}
+                symbols[name] = self.symbol(name, values[name], least)
+        return {key: symbols[name] for key, name in names.items()}
 
     # ---- conversion of torch's numbers to Sizes
 
@@ -189,7 +189,7 @@ class Sized:
         """The inputs with Sizes instead of SymInts."""
         return list(map(self.symbols.value, self.fakes))
 
-    def settle(self, gm: fx.GraphModule) -> None:
+    def substitute(self, gm: fx.GraphModule) -> None:
         """Replace SymInts by Sizes in a traced graph; see `with_sizes`."""
         with_sizes(gm, self.symbols)
 
@@ -220,17 +220,17 @@ def fake_inputs(
 ) -> list[Any]:
     """`inputs` as fake tensors and SymInts. `examples` give their sizes in terms of the keys of `given`."""
 
-    def number(said: Any, value: int) -> Any:
-        return in_terms(said.node.expr, given) if isinstance(said, torch.SymInt) else given.get(said, value)
+    def number(example: Any, value: int) -> Any:
+        return in_terms(example.node.expr, given) if isinstance(example, torch.SymInt) else given.get(example, value)
 
     fakes: list[Any] = []
     with stub_torch_compiler, symbols.mode:
-        for said, x in zip(examples, inputs, strict=True):
+        for example, x in zip(examples, inputs, strict=True):
             if not isinstance(x, torch.Tensor):
-                fakes.append(number(said, x))
+                fakes.append(number(example, x))
                 continue
-            size = [number(n, value) for n, value in zip(said.shape, x.shape)]
-            stride = [number(n, value) for n, value in zip(said.stride(), x.stride())]
+            size = [number(n, value) for n, value in zip(example.shape, x.shape)]
+            stride = [number(n, value) for n, value in zip(example.stride(), x.stride())]
             fakes.append(torch.empty_strided(size, stride, dtype=x.dtype, device=x.device))
     return fakes
 

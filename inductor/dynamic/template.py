@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..aot.training_spec import TrainingSpec
-from ..ir.settle import substitute_sizes
 from ..ir.size import Program
+from ..ir.substitute import substitute_sizes
 from ..runtime.arena import plan_arena
 from ..runtime.plan_spec import Arena, PlanSpec, Slot, Step
 

@@ -33,7 +33,7 @@ def results_of(graph: fx.Graph) -> Sequence[fx.Node | None]:
 
 
 class JointResults(NamedTuple):
-    """The lists that a joint graph returns (see `JointGraph`); before `tidy`, the tangents are among them."""
+    """The lists that a joint graph returns (see `JointGraph`); until `separate_memory`, the tangents are among them."""
 
     returned: list[fx.Node]
     written: list[fx.Node]

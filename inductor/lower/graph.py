@@ -200,8 +200,8 @@ class GraphLowering:
             if i in used and not isinstance(val, int | Size) and not is_tensor(val):
                 raise Unsupported(f"{target} returns a {type(val).__name__}")
             out_name = f"{name}_{i}" if multi else name
-            made = is_tensor(val) and i in used
-            outs.append(MultiOutput(out_name, static_layout(val), i) if made else None)
+            is_used = is_tensor(val) and i in used
+            outs.append(MultiOutput(out_name, static_layout(val), i) if is_used else None)
         self.buffers.append(ExternKernel(name, target, args, kwargs, tuple(outs), (self.node,), multi))
         # Numbers that an operator returns depend only on sizes, so the numbers of the fake results are correct.
         values = [

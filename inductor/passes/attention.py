@@ -36,10 +36,10 @@ def without_known_masks(gm: fx.GraphModule) -> fx.GraphModule:
     result = graph.graph_copy(gm.graph, copies)
     graph.output(result)
     next(iter(graph.find_nodes(op="output"))).meta = dict(next(iter(gm.graph.find_nodes(op="output"))).meta)
-    for node, says in known.items():
+    for node, kind in known.items():
         copy = copies[node]
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-        copy.kwargs = {**copy.kwargs, **dict(zip(names, copy.args)), "attn_mask": None, "is_causal": says == "causal"}
+        copy.kwargs = {**copy.kwargs, **dict(zip(names, copy.args)), "attn_mask": None, "is_causal": kind == "causal"}
         copy.args = ()
     # Dead code elimination would be wrong: in a torch-level graph a mutation such as `view.copy_(x)` has no users.
     for node in reversed(gm.graph.nodes):
@@ -54,7 +54,7 @@ def _mask(node: fx.Node) -> Any:
     return mask if isinstance(mask, fx.Node) and causal is False else None
 
 
-def _says(mask: torch.Tensor | None, node: fx.Node) -> str | None:
+def _kind(mask: torch.Tensor | None, node: fx.Node) -> str | None:
     if mask is None or mask.dim() < 2:
         return None
     allowed = mask if mask.dtype == torch.bool else mask == 0
@@ -113,8 +113,8 @@ def _known(graph: fx.Graph, masked: Sequence[fx.Node]) -> tuple[dict[fx.Node, st
                     if _versions(node, values) == before and _is_new(node, values):
                         pure.add(node)
                 elif node in masked and isinstance(mask := values.get(_mask(node)), torch.Tensor):
-                    says = _says(mask, node)
-                    known |= {node: says} if says is not None else {}
+                    kind = _kind(mask, node)
+                    known |= {node: kind} if kind is not None else {}
     except (_NotConstant, RuntimeError):  # for example, an operator that the CPU lacks
         return {}, set()
     others = [n for n in graph.nodes if n not in nodes and n.op != "placeholder"]

@@ -28,9 +28,9 @@ def products_of_gradients(gm: fx.GraphModule) -> None:
         if not _fits(backward.convolution) or not _rows_lie_together(backward.grad):
             continue
         with gm.graph.inserting_before(node):
-            made = _gradients(gm.graph, node, backward)
+            gradients = _gradients(gm.graph, node, backward)
         for user in list(node.users):
-            user.replace_all_uses_with(cast(fx.Node, made[getitem_key(user)]))
+            user.replace_all_uses_with(cast(fx.Node, gradients[getitem_key(user)]))
             gm.graph.erase_node(user)
         gm.graph.erase_node(node)
 
@@ -54,18 +54,18 @@ def _gradients(graph: fx.Graph, node: fx.Node, backward: Backward) -> list[fx.No
     n, channels, h, w = convolution.pixels.shape
     filters = convolution.filters.shape[0]
     rows, factor = _rows(graph, grad, node), call(graph, aten.view.default, weight, [filters, channels], like=node)
-    made: list[fx.Node | None] = [None, None, None]
+    gradients: list[fx.Node | None] = [None, None, None]
     if wanted[0]:
         out = call(graph, aten.mm.default, rows, factor, like=node)
         out = call(graph, aten.view.default, out, [n, h, w, channels], like=node)
-        made[0] = call(graph, aten.permute.default, out, [0, 3, 1, 2], like=node)
+        gradients[0] = call(graph, aten.permute.default, out, [0, 3, 1, 2], like=node)
     if wanted[1]:
         turned = call(graph, aten.permute.default, rows, [1, 0], like=node)
         out = call(graph, aten.mm.default, turned, _rows(graph, x, node), like=node)
-        made[1] = call(graph, aten.view.default, out, [filters, channels, 1, 1], like=node)
+        gradients[1] = call(graph, aten.view.default, out, [filters, channels, 1, 1], like=node)
     if wanted[2]:
-        made[2] = call(graph, aten.sum.dim_IntList, grad, [0, 2, 3], like=node)
-    return made
+        gradients[2] = call(graph, aten.sum.dim_IntList, grad, [0, 2, 3], like=node)
+    return gradients
 
 
 def _rows(graph: fx.Graph, x: fx.Node, like: fx.Node) -> fx.Node:

@@ -23,7 +23,7 @@ from torch import fx
 _ROOTS = ("torch._dynamo", "torch._inductor")
 
 
-class _StandIn(ModuleType):
+class _ModuleStub(ModuleType):
     """A stub module. It has the attributes `known`; those in `absent` do not exist until the real module is used; every
     other attribute is read from the object that `load` returns."""
 
@@ -78,15 +78,15 @@ class _CompilerBisector:
 
 def _disable(fn: Callable[..., Any], recursive: bool = True, **options: Any) -> Callable[..., Any]:
     """`fn`, wrapped with torch._dynamo.disable once that is loaded; torch keeps the returned function permanently."""
-    settled: list[Callable[..., Any]] = []
+    resolved: list[Callable[..., Any]] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not settled:
+        if not resolved:
             disable = getattr(_real_or_none("torch._dynamo"), "disable", None)
             if disable is None:  # not loaded, or being loaded right now
                 return fn(*args, **kwargs)
-            settled.append(disable(fn, recursive, **options))
-        return settled[0](*args, **kwargs)
+            resolved.append(disable(fn, recursive, **options))
+        return resolved[0](*args, **kwargs)
 
     return call
 
@@ -95,14 +95,14 @@ def _dedupe_symints(graph: fx.Graph) -> None:
     """Does nothing: repeated SymInts become Sizes, which are computed once."""
 
 
-def _make_all() -> dict[str, _StandIn]:
-    modules: dict[str, _StandIn] = {}
+def _make_all() -> dict[str, _ModuleStub]:
+    modules: dict[str, _ModuleStub] = {}
 
-    def module(name: str, absent: Sequence[str] = (), **known: Any) -> _StandIn:
-        modules[name] = _StandIn(name, lambda: _load(name), absent, **known)
+    def module(name: str, absent: Sequence[str] = (), **known: Any) -> _ModuleStub:
+        modules[name] = _ModuleStub(name, lambda: _load(name), absent, **known)
         return modules[name]
 
-    trace = _StandIn("trace", lambda: _load("torch._inductor.config").trace, provenance_tracking_level=0)
+    trace = _ModuleStub("trace", lambda: _load("torch._inductor.config").trace, provenance_tracking_level=0)
     module(
         "torch._dynamo",
         __path__=[],
@@ -143,7 +143,7 @@ def _make_all() -> dict[str, _StandIn]:
 
 def _real_or_none(name: str) -> ModuleType | None:
     found = sys.modules.get(name)
-    return None if isinstance(found, _StandIn) else found
+    return None if isinstance(found, _ModuleStub) else found
 
 
 def peers_loaded() -> bool:
@@ -172,7 +172,7 @@ class _Finder(MetaPathFinder):
             with stub_torch_compiler.lock:
                 stub_torch_compiler.begun.add(name)
                 stub_torch_compiler.withdraw()
-        elif isinstance(sys.modules.get(name.rpartition(".")[0]), _StandIn):
+        elif isinstance(sys.modules.get(name.rpartition(".")[0]), _ModuleStub):
             return importlib.util.spec_from_loader(name, _Loaded(_load(name)))
         return None
 
@@ -197,7 +197,7 @@ class _LightTorch:
 
     def __init__(self) -> None:
         self.depth = 0
-        self.modules: dict[str, _StandIn] = {}
+        self.modules: dict[str, _ModuleStub] = {}
         self.begun: set[str] = set()
 
     def __enter__(self) -> None:

@@ -67,7 +67,7 @@ class HandlersBetweenImports:
 
     def _waiting(self, handler: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
         def call(number: int, frame: FrameType | None) -> None:
-            if self._must_wait(frame) and _again(number):
+            if self._must_wait(frame) and _send_later(number):
                 return
             handler(number, frame)
 
@@ -84,7 +84,7 @@ class HandlersBetweenImports:
         return False
 
 
-def _again(number: int) -> bool:
+def _send_later(number: int) -> bool:
     """Send the signal to the main thread again after a short delay. False if no thread can be started."""
 
     def send() -> None:

@@ -147,10 +147,10 @@ def _flags_for(sources: Iterable[str], store: Cache, processes: Processes) -> tu
         return _built("stand_in.cpp", text, line, (), processes)
 
     try:
-        stand_in = store.get_or_make_file(build_key(text + " ".join(line), store), ".so", make)
+        placeholder = store.get_or_make_file(build_key(text + " ".join(line), store), ".so", make)
     except (RefusedSource, OSError):
         return build_flags()
-    return tuple(str(stand_in) if flag == real else flag for flag in build_flags())
+    return tuple(str(placeholder) if flag == real else flag for flag in build_flags())
 
 
 def build(source: str, cache: Cache | None = None) -> Path:

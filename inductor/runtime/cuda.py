@@ -33,5 +33,5 @@ class CudaKernel:
 def load_cubins(kernels: Sequence[triton_build.KernelSource], device: torch.device) -> list[CudaKernel]:
     """Compiles the kernels for a device, or takes them from the cache. Raises BuildError if that fails."""
     major, minor = torch.cuda.get_device_capability(device)
-    made = triton_build.build_all(kernels, 10 * major + minor)
-    return [CudaKernel(cubin.data, cubin.name, cubin.num_warps, cubin.shared) for cubin in made]
+    cubins = triton_build.build_all(kernels, 10 * major + minor)
+    return [CudaKernel(cubin.data, cubin.name, cubin.num_warps, cubin.shared) for cubin in cubins]

@@ -91,11 +91,11 @@ def compile_kernel(job: dict[str, Any], folder: Path) -> tuple[bytes, dict[str, 
         attrs={(i,): [["tt.divisibility", 16]] for i in job["aligned"]},
     )
     options = {"num_warps": job["num_warps"], "num_stages": job["num_stages"]}
-    made = triton.compile(source, target=GPUTarget("cuda", job["arch"], 32), options=options)
-    metadata, ptx = made.metadata, made.asm["ptx"]
+    compiled = triton.compile(source, target=GPUTarget("cuda", job["arch"], 32), options=options)
+    metadata, ptx = compiled.metadata, compiled.asm["ptx"]
     entry = re.search(r"\.entry \w+\(([^)]*)\)", ptx)
     parameters = entry.group(1).count(".param") if entry else len(pointers)
-    return made.asm["cubin"], {
+    return compiled.asm["cubin"], {
         "name": metadata.name,
         "shared": metadata.shared,
         "num_warps": metadata.num_warps,

@@ -194,14 +194,14 @@ def _mark_stored(ordered: Sequence[_Unit], outputs: set[str]) -> None:
     for unit in ordered:
         for name in unit.reads:
             read_by[name] = read_by.get(name, 0) + 1
-    made: set[str] = {name for u in ordered for name in u.writes}
+    written: set[str] = {name for u in ordered for name in u.writes}
     for unit in ordered:
         if isinstance(unit.what, Group):
             names = {m.node.name for m in unit.what.members}
             unit.what.stored = {
                 n for n in unit.writes
                 if n in outputs or n not in names or read_by.get(n, 0) > (n in unit.reads)
-            } & made
+            } & written
 
 
 def print_schedule(groups: Sequence[Group | ExternKernel]) -> str:

@@ -43,10 +43,10 @@ def wrap_inner(
         if transformed():
             return gm(*args)
         try:
-            made = apply(*args)
+            outputs = apply(*args)
         except Refused:
             return eager(*args)
-        return finish(args, made)
+        return finish(args, outputs)
 
     return call
 
@@ -66,26 +66,26 @@ def _make_function(
     of_held = [k for i in held for k, owner in enumerate(owners) if owner == i]
     inputs_at = [of_held.index(i) if i < len(owners) else i - len(owners) for i in saved.inputs]
     gradients = _Gradients(inner, backward)
-    again = _Again(gm, inner, held, inputs)
+    rerun = _Rerun(gm, inner, held, inputs)
     written = sorted({owners[i] for i in inner.joint.writes})
     written_parts = [i for i in inner.joint.writes if inner.forms[owners[i]] is not None]
 
-    def build(made: Sequence[Any]) -> list[Any]:
-        given = iter(made)
+    def build(outputs: Sequence[Any]) -> list[Any]:
+        given = iter(outputs)
         return [next(given) if form is None else form.build(given) for form in parts]
 
     class CompiledGraph(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
-            ctx.held = again.hold(args)
+            ctx.held = rerun.hold(args)
             flat = flatten(args)
             watched = [*(args[i] for i in written), *(flat[i] for i in written_parts)]
             versions = [x._version for x in watched]
-            made = forward(*flat, *attributes)
+            outputs = forward(*flat, *attributes)
             for x, version in zip(watched, versions):
                 bump(x, version)
-            results = build(made[:count])
-            kept = [made[k] for k in saved.returned] + made[count:]
+            results = build(outputs[:count])
+            kept = [outputs[k] for k in saved.returned] + outputs[count:]
             ctx.save_for_backward(*(args[i] for i in held), *kept)
             ctx.mark_non_differentiable(*(x for k, x in enumerate(results) if k not in differentiable))
             ctx.set_materialize_grads(False)
@@ -95,7 +95,7 @@ def _make_function(
         def backward(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
             given = [tangents[k] for k in differentiable]
             if torch.is_grad_enabled() or not gradients.take(given):
-                return again(ctx, given)
+                return rerun(ctx, given)
             stored = ctx.saved_tensors
             ctx.maybe_clear_saved_tensors()
             flat = flatten_held(stored[: len(held)])
@@ -127,17 +127,17 @@ class _Gradients:
             else:
                 parts = [x] if tangent.form is None else flattening([tangent.form])([x])
             given += map(placed, parts, layouts)
-        made = iter(self.backward(given))
+        outputs = iter(self.backward(given))
         found: list[Any] = [None] * self.count
         missing = {k for k, x in enumerate(tangents) if x is None}
         for gradient in self.gradients:
-            value = next(made) if gradient.form is None else gradient.form.build(made)
+            value = next(outputs) if gradient.form is None else gradient.form.build(outputs)
             # an argument that affects only results without a tangent has no gradient
             found[gradient.place] = None if missing and gradient.tangents <= missing else value
         return tuple(found)
 
 
-class _Again:
+class _Rerun:
     """Runs the captured graph again. It keeps copies, made before the call, of the arguments that the graph writes to,
     if none of these requires a gradient."""
 
@@ -166,14 +166,14 @@ class _Again:
     def _copied(self, args: Sequence[Any]) -> Sequence[Any]:
         if not self.written:
             return args
-        made = list(args)
+        copied = list(args)
         with torch.no_grad():
             for i in self.written:
                 form = self.forms[i]
                 parts = [args[i]] if form is None else flattening([form])([args[i]])
                 copies = [x.detach().clone() for x in parts]
-                made[i] = copies[0] if form is None else form.build(iter(copies))
-        return made
+                copied[i] = copies[0] if form is None else form.build(iter(copies))
+        return copied
 
 
 def _fits(x: Any, tangent: Tangent) -> bool:

@@ -17,7 +17,7 @@ from ..log.stages import count, show
 from ..modes import graph_module
 from ..process.compile_lock import make_once
 from ..process.thread_state import restored_on_error
-from ..process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
+from ..process.uninterrupted_import import SYMBOLIC_SHAPES, import_uninterrupted
 from .functionalize import InnerGraph, finishing, forms_of, static_fakes, to_inner
 from .wrapper_tensors import flattening
 
@@ -202,13 +202,13 @@ class _ManySizes:
         self, gm: fx.GraphModule, values: Mapping[str, int], constants: Mapping[Any, int], flat: Sequence[Any],
         compile_flat: CompileFlat,
     ) -> _Traced:
-        import_whole(SYMBOLIC_SHAPES)
+        import_uninterrupted(SYMBOLIC_SHAPES)
         from ..dynamic.symbols import Symbols, fake_inputs, in_terms  # imported here because it imports sympy
 
         symbols = Symbols()
         varying = {key: name for key, name in self.sizes.names.items() if key not in constants}
-        made = symbols.all(varying, values, SPECIAL, {})
-        given = made | dict(constants)
+        by_name = symbols.all(varying, values, SPECIAL, {})
+        given = by_name | dict(constants)
 
         def number(n: Any) -> Any:
             return in_terms(n.node.expr, given) if isinstance(n, torch.SymInt) else n
@@ -218,4 +218,4 @@ class _ManySizes:
         inner = to_inner(gm, forms, fakes, symbols.mode)
         program = symbols.program()
         run = without_autocast(lambda: compile_flat(inner.graph, fakes))
-        return _Traced(inner, program, run, {varying[key]: n.node.expr for key, n in made.items()})
+        return _Traced(inner, program, run, {varying[key]: n.node.expr for key, n in by_name.items()})

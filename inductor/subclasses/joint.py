@@ -99,7 +99,7 @@ def to_inner_joint(
     parameters = [state.is_leaf and state.requires_grad or form is not None for state, form in zip(states, forms)]
     permanent = [stays for stays, form in zip(parameters, forms) for _ in range(1 if form is None else form.count())]
     count = trace.count
-    _tidy(aten.graph, len(fakes), len(layouts), count, writes)
+    _arrange(aten.graph, len(fakes), len(layouts), count, writes)
     joint = JointGraph(
         graph=aten.graph, attributes=aten.attributes, names={},
         permanent=(*permanent, *(True for _ in aten.attributes)), tangents=tuple(layouts), writes=tuple(writes),
@@ -158,13 +158,13 @@ def _tangents(forward: _Forward, fakes: Sequence[Any], mode: Any) -> list[Tangen
             parts = [leaf] if form is None else flattening([form])([leaf])
             if any(x.dtype not in _FLOATS for x in parts):
                 form, parts = None, [leaf]
-            tangents.append(Tangent(k, form, tuple(map(_laid_out_like, parts))))
+            tangents.append(Tangent(k, form, tuple(map(_placeholder_like, parts))))
     if not tangents:
         raise NoGradients("no result of a graph on subclasses requires a gradient")
     return tangents
 
 
-def _laid_out_like(x: torch.Tensor) -> torch.Tensor:
+def _placeholder_like(x: torch.Tensor) -> torch.Tensor:
     """A placeholder for the gradient of x, with the strides of x if x has no gaps."""
     if dense(x.shape, x.stride()):
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
@@ -231,7 +231,7 @@ def _writes_apart(gm: torch.fx.GraphModule, mutated: Sequence[int], inputs: int)
     return found
 
 
-def _tidy(
+def _arrange(
     gm: torch.fx.GraphModule, inputs: int, tangents: int, count: int, writes: Mapping[int, torch.fx.Node]
 ) -> None:
     """Move tangents behind the module's tensors, set `meta["backward"]` of each node, and arrange the results as the

@@ -184,10 +184,10 @@ class _Cut:
         for node in sorted(self.late, key=self.order.__getitem__):
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda x: copies[self.same[x]])
             copies[node] = graph.call_function(self._target(node), tuple(args), dict(kwargs))
-        made = [copies[self.same[x]] if isinstance(x, Node) and x in self.same else x for x in self.leaves]
-        if any(isinstance(x, Node) and x.graph is not graph for x in made):
+        results = [copies[self.same[x]] if isinstance(x, Node) and x in self.same else x for x in self.leaves]
+        if any(isinstance(x, Node) and x.graph is not graph for x in results):
             raise NotFunctional("a result is a number that the graph computes")
-        graph.output(made)
+        graph.output(results)
         tail, structure = torch.fx.GraphModule(self.gm, graph), self.structure
         return lambda *args: pytree.tree_unflatten(tail(*args), structure)
 

@@ -161,8 +161,8 @@ def _gradients(results: Sequence[Any], leaves: Sequence[torch.Tensor]) -> list[A
 
 def weights(x: torch.Tensor) -> torch.Tensor:
     """A fixed gradient for a result like `x`, in which neighbours differ."""
-    made = torch.empty_strided(tuple(x.shape), x.stride(), dtype=x.dtype, device=x.device)
-    return made.copy_((torch.arange(x.numel()) * 0.7).cos().reshape(tuple(x.shape)))
+    tensor = torch.empty_strided(tuple(x.shape), x.stride(), dtype=x.dtype, device=x.device)
+    return tensor.copy_((torch.arange(x.numel()) * 0.7).cos().reshape(tuple(x.shape)))
 
 
 def difference(compiled: Outcome, eager: Outcome, rerun: Callable[[Callable[[Any], Any]], Outcome]) -> str | None:

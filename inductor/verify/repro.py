@@ -140,10 +140,10 @@ def _drawn(x: Any) -> str:
 
 def drawn(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: str, top: int) -> torch.Tensor:
     """A tensor of random values; integers are between 0 and `top`, inclusive."""
-    made = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    tensor = torch.empty_strided(size, stride, dtype=dtype, device=device)
     if dtype.is_floating_point or dtype.is_complex:
-        return made.copy_(torch.randn(size))
-    return made.copy_(torch.randint(0, top + 1, size))
+        return tensor.copy_(torch.randn(size))
+    return tensor.copy_(torch.randint(0, top + 1, size))
 
 
 def attribute(path: str, name: str) -> Any:
@@ -167,8 +167,8 @@ def _graph_lines(gm: fx.GraphModule) -> tuple[list[str], dict[str, torch.Tensor]
             value = gm.get_parameter(node.target) if _is_parameter(gm, node.target) else _attribute(gm, node.target)
             tensors[flat] = value
             kind = f"torch.nn.Parameter({{}}, {value.requires_grad})" if isinstance(value, torch.nn.Parameter) else "{}"
-            made = kind.format(f"attribute(__file__, {flat!r})")
-            lines.append(f"root.{flat} = {made}")
+            created = kind.format(f"attribute(__file__, {flat!r})")
+            lines.append(f"root.{flat} = {created}")
             lines.append(f"{name} = g.get_attr({flat!r})")
         elif node.op == "output":
             lines.append(f"g.output({literal(node.args[0])})")

@@ -75,7 +75,7 @@ def explain(guard: Guard, function: FunctionType, locals: tuple[Any, ...]) -> st
     """
     context = CallContext(function, locals)
     try:
-        found = _WORDINGS[guard.kind](guard, context)
+        found = _EXPLANATIONS[guard.kind](guard, context)
     except Exception as error:  # noqa: BLE001  reading user values may raise anything, which explains the failure
         found = f"{_subject(guard)}: cannot be read ({type(error).__name__}: {error})"
     if guard.line is None:
@@ -242,7 +242,7 @@ def _predicate(guard: Guard, context: CallContext) -> str:
     return f"{text}: expected to be true, is false" + (f" with {values}" if values else "")
 
 
-_WORDINGS: dict[str, Callable[[Guard, CallContext], str]] = {
+_EXPLANATIONS: dict[str, Callable[[Guard, CallContext], str]] = {
     "TYPE": _type,
     "ID": _identity,
     "NOT_ID": _not_identity,

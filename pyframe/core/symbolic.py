@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from inductor.process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
+from inductor.process.uninterrupted_import import SYMBOLIC_SHAPES, import_uninterrupted
 
 
 def data_dependent() -> tuple[type[Exception], ...]:
@@ -21,7 +21,7 @@ def data_dependent() -> tuple[type[Exception], ...]:
 
 def is_unbacked(number: Any) -> bool:
     """Whether a symbolic number depends on an unbacked symbol, whose value is known only at run time."""
-    import_whole(SYMBOLIC_SHAPES)
+    import_uninterrupted(SYMBOLIC_SHAPES)
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     return bool(free_unbacked_symbols(number))
@@ -29,7 +29,7 @@ def is_unbacked(number: Any) -> bool:
 
 def surely_true(number: Any) -> bool:
     """Whether a symbolic bool is statically known to be true, without adding a guard."""
-    import_whole(SYMBOLIC_SHAPES)
+    import_uninterrupted(SYMBOLIC_SHAPES)
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return statically_known_true(number)

@@ -284,19 +284,19 @@ class Assembler:
         self.region(self._guarded, end, self._failed, 0)
         self._guarded = None
 
-    def leave_on_error(self, leave: Callable[[Any], None], name: str) -> None:
-        """From here to `leave_no_more`, call `leave` with the value of local `name` when an exception propagates."""
+    def exit_on_error(self, leave: Callable[[Any], None], name: str) -> None:
+        """From here to `end_exit_on_error`, call `leave` with the value of local `name` if an exception propagates."""
         self._left, self._leaving = Label("entered"), (leave, name)
         self.label(self._left)
 
-    def leave_no_more(self) -> None:
-        """End the region that `leave_on_error` began, if any."""
+    def end_exit_on_error(self) -> None:
+        """End the region that `exit_on_error` began, if any."""
         if self._left is not None:
             self._end_leaving(None)
         self._left = None
 
     def _end_leaving(self, outer: Label | None) -> None:
-        """End the region of `leave_on_error` and begin the next. `outer`: the handler that the exception goes to
+        """End the region of `exit_on_error` and begin the next. `outer`: the handler that the exception goes to
         afterwards."""
         assert self._left is not None and self._leaving is not None
         leave, name = self._leaving

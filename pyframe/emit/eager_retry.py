@@ -45,7 +45,7 @@ class _Permanent(Exception):
     """The graph draws from a generator whose state is not restored."""
 
 
-class NotPutBack(Exception):
+class CannotUndo(Exception):
     """The graph changes an input in a way that cannot be undone, and one of its operators may raise."""
 
 
@@ -109,7 +109,7 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
     recorded = any(x.grad_fn is not was for x, was in zip(fakes, records) if isinstance(x, torch.Tensor))
     if watch.resizes or recorded:
         if watch.may_raise:
-            raise NotPutBack("an input is changed in a way that cannot be undone if an operator raises")
+            raise CannotUndo("an input is changed in a way that cannot be undone if an operator raises")
         return None
     written = tuple(i for i, storage in enumerate(storages) if storage in watch.written)
     if (written or watch.draws) and not (watch.may_raise and all(_is_copied(inputs[i]) for i in written)):

@@ -128,7 +128,7 @@ class GraphBuilder:
         """The finished graph, which returns the tuple of `outputs` (TensorVars) and restores grad mode. None if there
         is nothing to run."""
         self.modes.exit_all()
-        put_back = as_found(self.modes)
+        restore = as_found(self.modes)
         self.modes.restore_settings()
         self.modes.restore_grad_mode()
         if any(var.node.graph is not self.graph for var in outputs):
@@ -139,7 +139,7 @@ class GraphBuilder:
         self.numbers.drop_pending()
         self.graph.output(tuple(var.node for var in outputs))
         self.graph.lint()
-        return self.stack.module(self.graph, put_back)
+        return self.stack.module(self.graph, restore)
 
     def forget(self, known: set[fx.Node]) -> None:
         """Remove the operations that are not in `known`. No value of the program may depend on them."""
@@ -182,7 +182,7 @@ class GraphBuilder:
                 found.append(TensorVar(part, result))
         return found
 
-    def leave_nested(
+    def end_nested(
         self, nested: fx.Graph, outputs: Sequence[Var], transform: bool = True, single: bool = False
     ) -> tuple[fx.GraphModule, list[Var]]:
         """Finish the nested graph. Returns it with the outer values that must be passed after its arguments. `single`:
@@ -346,10 +346,10 @@ class GraphBuilder:
                 if fake.storage_offset() != offset:  # fakes with symbolic sizes have offset 0
                     self.numbers.try_concrete()
                 what = f"its storage offset is {offset}"
-                self.tx.guard(source, "PREDICATE", (functools.partial(_lies_at, offset), (), what))
+                self.tx.guard(source, "PREDICATE", (functools.partial(_has_offset, offset), (), what))
 
 
-def _lies_at(offset: int, tensor: torch.Tensor) -> bool:
+def _has_offset(offset: int, tensor: torch.Tensor) -> bool:
     with torch._C.DisableTorchFunction():
         return tensor.storage_offset() == offset
 

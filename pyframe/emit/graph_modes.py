@@ -57,16 +57,16 @@ class GraphModes:
         """Make `device` the default device from here on. In the graph, nodes get it as an argument."""
         context = DeviceContext(device)
         context.__enter__()
-        self._entered.append((context, None, _leave_device))
+        self._entered.append((context, None, _exit_device))
 
     def exit_device(self) -> None:
         """Restore the previous default device."""
-        self.exit(self._innermost(_leave_device))
+        self.exit(self._innermost(_exit_device))
 
     @property
     def default_device(self) -> torch.device | None:
         """The default device that the program set; None if it set none."""
-        mode = self._innermost(_leave_device)
+        mode = self._innermost(_exit_device)
         return None if mode is None else mode[0].device
 
     @property
@@ -102,5 +102,5 @@ class GraphModes:
             torch._C._set_grad_enabled(self._grad_at_entry)
 
 
-def _leave_device(context: DeviceContext) -> None:
+def _exit_device(context: DeviceContext) -> None:
     context.__exit__(None, None, None)

@@ -15,7 +15,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from inductor.process.uninterrupted_import import SYMBOLIC_SHAPES, import_whole
+from inductor.process.uninterrupted_import import SYMBOLIC_SHAPES, import_uninterrupted
 
 from .. import config
 from ..core.expr import Number, Tree, sources
@@ -82,7 +82,7 @@ class GraphNumbers:
     def shapes(self) -> Any:
         """The symbolic sizes of this capture, created on first use."""
         if self._shapes is None:
-            import_whole(SYMBOLIC_SHAPES)
+            import_uninterrupted(SYMBOLIC_SHAPES)
             from ..vars.numbers.shapes import Shapes  # deferred: loads sympy
 
             tx = self._tx
@@ -127,7 +127,7 @@ class GraphNumbers:
             return []
         guards = list(self._shapes.relations())
         for source in self.promised:
-            only = self._shapes.settled(source)
+            only = self._shapes.only_value(source)
             if only is not None:
                 why = [str(guard.payload) + f" at {guard.line}" for guard in guards if _about(guard, source)]
                 raise UserError(

@@ -107,7 +107,7 @@ def extract_loop_body(cc: CanonicalCode, cut: LoopBodySpec) -> tuple[CanonicalCo
     inside = _cycle(cc, flow, cut.head)
     head = flow.instrs[cut.head]
     start = flow.instrs[cut.head + 1] if head.op == "FOR_ITER" else head
-    again = Label("again")
+    next_item = Label("next")
     instrs: list[Instr | Label] = []
     index = -1
     for item in cc.instrs:
@@ -116,14 +116,14 @@ def extract_loop_body(cc: CanonicalCode, cut: LoopBodySpec) -> tuple[CanonicalCo
             continue
         index += 1
         if index == cut.head and index - 1 in inside and not OPS[flow.instrs[index - 1].op].terminator:
-            instrs.append(Instr("JUMP", again, item.pos))
+            instrs.append(Instr("JUMP", next_item, item.pos))
         if item.op == "RETURN_VALUE":
             wrap = (("LOAD_CONST", None), ("SWAP", 2), ("BUILD_TUPLE", 2))
             instrs += (Instr(op, arg, item.pos) for op, arg in wrap)
         if isinstance(item.arg, Label) and flow.place[item.arg] == cut.head:
-            item.arg = again
+            item.arg = next_item
         instrs.append(item)
-    block, regions, names = _next_iteration(cut, again)
+    block, regions, names = _next_iteration(cut, next_item)
     cc.instrs = instrs + block
     cc.regions = [*cc.regions, *regions]
     cc.varnames += tuple(name for name in names if name not in cc.varnames)  # a body inside a body already has them
@@ -133,9 +133,9 @@ def extract_loop_body(cc: CanonicalCode, cut: LoopBodySpec) -> tuple[CanonicalCo
     return cc, next(i for i, instr in enumerate(cc.real_instrs()) if instr is start)
 
 
-def _next_iteration(cut: LoopBodySpec, again: Label) -> tuple[list[Instr | Label], list[TryRegion], list[str]]:
+def _next_iteration(cut: LoopBodySpec, next_item: Label) -> tuple[list[Instr | Label], list[TryRegion], list[str]]:
     """Code that empties the stack and returns `(carried, None)`, its exception regions, and the locals it needs."""
-    block: list[Instr | Label] = [again]
+    block: list[Instr | Label] = [next_item]
     tail: list[Instr | Label] = []
     regions = []
     slots = [None if null else f"__slot_{at}" for at, null in enumerate(cut.nulls)]

@@ -20,7 +20,7 @@ from ..vars.protocol.base import NotRebuildable, Var
 from ..vars.protocol.const import ConstVar
 from . import replay
 from .assemble import Assembler
-from .eager_retry import NotPutBack, Undo, as_it_is, none_on_error, undo_of
+from .eager_retry import CannotUndo, Undo, as_it_is, none_on_error, undo_of
 from .graph_break import BreakEmitter
 from .reconstruct import Codegen
 from .resume import continuation
@@ -116,7 +116,7 @@ class OutputBuilder:
             return None
         try:
             return undo_of(gm, graph.fake_mode)
-        except NotPutBack as error:
+        except CannotUndo as error:
             if self.tx.options.fullgraph:
                 return None
             raise SkipFrame(str(error)) from error

@@ -10,7 +10,7 @@ import torch
 from ..core import source as src
 from ..errors import InternalError
 from ..vars.containers.mapping import ObjectKey
-from ..vars.objects.class_construction import made_by_trace
+from ..vars.objects.class_construction import new_class_of
 from ..vars.objects.functions import CellVar
 from ..vars.protocol.base import Var
 from .assemble import Assembler
@@ -53,8 +53,8 @@ class Codegen:
         self.asm.emit(op, arg)
 
     def load_const(self, value: Any) -> None:
-        if isinstance(value, type) and (made := made_by_trace(value)) is not None:
-            self.load(made)  # not the placeholder class used while tracing
+        if isinstance(value, type) and (new_class := new_class_of(value)) is not None:
+            self.load(new_class)  # not the placeholder class used while tracing
             return
         self.asm.load_const(value)
 

@@ -98,14 +98,14 @@ def shared_resume(key: ResumeKey) -> types.CodeType:
     """`make_resume_for(key)`, with one code object for equal keys, whose captures are shared and counted together."""
     mine = _resumes(key.code)
     parts = (key.at, key.stack_nulls, key.live, key.first, key.maybe, key.cut, key.handled, key.raised_at)
-    made = mine.get(parts)
-    if made is None:
-        made, handles_errors = _make(key)
-        known = _CONTINUATIONS[id(made)] = Continuation()
-        weakref.finalize(made, _CONTINUATIONS.pop, id(made), None)
+    code = mine.get(parts)
+    if code is None:
+        code, handles_errors = _make(key)
+        known = _CONTINUATIONS[id(code)] = Continuation()
+        weakref.finalize(code, _CONTINUATIONS.pop, id(code), None)
         known.handles_errors = handles_errors
-        mine[parts] = made
-    return made
+        mine[parts] = code
+    return code
 
 
 def parameter_source(code: types.CodeType, name: str) -> LocalSource:

@@ -229,14 +229,14 @@ class Frame:
             self.tx.raised.append(raised.exc)
             if isinstance(raised.exc, ExceptionVar):
                 raised.exc.raised_at(self.tx.real_step())
-                raised.exc.put_context(self.tx, self.tx.handled())
+                raised.exc.set_context(self.tx, self.tx.handled())
         raised.fresh = False
         region = self.flow.region[self.at]
         if region is None:
             return False
         earlier = raised.exc.source is None or any(exc is raised.exc for exc in self.tx.raised)
-        anew = self.instr.op == "RERAISE" and earlier  # raised by the program at an earlier step
-        if self.is_root and not anew and len(self.handled_for_real()) == len(self.handling):
+        reraised = self.instr.op == "RERAISE" and earlier  # raised by the program at an earlier step
+        if self.is_root and not reraised and len(self.handled_for_real()) == len(self.handling):
             self.tx.raise_step = self.tx.steps
         del self.stack[region.depth :]
         if region.lasti:

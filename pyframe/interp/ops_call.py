@@ -97,7 +97,7 @@ def _annotations(flat: Var, frame: Frame) -> DictVar:
 @op("MAKE_FUNCTION")
 def make_function(frame: Frame, flags: int) -> None:
     code = frame.pop().constant()
-    fn = FunctionVar.made(code, frame.globals, frame.globals_source)
+    fn = FunctionVar.create(code, frame.globals, frame.globals_source)
     for flag in (16, 8, 4, 2, 1):
         if flags & flag:
             _set_part(fn, flag, frame.pop(), frame)

@@ -82,16 +82,16 @@ def store_fast(frame: Frame, name: str) -> None:
         frame.locals[name] = value
 
 
-def _let_go(frame: Frame, gone: Var) -> None:
-    """A local releases `gone`; if that was the last reference, the object dies now."""
-    source = gone.source
+def _let_go(frame: Frame, dropped: Var) -> None:
+    """A local releases `dropped`; if that was the last reference, the object dies now."""
+    source = dropped.source
     # A value that was first reached through a weak reference has that reference as its source, even if a local holds
     # it.
     if not isinstance(source, LocalSource) and not (isinstance(source, CallSource) and source.fn is follow):
         return
-    frame.tx.let_go.append(gone)
+    frame.tx.let_go.append(dropped)
     if frame.tx.referred:
-        value = frame.tx.existing(gone)
+        value = frame.tx.existing(dropped)
         if any(reference() is value for reference in frame.tx.referred):
             frame.tx.graph_break(
                 "unsupported-object", "a local variable that drops an object which a weak reference refers to"
@@ -100,11 +100,11 @@ def _let_go(frame: Frame, gone: Var) -> None:
 
 @op("DELETE_FAST")
 def delete_fast(frame: Frame, name: str) -> None:
-    gone = frame.locals.get(name)
-    if gone is None:
+    dropped = frame.locals.get(name)
+    if dropped is None:
         frame.tx.raise_(UnboundLocalError, UNBOUND_LOCAL.format(name))
     else:
-        _let_go(frame, gone)
+        _let_go(frame, dropped)
         del frame.locals[name]
 
 
@@ -177,8 +177,8 @@ def load_super_attr(frame: Frame, arg: tuple[str, bool, bool]) -> None:
     if isinstance(function, ClassVar) and function.value is super:
         value = SuperVar(cls.constant(), obj).getattr_(frame.tx, name)
     else:  # the program has replaced `super`
-        made = frame.tx.call(function, [cls, obj] if with_arguments else [], {})
-        value = frame.tx.getattr(made, name)
+        super_object = frame.tx.call(function, [cls, obj] if with_arguments else [], {})
+        value = frame.tx.getattr(super_object, name)
     if is_method:
         frame.push_callable(value)
     else:

@@ -187,7 +187,7 @@ class Trace:
     def guard(self, source: Source | None, kind: str, payload: Any = None) -> None:
         if source is None and kind not in ("GLOBAL_STATE", "DISTINCT"):
             return
-        if self.placeholder_objects and source is not None and self._of_stand_in(source):
+        if self.placeholder_objects and source is not None and self._is_of_placeholder(source):
             return
         if self.draws and is_drawn(source):
             self.graph_break(
@@ -202,7 +202,7 @@ class Trace:
             return
         self.guards.add(Guard(source, kind, payload, self.user_line() if self.frames else None))
 
-    def _of_stand_in(self, source: Source) -> bool:
+    def _is_of_placeholder(self, source: Source) -> bool:
         """Whether `source` starts at an object created while tracing, which needs no guards."""
         root: Source = source
         while root.base is not None:
@@ -221,10 +221,10 @@ class Trace:
         if issubclass(type(value), Var):  # isinstance() might run the program's `__class__` property
             return value  # type: ignore[no-any-return]
         if self.placeholder_objects:
-            stood = self.placeholder_objects.get(id(value))
-            if stood is not None:
-                return stood[1]
-            if source is not None and self._of_stand_in(source):
+            placeholder = self.placeholder_objects.get(id(value))
+            if placeholder is not None:
+                return placeholder[1]
+            if source is not None and self._is_of_placeholder(source):
                 source = None
         known = self.memo.get(id(value)) if has_identity(value) else None
         if known is None:
@@ -284,9 +284,9 @@ class Trace:
 
     def call(self, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if self.logs:
-            put_off = logged.put_off(self, fn, args, kwargs)
-            if put_off is not None:
-                return put_off
+            deferred = logged.defer(self, fn, args, kwargs)
+            if deferred is not None:
+                return deferred
         return fn.call(self, list(args), dict(kwargs))
 
     def getattr(self, obj: Var, name: str) -> Var:
@@ -393,7 +393,7 @@ class Trace:
 
     def raise_from(self, exc_type: type[BaseException], cause: Var, *args: Any) -> NoReturn:
         exc = ExceptionVar(exc_type, [make(arg) for arg in args])
-        exc.put_context(self, cause)
+        exc.set_context(self, cause)
         exc.store(self, "__cause__", cause)
         raise Raised(exc, fresh=False)
 
@@ -511,7 +511,7 @@ class Trace:
         code of the program."""
         for generator in self.generators:
             if generator.started and not generator.done and generator.in_try():
-                raise NotRebuilt("a generator that is suspended inside a try block", generator.made_at)
+                raise NotRebuilt("a generator that is suspended inside a try block", generator.created_at)
 
     def _check_raised(self) -> None:
         """An exception that existed before the frame and was raised here must get its traceback."""

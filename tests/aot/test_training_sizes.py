@@ -20,7 +20,7 @@ from inductor.aot.training_decompositions import training_decompositions
 from inductor.aot.training_spec import describe
 from inductor.dynamic.symbols import Sized, Symbols
 from inductor.dynamic.template import training_spec_at
-from inductor.ir.settle import substitute_sizes
+from inductor.ir.substitute import substitute_sizes
 from inductor.process.import_stubs import stub_torch_compiler
 
 HINTS = {"size0": 7, "size1": 9}

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from inductor.errors import Unsupported
-from inductor.ir.settle import substitute_sizes
 from inductor.ir.size import SizeEnv, at, ceil_of, hint, known, quotient, same, whole_part
+from inductor.ir.substitute import substitute_sizes
 from inductor.ir.symbolic import Expr, FloorDiv, Sym, floordiv, mod, symbol
 
 

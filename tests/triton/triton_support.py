@@ -19,7 +19,7 @@ from inductor.codegen.values import STATUS, dtype_text  # noqa: E402
 from inductor.ir.buffer import Buffer, ComputedBuffer, ExternKernel, View  # noqa: E402
 from inductor.ir.interp import flatten  # noqa: E402
 from inductor.ir.nodes import BufferView  # noqa: E402
-from inductor.ir.settle import substitute_sizes  # noqa: E402
+from inductor.ir.substitute import substitute_sizes  # noqa: E402
 from inductor.schedule import Group, schedule  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

@@ -261,16 +261,16 @@ class GeneratorVar(IteratorVar):
     """A generator whose body is traced inline.
 
     `run(tx, sent, thrown)` resumes the body with a value or an exception and returns the next yielded item, or None at
-    the end, when `returned` is set.  `origin` is the generator function with its arguments, `made_at` the instruction
-    number of the call in the root frame.  `in_try` tells whether the program would handle an exception raised where
-    the body is suspended."""
+    the end, when `returned` is set.  `origin` is the generator function with its arguments, `created_at` the
+    instruction number of the call in the root frame.  `in_try` tells whether the program would handle an exception
+    raised where the body is suspended."""
 
-    __slots__ = ("in_try", "made_at", "origin", "returned", "run", "running", "started")
+    __slots__ = ("in_try", "created_at", "origin", "returned", "run", "running", "started")
 
-    def __init__(self, run: Resume, in_try: Callable[[], bool], origin: Call, made_at: int, type_: type) -> None:
+    def __init__(self, run: Resume, in_try: Callable[[], bool], origin: Call, created_at: int, type_: type) -> None:
         super().__init__(type_)
         self.started = self.running = False
-        self.run, self.in_try, self.origin, self.made_at = run, in_try, origin, made_at
+        self.run, self.in_try, self.origin, self.created_at = run, in_try, origin, created_at
         self.returned: Var | None = None
 
     def forget(self) -> None:
@@ -337,7 +337,7 @@ class GeneratorVar(IteratorVar):
             cg.call_top()
             return
         if self.started:
-            raise NotRebuilt("a generator that has started and is still needed after the graph", self.made_at)
+            raise NotRebuilt("a generator that has started and is still needed after the graph", self.created_at)
         fn, args, kwargs = self.origin
         cg.load(fn)
         loads = [*args, *kwargs.values()]

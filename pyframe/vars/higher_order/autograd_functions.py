@@ -25,7 +25,7 @@ from ..protocol.class_reads import lookup
 from ..protocol.const import make
 from ..registry import register
 from ..torch_objects.contexts import GradModeVar
-from ..torch_objects.overrides import bare, leaves_of, owned
+from ..torch_objects.overrides import leaves_of, owned, without_subclass
 from ..torch_objects.tensor import TensorVar
 from ..torch_objects.tensor_subclass import TensorSubclassVar
 from ..torch_objects.wrapper_subclass import WrapperTensorVar
@@ -109,16 +109,16 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         tx.graph_break(
             "unsupported-object", f"{cls.__qualname__} turns set_materialize_grads off and has several results"
         )
-    return owned(tx.graph.call(apply_of(cls, aliases or asks, wraps), [bare(each) for each in inputs], {}))
+    return owned(tx.graph.call(apply_of(cls, aliases or asks, wraps), [without_subclass(each) for each in inputs], {}))
 
 
 def _requires_grad(value: Var) -> bool:
-    tensor = bare(value)
+    tensor = without_subclass(value)
     return isinstance(tensor, TensorVar) and tensor.fake.requires_grad
 
 
 def _storages(value: Var) -> set[int]:
-    value = bare(value)
+    value = without_subclass(value)
     if isinstance(value, TensorVar):
         return {memory_of(value.fake)}
     return set().union(*map(_storages, value.items)) if isinstance(value, SequenceVar) else set()

@@ -84,7 +84,7 @@ class Branch:
             known.add(_storage(leaf.fake))
             self.outputs[place] = leaf
         outputs = [self.outputs[i] for i in places]
-        self.gm, self.lifted = tx.graph.leave_nested(self.graph, outputs, transform=False, single=single)
+        self.gm, self.lifted = tx.graph.end_nested(self.graph, outputs, transform=False, single=single)
         return self
 
     def taking(self, lifted: Sequence[Var]) -> fx.GraphModule:
@@ -184,13 +184,13 @@ def _result(tx: Tracer, like: torch.Tensor, recorded: bool, rows: Any = None) ->
         return fake.requires_grad_().clone() if recorded and _differentiable(fake) else fake
 
 
-def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+def _same_metadata(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two fake tensors certainly have the same metadata."""
     sizes = lambda x: [str(n) for n in (*x.shape, *x.stride())]  # noqa: E731
     return (a.dtype, a.device) == (b.dtype, b.device) and sizes(a) == sizes(b)
 
 
-def _words(var: Var) -> str:
+def _described(var: Var) -> str:
     if isinstance(var, TensorVar):
         return f"{var.fake.dtype} {list(var.fake.shape)} with strides {list(var.fake.stride())} on {var.fake.device}"
     return var.describe()
@@ -246,18 +246,18 @@ def _cond(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     lifted = _union(first, second)
     recorded = _records(tensors, lifted)
     for a, b in zip(first.outputs, second.outputs, strict=True):
-        if isinstance(a, TensorVar) and isinstance(b, TensorVar) and _alike(a.fake, b.fake):
+        if isinstance(a, TensorVar) and isinstance(b, TensorVar) and _same_metadata(a.fake, b.fake):
             results.append(_result(tx, a.fake, recorded))
         elif _is_int(a) and _is_int(b):
             results.append(None)
         elif not (a.is_constant() and b.is_constant() and _same(a.constant(), b.constant())):
-            return tx.graph_break(KIND, f"the branches of torch.cond return {_words(a)} and {_words(b)}")
+            return tx.graph_break(KIND, f"the branches of torch.cond return {_described(a)} and {_described(b)}")
     taken = [
         tx.graph.stack.attach(f"cond_{name}", branch.taking(lifted))
         for name, branch in (("true", first), ("false", second))
     ]
-    made = tx.graph.record(torch.ops.higher_order.cond, [pred, *taken, TupleVar([*tensors, *lifted])], results)
-    each = iter(made)
+    output_vars = tx.graph.record(torch.ops.higher_order.cond, [pred, *taken, TupleVar([*tensors, *lifted])], results)
+    each = iter(output_vars)
     return first.restore([_chosen(a, b, each) for a, b in zip(first.outputs, second.outputs, strict=True)])
 
 
@@ -266,11 +266,11 @@ def _cond_branch(tx: Tracer, name: str, fn: Var, items: Sequence[Var], leaves: S
     return branch.close([i for i, leaf in enumerate(branch.outputs) if isinstance(leaf, TensorVar) or _is_int(leaf)])
 
 
-def _chosen(a: Var, b: Var, made: Iterator[Var]) -> Var:
+def _chosen(a: Var, b: Var, output_vars: Iterator[Var]) -> Var:
     """The result for a pair of branch outputs `a` and `b`."""
     if not isinstance(a, TensorVar) and not _is_int(a):
         return a
-    found = next(made)
+    found = next(output_vars)
     known = isinstance(a, ConstVar) and isinstance(b, ConstVar) and _same(a.constant(), b.constant())
     return a if known else found
 
@@ -307,8 +307,9 @@ def _while_loop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return tx.graph_break(KIND, "the body_fn of torch.while_loop returns another structure than it takes")
     named = (("cond", test), ("body", body))
     graphs = [tx.graph.stack.attach(f"while_loop_{name}", branch.taking(lifted)) for name, branch in named]
-    made = tx.graph.record(torch.ops.higher_order.while_loop, [*graphs, TupleVar(leaves), TupleVar(lifted)], results)
-    return body.restore(made)
+    args = [*graphs, TupleVar(leaves), TupleVar(lifted)]
+    output_vars = tx.graph.record(torch.ops.higher_order.while_loop, args, results)
+    return body.restore(output_vars)
 
 
 def _as_tuple(structure: Any) -> Any:
@@ -322,12 +323,12 @@ def _carried(tx: Tracer, name: str, leaves: Sequence[Var], outputs: Sequence[Var
         tx.graph_break(KIND, f"the body of {name} takes {len(leaves)} values and returns {len(outputs)}")
     results: list[Any] = []
     for leaf, output in zip(leaves, outputs, strict=True):
-        if isinstance(leaf, TensorVar) and isinstance(output, TensorVar) and _alike(leaf.fake, output.fake):
+        if isinstance(leaf, TensorVar) and isinstance(output, TensorVar) and _same_metadata(leaf.fake, output.fake):
             results.append(_result(tx, leaf.fake, recorded))
         elif _is_int(leaf) and _is_int(output):
             results.append(None)
         else:
-            tx.graph_break(KIND, f"the body of {name} takes {_words(leaf)} and returns {_words(output)} for it")
+            tx.graph_break(KIND, f"the body of {name} takes {_described(leaf)} and returns {_described(output)} for it")
     return results
 
 
@@ -343,7 +344,7 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if not init or not xs or not all(isinstance(leaf, TensorVar) for leaf in (*init, *xs)):
         return tx.graph_break(KIND, "scan needs tensors, at least one in init and one in xs")
     if any(not -x.fake.dim() <= dim < x.fake.dim() for x in xs):  # type: ignore[attr-defined]
-        return tx.graph_break(KIND, f"scan along dimension {dim} of {_words(xs[0])}")
+        return tx.graph_break(KIND, f"scan along dimension {dim} of {_described(xs[0])}")
     dim %= xs[0].fake.dim()  # type: ignore[attr-defined]
     if dim:
         xs = [tx.graph.call(torch.movedim, [x, dim, 0], {}) for x in xs]
@@ -369,13 +370,13 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     results += [_result(tx, y.fake, recorded, length) for y in body.outputs[len(carry) :]]  # type: ignore[attr-defined]
     graph = tx.graph.stack.attach("scan_combine", body.gm)
     operands = [ListVar(init), ListVar(xs), TupleVar(body.lifted)]
-    made = tx.graph.record(torch.ops.higher_order.scan, [graph, *operands], results)
-    ys = made[len(carry) :]
+    output_vars = tx.graph.record(torch.ops.higher_order.scan, [graph, *operands], results)
+    ys = output_vars[len(carry) :]
     if backwards:
         ys = [tx.graph.call_method("flip", [y, [0]], {}) for y in ys]
     if dim:
         ys = [tx.graph.call(torch.movedim, [y, 0, dim], {}) if dim < y.fake.dim() else y for y in ys]
-    return TupleVar(body.restore([*made[: len(carry)], *ys]).unpack(tx))
+    return TupleVar(body.restore([*output_vars[: len(carry)], *ys]).unpack(tx))
 
 
 @register(associative_scan_op)

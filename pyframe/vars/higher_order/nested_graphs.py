@@ -50,11 +50,11 @@ def tensors_of(tx: Tracer, value: Var, what: str) -> tuple[list[TensorVar], Rest
     """The tensors in a value, and a function that rebuilds it with other tensors."""
     leaves, restore, _ = leaves_of(tx, value, what)
 
-    def put(found: Sequence[Var]) -> Var:
+    def rebuild(found: Sequence[Var]) -> Var:
         each = iter(found)
         return restore([next(each) if isinstance(leaf, TensorVar) else leaf for leaf in leaves])
 
-    return [leaf for leaf in leaves if isinstance(leaf, TensorVar)], put
+    return [leaf for leaf in leaves if isinstance(leaf, TensorVar)], rebuild
 
 
 class Body:
@@ -70,7 +70,7 @@ class Body:
         except Raised as raised:
             tx.graph_break("exception-in-traced-code", f"{raised.exc.describe()} in a transformed function")
         self.outputs, self.restore = tensors_of(tx, self.result, "result")
-        self.gm, self.lifted = tx.graph.leave_nested(nested, self.outputs)
+        self.gm, self.lifted = tx.graph.end_nested(nested, self.outputs)
 
     def node(
         self, tx: Tracer, apply: Callable[..., Any], name: str, output: Restored, more: Sequence[Var] = ()

@@ -111,7 +111,7 @@ def _register_hook(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     outputs = [result] if isinstance(result, TensorVar) else []
     if not outputs and not (result.is_constant() and result.constant() is None):
         return tensor.unsupported(tx, f"a hook that returns {result.describe()}")
-    gm, lifted = tx.graph.leave_nested(nested, outputs or [gradient])
+    gm, lifted = tx.graph.end_nested(nested, outputs or [gradient])
     node = _early(tx, tensor, _hooking(gm), lifted)
     handle = TensorHookVar(tensor, node)
     tensor.hooks.append(handle)
@@ -131,15 +131,15 @@ def _retain_grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 def _early(tx: Tracer, tensor: TensorVar, target: Callable[..., Any], more: Sequence[Var]) -> Any:
     """Add a node `target(tensor, *more)` before other uses of the tensor. A backend that compiles the graph in parts
     does not see the gradients between operations of one part."""
-    made = tensor.node
-    used = bool(made.users) and tensor.source is None
+    producer = tensor.node
+    used = bool(producer.users) and tensor.source is None
     tx.graph.call(target, [tensor, *more], {})
     node = tensor.node
     if used:
-        known = _up_to(tx, made)
+        known = _up_to(tx, producer)
         if tensor.fake._version or any(arg not in known for arg in node.args[1:]):
             return tensor.unsupported(tx, f"{target.__name__}() after the tensor was used")
-        made.append(node)
+        producer.append(node)
     return node
 
 

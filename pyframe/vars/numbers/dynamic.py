@@ -123,9 +123,9 @@ def _is_argument(source: Source) -> bool:
 def wrap_tensor(tx: Tracer, value: torch.Tensor, source: Source) -> TensorVar | None:
     """The Var of a tensor as a guarded graph input; None for a wrapper subclass that cannot wrap fake tensors."""
     dims = _dynamic_dims(tx, value, source)
-    if dims and is_wrapper(value) and (made := _symbolic_wrapper(tx, value, source, dims)) is not None:
-        guard_metadata(tx, value, source, made)
-        return tx.graph.input(source, value, fake=made)  # type: ignore[no-any-return]
+    if dims and is_wrapper(value) and (symbolic_fake := _symbolic_wrapper(tx, value, source, dims)) is not None:
+        guard_metadata(tx, value, source, symbolic_fake)
+        return tx.graph.input(source, value, fake=symbolic_fake)  # type: ignore[no-any-return]
     fake = None
     if is_wrapper(value):
         dims = {}

@@ -103,10 +103,10 @@ def wrap_function(tx: Tracer, value: Any, source: Source | None) -> Var:
     return NumpyFunctionVar(value, source)
 
 
-def _made(cls: type) -> Handler:
+def _constructor(cls: type) -> Handler:
     return lambda tx, args, kwargs: _call(tx, f"numpy.{cls.__name__}", cls, args, kwargs)
 
 
 for _cls in NUMPY_NUMBERS:
-    register(_cls)(_made(_cls))
+    register(_cls)(_constructor(_cls))
 maker(*NUMPY_NUMBERS)(NumpyNumberVar)

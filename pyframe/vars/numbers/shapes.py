@@ -95,7 +95,7 @@ class Shapes(LightShapeEnv):
         symbol = self.symbols[source].node.expr
         self.constrain_symbol_range(symbol, 0 if least is None else least, int_oo if most is None else most)
 
-    def settled(self, source: Source) -> int | None:
+    def only_value(self, source: Source) -> int | None:
         """The value of `source` if the guards so far allow only one; else None."""
         expr = self.simplify(self.symbols[source].node.expr)
         return int(expr) if expr.is_number else None
@@ -121,10 +121,10 @@ class Shapes(LightShapeEnv):
         """The text of the last assertion added after `before` was taken; None if there is none.  Bounds of symbols that
         the operator itself created are ignored, such as that of a slice's size by the size of the whole."""
         known = set(map(id, before))
-        made = [each.expr for each in self.assertions() if id(each) not in known and not self._bounds_new(each.expr)]
-        if not made:
+        new = [each.expr for each in self.assertions() if id(each) not in known and not self._bounds_new(each.expr)]
+        if not new:
             return None
-        return text(tree) if (tree := self.tree_or_none(made[-1])) is not None else str(made[-1])
+        return text(tree) if (tree := self.tree_or_none(new[-1])) is not None else str(new[-1])
 
     def _bounds_new(self, expr: Any) -> bool:
         return isinstance(expr, _INEQUALITIES) and any(map(self.is_new, expr.args))

@@ -69,7 +69,7 @@ class NumberVar(Var):
     def constant(self) -> Any:
         """The value in the current call.  A guard specializes the capture to this value."""
         if self.sym is not None:
-            return self._settled(self.sym, self.python_type())
+            return self._specialized(self.sym, self.python_type())
         if self._is_drawn():
             return self._predicted(self.python_type())
         for source in sources(self.tree):
@@ -77,7 +77,7 @@ class NumberVar(Var):
             self.tx.guard(source, "EQUALS", value if type(value) is float else int(value))
         return self._example
 
-    def _settled(self, sym: Any, kind: type) -> Any:
+    def _specialized(self, sym: Any, kind: type) -> Any:
         try:
             return kind(sym)
         except symbolic.data_dependent():
@@ -114,7 +114,7 @@ class NumberVar(Var):
 
     def truth(self, tx: Tracer) -> bool:
         if self.sym is not None:
-            return bool(self._settled(self.sym if isinstance(self.sym, torch.SymBool) else self.sym != 0, bool))
+            return bool(self._specialized(self.sym if isinstance(self.sym, torch.SymBool) else self.sym != 0, bool))
         if self._is_drawn():
             return bool(self._predicted(bool))
         outcome = bool(self._example)

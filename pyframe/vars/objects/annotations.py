@@ -68,12 +68,12 @@ class TypeFormVar(ConstVar):
 
 
 def _call_alias(alias: Any, /, *args: Any, **kwargs: Any) -> Any:
-    made = alias.__origin__(*args, **kwargs)
+    instance = alias.__origin__(*args, **kwargs)
     try:
-        made.__orig_class__ = alias
+        instance.__orig_class__ = alias
     except (AttributeError, TypeError):
         pass
-    return made
+    return instance
 
 
 def wrap_type_form(tx: Tracer, value: Any, source: Source | None) -> Var:

@@ -38,7 +38,7 @@ def reduced(tx: Tracer, obj: Any) -> Var:
     if not in_attributes and not isinstance(lookup(obj.cls, "__getstate__"), types.FunctionType):
         _check_fields(tx, obj.cls)
     lists, dicts = obj.contents(tx)
-    return TupleVar([*_made_by(tx, obj), _state(tx, obj), lists or _NONE, dicts or _NONE])
+    return TupleVar([*_constructor_call(tx, obj), _state(tx, obj), lists or _NONE, dicts or _NONE])
 
 
 _MANAGED_DICT, _IMMUTABLE = 1 << 4, 1 << 8  # flags of types: Py_TPFLAGS_MANAGED_DICT, Py_TPFLAGS_IMMUTABLETYPE
@@ -58,7 +58,7 @@ def _check_fields(tx: Tracer, cls: type) -> None:
         tx.raise_(TypeError, f"cannot pickle {name!r} object")
 
 
-def _made_by(tx: Tracer, obj: Any) -> list[Var]:
+def _constructor_call(tx: Tracer, obj: Any) -> list[Var]:
     """The function that creates an object like `obj`, without its state, and the arguments of that function."""
     cls = make(obj.cls)
     if isinstance(lookup(obj.cls, "__getnewargs_ex__"), types.FunctionType):

@@ -45,7 +45,7 @@ def in_format(tx: Tracer, annotate: Var, number: Var) -> Var:
         return annotate.unsupported(tx, "annotations that cannot be evaluated")  # type: ignore[no-any-return]
 
 
-class StandInAnnotate:
+class PlaceholderAnnotate:
     """Placeholder for a traced `__annotate__` function, set on the placeholder of a class.
 
     Code that reads the annotations of that class while tracing gets the values that `evaluate(format)` computes by

@@ -47,13 +47,14 @@ class ExceptionVar(InstanceVar):
         self.links: dict[str, Var] = {}
         self.origin: tuple[type, list[Var], dict[str, Var]] | None = None  # the call that creates it, see `keep`
 
-    def keep(self, made: BaseException, origin: tuple[type, list[Var], dict[str, Var]]) -> None:
-        """Copy the C attributes of `made`, a real exception like this one.  The call `origin` creates it again."""
+    def keep(self, original: BaseException, origin: tuple[type, list[Var], dict[str, Var]]) -> None:
+        """Copy the C attributes of `original`, a real exception like this one.  The call `origin` creates it again."""
         self.origin = origin
         for base in self.cls.__mro__:
             for name, member in base.__dict__.items():
-                if isinstance(member, types.MemberDescriptorType) and not name.startswith("__") and hasattr(made, name):
-                    self.links.setdefault(name, make(getattr(made, name)))
+                is_field = isinstance(member, types.MemberDescriptorType) and not name.startswith("__")
+                if is_field and hasattr(original, name):
+                    self.links.setdefault(name, make(getattr(original, name)))
 
     def describe(self) -> str:
         return f"{self.cls.__name__}({', '.join(arg.describe() for arg in self.args)})"
@@ -191,7 +192,7 @@ class ExceptionVar(InstanceVar):
         self.step = self.step or step
         self.links.pop("__traceback__", None)
 
-    def put_context(self, tx: Tracer, handled: Var | None) -> None:
+    def set_context(self, tx: Tracer, handled: Var | None) -> None:
         """Set `__context__`: this exception is raised while `handled` is being handled."""
         if handled is None or handled is self:
             return

@@ -107,7 +107,7 @@ class FunctionVar(Var):
             self.name = fn.__name__
 
     @classmethod
-    def made(cls, code: types.CodeType, globals_: dict[str, Any], globals_source: Source | None) -> FunctionVar:
+    def create(cls, code: types.CodeType, globals_: dict[str, Any], globals_source: Source | None) -> FunctionVar:
         """A function that the traced program creates; the caller fills in defaults and closure."""
         self = cls(None)
         self.code, self.globals, self.name = code, globals_, code.co_name
@@ -285,10 +285,10 @@ class FunctionVar(Var):
             cg.set_attr_of_top("__kwdefaults__", self.kwdefaults)
         if self.annotate is not None:
             cg.emit("COPY", 1)
-            made = cg.asm.store_fast()
+            stored = cg.asm.store_fast()
             cg.load_const(_set_annotate)
             parts: tuple[Var, ...] = (self.annotate, self.annotations or ConstVar(None))
-            cg.call_top(lambda: cg.asm.load_fast(made), *(lambda part=part: cg.load(part) for part in parts))
+            cg.call_top(lambda: cg.asm.load_fast(stored), *(lambda part=part: cg.load(part) for part in parts))
             cg.emit("POP_TOP")
         elif self.annotations is not None and self.annotations.items:
             cg.set_attr_of_top("__annotations__", self.annotations)

@@ -42,7 +42,7 @@ def has_dict(cls: type) -> bool:
     return cls.__dictoffset__ != 0 or issubclass(cls, threading.local)
 
 
-def _said_of_slots() -> str:
+def _no_dict_message() -> str:
     """The message of this CPython, as a template, for setting or deleting an attribute on an object without `__dict__`.
 
     CPython 3.13 and later mention the missing `__dict__`.
@@ -54,7 +54,7 @@ def _said_of_slots() -> str:
     raise AssertionError("objects of `object` have no attributes")
 
 
-_NO_SLOT = _said_of_slots()
+_NO_SLOT = _no_dict_message()
 
 
 def no_slot_message(cls: type, name: str) -> str:

@@ -160,11 +160,11 @@ def _exception_of_c(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[
     if python:
         return tx.graph_break("unsupported-object", f"creating a {cls.__name__} with these arguments")
     try:
-        made = cls(*values, **named)
+        real = cls(*values, **named)
     except TypeError as error:
         return tx.raise_(TypeError, *error.args)
-    exc = ExceptionVar(type(made), [make(arg) for arg in made.args])
-    exc.keep(made, (cls, list(args), dict(kwargs)))
+    exc = ExceptionVar(type(real), [make(arg) for arg in real.args])
+    exc.keep(real, (cls, list(args), dict(kwargs)))
     return exc
 
 

@@ -69,18 +69,18 @@ class CachedFunctionVar(HeldVar):
         cg.load_const(self.value)
 
 
-class MadeCacheVar(Var):
+class NewCacheVar(Var):
     """A function that the traced program wraps in `lru_cache`; `fn` is an equivalent wrapper written in Python.
 
-    It cannot be reconstructed: if it is needed after the graph, the graph breaks at the root step `made_at` that
+    It cannot be reconstructed: if it is needed after the graph, the graph breaks at the root step `created_at` that
     created it.
     """
 
-    __slots__ = ("fn", "made_at")
+    __slots__ = ("fn", "created_at")
 
-    def __init__(self, fn: Var, made_at: int) -> None:
+    def __init__(self, fn: Var, created_at: int) -> None:
         super().__init__()
-        self.fn, self.made_at = fn, made_at
+        self.fn, self.created_at = fn, created_at
 
     def python_type(self) -> type:
         return CACHED
@@ -101,7 +101,7 @@ class MadeCacheVar(Var):
         return tx.call(self.fn, args, kwargs)
 
     def reconstruct(self, cg: Any) -> None:
-        raise NotRebuilt(f"{self.describe()} and is needed after the graph", self.made_at, "unsupported-object")
+        raise NotRebuilt(f"{self.describe()} and is needed after the graph", self.created_at, "unsupported-object")
 
 
 @functools.lru_cache(maxsize=256, typed=True)
@@ -119,8 +119,8 @@ def _call_of(cached: Any, keywords: tuple[str, ...], *values: Any) -> Source:
 
 
 @register(CACHED)
-def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    return MadeCacheVar(tx.inline(lru_cache_wrapper, args, kwargs), tx.steps)
+def _new_cache(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    return NewCacheVar(tx.inline(lru_cache_wrapper, args, kwargs), tx.steps)
 
 
 def _known(tx: Tracer, var: Var) -> Any:

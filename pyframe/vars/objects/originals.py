@@ -54,7 +54,7 @@ _first_seen: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDic
 _table, _mro = type.__dict__["__dict__"].__get__, type.__dict__["__mro__"].__get__  # bypass metaclasses
 
 
-def _made_of(fn: types.FunctionType) -> dict[Any, Any]:
+def _parts_of_function(fn: types.FunctionType) -> dict[Any, Any]:
     parts: dict[Any, Any] = {}
     functions = (fn, *_helpers(fn))
     state = _written_globals(functions)
@@ -81,14 +81,14 @@ def _written_by(code: types.CodeType) -> frozenset[str]:
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 
 
-def _class_made_of(cls: type) -> dict[Any, Any]:
+def _parts_of_class(cls: type) -> dict[Any, Any]:
     """The parts of a class.  Of attributes of plain types (`PLAIN`) only the type counts: counters may change."""
     parts: dict[Any, Any] = {"metaclass": type(cls), "bases": _mro(cls)}
     for base in _own_bases(cls):
         for name, raw in _table(base).items():
             parts[base, name] = type(raw) if type(raw) in PLAIN else raw
     for place, fn in enumerate(_functions_of(cls)):
-        parts |= {(place, *key): part for key, part in _made_of(fn).items()}
+        parts |= {(place, *key): part for key, part in _parts_of_function(fn).items()}
     return parts
 
 
@@ -118,8 +118,8 @@ def _helpers(fn: types.FunctionType) -> list[types.FunctionType]:
 
 def as_first_seen(library_object: Any) -> bool:
     """Whether a library function or class still has the parts that it had when a capture first saw it."""
-    made_of = _class_made_of if isinstance(library_object, type) else _made_of
-    now = made_of(library_object)
+    parts_of = _parts_of_class if isinstance(library_object, type) else _parts_of_function
+    now = parts_of(library_object)
     before = _first_seen.setdefault(library_object, now)
     return all(now.get(key, MISSING) is part for key, part in before.items())
 

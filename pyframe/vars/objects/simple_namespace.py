@@ -32,9 +32,9 @@ class NamespaceVar(InstanceVar):
             return mine.compare(tx, "==" if name == "__eq__" else "!=", other) or ConstVar(NotImplemented)
         if name == "__repr__":
             lates = {key: Late(tx, value) for key, value in self.fields(tx).items()}
-            made: Any = types.SimpleNamespace.__new__(self.cls)
-            vars(made).update(lates)
-            return fold(tx, repr, made)
+            instance: Any = types.SimpleNamespace.__new__(self.cls)
+            vars(instance).update(lates)
+            return fold(tx, repr, instance)
         return super().c_method(tx, name, args, kwargs)
 
     def _take_positional(self, tx: Tracer, args: Sequence[Var]) -> None:

@@ -78,7 +78,7 @@ class WeakRefVar(HeldVar, WeakVar):
         cg.load_const(self.value)
 
 
-class MadeWeakVar(WeakVar):
+class NewWeakVar(WeakVar):
     """A reference that the traced program creates."""
 
     __slots__ = ("callback", "target")
@@ -146,6 +146,6 @@ def _ref(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         tx.graph_break("unsupported-object", "a weak reference with a callback")
     if target.source is not None:
         tx.referred.append(weakref.ref(tx.existing(target)))
-    return MadeWeakVar(target, callback)
+    return NewWeakVar(target, callback)
 
 

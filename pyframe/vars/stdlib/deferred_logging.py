@@ -20,7 +20,7 @@ from ..registry import register
 from ..torch_objects.tensor import TensorVar
 
 
-def put_off(tx: Tracer, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
+def defer(tx: Tracer, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:
     """Drop or defer a call of a logging function named in the options; the result is the Var of None.
 
     None (no Var) if the function is not named, or if an argument is neither a tensor nor a constant: it could change

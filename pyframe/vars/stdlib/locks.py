@@ -92,8 +92,8 @@ class SharedLockVar(HeldVar):
         return True
 
     def enter(self, tx: Tracer) -> Var:
-        again = self.begun and type(self.value) is _thread.LockType
-        if again or not _is_free(self.value) or self.source is None:
+        reacquired = self.begun and type(self.value) is _thread.LockType
+        if reacquired or not _is_free(self.value) or self.source is None:
             tx.graph_break("unsupported-context-manager", f"method '__enter__' on {self.describe()}")
         tx.guard(self.source, "PREDICATE", (_is_free, (), "no other thread holds the lock"))
         self.begun.append(_done(tx))

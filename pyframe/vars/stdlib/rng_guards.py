@@ -91,10 +91,10 @@ def predict(tx: Tracer, tree: Tree, kind: type) -> Any:
     numbers = [_draw_of(source) for source in sources(tree)]
     if not numbers or None in numbers or not _may(tx, tree, kind):
         return None
-    made = _steps(tx.draws[: max(numbers) + 1])  # type: ignore[type-var, operator]
-    if made is None:
+    found = _steps(tx.draws[: max(numbers) + 1])  # type: ignore[type-var, operator]
+    if found is None:
         return None
-    steps, generators = made
+    steps, generators = found
     outcome = predict_draw(tree, kind, steps, [each.value for each in generators])
     branch = RngBranchGuard(tree, kind, outcome, steps)
     first, *others = places = [each.source for each in generators]

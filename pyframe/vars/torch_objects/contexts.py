@@ -149,7 +149,7 @@ class GradModeVar(ContextVar):
         self.unentered: Effect | None = None
         self.switched_before = False  # entered after a switch that is a side effect
 
-    def made(self, tx: Tracer) -> GradModeVar:
+    def switch(self, tx: Tracer) -> GradModeVar:
         """Switch now. Unless it is entered as a context, the switch outlives the frame."""
         self.previous = torch.is_grad_enabled()
         if tx.overrides.moded:
@@ -375,11 +375,11 @@ def _constants(
 def _grad_mode(enabled: bool, cls: type) -> Handler:
     """The model of `no_grad` or `enable_grad`, which also work as decorators without a call."""
 
-    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    def construct(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         context = GradModeVar(enabled, cls)
         return context.call(tx, args, kwargs) if args or kwargs else context
 
-    return made
+    return construct
 
 
 @register(torch.set_grad_enabled)
@@ -388,7 +388,7 @@ def _set_grad_enabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Va
     mode = (*values, *named.values())
     if len(mode) != 1 or not isinstance(mode[0], bool):
         tx.graph_break("unsupported-context-manager", "torch.set_grad_enabled of anything but one bool")
-    return GradModeVar(mode[0], torch.set_grad_enabled, takes_mode=True).made(tx)
+    return GradModeVar(mode[0], torch.set_grad_enabled, takes_mode=True).switch(tx)
 
 
 @register(SET_GRAD)
@@ -419,20 +419,20 @@ def _autocast_of(tx: Tracer, cls: type[torch.autocast], args: Sequence[Var], kwa
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = cls(*values, **named)
+            context = cls(*values, **named)
     except (RuntimeError, TypeError, ValueError) as error:
         tx.raise_(type(error), *error.args)
-    return AutocastVar(torch.autocast, (made.device, made.fast_dtype, made._enabled, made._cache_enabled))
+    return AutocastVar(torch.autocast, (context.device, context.fast_dtype, context._enabled, context._cache_enabled))
 
 
 def _old_autocast(cls: type[torch.autocast]) -> Handler:
     """The model of deprecated names such as `torch.cuda.amp.autocast`."""
 
-    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    def construct(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         tx.call(tx.wrap(warnings.warn, None), [make(cls.__dict__["__deprecated__"]), make(FutureWarning)], {})
         return _autocast_of(tx, cls, args, kwargs)
 
-    return made
+    return construct
 
 
 @register(sdpa_kernel)
@@ -473,9 +473,9 @@ def wrap_autocast(tx: Tracer, value: torch.autocast, source: Source | None) -> V
         tx.guard(source, "TYPE", type(value))
         for name, held in zip(("device", "fast_dtype", "_enabled", "_cache_enabled"), values, strict=True):
             tx.guard(AttrSource(source, name), "ID" if isinstance(held, torch.dtype) else "EQUALS", held)
-    made = AutocastVar(type(value), values)
-    made.source = source
-    return made
+    var = AutocastVar(type(value), values)
+    var.source = source
+    return var
 
 
 register(torch.no_grad)(_grad_mode(False, torch.no_grad))

@@ -65,9 +65,9 @@ class error_on_graph_break:
 
 def _entered(on: bool, *previous: bool) -> error_on_graph_break:
     """An object that was already entered, with `previous` as the states to restore."""
-    made = error_on_graph_break(on)
-    made.previous.extend(previous)
-    return made
+    context = error_on_graph_break(on)
+    context.previous.extend(previous)
+    return context
 
 
 class StrictnessVar(ContextVar):
@@ -99,7 +99,7 @@ class StrictnessVar(ContextVar):
 
 
 @register(error_on_graph_break)
-def _made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+def _construct(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     values = [*args, *kwargs.values()]
     if len(values) != 1 or not values[0].is_constant() or not isinstance(values[0].constant(), bool):
         tx.graph_break("unsupported-context-manager", "error_on_graph_break of anything but one known bool")

@@ -155,14 +155,14 @@ def _set_state(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @register(torch.Generator, method="clone_state")
 def _clone_state(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     generator = _generator_of(args)
-    return _made(tx, clone_state, generator, generator.example.device)
+    return _new_generator(tx, clone_state, generator, generator.example.device)
 
 
-def _made(tx: Tracer, make_it: Callable[..., torch.Generator], given: Any, device: torch.device) -> Var:
-    made = TorchGeneratorVar(device, None)
-    made.node = tx.graph.call_for_effect(make_it, [given], {})
-    made.node.meta["val"] = made.example
-    return made
+def _new_generator(tx: Tracer, make_it: Callable[..., torch.Generator], given: Any, device: torch.device) -> Var:
+    var = TorchGeneratorVar(device, None)
+    var.node = tx.graph.call_for_effect(make_it, [given], {})
+    var.node.meta["val"] = var.example
+    return var
 
 
 def _number(tx: Tracer, read: Callable[..., tuple[int]], args: Sequence[Var]) -> Var:
@@ -195,7 +195,7 @@ def _generator(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         device = torch.Generator(*values, **named).device
     except (NotConstant, RuntimeError, TypeError) as error:
         return tx.graph_break("unsupported-object", f"torch.Generator(): {error}")  # type: ignore[no-any-return]
-    return _made(tx, make_generator, device, device)
+    return _new_generator(tx, make_generator, device, device)
 
 
 def _seeding(fn: Callable[[int], Any], gives_default: bool = False) -> Handler:

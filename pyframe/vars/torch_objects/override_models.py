@@ -18,7 +18,7 @@ from ..protocol.base import Var
 from ..protocol.const import ConstVar, make
 from ..registry import Args, Handler, Kwargs, register
 from .contexts import ContextVar
-from .overrides import DISABLED, AccessorVar, State, bare
+from .overrides import DISABLED, AccessorVar, State, without_subclass
 from .tensor import TensorVar, tensor_and_args
 from .tensor_subclass import as_instance
 from .torch_functions import TorchFunctionVar
@@ -82,30 +82,30 @@ def _handle(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return tx.overrides.ask(func, found, given, kwargs, python=True)  # type: ignore[no-any-return]
 
 
-def _told(args: Sequence[Var], kwargs: Mapping[str, Var]) -> dict[str, Var]:
+def _by_name(args: Sequence[Var], kwargs: Mapping[str, Var]) -> dict[str, Var]:
     """The arguments of a `__torch_function__` call, by name."""
     return dict(zip(("func", "types", "args", "kwargs"), args, strict=False)) | dict(kwargs)
 
 
-def _called(tx: Tracer, told: Mapping[str, Var]) -> Var:
+def _called(tx: Tracer, given: Mapping[str, Var]) -> Var:
     """Make the call that a `__torch_function__` received, with overrides by subclasses disabled."""
     named: dict[str, Var] = {}
-    if "kwargs" in told and slots.constant_or(told["kwargs"], 0) is not None:
-        named = dict(pairs_of(tx, told["kwargs"]))
+    if "kwargs" in given and slots.constant_or(given["kwargs"], 0) is not None:
+        named = dict(pairs_of(tx, given["kwargs"]))
     with tx.overrides.disabled(max(tx.overrides.state, State.SUBCLASSES_DISABLED, key=int)):
-        args = told["args"].unpack(tx) if "args" in told else []
-        if isinstance(told["func"], TorchFunctionVar):
-            return told["func"].call_keywords(tx, args, named)
-        return tx.call(told["func"], args, named)
+        args = given["args"].unpack(tx) if "args" in given else []
+        if isinstance(given["func"], TorchFunctionVar):
+            return given["func"].call_keywords(tx, args, named)
+        return tx.call(given["func"], args, named)
 
 
 @register(torch.Tensor.__torch_function__.__func__, overridable=False)  # type: ignore[attr-defined]
 def _default(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch.Tensor.__torch_function__`, called on a class: makes the call and converts its tensors to the class."""
-    kind, told = args[0].constant(), _told(args[1:], kwargs)
-    if not all(issubclass(kind, each.constant()) for each in told["types"].unpack(tx)):
+    kind, given = args[0].constant(), _by_name(args[1:], kwargs)
+    if not all(issubclass(kind, each.constant()) for each in given["types"].unpack(tx)):
         return make(NotImplemented)
-    result, func = _called(tx, told), told["func"]
+    result, func = _called(tx, given), given["func"]
     if isinstance(func, AccessorVar) and func.attribute in _NOT_WRAPPED and func.value.__name__ == "__get__":
         return result
     return _converted(tx, result, kind)
@@ -124,7 +124,7 @@ def _converted(tx: Tracer, value: Var, kind: type) -> Var:
         return value
     if not slots.has_type(value, torch.Tensor) or slots.has_type(value, kind):
         return value
-    tensor = bare(value)
+    tensor = without_subclass(value)
     assert isinstance(tensor, TensorVar)
     return as_instance(tx, tensor, kind)
 
@@ -132,7 +132,7 @@ def _converted(tx: Tracer, value: Var, kind: type) -> Var:
 @register(DISABLED, overridable=False)
 def _disabled(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch._C._disabled_torch_function_impl`."""
-    return _called(tx, _told(args[1:], kwargs))
+    return _called(tx, _by_name(args[1:], kwargs))
 
 
 @register(torch.Tensor, method="as_subclass")
@@ -149,7 +149,7 @@ def _make_subclass(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`torch.Tensor._make_subclass(cls, data)`."""
     if len(args) != 2 or kwargs or not slots.has_type(args[1], torch.Tensor):
         return tx.graph_break("unsupported-object", "torch.Tensor._make_subclass() with these arguments")
-    detached = tx.graph.call_method("detach", [bare(args[1])], {})
+    detached = tx.graph.call_method("detach", [without_subclass(args[1])], {})
     assert isinstance(detached, TensorVar)
     return as_instance(tx, detached, args[0].constant())
 

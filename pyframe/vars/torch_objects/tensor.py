@@ -56,7 +56,7 @@ TO_PYTHON = {
 }  # fmt: skip
 # Methods that return numbers: folded if the tensor's value is known, otherwise computed by the graph if possible.
 TO_NUMBERS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__"}
-MADE_NUMBERS = {"item", "tolist", "__int__", "__float__", "__index__"}
+READS_NUMBERS = {"item", "tolist", "__int__", "__float__", "__index__"}
 MAX_ITEMS = 64  # elements that .tolist() reads one by one
 # Methods that change the tensor object itself, and others that a graph cannot contain. They break the graph unless a
 # model or VIEWS_IN_PLACE applies.
@@ -178,7 +178,7 @@ class TensorVar(Var):
 
     def _grad_fn(self, tx: Tracer) -> GradFnVar:
         """The Var of `grad_fn`; an in-place operation replaces it."""
-        if self.function is None or self.function.made_by is not self.node:
+        if self.function is None or self.function.result is not self.node:
             self.function = GradFnVar(self, tx.steps)
         return self.function
 
@@ -217,7 +217,7 @@ class TensorVar(Var):
         """`self.name(*args, **kwargs)`, not overridden."""
         if name in TO_NUMBERS and (value := tx.graph.known.value_of(self)) is not None:
             return fold(tx, getattr(value, name), *(arg.constant() for arg in args))
-        if name in MADE_NUMBERS and not args and tx.graph.numbers.makes_numbers:
+        if name in READS_NUMBERS and not args and tx.graph.numbers.makes_numbers:
             return self._numbers(tx, name)
         if (model := method_model(torch.Tensor, name)) is not None:
             return model(tx, [self, *args], dict(kwargs))
@@ -370,11 +370,11 @@ class TensorVar(Var):
 class GradFnVar(Var):
     """`tensor.grad_fn` of a tensor that requires gradients; the real object exists once the graph has run."""
 
-    __slots__ = ("made_by", "step", "tensor")
+    __slots__ = ("result", "step", "tensor")
 
     def __init__(self, tensor: TensorVar, step: int) -> None:
         super().__init__()
-        self.tensor, self.made_by, self.step = tensor, tensor.node, step
+        self.tensor, self.result, self.step = tensor, tensor.node, step
 
     def describe(self) -> str:
         return f"{self.tensor.describe()}.grad_fn"
@@ -388,7 +388,7 @@ class GradFnVar(Var):
         return True
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        if name == "name" and not args and self.tensor.source is None and self.tensor.node is self.made_by:
+        if name == "name" and not args and self.tensor.source is None and self.tensor.node is self.result:
             assert self.tensor.fake.grad_fn is not None
             return ConstVar(self.tensor.fake.grad_fn.name())
         return self.unsupported(tx, f"method {name!r}")
@@ -397,7 +397,7 @@ class GradFnVar(Var):
         return MethodVar(self, name) if name == "name" else super().getattr_(tx, name)
 
     def reconstruct(self, cg: Any) -> None:
-        if self.made_by is not self.tensor.node:
+        if self.result is not self.tensor.node:
             raise NotRebuilt("the grad_fn of a tensor before a write", self.step, "unsupported-object")
         cg.load(self.tensor)
         cg.emit("LOAD_ATTR", "grad_fn")

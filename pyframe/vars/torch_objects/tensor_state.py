@@ -100,9 +100,9 @@ def _parameter(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         data = tx.graph.call(torch.empty, [ConstVar(0)], {})
     if not isinstance(data, TensorVar):
         tx.graph_break("exception-in-traced-code", "a parameter of something that is not a tensor")
-    made = tx.graph.call(parameter, [data, ConstVar(True if mode is None else _mode(tx, mode, "a parameter"))], {})
-    assert isinstance(made, TensorVar)
-    made.cls = nn.Parameter
-    return made
+    new = tx.graph.call(parameter, [data, ConstVar(True if mode is None else _mode(tx, mode, "a parameter"))], {})
+    assert isinstance(new, TensorVar)
+    new.cls = nn.Parameter
+    return new
 
 

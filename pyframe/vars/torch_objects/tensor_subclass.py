@@ -93,13 +93,13 @@ def _as_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
 
 def as_instance(tx: Tracer, tensor: TensorVar, cls: type) -> Var:
     """`tensor.as_subclass(cls)`."""
-    made = tx.graph.call(_ALIAS, [tensor], {})
-    assert isinstance(made, TensorVar)
+    instance = tx.graph.call(_ALIAS, [tensor], {})
+    assert isinstance(instance, TensorVar)
     if cls is torch.Tensor:
-        return made
+        return instance
     if is_wrapper_class(cls) or not is_traced(cls):
         return tensor.unsupported(tx, f"as_subclass({cls.__qualname__})")
-    return _owner(made, cls)
+    return _owner(instance, cls)
 
 
 def of_input(tensor: TensorVar, value: torch.Tensor, source: Source) -> Var:

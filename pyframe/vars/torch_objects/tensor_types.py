@@ -60,7 +60,7 @@ def _is_data(value: Var) -> bool:
 def _constructor(cls: Any) -> Handler:
     """The model of calling `torch.Tensor` or a legacy tensor type, with sizes or with lists of numbers."""
 
-    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    def construct(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         typed = cls is not torch.Tensor
         if kwargs or tx.overrides.moded or torch._C._get_default_device() != "cpu":
             return tx.graph_break("unsupported-object", f"{cls.__name__}() with keywords or on another device")
@@ -73,7 +73,7 @@ def _constructor(cls: Any) -> Handler:
             return tx.graph.call(torch.tensor, args, settings)
         return tx.graph_break("unsupported-object", f"{cls.__name__}() of what is neither sizes nor known numbers")
 
-    return made
+    return construct
 
 
 for _cls in (torch.Tensor, *_ON_CPU):

@@ -157,9 +157,9 @@ class TorchFunctionVar(HeldVar):
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         return self.call_keywords(tx, args, kwargs, bool(kwargs))
 
-    def call_keywords(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], told: bool = True) -> Var:
+    def call_keywords(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var], as_dict: bool = True) -> Var:
         """`self(*args, **kwargs)`. As in CPython, a C function called with `**{}` receives a dict of keyword arguments,
-        and so do its overrides (`told`)."""
+        and so do its overrides (`as_dict`)."""
         if (model := call_model(self.value)) is not None:
             if is_overridable(self.value) and tx.overrides.concern(args, kwargs):
                 return tx.graph_break("unsupported-object", f"{self.describe()}, which may be overridden here")
@@ -181,7 +181,7 @@ class TorchFunctionVar(HeldVar):
             seen = False
         else:
             seen = _is_overridable(value)
-        return tx.overrides.call(self, args, kwargs, run, told) if seen else tx.overrides.plainly(run, args, kwargs)
+        return tx.overrides.call(self, args, kwargs, run, as_dict) if seen else tx.overrides.plainly(run, args, kwargs)
 
     def _run(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """A call that is not overridden."""
@@ -261,7 +261,7 @@ def _size(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 def _constant_of(cls: type) -> Handler:
     """A model of a class in CONSTANT_CLASSES: calls it while tracing."""
 
-    def made(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    def construct(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         try:
             values, named = [a.constant() for a in args], {k: v.constant() for k, v in kwargs.items()}
         except NotConstant as unknown:
@@ -270,7 +270,7 @@ def _constant_of(cls: type) -> Handler:
             return tx.overrides.ask(make(cls), [], args, kwargs)  # type: ignore[no-any-return]
         return fold(tx, cls, *values, **named)
 
-    return made
+    return construct
 
 
 for _cls in CONSTANT_CLASSES:

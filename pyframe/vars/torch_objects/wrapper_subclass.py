@@ -102,9 +102,9 @@ def of_result(tensor: TensorVar) -> TensorVar:
 
 def of_input(tx: Tracer, tensor: TensorVar, value: torch.Tensor, source: Source) -> Var:
     """The Var of a wrapper subclass instance that existed before the frame; `tensor` is the graph's input for it."""
-    made = tensor.owner = WrapperTensorVar(tensor, value, source)
-    _guard(tx, value, source, tensor.fake, lambda: made)
-    return made
+    wrapper = tensor.owner = WrapperTensorVar(tensor, value, source)
+    _guard(tx, value, source, tensor.fake, lambda: wrapper)
+    return wrapper
 
 
 def makes_instances(cls: type) -> bool:
@@ -120,14 +120,14 @@ def make_instance(tx: Tracer, cls: type, args: Sequence[Var], kwargs: Mapping[st
     _guard_class(tx, cls)
     tensors = [arg.base if isinstance(arg, TensorSubclassVar) else arg for arg in args]
     named = {name: arg.base if isinstance(arg, TensorSubclassVar) else arg for name, arg in kwargs.items()}
-    made = tx.graph.call(_maker(cls), tensors, named)
-    if not isinstance(made, TensorVar) or not isinstance(made.owner, WrapperTensorVar):
+    instance = tx.graph.call(_maker(cls), tensors, named)
+    if not isinstance(instance, TensorVar) or not isinstance(instance.owner, WrapperTensorVar):
         return tx.graph_break("unsupported-object", f"creating an instance of {cls.__qualname__}")
     given = {id(each.fake): each for each in (*tensors, *named.values()) if isinstance(each, TensorVar)}
-    for name in made.owner.names:
-        if (same := given.get(id(getattr(made.fake, name)))) is not None:
-            made.owner.inner[name] = same if same.owner is None else same.owner
-    return made.owner
+    for name in instance.owner.names:
+        if (same := given.get(id(getattr(instance.fake, name)))) is not None:
+            instance.owner.inner[name] = same if same.owner is None else same.owner
+    return instance.owner
 
 
 @functools.cache

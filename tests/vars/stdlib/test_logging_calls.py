@@ -50,9 +50,9 @@ def warns(x):
 
 
 @pytest.mark.parametrize("put_off", [False, True])
-def test_warnings(put_off) -> None:
-    with pyframe.config.patch(reorderable_logging_functions={warnings.warn} if put_off else set()):
-        call = compiled(warns, fullgraph=put_off)
+def test_warnings(defer) -> None:
+    with pyframe.config.patch(reorderable_logging_functions={warnings.warn} if defer else set()):
+        call = compiled(warns, fullgraph=defer)
         for _ in range(2):
             with pytest.warns(UserWarning, match="careful"):
                 assert call(torch.ones(2)).tolist() == [2.0, 2.0]

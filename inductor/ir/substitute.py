@@ -21,10 +21,10 @@ def replaced(x: Any, kind: type | tuple[type, ...], number: Callable[[Any], Any]
     if isinstance(x, kind):
         return number(x)
     if isinstance(x, tuple | list):
-        made = [replaced(y, kind, number) for y in x]
-        if all(a is b for a, b in zip(made, x)):
+        items = [replaced(y, kind, number) for y in x]
+        if all(a is b for a, b in zip(items, x)):
             return x
-        return type(x)(*made) if hasattr(x, "_fields") else type(x)(made)
+        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
     if isinstance(x, dict):
         return {key: replaced(y, kind, number) for key, y in x.items()}
     cls: type = type(x)
