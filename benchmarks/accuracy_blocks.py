@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-Made = tuple[nn.Module, dict[str, Any]]
-BLOCKS: dict[str, Callable[[], Made]] = {}
+ModelAndInputs = tuple[nn.Module, dict[str, Any]]
+BLOCKS: dict[str, Callable[[], ModelAndInputs]] = {}
 
 
 class Applied(nn.Module):
@@ -30,15 +30,15 @@ class Applied(nn.Module):
         return self.fn(self, **inputs)
 
 
-def block(make: Callable[[], Made]) -> Callable[[], Made]:
+def block(make: Callable[[], ModelAndInputs]) -> Callable[[], ModelAndInputs]:
     """Registers a function that makes a model and its keyword arguments."""
     return register(make.__name__.strip("_"), make)
 
 
-def register(name: str, make: Callable[[], Made], stochastic: bool = False) -> Callable[[], Made]:
+def register(name: str, make: Callable[[], ModelAndInputs], stochastic: bool = False) -> Callable[[], ModelAndInputs]:
     """`stochastic`: keeps its dropout; the reference takes the numbers that eager drew."""
 
-    def seeded() -> Made:
+    def seeded() -> ModelAndInputs:
         torch.manual_seed(0)
         return make()
 
@@ -98,7 +98,9 @@ class ConvNeXtBlock(nn.Module):
         return x + y
 
 
-def convnext(conv_mlp: bool, channels_last: bool = False, norm: type[nn.Module] = LayerNorm2d, width: int = 32) -> Made:
+def convnext(
+    conv_mlp: bool, channels_last: bool = False, norm: type[nn.Module] = LayerNorm2d, width: int = 32
+) -> ModelAndInputs:
     def stage(before: int, after: int, stride: int) -> list[nn.Module]:
         down = nn.Conv2d(before, after, stride, stride=stride)
         return [down, ConvNeXtBlock(after, conv_mlp, norm=norm), ConvNeXtBlock(after, conv_mlp, norm=norm)]
@@ -126,7 +128,7 @@ register("convnext_odd_width", lambda: convnext(False, width=20))
 
 
 @block
-def inverted_residual() -> Made:
+def inverted_residual() -> ModelAndInputs:
     """A MobileNet block with squeeze and excitation."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.body(x)
@@ -165,7 +167,7 @@ CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def convolved(layer: Callable[[], nn.Module], shape: tuple[int, ...]) -> Made:
+def convolved(layer: Callable[[], nn.Module], shape: tuple[int, ...]) -> ModelAndInputs:
     """The convolution between other layers."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x * 1.5 + 0.25)
@@ -221,7 +223,7 @@ NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def normed(layer: Callable[[], nn.Module], shape: tuple[int, ...], channels_last: bool = False) -> Made:
+def normed(layer: Callable[[], nn.Module], shape: tuple[int, ...], channels_last: bool = False) -> ModelAndInputs:
     """The layer with something to fuse before and behind; its parameters are not those that it begins with."""
     made = layer()
     with torch.no_grad():
@@ -327,7 +329,7 @@ MASKS: dict[str, Callable[..., Any] | None] = {
 }  # fmt: skip
 
 
-def attention(fused: bool, mask: str, **rest: Any) -> Made:
+def attention(fused: bool, mask: str, **rest: Any) -> ModelAndInputs:
     inputs: dict[str, Any] = {"x": normal(2, 12, 32)}
     if mask.startswith("padding"):
         inputs["padding"] = (torch.arange(12) < torch.tensor([[12], [7]])).long()
@@ -345,7 +347,7 @@ register("attention_dropout", lambda: attention(True, "lower", dropout_p=0.25), 
 
 
 @block
-def encoder() -> Made:
+def encoder() -> ModelAndInputs:
     """torch's own encoder, with padding."""
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, activation="gelu")
     layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
@@ -356,14 +358,14 @@ def encoder() -> Made:
 
 
 @block
-def encoder_norm_first() -> Made:
+def encoder_norm_first() -> ModelAndInputs:
     layer = nn.TransformerEncoderLayer(32, 4, 64, norm_first=True)
     layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     return Applied(lambda self, x: self.layers(x), layers=layers), {"x": normal(12, 2, 32)}
 
 
 @block
-def encoder_decoder() -> Made:
+def encoder_decoder() -> ModelAndInputs:
     def run(self: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return self.both(x, y, tgt_mask=nn.Transformer.generate_square_subsequent_mask(8, device=x.device))
 
@@ -372,7 +374,7 @@ def encoder_decoder() -> Made:
 
 
 @block
-def multihead_attention() -> Made:
+def multihead_attention() -> ModelAndInputs:
     layer = nn.MultiheadAttention(32, 4, batch_first=True, kdim=16, vdim=24, add_bias_kv=True)
     return Applied(lambda self, q, k, v: self.layer(q, k, v), layer=layer), {
         "q": normal(2, 5, 32), "k": normal(2, 7, 16), "v": normal(2, 7, 24),
@@ -380,7 +382,7 @@ def multihead_attention() -> Made:
 
 
 @block
-def rotary() -> Made:
+def rotary() -> ModelAndInputs:
     """Rotary embedding by halves, in float32 as models do under half precision."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         q = self.layer(x).unflatten(-1, (4, 16)).transpose(1, 2)
@@ -394,7 +396,7 @@ def rotary() -> Made:
 
 
 @block
-def relative_positions() -> Made:
+def relative_positions() -> ModelAndInputs:
     """Buckets of distances as an embedding, as in T5."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         at = torch.arange(x.shape[1], device=x.device)
@@ -406,7 +408,7 @@ def relative_positions() -> Made:
 
 
 @block
-def windows_shifted() -> Made:
+def windows_shifted() -> ModelAndInputs:
     """Windows of a rolled image, a mask for each, as in Swin."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         b, h, w, c = x.shape
@@ -427,7 +429,7 @@ def windows_shifted() -> Made:
 # ---- sequences
 
 
-def recurrent(kind: type[nn.RNNBase], **rest: Any) -> Made:
+def recurrent(kind: type[nn.RNNBase], **rest: Any) -> ModelAndInputs:
     layer = kind(12, 16, **rest)  # type: ignore[arg-type, call-arg]
     return Applied(lambda self, x: self.layer(x), layer=layer), {"x": normal(5, 3, 12)}
 
@@ -440,7 +442,7 @@ register("rnn", lambda: recurrent(nn.RNN, nonlinearity="relu"))
 
 
 @block
-def embedding() -> Made:
+def embedding() -> ModelAndInputs:
     """With padding, twice, and once more as the matrix of the classes."""
     def run(self: Any, ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         x = self.table(ids) + self.position(torch.arange(ids.shape[1], device=ids.device))
@@ -454,13 +456,13 @@ def embedding() -> Made:
 
 
 @block
-def embedding_bag() -> Made:
+def embedding_bag() -> ModelAndInputs:
     layer = nn.EmbeddingBag(20, 8, mode="mean")
     return Applied(lambda self, ids: self.layer(ids), layer=layer), {"ids": torch.randint(0, 20, (4, 6))}
 
 
 @block
-def selective_scan() -> Made:
+def selective_scan() -> ModelAndInputs:
     """A recurrence over time written as a loop, as in Mamba."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         step, b, c = self.layer(x).split([16, 4, 4], -1)
@@ -476,7 +478,7 @@ def selective_scan() -> Made:
 
 
 @block
-def experts() -> Made:
+def experts() -> ModelAndInputs:
     """Two of four experts for each token, gathered by weight."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         weights, chosen = self.router(x).softmax(-1).topk(2, -1)
@@ -513,7 +515,7 @@ LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-def with_loss(loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Made:
+def with_loss(loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> ModelAndInputs:
     def run(self: Any, x: torch.Tensor, target: torch.Tensor) -> dict[str, torch.Tensor]:
         y = self.layer(x)
         return {"loss": loss(y.float() if y.dtype != torch.float64 else y, target), "y": y}

@@ -224,7 +224,7 @@ def run_job(job: Job, case: Case, system: str) -> dict[str, Any]:
     draws = _draws_on_gpu(job)
     reference, note = _reference(job, case, draws, recorded=recorded if stochastic else None)
     compiled, statistics = _compiled(setting.model, system)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         got, seconds = run(setting, compiled)
     runs = [(want, reference)]
@@ -232,8 +232,9 @@ def run_job(job: Job, case: Case, system: str) -> dict[str, Any]:
     if found["status"] == "wrong" and found["ratio"] < float("inf") and not stochastic:
         again, *nearby = _compiled_again(setting, case, compiled)
         found = compare(got, runs + _disturbed(job, case, draws), job.dtype, nearby, again)
-    told = [str(w.message).splitlines()[0] for w in said if "pyframe" in str(w.message) or "inductor" in w.filename]
-    notes = [*([note] if note else []), *dict.fromkeys(told)]
+    ours = [w for w in caught if "pyframe" in str(w.message) or "inductor" in w.filename]
+    messages = [str(w.message).splitlines()[0] for w in ours]
+    notes = [*([note] if note else []), *dict.fromkeys(messages)]
     if notes:
         found["detail"] = "; ".join([*([found["detail"]] if found.get("detail") else []), *notes])
     return {**found, **statistics(), "first_seconds": seconds, "eager_seconds": eager_seconds}
@@ -374,8 +375,8 @@ def compare(
             wrong.append((ratio, f"{name}: {error}"))
         elif exact is not None and (off := _eager_off(ours, eager, exact, tolerance, kind)):
             eager_wrong.append((off, f"{name}: eager's error {off:.2g}"))
-    told = sorted(wrong or eager_wrong, key=lambda each: -each[0])
-    detail = f"{len(told)} of {count}: " + "; ".join(text for _, text in told[:3]) if told else ""
+    reported = sorted(wrong or eager_wrong, key=lambda each: -each[0])
+    detail = f"{len(reported)} of {count}: " + "; ".join(text for _, text in reported[:3]) if reported else ""
     if by_median:
         detail = "; ".join([*([detail] if detail else []), f"{by_median} of {count} judged by medians"])
     status = "wrong" if wrong else "eager wrong" if eager_wrong else "right"

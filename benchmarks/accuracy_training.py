@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from .accuracy_blocks import Applied, Made, block, normal, register
+from .accuracy_blocks import Applied, ModelAndInputs, block, normal, register
 
 
 def mlp(width: int = 16) -> nn.Sequential:
     return nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
 
-def dropped(*layers: nn.Module, shape: tuple[int, ...] = (4, 6, 16)) -> Made:
+def dropped(*layers: nn.Module, shape: tuple[int, ...] = (4, 6, 16)) -> ModelAndInputs:
     body = nn.Sequential(*layers)
     return Applied(lambda self, x: self.body(x), body=body), {"x": normal(*shape)}
 
@@ -29,7 +29,7 @@ register("rrelu", lambda: dropped(nn.Linear(16, 16), nn.RReLU()), stochastic=Tru
 
 
 @block
-def checkpointed() -> Made:
+def checkpointed() -> ModelAndInputs:
     """Half of it computed again in the backward."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         return self.last(checkpoint(self.first, x, use_reentrant=False))  # type: ignore[operator]
@@ -38,13 +38,13 @@ def checkpointed() -> Made:
 
 
 @block
-def used_twice() -> Made:
+def used_twice() -> ModelAndInputs:
     layer = mlp()
     return Applied(lambda self, x: self.layer(F.relu(self.layer(x))) + x, layer=layer), {"x": normal(5, 16)}
 
 
 @block
-def tied() -> Made:
+def tied() -> ModelAndInputs:
     table = nn.Embedding(30, 16)
     head = nn.Linear(16, 30, bias=False)
     head.weight = table.weight
@@ -54,7 +54,7 @@ def tied() -> Made:
 
 
 @block
-def frozen() -> Made:
+def frozen() -> ModelAndInputs:
     """A frozen layer between layers that train, and a frozen norm."""
     first, middle, last = mlp(), mlp(), mlp()
     middle.requires_grad_(False)
@@ -64,7 +64,7 @@ def frozen() -> Made:
 
 
 @block
-def frozen_batch_norm() -> Made:
+def frozen_batch_norm() -> ModelAndInputs:
     """Training with the statistics of inference."""
     norm = nn.BatchNorm2d(8)
     norm.train = lambda mode=True: norm  # type: ignore[method-assign]
@@ -76,7 +76,7 @@ def frozen_batch_norm() -> Made:
 
 
 @block
-def detached() -> Made:
+def detached() -> ModelAndInputs:
     """A part without gradients, a result that is not differentiable, a parameter that is not used."""
     def run(self: Any, x: torch.Tensor) -> Any:
         y = self.first(x)
@@ -89,7 +89,7 @@ def detached() -> Made:
 
 
 @block
-def autocast_off_inside() -> Made:
+def autocast_off_inside() -> ModelAndInputs:
     """A region in float32 within autocast."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.first(x)
@@ -101,7 +101,7 @@ def autocast_off_inside() -> Made:
 
 
 @block
-def autocast_inside() -> Made:
+def autocast_inside() -> ModelAndInputs:
     """A region in bfloat16 within a module; a weight used in both."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast(x.device.type, dtype=torch.bfloat16):
@@ -115,7 +115,7 @@ def autocast_inside() -> Made:
 
 
 @block
-def running_buffer() -> Made:
+def running_buffer() -> ModelAndInputs:
     """A buffer that each call moves, and a count."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
@@ -131,7 +131,7 @@ def running_buffer() -> Made:
 
 
 @block
-def views_of_parameters() -> Made:
+def views_of_parameters() -> ModelAndInputs:
     """Slices and transposes of one parameter, an expanded one, and one that is only read through a view."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         q, k, v = self.packed.split(16, 0)
@@ -143,7 +143,7 @@ def views_of_parameters() -> Made:
 
 
 @block
-def in_place() -> Made:
+def in_place() -> ModelAndInputs:
     """Activations and sums that write into their operands."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.first(x)
@@ -158,7 +158,7 @@ def in_place() -> Made:
 
 
 @block
-def masked_mean() -> Made:
+def masked_mean() -> ModelAndInputs:
     """Means over what is not padded, as sentence encoders take them."""
     def run(self: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
@@ -171,7 +171,7 @@ def masked_mean() -> Made:
 
 
 @block
-def gathers() -> Made:
+def gathers() -> ModelAndInputs:
     """Reads and sums at positions: gather, index_select, scatter_add, index_add, take_along_dim."""
     def run(self: Any, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
@@ -183,7 +183,7 @@ def gathers() -> Made:
 
 
 @block
-def pad_and_concatenate() -> Made:
+def pad_and_concatenate() -> ModelAndInputs:
     """Shifted copies beside each other, padded on one axis."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
@@ -194,7 +194,7 @@ def pad_and_concatenate() -> Made:
 
 
 @block
-def quantized_straight_through() -> Made:
+def quantized_straight_through() -> ModelAndInputs:
     """Rounding that the gradient does not see, and the nearest of a table of vectors."""
     def run(self: Any, x: torch.Tensor) -> Any:
         y = self.layer(x)
@@ -207,7 +207,7 @@ def quantized_straight_through() -> Made:
 
 
 @block
-def gradient_penalty_free_norms() -> Made:
+def gradient_penalty_free_norms() -> ModelAndInputs:
     """Norms and roots at which gradients are large, clamps and wheres that cut them."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)

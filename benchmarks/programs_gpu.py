@@ -16,7 +16,7 @@ from torch import nn
 
 from .programs import GPT
 
-Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
+ModelAndInputs = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 
 class _Empty(type):
@@ -66,19 +66,19 @@ def _torchvision() -> Iterator[None]:
 
 def make_nanogpt(
     batch: int = 4, time: int = 1024, vocab: int = 50304, layers: int = 12, d: int = 768, heads: int = 12
-) -> Made:
+) -> ModelAndInputs:
     model = GPT(vocab, layers, d, heads, block=time)
     return model, (torch.randint(0, vocab, (batch, time)),)
 
 
-def make_bert(batch: int = 8, time: int = 512, **config: int) -> Made:
+def make_bert(batch: int = 8, time: int = 512, **config: int) -> ModelAndInputs:
     from transformers import BertConfig, BertModel
 
     model = BertModel(BertConfig(**config))
     return model, (torch.randint(0, model.config.vocab_size, (batch, time)),)
 
 
-def make_timm(name: str, batch: int = 32, side: int = 224) -> Made:
+def make_timm(name: str, batch: int = 32, side: int = 224) -> ModelAndInputs:
     with _torchvision():
         import timm
     model = timm.create_model(name)
@@ -97,15 +97,15 @@ def settle(model: nn.Module, x: torch.Tensor) -> None:
         model.train()(x)
 
 
-def make_resnet(**sizes: int) -> Made:
+def make_resnet(**sizes: int) -> ModelAndInputs:
     return make_timm("resnet50", **sizes)
 
 
-def make_mobilenet(**sizes: int) -> Made:
+def make_mobilenet(**sizes: int) -> ModelAndInputs:
     return make_timm("mobilenetv3_large_100", **sizes)
 
 
-GPU: dict[str, Callable[..., Made]] = {
+GPU: dict[str, Callable[..., ModelAndInputs]] = {
     "nanoGPT 124M, 4x1024": make_nanogpt,
     "BERT base, 8x512": make_bert,
     "ResNet-50, 32x3x224x224": make_resnet,
@@ -122,8 +122,8 @@ SMALL: dict[str, dict[str, int]] = {  # sizes with which each of them runs anywh
 }  # fmt: skip
 
 
-def on(device: str, dtype: torch.dtype, made: Made) -> Made:
+def on(device: str, dtype: torch.dtype, program: ModelAndInputs) -> ModelAndInputs:
     """The model in eval mode with its inputs, floating point ones as `dtype`."""
-    model, args = made
+    model, args = program
     model = model.eval().to(device, dtype)
     return model, tuple(x.to(device, dtype) if x.is_floating_point() else x.to(device) for x in args)

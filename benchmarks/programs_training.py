@@ -12,7 +12,7 @@ from torch import nn
 
 from .programs_gpu import make_nanogpt, make_resnet
 
-Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
+ModelAndInputs = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 
 class WithLoss(nn.Module):
@@ -37,13 +37,13 @@ class MaskedLM(nn.Module):
         return self.model(input_ids=ids, labels=labels).loss
 
 
-def train_gpt(batch: int = 8, **sizes: int) -> Made:
+def train_gpt(batch: int = 8, **sizes: int) -> ModelAndInputs:
     model, (ids,) = make_nanogpt(batch=batch, **sizes)
     model.head.weight = model.tok.weight
     return WithLoss(model), (ids, ids.roll(-1, 1))
 
 
-def train_bert(batch: int = 8, time: int = 512, **config: int) -> Made:
+def train_bert(batch: int = 8, time: int = 512, **config: int) -> ModelAndInputs:
     from transformers import BertConfig, BertForMaskedLM
 
     chosen = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **config)
@@ -52,7 +52,7 @@ def train_bert(batch: int = 8, time: int = 512, **config: int) -> Made:
     return MaskedLM(BertForMaskedLM(chosen)), (ids, labels)
 
 
-def train_resnet(**sizes: int) -> Made:
+def train_resnet(**sizes: int) -> ModelAndInputs:
     model, (images,) = make_resnet(**sizes)
     return WithLoss(model), (images, torch.randint(0, 1000, (len(images),)))
 
@@ -61,7 +61,7 @@ def train_resnet(**sizes: int) -> Made:
 class Program:
     """`make(**tiny)` is the same program with sizes that run anywhere."""
 
-    make: Callable[..., Made]
+    make: Callable[..., ModelAndInputs]
     title: str
     tiny: dict[str, Any]
 

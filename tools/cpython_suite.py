@@ -140,7 +140,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         lines.append(
             f"{row['python']:8}{row['mode']:9}{row['module']:28}{row['tests']:6}{row.get('compared', 0):9}"
-            f"{row.get('passed', 0):8}{row['seconds']:9.1f}  {_words(row)}"
+            f"{row.get('passed', 0):8}{row['seconds']:9.1f}  {_verdict_text(row)}"
         )
     for python, mode in dict.fromkeys((row["python"], row["mode"]) for row in rows):
         mine = [row for row in rows if (row["python"], row["mode"]) == (python, mode)]
@@ -154,18 +154,18 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _words(row: dict[str, Any]) -> str:
-    words = row["verdict"]
+def _verdict_text(row: dict[str, Any]) -> str:
+    text = row["verdict"]
     if row.get("different"):
         names = ", ".join(name.split(".")[-1] for name in row["different"])
-        words = f"{len(row['different'])} different: {names[:200]}"
+        text = f"{len(row['different'])} different: {names[:200]}"
     if row.get("stopped"):
-        words += f" ({row['stopped'][:160]})".replace("\n", " ")
+        text += f" ({row['stopped'][:160]})".replace("\n", " ")
     if row.get("plain"):
-        words += f": plain CPython: {row['plain'][:160]}".replace("\n", " ")
+        text += f": plain CPython: {row['plain'][:160]}".replace("\n", " ")
     if row.get("not_compared"):
-        words += f"; {len(row['not_compared'])} not compared"
-    return words
+        text += f"; {len(row['not_compared'])} not compared"
+    return text
 
 
 def main() -> int:
@@ -180,7 +180,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="print every test that differs")
     given = parser.parse_args()
     own = "{}.{}".format(*sys.version_info[:2])
-    asked = given.python or ([own] if given.mode == "trace" else ["3.11", "3.12", "3.13", "3.14"])
+    wanted = given.python or ([own] if given.mode == "trace" else ["3.11", "3.12", "3.13", "3.14"])
     rows: list[dict[str, Any]] = []
 
     def one(job: tuple[str, str, str]) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def main() -> int:
         row = {"python": version, "mode": given.mode, "module": module, **compare(plain, ours, given.mode)}
         return {**row, "seconds": round(time.perf_counter() - start, 1)}
 
-    found = [python_of(version) for version in asked]
+    found = [python_of(version) for version in wanted]
     jobs = [(v, python, module) for v, python in found if python for module in given.modules or MODULES]
     with ThreadPoolExecutor(given.jobs) as pool:
         for row in pool.map(one, jobs):
@@ -206,13 +206,13 @@ def main() -> int:
     return int(any(row["verdict"] in ("different", "crash") for row in rows))
 
 
-def python_of(asked: str) -> tuple[str, str | None]:
+def python_of(wanted: str) -> tuple[str, str | None]:
     """The version of a Python given by its version or its path, and its path."""
-    if os.path.sep not in asked:
-        return asked, find_python(asked)
+    if os.path.sep not in wanted:
+        return wanted, find_python(wanted)
     probe = "import sys; print('%d.%d' % sys.version_info[:2])"
-    done = subprocess.run([asked, "-c", probe], capture_output=True, text=True, check=True)
-    return done.stdout.strip(), os.path.abspath(asked)
+    done = subprocess.run([wanted, "-c", probe], capture_output=True, text=True, check=True)
+    return done.stdout.strip(), os.path.abspath(wanted)
 
 
 def _save(rows: list[dict[str, Any]]) -> None:

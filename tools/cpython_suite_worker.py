@@ -112,10 +112,10 @@ class Outcomes(unittest.TestResult):
         self.tests.setdefault(test.id(), "ok")
 
     def addError(self, test: Any, err: Any) -> None:
-        self.note(test, f"error: {self._words(err)}")
+        self.note(test, f"error: {self._error_text(err)}")
 
     def addFailure(self, test: Any, err: Any) -> None:
-        self.note(test, f"failure: {self._words(err)}")
+        self.note(test, f"failure: {self._error_text(err)}")
 
     def addSkip(self, test: Any, reason: str) -> None:
         self.note(test, "skipped")
@@ -128,10 +128,10 @@ class Outcomes(unittest.TestResult):
 
     def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
         if err is not None:
-            self.note(test, f"failure: {self._words(err)}")
+            self.note(test, f"failure: {self._error_text(err)}")
 
     @staticmethod
-    def _words(err: Any) -> str:
+    def _error_text(err: Any) -> str:
         import traceback
 
         return "".join(traceback.format_exception(*err))[-1200:]

@@ -201,7 +201,7 @@ def behaviour(text: str, captured: bool) -> list[Any]:
     names = load(text)
     torch.set_grad_enabled(True)
     fn = pyframe.compile(names["program"], backend="eager") if captured else names["program"]
-    told = []
+    observed = []
     for change, arguments, tensor in CALLS:
         exec(change, names)
         t = eval(tensor, names)
@@ -216,10 +216,10 @@ def behaviour(text: str, captured: bool) -> list[Any]:
         state = (names["COUNT"], names.get("EXTRA"), names["TABLE"], box.made, box.limit, vars(box).get("kind"))
         state += (vars(names["Child"]).get("extra"), net.scale, net.calls, net.training, net.seen, net.weight)
         state += (names["collect"].__defaults__, names["collect"].__kwdefaults__)
-        told.append((result, printed.getvalue(), log, described(state), described([t, arguments]),
+        observed.append((result, printed.getvalue(), log, described(state), described([t, arguments]),
                      torch.is_grad_enabled(), sys.exc_info()[0]))  # fmt: skip
     torch.set_grad_enabled(True)
-    return told
+    return observed
 
 
 PARTS = ("result", "output", "LOG", "state", "arguments", "grad mode", "exception being handled")
@@ -335,10 +335,10 @@ def work(seeds: range, progress: Path, folder: str | None) -> None:
             tally["breaks"] += sum(counters["graph_breaks"].values())
         if found not in (None, NO_PROGRAM):
             tally["differing"] += 1
-            told = report(seed, found)
-            print(told, flush=True)
+            text = report(seed, found)
+            print(text, flush=True)
             if folder:
-                Path(folder, f"frames_{seed}.txt").write_text(told)
+                Path(folder, f"frames_{seed}.txt").write_text(text)
         pyframe.reset()
     progress.write_text(json.dumps({"seed": seeds.stop, "tally": tally}))
 

@@ -265,10 +265,10 @@ def try_program(seed: int, count: int, hows: list[str], only: list[int] | None =
     if ran is None:
         raise RuntimeError(f"program {seed} does not run in eager")
     before, after = ran
-    again = forked(lambda: run_changes("eager", text, seed, taken, 0x5A), LIMIT * 4)
-    if again is None or not same(again[0], before):
+    rerun = forked(lambda: run_changes("eager", text, seed, taken, 0x5A), LIMIT * 4)
+    if rerun is None or not same(rerun[0], before):
         raise RuntimeError(f"program {seed} gives something else each time")
-    repeated = [found is not None and same(found, once_more) for found, once_more in zip(after, again[1], strict=True)]
+    repeated = [found is not None and same(found, once_more) for found, once_more in zip(after, rerun[1], strict=True)]
     usable = [i for i, found in enumerate(after) if repeated[i] and found[0] != "refused"]
     if only is not None and not set(only) <= set(usable):
         raise RuntimeError(f"of {seed}, {only} cannot be compared: it is refused, or eager does not repeat itself")
@@ -390,8 +390,8 @@ def table(tried: list[Tried], hows: list[str], title: str) -> str:
 
 
 def _wrong_of(group: list[Tried], how: str) -> str:
-    asked = [t.right[how] for t in group if how in t.right]
-    return f"{asked.count(False)} of {len(asked)}"
+    answers = [t.right[how] for t in group if how in t.right]
+    return f"{answers.count(False)} of {len(answers)}"
 
 
 def write(folder: Path, text: str, tried: list[Tried], hows: list[str]) -> None:

@@ -98,9 +98,9 @@ def subclass(cls, **attributes):
 
 def as_subclass(value, **attributes):
     """A copy of `value` whose class is derived from the class of `value`."""
-    made = copy.copy(value)
-    made.__class__ = subclass(type(value), **attributes)
-    return made
+    copied = copy.copy(value)
+    copied.__class__ = subclass(type(value), **attributes)
+    return copied
 
 
 def derived_container(value):

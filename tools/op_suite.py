@@ -80,12 +80,12 @@ class Worker:
             data = os.read(self.reads, 1 << 16)
             if not data:
                 status = self.process.wait()
-                return {"dead": f"the process ended with status {status}: {self._last_words()}"}
+                return {"dead": f"the process ended with status {status}: {self._last_output()}"}
             self.rest += data
         line, _, self.rest = self.rest.partition(b"\n")
         return json.loads(line)
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         self.errors.seek(0)
         text = self.errors.read().decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]

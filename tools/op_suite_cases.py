@@ -99,14 +99,14 @@ def _has_many_elements(sample: Any) -> bool:
 def _structure(call: Any, with_sizes: bool) -> str:
     """What two calls must have in common so that they differ in nothing but sizes (or not even in them)."""
     leaves, spec = pytree.tree_flatten(call)
-    words = []
+    parts = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             sizes = tuple(leaf.shape) if with_sizes else tuple(min(n, 2) for n in leaf.shape)
-            words.append(f"{leaf.dtype} {leaf.layout} {sizes}")
+            parts.append(f"{leaf.dtype} {leaf.layout} {sizes}")
         else:
-            words.append(f"{type(leaf).__name__} {leaf!r}")
-    return f"{spec} {words}"
+            parts.append(f"{type(leaf).__name__} {leaf!r}")
+    return f"{spec} {parts}"
 
 
 def _kind(call: Any) -> str:

@@ -45,16 +45,16 @@ def difference(
                 if not _same_object(x, y) and values:
                     return f"{where}: {y!r} instead of {x!r}"
                 continue
-            word = _metadata(x, y, part == "gradient")
-            if word is not None:
-                return f"{where}: {word}"
+            problem = _metadata(x, y, part == "gradient")
+            if problem is not None:
+                return f"{where}: {problem}"
             if not values or (part == "result" and position in unset):
                 continue
-            word = _elements(x, y)
-            if word is not None:
+            problem = _elements(x, y)
+            if problem is not None:
                 exact = exact or (reference(),)
                 if not _as_exact(part, position, x, y, exact[0]):
-                    return f"{where}: {word}"
+                    return f"{where}: {problem}"
     return _aliases(want, got)
 
 
@@ -76,9 +76,9 @@ def _metadata(x: torch.Tensor, y: Any, is_gradient: bool) -> str | None:
     ]  # fmt: skip
     if x.layout is torch.strided and not is_gradient:
         facts.append(("strides", _strides))
-    for word, read in facts:
+    for name, read in facts:
         if read(x) != read(y):
-            return f"{word} {read(y)} instead of {read(x)}"
+            return f"{name} {read(y)} instead of {read(x)}"
     return None
 
 

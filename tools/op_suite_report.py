@@ -115,14 +115,14 @@ def _groups(row: Row, case: str) -> list[str]:
 
 
 def _totals(rows: Sequence[Row]) -> list[str]:
-    lines = [f"{'':24}" + "".join(f"{word:>12}" for word in VERDICTS)]
+    lines = [f"{'':24}" + "".join(f"{verdict:>12}" for verdict in VERDICTS)]
     groups: dict[str, collections.Counter[str]] = {}
     for row in rows:
         for case, (verdict, _) in row.cases.items():
             for name in (f"mode {row.mode}", *_groups(row, case), "all"):
                 groups.setdefault(name, collections.Counter())[verdict] += 1
-    for name in sorted(groups, key=lambda word: (word == "all", word.startswith("dtype"), word)):
-        lines.append(f"{name:24}" + "".join(f"{groups[name][word]:>12}" for word in VERDICTS))
+    for name in sorted(groups, key=lambda verdict: (verdict == "all", verdict.startswith("dtype"), verdict)):
+        lines.append(f"{name:24}" + "".join(f"{groups[name][verdict]:>12}" for verdict in VERDICTS))
     return lines
 
 
@@ -206,11 +206,11 @@ def _stored(row: Row) -> dict[str, Any]:
 
 def _comparison(compared: Mapping[str, Sequence[Row]], tables: Tables) -> list[str]:
     lines = ["", f"Beside torch.compile, the same cases: {tables.compared}"]
-    lines.append(f"{'':24}" + "".join(f"{word:>12}" for word in VERDICTS) + f"{'seconds':>12}")
+    lines.append(f"{'':24}" + "".join(f"{verdict:>12}" for verdict in VERDICTS) + f"{'seconds':>12}")
     for name, rows in compared.items():
         total: collections.Counter[str] = sum((row.counts() for row in rows), collections.Counter())
         seconds = sum(row.seconds for row in rows)
-        lines.append(f"{name:24}" + "".join(f"{total[word]:>12}" for word in VERDICTS) + f"{seconds:>12.0f}")
+        lines.append(f"{name:24}" + "".join(f"{total[verdict]:>12}" for verdict in VERDICTS) + f"{seconds:>12.0f}")
     for name, rows in compared.items():
         bad = [f"{r.op} {r.mode} {c}: {v}: {d}" for r in rows for c, (v, d) in r.cases.items() if v not in FINE]
         lines += _listing(f"Not right with {name}", bad)

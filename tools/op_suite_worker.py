@@ -151,8 +151,8 @@ class Unit:
         """Whether a case has random numbers that cannot be compared: on a GPU our kernels draw others than eager's."""
         if self.device == "cpu":
             return False
-        again = self.run(eager, [case], [case.call], seed=1)
-        return difference(once[0], again[0], lambda: None) is not None
+        second = self.run(eager, [case], [case.call], seed=1)
+        return difference(once[0], second[0], lambda: None) is not None
 
     def _try_error(self, case: Case, wanted: Exception) -> None:
         """Eager raises `wanted`: so must the compiled function."""
@@ -165,10 +165,10 @@ class Unit:
             if type(error) is type(wanted):
                 self.tell(case=case.name, verdict="right", detail=f"raises {type(error).__name__}")
             else:
-                detail = f"{_words(error)} instead of {_words(wanted)}"
+                detail = f"{_error_text(error)} instead of {_error_text(wanted)}"
                 self.tell(case=case.name, verdict="other error", detail=detail)
         else:
-            self.tell(case=case.name, verdict="no error", detail=f"a result instead of {_words(wanted)}")
+            self.tell(case=case.name, verdict="no error", detail=f"a result instead of {_error_text(wanted)}")
 
     def _attempt(self, cases: list[Case]) -> bool:
         """Whether all of them are right; tells each one's verdict."""
@@ -206,7 +206,7 @@ class Unit:
                 warnings.simplefilter("ignore")
                 want = self.run(eager, cases, calls)
         except Exception as error:
-            return {case.name: ("not run", f"eager raises {_words(error)} for several at once") for case in cases}
+            return {case.name: ("not run", f"eager raises {_error_text(error)} for several at once") for case in cases}
         self.engine.forget()
         fast = self.engine.compile(batch_function(self.function, len(cases)), self.mode == "dynamic")
         found: dict[str, tuple[str, str] | None] = {}
@@ -225,7 +225,7 @@ class Unit:
                 self._compare(cases, others, want, got, "other sizes: ", found)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            detail = f"{_words(error)} ({Path(where.filename).name}:{where.lineno})"
+            detail = f"{_error_text(error)} ({Path(where.filename).name}:{where.lineno})"
             return {case.name: ("error", detail) for case in cases}
         finally:
             self.tell(remarks=self.engine.remarks())
@@ -238,9 +238,9 @@ class Unit:
         for case, call, expected, actual in zip(cases, calls, want, got, strict=True):
             reference = functools.partial(self._in_double, case, call)
             unset = UNINITIALISED_RESULTS.get(self.name, frozenset())
-            word = difference(expected, actual, reference, case.name not in self.values_differ, unset)
-            if word is not None and not found.get(case.name):
-                found[case.name] = "wrong", when + word
+            problem = difference(expected, actual, reference, case.name not in self.values_differ, unset)
+            if problem is not None and not found.get(case.name):
+                found[case.name] = "wrong", when + problem
         owners: dict[int, int] = {}
         for k, outcome in enumerate(got):
             for x in pytree.tree_leaves(outcome.results):
@@ -256,7 +256,7 @@ class Unit:
             return None
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
 
@@ -280,7 +280,7 @@ def run_cases(
         cases = {case.name: case for case in cases_of_unit()}
     except Exception as error:
         tell(plan=[])
-        tell(case="samples", verdict="not run", detail=f"the database cannot make samples: {_words(error)}")
+        tell(case="samples", verdict="not run", detail=f"the database cannot make samples: {_error_text(error)}")
         return
     size = 1 if request["mode"] == "errors" else request["batch"]
     names = list(cases)

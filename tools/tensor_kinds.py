@@ -203,8 +203,8 @@ def _compared(got: Any, want: Any) -> str | None:
     if isinstance(want, Exception) or isinstance(got, Exception):
         if type(got) is type(want):
             return None
-        told = "".join(traceback.format_exception(got))[-600:] if isinstance(got, Exception) else "a result"
-        return f"{told} for {want!r:.200}" if isinstance(want, Exception) else told
+        text = "".join(traceback.format_exception(got))[-600:] if isinstance(got, Exception) else "a result"
+        return f"{text} for {want!r:.200}" if isinstance(want, Exception) else text
     # a gradient that autograd adds up need not lie in memory as eager's does
     return difference(got[0], want[0]) or difference(got[1], want[1], strides=False) or difference(got[2], want[2])
 
@@ -226,7 +226,7 @@ def _names(kind: str, device: str) -> list[str]:
 
 
 def check_all(
-    kinds: Sequence[str], device: str, compiler: str, workers: int, until: float, say: Callable[[str], None]
+    kinds: Sequence[str], device: str, compiler: str, workers: int, until: float, out: Callable[[str], None]
 ) -> list[Outcome]:
     """The outcomes of all programs of these kinds, each kind in a process of its own."""
     outcomes: list[Outcome] = []
@@ -247,12 +247,12 @@ def check_all(
                 found = [Outcome(kind, "(a program)", "", DIED, "the process died")]
             pools[kind].shutdown()
             outcomes += found
-            say(f"{compiler}: {kind}: {sum(x.result == RIGHT for x in found)} of {len(found)} right")
+            out(f"{compiler}: {kind}: {sum(x.result == RIGHT for x in found)} of {len(found)} right")
     return sorted(outcomes, key=lambda x: list(kinds).index(x.kind))
 
 
-def report(outcomes: dict[str, list[Outcome]], device: str, asked: Sequence[str]) -> str:
-    """The outcomes as text: a table by kind, then what is wrong; `asked`: the kinds that should have run."""
+def report(outcomes: dict[str, list[Outcome]], device: str, chosen: Sequence[str]) -> str:
+    """The outcomes as text: a table by kind, then what is wrong; `chosen`: the kinds that should have run."""
     lines = [f"tools/tensor_kinds.py, torch {torch.__version__}, {device}"]
     for compiler, found in outcomes.items():
         lines += ["", f"{compiler}: {'kind':<18}{'right':>7}{'wrong':>7}{'graphs':>8}{'breaks':>8}{'ATen':>6}"]
@@ -263,9 +263,9 @@ def report(outcomes: dict[str, list[Outcome]], device: str, asked: Sequence[str]
             row = f"{kind:<18}{right:>7}{len(these) - right:>7}{counts[0]:>8}{counts[1]:>8}{counts[2]:>6}"
             lines.append(" " * (len(compiler) + 2) + row)
         wrong = [x for x in found if x.result != RIGHT]
-        late = sum(len(_names(kind, device)) * len(WAYS) for kind in asked) - len(found)
+        late = sum(len(_names(kind, device)) * len(WAYS) for kind in chosen) - len(found)
         lines.append(f"{compiler}: {len(found) - len(wrong)} right, {len(wrong)} wrong, {late} not run")
-        missing = [kind for kind in asked if not any(x.kind == kind for x in found)]
+        missing = [kind for kind in chosen if not any(x.kind == kind for x in found)]
         if missing:
             lines.append(f"  kinds of which nothing ran in the time given: {', '.join(missing)}")
         lines += [f"  {x.kind}: {x.name} ({x.way}): {x.message.strip().splitlines()[-1][:160]}" for x in wrong]
@@ -284,8 +284,8 @@ def main() -> int:
     kinds, until = chosen.only or list(programs.PROGRAMS), time.time() + chosen.seconds
     outcomes = {}
     for compiler in ("pyframe", "torch.compile") if chosen.peer else ("pyframe",):
-        say = functools.partial(print, flush=True)
-        outcomes[compiler] = check_all(kinds, chosen.device, compiler, chosen.workers, until, say)
+        out = functools.partial(print, flush=True)
+        outcomes[compiler] = check_all(kinds, chosen.device, compiler, chosen.workers, until, out)
     text = report(outcomes, chosen.device, kinds)
     print(text, flush=True)
     if chosen.out is not None:

@@ -160,29 +160,29 @@ class _Averaging(nn.Module):
 # ---- what is made, modes, modules
 
 
-def _made(x: torch.Tensor) -> Any:
+def _created(x: torch.Tensor) -> Any:
     made = TwoTensor(x, x * 2)
     return made, made.a, made.b + 1
 
 
-def _made_of_views(x: torch.Tensor) -> Any:
+def _created_of_views(x: torch.Tensor) -> Any:
     made = TwoTensor(x.t(), x.t() * 2)
     return made, made.stride()
 
 
-def _made_of_one(x: torch.Tensor) -> Any:
+def _created_of_one(x: torch.Tensor) -> Any:
     made = TwoTensor(x, x)
     return made * 2, made
 
 
-def _made_and_written(x: torch.Tensor) -> Any:
+def _created_and_written(x: torch.Tensor) -> Any:
     part = x.detach() * 1
     made = TwoTensor(part, part + 1)
     made.mul_(2)
     return made, part
 
 
-def _parameter_made(x: torch.Tensor) -> Any:
+def _parameter_created(x: torch.Tensor) -> Any:
     made = nn.Parameter(TwoTensor(x.detach() * 2, x.detach() + 1))
     return made * x, made
 
@@ -317,11 +317,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]]]] = {
     "hook": (_hooked, _pair_and_dense),
     "deepcopy": (lambda t, x: copy.deepcopy(t.detach()) * x, _pair_and_dense),
     "to float64": (lambda t, x: (t.to(torch.float64), t.double() * x), _pair_and_dense),
-    "made of tensors": (_made, _dense),
-    "made of views": (_made_of_views, _dense),
-    "made of one tensor": (_made_of_one, _dense),
-    "made and written": (_made_and_written, _dense),
-    "parameter made": (_parameter_made, _dense),
+    "made of tensors": (_created, _dense),
+    "made of views": (_created_of_views, _dense),
+    "made of one tensor": (_created_of_one, _dense),
+    "made and written": (_created_and_written, _dense),
+    "parameter made": (_parameter_created, _dense),
     "its gradient": (_its_gradient, _pair_and_dense),
     "checkpoint": (
         lambda t, x: checkpoint(lambda a, b: (a * b).sin(), t, x, use_reentrant=False), _pair_and_dense

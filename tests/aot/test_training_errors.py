@@ -57,8 +57,8 @@ def test_a_saved_tensor_written_before_the_backward(which):
         loss.backward()
 
     eager, ours = both(body, [leaf(3, 4), leaf(4, 4)], act)
-    said = "modified by an inplace operation: [torch.FloatTensor ["
-    assert said in eager and said in ours and "is at version 1; expected version 0 instead" in ours
+    message = "modified by an inplace operation: [torch.FloatTensor ["
+    assert message in eager and message in ours and "is at version 1; expected version 0 instead" in ours
 
 
 def test_a_result_written_before_the_backward():

@@ -32,9 +32,9 @@ def test_explain_can_be_called_again_with_its_settings():
         seen.append(gm)
         return gm.forward
 
-    told = pyframe.explain(lambda x: x.sin() + 1, backend=backend)
-    told(torch.ones(2))
-    told(torch.ones(2))
+    explained = pyframe.explain(lambda x: x.sin() + 1, backend=backend)
+    explained(torch.ones(2))
+    explained(torch.ones(2))
     assert len(seen) == 2
 
 

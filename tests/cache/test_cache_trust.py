@@ -61,8 +61,8 @@ def test_a_directory_of_another_user_is_refused(tmp_path):
     store = Cache(tmp_path / "cache")
     store.put(KEY, b"x", ".so")
     os.chown(store.directory, 54321, -1)
-    inside, said = used(Cache(store.directory))
-    assert not inside and "belongs to another user (54321)" in said
+    inside, warned = used(Cache(store.directory))
+    assert not inside and "belongs to another user (54321)" in warned
 
 
 @pytest.mark.parametrize("mode, group, is_used", [
@@ -72,8 +72,8 @@ def test_the_directories_above_it_matter(tmp_path, mode, group, is_used):
     (tmp_path / "above").mkdir()
     os.chown(tmp_path / "above", -1, group)
     os.chmod(tmp_path / "above", mode)
-    inside, said = used(Cache(tmp_path / "above" / "cache"))
-    assert inside is is_used and ("others may replace" in said) is not is_used
+    inside, warned = used(Cache(tmp_path / "above" / "cache"))
+    assert inside is is_used and ("others may replace" in warned) is not is_used
 
 
 def test_a_link_to_the_directory_is_followed_and_what_it_leads_to_is_checked(tmp_path):

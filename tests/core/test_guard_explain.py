@@ -22,7 +22,7 @@ def function(x: Any, y: Any) -> Any:
     return x
 
 
-def said(kind: str, payload: Any, *args: Any, source: Source | None = X) -> str:
+def explained(kind: str, payload: Any, *args: Any, source: Source | None = X) -> str:
     guard = Guard(source, kind, payload, None)
     assert evaluate([guard], function, args) == 0, "the guard was to fail"
     return explain(guard, function, args)
@@ -41,26 +41,26 @@ def test_user_line_is_quoted() -> None:
 
 
 def test_plain_kinds() -> None:
-    assert said("TYPE", int, "s") == "type(x): expected int, got str"
-    assert said("EQUALS", 3, 4) == "x: expected 3, got 4"
-    assert said("EQUALS", 3, 3.0) == "x: expected 3 (int), got 3.0 (float)"
-    assert said("LEN", 2, [1, 2, 3]) == "len(x): expected 2, got 3"
-    assert said("DICT_KEYS", ("a",), {"b": 1}) == "list(x): expected ['a'], got ['b']"
-    assert said("DICT_HAS", "a", {}) == "x['a']: expected present, got absent"
-    assert said("DICT_LACKS", "a", {"a": 1}) == "x['a']: expected absent, got present"
-    assert said("HAS_ATTR", "real", "s") == "x.real: expected present, got absent"
-    assert said("NO_ATTR", "real", 1) == "x.real: expected absent, got present"
-    assert said("NOT_ID", None, None) == "x: expected anything but None, got None"
-    assert said("ID", None, 3).startswith("x: expected None, got int object at 0x")
-    assert said("SAME", Y, 1, 2) == "x and y: expected one object, got two"
-    assert said("DISTINCT", (X, Y), 1, 1, source=None) == "x and y: expected different objects, got one"
-    text = said("PREDICATE", (lambda a, b: a < b, (Y,), "x < y"), 5, 4)
+    assert explained("TYPE", int, "s") == "type(x): expected int, got str"
+    assert explained("EQUALS", 3, 4) == "x: expected 3, got 4"
+    assert explained("EQUALS", 3, 3.0) == "x: expected 3 (int), got 3.0 (float)"
+    assert explained("LEN", 2, [1, 2, 3]) == "len(x): expected 2, got 3"
+    assert explained("DICT_KEYS", ("a",), {"b": 1}) == "list(x): expected ['a'], got ['b']"
+    assert explained("DICT_HAS", "a", {}) == "x['a']: expected present, got absent"
+    assert explained("DICT_LACKS", "a", {"a": 1}) == "x['a']: expected absent, got present"
+    assert explained("HAS_ATTR", "real", "s") == "x.real: expected present, got absent"
+    assert explained("NO_ATTR", "real", 1) == "x.real: expected absent, got present"
+    assert explained("NOT_ID", None, None) == "x: expected anything but None, got None"
+    assert explained("ID", None, 3).startswith("x: expected None, got int object at 0x")
+    assert explained("SAME", Y, 1, 2) == "x and y: expected one object, got two"
+    assert explained("DISTINCT", (X, Y), 1, 1, source=None) == "x and y: expected different objects, got one"
+    text = explained("PREDICATE", (lambda a, b: a < b, (Y,), "x < y"), 5, 4)
     assert text == "x < y: expected to be true, is false with x = 5, y = 4"
 
 
 def test_unreadable_values() -> None:
-    assert "x.gone: cannot be read (AttributeError" in said("TYPE", int, 3, source=AttrSource(X, "gone"))
-    assert "x['k']: cannot be read (KeyError" in said("TYPE", int, {}, source=DictItemSource(X, "k"))
+    assert "x.gone: cannot be read (AttributeError" in explained("TYPE", int, 3, source=AttrSource(X, "gone"))
+    assert "x['k']: cannot be read (KeyError" in explained("TYPE", int, {}, source=DictItemSource(X, "k"))
 
 
 @pytest.mark.parametrize(
@@ -76,22 +76,22 @@ def test_unreadable_values() -> None:
     ],
 )
 def test_tensors(changed: Any, text: str) -> None:
-    assert text in said("TENSOR", meta_of(torch.ones(3, 4)), changed(torch.ones(3, 4)))
+    assert text in explained("TENSOR", meta_of(torch.ones(3, 4)), changed(torch.ones(3, 4)))
 
 
 def test_global_state() -> None:
     _C.bind_torch()
     state = _C.GlobalState.capture()
     with torch.no_grad():
-        assert said("GLOBAL_STATE", state, source=None) == "torch's grad mode: expected on, got off"
+        assert explained("GLOBAL_STATE", state, source=None) == "torch's grad mode: expected on, got off"
     torch.set_num_threads(torch.get_num_threads() + 1)
     try:
-        assert said("GLOBAL_STATE", state, source=None).startswith("torch's num threads: expected ")
+        assert explained("GLOBAL_STATE", state, source=None).startswith("torch's num threads: expected ")
     finally:
         torch.set_num_threads(torch.get_num_threads() - 1)
 
 
 def test_reading_an_item_calls_no_program() -> None:
     found: collections.defaultdict[str, list[int]] = collections.defaultdict(list)
-    said("EQUALS", 3, found, 0, source=DictItemSource(X, "absent"))
+    explained("EQUALS", 3, found, 0, source=DictItemSource(X, "absent"))
     assert not found

@@ -56,11 +56,11 @@ def test_every_entry_has_an_example():
 @pytest.mark.parametrize("kind", CATALOGUE)
 def test_the_break_is_made_and_reported_at_its_line(kind):
     source = EXAMPLES[kind].code
-    told = explained(source)
-    assert {brk.kind for brk in told.breaks} == {kind}
-    where = told.breaks[0].stack[-1]
+    explanation = explained(source)
+    assert {brk.kind for brk in explanation.breaks} == {kind}
+    where = explanation.breaks[0].stack[-1]
     assert (where.filename, where.lineno) == ("example.py", line_of(source))
-    text = str(told)
+    text = str(explanation)
     assert f"[{kind}]" in text and MARK in text and CATALOGUE[kind].explanation in text
     assert all(hint in text for hint in CATALOGUE[kind].hints)
     assert same(result_of(source, backend="eager"), result_of(source))
@@ -101,7 +101,7 @@ def test_code_that_an_import_runs_is_not_captured(tmp_path, monkeypatch):
     names = load(
         "import importlib, torch\ndef f(x):\n    late = importlib.import_module('imported_late')\n    return x + late.NUMBERS[2]\n"
     )
-    told = pyframe.explain(names["f"], backend="eager")(names["torch"].ones(2))
-    assert told.result.tolist() == [5.0, 5.0]
-    functions = {capture.function.partition("__")[0] for capture in told.captures}
+    explanation = pyframe.explain(names["f"], backend="eager")(names["torch"].ones(2))
+    assert explanation.result.tolist() == [5.0, 5.0]
+    functions = {capture.function.partition("__")[0] for capture in explanation.captures}
     assert functions <= {"f", "import_module"}

@@ -40,10 +40,10 @@ def test_the_whole_stack_of_the_user_is_told_innermost_last():
     def calls(x):
         return twice(x * 2)  # calls
 
-    told = pyframe.explain(calls, backend="eager")(torch.ones(2))
+    explanation = pyframe.explain(calls, backend="eager")(torch.ones(2))
     expected = [(HERE, lineno("calls"), "calls"), (HERE, lineno("twice"), "twice"), (HERE, lineno("reads"), "reads")]
-    assert where(told.breaks[0].stack) == expected
-    text = str(told)
+    assert where(explanation.breaks[0].stack) == expected
+    text = str(explanation)
     assert text.index("# reads") < text.index("# twice") < text.index("# calls")
     with pytest.raises(pyframe.Unsupported) as raised:
         pyframe.compile(calls, backend="eager", fullgraph=True)(torch.ones(2))
@@ -54,14 +54,14 @@ def test_our_versions_of_c_functions_are_not_the_users_code():
     def folds(x):
         return functools.reduce(lambda a, b: reads(a) + b, [x, x])  # folds
 
-    told = pyframe.explain(folds, backend="eager")(torch.ones(2))
-    first = told.breaks[0].stack
+    explanation = pyframe.explain(folds, backend="eager")(torch.ones(2))
+    first = explanation.breaks[0].stack
     assert where(first) == [
         (HERE, lineno("folds"), "folds"),
         (HERE, lineno("folds"), "<lambda>"),
         (HERE, lineno("reads"), "reads"),
     ]
-    assert "polyfills" not in str(told)
+    assert "polyfills" not in str(explanation)
 
 
 def test_a_break_inside_torch_is_reported_at_the_users_line():
@@ -84,8 +84,8 @@ def test_modules_of_torch_round_a_users_module_are_left_out():
             return reads(x)  # forward
 
     model = nn.Sequential(nn.Tanh(), Inner())
-    told = pyframe.explain(model, backend="eager")(torch.ones(2))
-    assert where(told.breaks[0].stack) == [(HERE, lineno("forward"), "forward"), (HERE, lineno("reads"), "reads")]
+    explanation = pyframe.explain(model, backend="eager")(torch.ones(2))
+    assert where(explanation.breaks[0].stack) == [(HERE, lineno("forward"), "forward"), (HERE, lineno("reads"), "reads")]
 
 
 class Settings:
@@ -111,7 +111,7 @@ def takes(x, value):
 
 
 @pytest.mark.parametrize(
-    "first, second, told",
+    "first, second, expected",
     [
         (2, "twice", "value: expected 2 (int), got 'twice' (str)"),
         (Settings(), Others(), "type(value): expected {0}.Settings, got {0}.Others"),
@@ -119,7 +119,7 @@ def takes(x, value):
         (first_function, second_function, "got code second_function at"),
     ],
 )
-def test_a_recompile_names_the_guard_both_values_and_the_line(first, second, told, capfd):
+def test_a_recompile_names_the_guard_both_values_and_the_line(first, second, expected, capfd):
     compiled = pyframe.compile(takes, backend="eager")
     pyframe.set_logs("recompiles")
     try:
@@ -132,7 +132,7 @@ def test_a_recompile_names_the_guard_both_values_and_the_line(first, second, tol
         pyframe.set_logs()
     line = capfd.readouterr().err
     assert line.startswith(f"[recompiles] takes ({HERE}:{takes.__code__.co_firstlineno}): ")
-    assert told.format(__name__) in line
+    assert expected.format(__name__) in line
     assert f"guard from {HERE}:" in line
 
 

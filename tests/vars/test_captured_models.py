@@ -165,11 +165,11 @@ def values_of_constants(x):
 
 
 class Logger:
-    said: list[str] = []
+    logged: list[str] = []
 
     @functools.lru_cache
     def once(self, message):
-        self.said.append(message)
+        self.logged.append(message)
         return len(message)
 
 
@@ -201,9 +201,9 @@ def test_a_module_moved_to_where_it_is():
 
 def test_what_keeps_its_results_is_called_once():
     LOGGER.once.cache_clear()
-    Logger.said.clear()
+    Logger.logged.clear()
     agree(a_method_that_keeps_its_results, (X,))
-    assert Logger.said == ["four", "seven"]
+    assert Logger.logged == ["four", "seven"]
 
 
 def test_a_changed_object_is_not_asked_while_tracing():

@@ -169,5 +169,5 @@ def test_does_the_same(row: Any) -> None:
 def test_what_a_caller_is_handling(fn: Any, order: tuple[bool, bool]) -> None:
     captured = pyframe.compile(fn, backend="eager")
     for handling in order:
-        told = [called_while_handling(f, X) if handling else f(X) for f in (fn, captured)]
-        assert described(told[0]) == described(told[1])
+        outcomes = [called_while_handling(f, X) if handling else f(X) for f in (fn, captured)]
+        assert described(outcomes[0]) == described(outcomes[1])

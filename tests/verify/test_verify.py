@@ -109,8 +109,8 @@ def test_a_fault_of_a_pass_over_the_captured_graph_is_found(no_cache, monkeypatc
 def test_explain_says_so(fault):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        told = pyframe.explain(waves, options={"verify": "first"})(*inputs())
-    assert "not compiled: the compiled graph returned another result than ATen" in str(told)
+        explained = pyframe.explain(waves, options={"verify": "first"})(*inputs())
+    assert "not compiled: the compiled graph returned another result than ATen" in str(explained)
 
 
 def test_gradients_are_compared(no_cache, monkeypatch):
@@ -274,12 +274,12 @@ def many_steps(x, y):
 def test_the_minifier_leaves_the_operator_alone(fault, tmp_path):
     _, messages = call(pyframe.compile(many_steps, options={"verify": "first"}), *inputs())
     script = Path(re.search(r"To reproduce: (\S+)", messages[0])[1])
-    said: list[str] = []
-    minifier = minify_repro.Minifier(script, 300, 60, said.append)
+    lines: list[str] = []
+    minifier = minify_repro.Minifier(script, 300, 60, lines.append)
     best = minifier.run()
     gm, given = minify_repro.load(best.path)
     names = [node.target for node in minify_repro.calls(gm)]
-    assert names == [torch.cos] and best.kind == "wrong", (said, names)
+    assert names == [torch.cos] and best.kind == "wrong", (lines, names)
     assert sum(x.numel() for x in given) <= 2, [x.shape for x in given]
 
 

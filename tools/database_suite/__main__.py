@@ -92,8 +92,8 @@ def main() -> int:
         units = select(args, found, set())
         units = units[:: max(1, len(units) // args.peer)]
         rows = {engine: run(units, args, None, engine) for engine in ("ours", "peer")}
-        both = set.intersection(*({(row.op, row.mode) for row in made} for made in rows.values()))
-        rows = {engine: [row for row in made if (row.op, row.mode) in both] for engine, made in rows.items()}
+        both = set.intersection(*({(row.op, row.mode) for row in each} for each in rows.values()))
+        rows = {engine: [row for row in each if (row.op, row.mode) in both] for engine, each in rows.items()}
         return write_report(args.out / args.name, merge(log), "cpu", rows, TABLES)
     kept = merge(log)
     units = select(args, found, {(row.op, row.mode) for row in kept} if args.resume else set())

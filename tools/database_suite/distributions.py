@@ -185,12 +185,12 @@ def _densities(name: str) -> Iterator[Program]:
 def _moments(name: str) -> Iterator[Program]:
     maker, parameters = _maker(name), _parameters(name)
 
-    def moment(word: str, p: Parameters) -> Any:
-        found = getattr(maker(**p), word)
+    def moment(statistic: str, p: Parameters) -> Any:
+        found = getattr(maker(**p), statistic)
         return found() if callable(found) else found
 
-    for word in MOMENTS:
-        yield _program(word, functools.partial(moment, word), parameters)
+    for statistic in MOMENTS:
+        yield _program(statistic, functools.partial(moment, statistic), parameters)
     yield _program("shapes", lambda p: (maker(**p).batch_shape, maker(**p).event_shape), parameters)
     yield _program("repr", lambda p: repr(maker(**p)), parameters)
 
@@ -216,10 +216,10 @@ def _errors(name: str) -> Iterator[Program]:
     def spoiled(x: torch.Tensor) -> torch.Tensor:
         return torch.full_like(x, float("nan")) if x.is_floating_point() else x - 100
 
-    for word, number in parameters.items():
+    for parameter, number in parameters.items():
         if isinstance(number, torch.Tensor):
             yield _program(
-                f"parameter {word}", lambda p: maker(**p).sample(), {**parameters, word: spoiled(number)},
+                f"parameter {parameter}", lambda p: maker(**p).sample(), {**parameters, parameter: spoiled(number)},
                 gradients=False,
             )  # fmt: skip
     yield _program("value", lambda p, x: maker(**p).log_prob(x), parameters, spoiled(value), gradients=False)

@@ -79,7 +79,7 @@ def _program(info: Any, mode: str, name: str, kwargs: dict[str, Any], schedulers
     def make(compile: Compile, dtype: torch.dtype) -> Step:
         return _Loop(info, mode, _numbers(kwargs), schedulers or [], compile, dtype).step
 
-    return Program(name, make, calls=STEPS, settled=2 if mode == "model" else 3)
+    return Program(name, make, calls=STEPS, compiling_calls=2 if mode == "model" else 3)
 
 
 class _Loop:

@@ -25,13 +25,13 @@ Step = Callable[[int], Any]
 class Program:
     """`make(compile, dtype)` sets the program up, its numbers in `dtype`, and returns a function: given the number of
     the call, it makes that call and returns what is compared (any containers of tensors and other objects). The first
-    `settled` of the `calls` may compile; those after them must not."""
+    `compiling_calls` of the `calls` may compile; those after them must not."""
 
     name: str
     make: Callable[[Compile, torch.dtype], Step]
     dtype: torch.dtype = torch.float32
     calls: int = 2
-    settled: int = 1
+    compiling_calls: int = 1
     dynamic: bool = False
 
 
@@ -75,13 +75,13 @@ def verdict(program: Program, engine: Any) -> tuple[str, str]:
         for number, expected in enumerate(want):
             before = engine.compilations()
             got = fast.call(number)
-            if number >= program.settled and engine.compilations() != before:
+            if number >= program.compiling_calls and engine.compilations() != before:
                 return "not reused", f"call {number} compiled again"
-            word = difference(expected, got, lambda number=number: exact()[number])  # type: ignore[misc]
-            if word is not None:
-                return "wrong", f"call {number}: {word}"
+            problem = difference(expected, got, lambda number=number: exact()[number])  # type: ignore[misc]
+            if problem is not None:
+                return "wrong", f"call {number}: {problem}"
     except Exception as error:
-        return "error", _words(error)
+        return "error", _error_text(error)
     return "right", ""
 
 
@@ -113,11 +113,11 @@ def _where_eager_raises(program: Program, engine: Any, wanted: Exception) -> tup
     except Exception as error:
         if type(error) is type(wanted):
             return "right", f"raises {type(error).__name__}"
-        return "other error", f"{_words(error)} instead of {_words(wanted)}"
-    return "no error", f"results instead of {_words(wanted)}"
+        return "other error", f"{_error_text(error)} instead of {_error_text(wanted)}"
+    return "no error", f"results instead of {_error_text(wanted)}"
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     where = traceback.extract_tb(error.__traceback__)[-1]
     text = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {text} ({Path(where.filename).name}:{where.lineno})"[:400]
@@ -132,9 +132,9 @@ def run_programs(
     tell(plan=plan)
     for (name,) in plan:
         tell(start=[name])
-        word, detail = verdict(named[name], engine)
+        result, detail = verdict(named[name], engine)
         tell(remarks=engine.remarks())
-        tell(case=name, verdict=word, detail=detail)
+        tell(case=name, verdict=result, detail=detail)
     engine.forget()
 
 

@@ -62,7 +62,8 @@ def training(make_model: Callable[[], nn.Module] = _model, **facts: Any) -> Call
             fast = compile(lambda x: train(model, optimizer, x))
             return lambda number: (fast(_rows(dtype)).detach(), _left(model))
 
-        _COLLECTION.programs[train.__name__] = Program(train.__name__, make, **{"calls": 3, "settled": 2, **facts})
+        named = {"calls": 3, "compiling_calls": 2, **facts}
+        _COLLECTION.programs[train.__name__] = Program(train.__name__, make, **named)
 
     return added
 
@@ -183,7 +184,7 @@ def autocast(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> T
     return loss
 
 
-@_COLLECTION.add(calls=4, settled=3)
+@_COLLECTION.add(calls=4, compiling_calls=3)
 def scaled_loss(compile: Compile, dtype: torch.dtype) -> Step:
     """GradScaler; the second step has a gradient that is not finite, so it is skipped."""
     model = _model().to(dtype)
@@ -205,7 +206,7 @@ def scaled_loss(compile: Compile, dtype: torch.dtype) -> Step:
     return step
 
 
-@_COLLECTION.add(calls=4, settled=3)
+@_COLLECTION.add(calls=4, compiling_calls=3)
 def scaled_loss_in_compiled_step(compile: Compile, dtype: torch.dtype) -> Step:
     """GradScaler within the function that is compiled."""
     model = nn.Linear(6, 3).to(dtype)
@@ -266,7 +267,7 @@ def _scheduled(name: str, tensor_rate: bool) -> None:
         return step
 
     label = f"{name}_of_tensor" if tensor_rate else name
-    _COLLECTION.programs[label] = Program(label, make, calls=5, settled=4)
+    _COLLECTION.programs[label] = Program(label, make, calls=5, compiling_calls=4)
 
 
 for _name in SCHEDULERS:
@@ -294,7 +295,7 @@ def _averaged(name: str, make_average: Callable[[nn.Module], swa_utils.AveragedM
 
         return step
 
-    _COLLECTION.programs[name] = Program(name, make, calls=4, settled=3)
+    _COLLECTION.programs[name] = Program(name, make, calls=4, compiling_calls=3)
 
 
 _averaged("stochastic_weight_averaging", swa_utils.AveragedModel)
@@ -397,7 +398,7 @@ module("fused_convolution_and_norm",
 
 
 # ---- loops ----
-@_COLLECTION.add(calls=3, settled=2)
+@_COLLECTION.add(calls=3, compiling_calls=2)
 def loop_over_loader(compile: Compile, dtype: torch.dtype) -> Step:
     """An epoch, its last batch smaller, then evaluation; the function of a batch is compiled."""
     model = _model().to(dtype)
@@ -424,7 +425,7 @@ def loop_over_loader(compile: Compile, dtype: torch.dtype) -> Step:
     return step
 
 
-@_COLLECTION.add(calls=3, settled=3)
+@_COLLECTION.add(calls=3, compiling_calls=3)
 def saved_and_loaded(compile: Compile, dtype: torch.dtype) -> Step:
     """State that is saved and loaded between steps."""
     model = _model().to(dtype)
@@ -452,7 +453,7 @@ def saved_and_loaded(compile: Compile, dtype: torch.dtype) -> Step:
     return step
 
 
-@_COLLECTION.add(calls=3, settled=2)
+@_COLLECTION.add(calls=3, compiling_calls=2)
 def optimizer_in_backward(compile: Compile, dtype: torch.dtype) -> Step:
     """torch's tutorial: each parameter is updated by a hook as soon as its gradient is there."""
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)

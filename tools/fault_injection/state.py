@@ -20,14 +20,14 @@ def state() -> dict[str, Any]:
     """Names and values, comparable with `==`."""
     from inductor.ir.handler import ops
     from inductor.process import compile_lock
-    from inductor.process.import_stubs import stub_torch_compiler
+    from inductor.process.import_stubs import _ModuleStub, stub_torch_compiler
     from pyframe import _C
     from pyframe.emit.fake_tensor_logs import quiet
 
     gc.collect()
     nesting = torch.autocast_increment_nesting()
     torch.autocast_decrement_nesting()
-    stand_ins = [name for name, module in list(sys.modules.items()) if type(module).__name__ == "_StandIn"]
+    stubs = [name for name, module in list(sys.modules.items()) if type(module) is _ModuleStub]
     return {
         "grad": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch._C._is_multithreading_enabled()),
         "autocast": [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")],
@@ -40,7 +40,7 @@ def state() -> dict[str, Any]:
         "dispatch keys": (repr(torch._C._dispatch_tls_local_include_set()), repr(_excluded())),
         "hook": _C.get_callback() is None,
         "torch's classes": [id(value) for cls in (nn.Module, torch.Tensor) for value in vars(cls).values()],
-        "stand-ins": (stand_ins, stub_torch_compiler.depth),
+        "module stubs": (stubs, stub_torch_compiler.depth),
         "meta path": [id(finder) for finder in sys.meta_path],
         "loggers": _loggers(),
         "warnings": len(warnings.filters),

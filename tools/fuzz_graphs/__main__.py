@@ -83,15 +83,15 @@ class Worker:
         try:
             self.process.stdin.write(json.dumps(job) + "\n")
             self.process.stdin.flush()
-            said = self.line(self.timeout)
-            if said.startswith('{"start"'):
-                job = {**job, "program": json.loads(said)["start"]}
-                said = self.line(self.timeout)
+            line = self.line(self.timeout)
+            if line.startswith('{"start"'):
+                job = {**job, "program": json.loads(line)["start"]}
+                line = self.line(self.timeout)
         except OSError:
-            said = ""
-        if said and said != "hang":
-            return dict(json.loads(said))
-        kind = "hang" if said == "hang" else f"crash {self.process.wait()}"
+            line = ""
+        if line and line != "hang":
+            return dict(json.loads(line))
+        kind = "hang" if line == "hang" else f"crash {self.process.wait()}"
         detail = self.last_errors()
         self.stop()
         return {
@@ -254,10 +254,10 @@ def summary(options: argparse.Namespace, failures: list[dict[str, Any]], totals:
 def exercised(options: argparse.Namespace, totals: dict[str, Any]) -> bool:
     """Whether most programs were compiled at all: a run in which every graph fell back to eager would say nothing."""
     count = sum(totals["kinds"].values()) - totals["kinds"].get("skip", 0)
-    made = totals["notes"].get("programs with kernels", 0)
-    enough = options.device == "peer" or made >= LEAST_COMPILED * count
+    compiled = totals["notes"].get("programs with kernels", 0)
+    enough = options.device == "peer" or compiled >= LEAST_COMPILED * count
     if not enough:
-        print(f"only {made} of {count} programs had kernels: this run says nothing of the compiler", flush=True)
+        print(f"only {compiled} of {count} programs had kernels: this run says nothing of the compiler", flush=True)
     return enough
 
 

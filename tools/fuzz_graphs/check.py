@@ -88,8 +88,8 @@ def call(
     for k, x in enumerate(args.given):
         seen.facts[f"input {k} after"] = (tuple(x.shape), x.stride() if x.numel() else None, x.requires_grad)
     if program.trains:
-        asked = [x for x, before in zip(inner, history) if x.retains_grad or x.grad_fn is before]
-        gradients(program, results, args, asked, seen)
+        retained = [x for x, before in zip(inner, history) if x.retains_grad or x.grad_fn is before]
+        gradients(program, results, args, retained, seen)
     if writes:
         write_to_results(results, args, seen)
     return seen
@@ -109,13 +109,13 @@ def strides(t: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def gradients(
-    program: Program, results: tuple[torch.Tensor, ...], args: Any, asked: list[torch.Tensor], seen: Outcome
+    program: Program, results: tuple[torch.Tensor, ...], args: Any, retained: list[torch.Tensor], seen: Outcome
 ) -> None:
-    """Gradients of the bases, and of the inputs `asked` for: not of those that the program wrote, unless they retain
+    """Gradients of the bases, and of the inputs `retained` for: not of those that the program wrote, unless they retain
     theirs, as what a graph returns does not depend on its other results for autograd."""
     roots = [o for o in results if o.requires_grad]
     wanted = [b for b in args.bases if b.requires_grad and b.is_leaf]
-    wanted += [x for x in asked if all(x is not b for b in wanted)]
+    wanted += [x for x in retained if all(x is not b for b in wanted)]
     if not roots or not wanted:
         return
     incoming = [
@@ -278,14 +278,14 @@ def reference_runs(
         dtypes[name] = value.dtype
         return value
 
-    made = []
+    outcomes = []
     before = torch.get_default_dtype()
     try:
         with sdpa_kernel(SDPBackend.MATH), RoundedOperators(operators, 0, noted=True):
             fn = program.function(device, perturbed=True, perturb=note)
             call(fn, program, seed, device, sizes=sizes, writes=False)
         torch.set_default_dtype(torch.float64)
-        made.append(call(program.function(device, double=True), program, seed, device, True, sizes, writes=False))
+        outcomes.append(call(program.function(device, double=True), program, seed, device, True, sizes, writes=False))
         for k in range(runs):
             fn = program.function(device, double=True, perturbed=True, perturb=Perturbation(dtypes, k, device))
             with contextlib.ExitStack() as modes, contextlib.suppress(RuntimeError, IndexError):
@@ -293,12 +293,12 @@ def reference_runs(
                 if k % 2:
                     modes.enter_context(sdpa_kernel(SDPBackend.MATH))
                     modes.enter_context(RoundedOperators(operators, k))
-                made.append(call(fn, program, seed, device, True, sizes, writes=False))
+                outcomes.append(call(fn, program, seed, device, True, sizes, writes=False))
     except (RuntimeError, TypeError, IndexError, ValueError):
         return []  # operators that do not take float64 beside what they are given
     finally:
         torch.set_default_dtype(before)
-    return made
+    return outcomes
 
 
 def strides_of_fakes(program: Program, seed: int, device: str, sizes: dict[int, int] | None) -> list[Any] | None:

@@ -48,9 +48,9 @@ def install() -> None:
                 elif isinstance(step, Extern):
                     super_run(self, [on_cpu(step)], buffers)
                 elif isinstance(step, Alloc):
-                    made = torch.empty_strided(step.size, step.stride, dtype=dtype_of(step.dtype))
-                    made.untyped_storage().fill_(POISON)
-                    buffers[step.buf] = made
+                    buffer = torch.empty_strided(step.size, step.stride, dtype=dtype_of(step.dtype))
+                    buffer.untyped_storage().fill_(POISON)
+                    buffers[step.buf] = buffer
                 elif isinstance(step, Arena):
                     self.arena = torch.full((step.nbytes,), POISON, dtype=torch.uint8)
                 elif type(step).__name__ == "Slot":
@@ -89,14 +89,14 @@ def install() -> None:
     aten, joint = inductor.generate.to_aten, inductor.generate.to_joint
 
     def to_aten(*args: Any, **kwargs: Any) -> Any:
-        made = aten(*args, **kwargs)
-        on_gpu(made.graph)
-        return made
+        graph = aten(*args, **kwargs)
+        on_gpu(graph.graph)
+        return graph
 
     def to_joint(*args: Any, **kwargs: Any) -> Any:
-        made = joint(*args, **kwargs)
-        on_gpu(made.graph)
-        return made
+        graph = joint(*args, **kwargs)
+        on_gpu(graph.graph)
+        return graph
 
     def make_plan(spec: PlanSpec, kernels: Sequence[Any], bound: Sequence[torch.Tensor] = (), form: str = "tuple",
                   python: bool = False, fallback: Callable[..., Any] | None = None, label: str | None = None) -> Any:

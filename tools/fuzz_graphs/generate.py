@@ -109,13 +109,13 @@ class Generator:
 
         if self.chance(0.75):
             return self.pick(fits)
-        made = list(shape)
-        for d in range(len(made)):
+        sizes = list(shape)
+        for d in range(len(sizes)):
             if self.chance(0.25):
-                made[d] = 1
-        drop = self.rng.randint(0, len(made)) if self.chance(0.3) else 0
+                sizes[d] = 1
+        drop = self.rng.randint(0, len(sizes)) if self.chance(0.3) else 0
         return self.new_input(
-            tuple(made[drop:]), self.rng.choice((str(self.of(name).dtype)[6:], self.main, self.dtype()))
+            tuple(sizes[drop:]), self.rng.choice((str(self.of(name).dtype)[6:], self.main, self.dtype()))
         )
 
     def same(self, name: str) -> str:
@@ -147,13 +147,13 @@ class Generator:
         floating = getattr(torch, dtype).is_floating_point
         if values is None:
             values = "extreme" if self.extreme and self.chance(0.5) else self.rng.choice(("normal", "normal", "grid"))
-        shape, layout = self.laid_out(shape)
+        shape, layout = self.with_layout(shape)
         grad = self.trains and floating and self.chance(0.75)
         if layout == "b" and self.chance(0.3 if grad else 0.0):
             layout = "b * 1"  # no leaf: may be written
         return self.add_input(Input(shape, dtype, values, layout, None, grad))
 
-    def laid_out(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
+    def with_layout(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
         """The shape of a base, and the view of it that has `shape`."""
         n = len(shape)
         kind = self.rng.random()
@@ -217,8 +217,8 @@ class Generator:
 
     def replay(self) -> None:
         """Everything once more in eager, after an input was added."""
-        made = self.made = arguments(self.program(), 0)
-        scope = {f"x{i}": x for i, x in enumerate(made.given)}
+        built = self.arguments = arguments(self.program(), 0)
+        scope = {f"x{i}": x for i, x in enumerate(built.given)}
         run = dict(scope, torch=torch, F=F, DEVICE=torch.device("cpu"))
         for s in self.statements:
             exec(s.line(), run)  # noqa: S102
@@ -277,7 +277,7 @@ class Generator:
         if any(not s.target for s in self.statements):
             return True
         roots = [self.values[r] for r in dict.fromkeys(results) if self.values[r].requires_grad]
-        wanted = [b for b in self.made.bases if b.requires_grad]
+        wanted = [b for b in self.arguments.bases if b.requires_grad]
         try:
             torch.autograd.grad(roots, wanted, [torch.ones_like(r) for r in roots], allow_unused=True)
         except (RuntimeError, NotImplementedError):
@@ -322,9 +322,9 @@ class Generator:
         if len(self.statements) < 2:
             raise Reject
         used = {n for s in self.statements for n in s.uses()}
-        made = [s.target for s in self.statements if s.target]
-        ends = [n for n in made if n not in used]
-        results = ends[-3:] or made[-1:]
+        targets = [s.target for s in self.statements if s.target]
+        ends = [n for n in targets if n not in used]
+        results = ends[-3:] or targets[-1:]
         for _ in range(self.rng.choice((0, 0, 1, 2))):
             results.append(self.rng.choice(list(self.values)))
         results = list(dict.fromkeys(results)) if self.chance(0.9) else results
@@ -341,10 +341,10 @@ def generate(seed: int, grammar: Grammar, mode: str | None = None, length: int |
         rng = random.Random(seed * 1009 + attempt)
         maker = Generator(seed * 1009 + attempt, grammar, mode)
         try:
-            made = maker.generate(length or rng.choice((3, 5, 6, 8, 8, 10, 12, 16)))
+            program = maker.generate(length or rng.choice((3, 5, 6, 8, 8, 10, 12, 16)))
         except Reject:
             continue
-        return replace(drop_unused(made), seed=seed)
+        return replace(drop_unused(program), seed=seed)
     raise RuntimeError(f"no program for seed {seed}")
 
 

@@ -136,7 +136,7 @@ def arguments(
     program: Program, seed: int, device: str = "cpu", double: bool = False, sizes: Mapping[int, int] | None = None
 ) -> Arguments:
     """The inputs of call number `seed`. `double`: the same numbers in float64. `sizes`: other sizes for some."""
-    made, by_input = Arguments(), {}
+    built, by_input = Arguments(), {}
     for number, spec in enumerate(program.inputs):
         if spec.base is not None:
             b = by_input[spec.base]
@@ -146,10 +146,10 @@ def arguments(
             b = b.to(device)
             b = b.double() if double and b.is_floating_point() else b
             b.requires_grad_(spec.grad)
-            made.bases.append(b)
+            built.bases.append(b)
         by_input[number] = b
-        made.given.append(eval(spec.layout, {"b": b, "torch": torch}))  # noqa: S307
-    return made
+        built.given.append(eval(spec.layout, {"b": b, "torch": torch}))  # noqa: S307
+    return built
 
 
 def needs_gradient(program: Program) -> list[bool]:
@@ -175,9 +175,9 @@ def standalone(program: Program, why: str, device: str = "cpu", shared: str = ""
     ]
     for number, spec in enumerate(program.inputs):
         if spec.base is None:
-            made = f"fill({list(spec.shape)}, {spec.dtype!r}, {spec.values!r}, "
-            made += f"torch.Generator().manual_seed(1000 * seed + {number}))"
-            lines.append(f"    bases[{number}] = {made}.to(DEVICE){'.requires_grad_()' if spec.grad else ''}")
+            text = f"fill({list(spec.shape)}, {spec.dtype!r}, {spec.values!r}, "
+            text += f"torch.Generator().manual_seed(1000 * seed + {number}))"
+            lines.append(f"    bases[{number}] = {text}.to(DEVICE){'.requires_grad_()' if spec.grad else ''}")
         layout = re.sub(r"\bb\b", f"bases[{number if spec.base is None else spec.base}]", spec.layout)
         lines.append(f"    x{number} = {layout}")
     names = ", ".join(f"x{i}" for i in range(len(program.inputs)))

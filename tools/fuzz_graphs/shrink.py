@@ -69,16 +69,16 @@ def candidates(program: Program) -> Iterator[Program]:
 
 def without(program: Program, k: int) -> Iterator[Program]:
     """The program without statement number k: what it made is an argument of it, or a value like it."""
-    gone = program.statements[k]
+    removed = program.statements[k]
     rest = program.statements[:k] + program.statements[k + 1 :]
-    if not gone.target:
+    if not removed.target:
         yield tidied(replace(program, statements=rest))
         return
     known = {f"x{i}" for i in range(len(program.inputs))} | {s.target for s in program.statements[:k]}
-    for other in dict.fromkeys(n for n in gone.uses() if n in known):
+    for other in dict.fromkeys(n for n in removed.uses() if n in known):
 
         def renamed(text: str, other: str = other) -> str:
-            return NAME.sub(lambda m: other if m[0] == gone.target else m[0], text)
+            return NAME.sub(lambda m: other if m[0] == removed.target else m[0], text)
 
         changed = tuple(replace(s, text=renamed(s.text)) for s in rest)
         results = tuple(dict.fromkeys(renamed(r) for r in program.results))

@@ -25,7 +25,7 @@ class OtherError:
         raise ValueError("own text")
 
 
-def said(*calls: Any) -> list[tuple[str, str]]:
+def messages(*calls: Any) -> list[tuple[str, str]]:
     found = []
     for call in calls:
         try:
@@ -42,17 +42,17 @@ def _pair(values: Any) -> None:
 @case()
 def too_many_values(x):
     kinds = (X3, tuple(X3), dict.fromkeys(X3), Derived(X3), "abc", range(3), iter(X3), namedtuple("P", "a b c")(1, 2, 3))
-    return x + 1, [said(lambda values=values: _pair(values)) for values in kinds]
+    return x + 1, [messages(lambda values=values: _pair(values)) for values in kinds]
 
 
 @case()
 def too_few_values(x):
-    return x + 1, said(lambda: _pair([1]), lambda: _pair("a"), lambda: _pair(iter([])), lambda: _pair(3))
+    return x + 1, messages(lambda: _pair([1]), lambda: _pair("a"), lambda: _pair(iter([])), lambda: _pair(3))
 
 
 @case()
 def extremes_of_nothing(x):
-    return x + 1, said(lambda: max(()), lambda: min([]), lambda: max(iter(())))
+    return x + 1, messages(lambda: max(()), lambda: min([]), lambda: max(iter(())))
 
 
 def noted(call):
@@ -65,14 +65,14 @@ def noted(call):
 @case()
 def items_that_are_no_pairs(x):
     fill = {}.update
-    errors = said(lambda: dict([(1,)]), lambda: dict(["abc"]), lambda: dict(1), lambda: fill([(1, 2, 3)]))
+    errors = messages(lambda: dict([(1,)]), lambda: dict(["abc"]), lambda: dict(1), lambda: fill([(1, 2, 3)]))
     return x + 1, errors, noted(lambda: dict([1])), noted(lambda: fill([(1, 2), 3]))
 
 
 @case()
 def unhashable_keys(x):
     key, d = [1], {2: 3}
-    return x + 1, said(
+    return x + 1, messages(
         lambda: {key: 1}, lambda: d[key], lambda: d.__setitem__(key, 1), lambda: d.get(key), lambda: d.setdefault(key, 1),
         lambda: d.pop(key), lambda: key in d, lambda: dict([(key, 1)]), lambda: {k: 1 for k in [key]},
         lambda: d[(1, key)], lambda: defaultdict(int)[key], lambda: OrderedDict()[key],
@@ -83,7 +83,7 @@ def unhashable_keys(x):
 @case()
 def unhashable_elements(x):
     item, s = [1], {2, 3}
-    return x + 1, said(
+    return x + 1, messages(
         lambda: {item}, lambda: s.add(item), lambda: item in s, lambda: s.discard(item), lambda: s.remove(item),
         lambda: set([item]), lambda: frozenset([item]), lambda: s.update([item]), lambda: {k for k in [item]},
         lambda: s.union([item]), lambda: s.intersection([item]), lambda: s.difference([item]), lambda: s.add((1, item)),

@@ -16,7 +16,7 @@ from pyframe.metrics import counters
 LOG: list[Any] = []
 
 
-def told(func: Any, types: Any, args: Any, kwargs: Any) -> None:
+def record(func: Any, types: Any, args: Any, kwargs: Any) -> None:
     LOG.append((func.__name__, [kind.__name__ for kind in types], len(args), kwargs and sorted(kwargs)))
 
 
@@ -27,7 +27,7 @@ class Plain(torch.Tensor):
 class Logged(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        told(func, types, args, kwargs)
+        record(func, types, args, kwargs)
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
@@ -111,7 +111,7 @@ class Duck:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        told(func, types, args, kwargs)
+        record(func, types, args, kwargs)
         return func(*(arg.value if isinstance(arg, Duck) else arg for arg in args), **(kwargs or {}))
 
 

@@ -38,26 +38,26 @@ def relatives(g, x, d):
     def fits(t):
         return t.dim() == n and all(a == b for k, (a, b) in enumerate(zip(t.shape, shape)) if k != d)
 
-    made = [x]
+    related = [x]
     for _ in range(g.rng.randint(1, 3)):
         kind = g.rng.randrange(8)
         if kind < 3:
-            made.append(g.pick(fits))
+            related.append(g.pick(fits))
         elif kind == 3:
-            made.append(f"{x}.flip({d})")
+            related.append(f"{x}.flip({d})")
         elif kind == 4:
-            made.append(x + "[" + ":, " * d + a_slice(g, x, d) + "]")
+            related.append(x + "[" + ":, " * d + a_slice(g, x, d) + "]")
         elif kind == 5:
-            made.append(f"{x}.roll({g.rng.randint(1, 2)}, {g.rng.randrange(n)})")
+            related.append(f"{x}.roll({g.rng.randint(1, 2)}, {g.rng.randrange(n)})")
         elif kind == 6:
-            made.append(f"F.pad({x}, [{'0, 0, ' * (n - 1 - d)}{g.rng.randint(0, 1)}, 1])")
+            related.append(f"F.pad({x}, [{'0, 0, ' * (n - 1 - d)}{g.rng.randint(0, 1)}, 1])")
         elif n > 1:
             e = g.rng.randrange(n)
-            made.append(
+            related.append(
                 f"F.pad({x}{'[' + ':, ' * e + '1:]'}, [{'0, 0, ' * (n - 1 - e)}{g.rng.choice(('0, 1', '1, 0'))}])"
             )
-    g.rng.shuffle(made)
-    return made
+    g.rng.shuffle(related)
+    return related
 
 
 @op(5, "move")
