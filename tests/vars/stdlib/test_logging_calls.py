@@ -35,7 +35,7 @@ def test_print_breaks_the_graph(capsys) -> None:
     assert counters["graphs"] == 2
 
 
-def test_print_can_be_put_off(capsys) -> None:
+def test_print_can_be_deferred(capsys) -> None:
     with pyframe.config.patch(reorderable_logging_functions={print}):
         call = compiled(chatty, fullgraph=True)
         for _ in range(2):
@@ -49,10 +49,10 @@ def warns(x):
     return x + 1
 
 
-@pytest.mark.parametrize("put_off", [False, True])
-def test_warnings(defer) -> None:
-    with pyframe.config.patch(reorderable_logging_functions={warnings.warn} if defer else set()):
-        call = compiled(warns, fullgraph=defer)
+@pytest.mark.parametrize("deferred", [False, True])
+def test_warnings(deferred) -> None:
+    with pyframe.config.patch(reorderable_logging_functions={warnings.warn} if deferred else set()):
+        call = compiled(warns, fullgraph=deferred)
         for _ in range(2):
             with pytest.warns(UserWarning, match="careful"):
                 assert call(torch.ones(2)).tolist() == [2.0, 2.0]
@@ -66,7 +66,7 @@ def logs(x):
 
 
 @pytest.mark.parametrize("named", [LOG.warning, logging.Logger.warning])
-def test_loggers_can_be_put_off_or_left_out(named, caplog) -> None:
+def test_loggers_can_be_deferred_or_left_out(named, caplog) -> None:
     with caplog.at_level(logging.WARNING, LOG.name):
         with pyframe.config.patch(reorderable_logging_functions={named}):
             assert compiled(logs, fullgraph=True)(torch.ones(2)).tolist() == [2.0, 2.0]
@@ -84,7 +84,7 @@ def test_a_logger_that_is_not_named_logs(caplog) -> None:
     assert [record.getMessage() for record in caplog.records] == ["sum of 2 items"]
 
 
-def test_what_may_change_meanwhile_is_not_put_off(capsys) -> None:
+def test_what_may_change_meanwhile_is_not_deferred(capsys) -> None:
     def program(x):
         items = [1]
         print(items)
