@@ -92,7 +92,7 @@ def undo_of(gm: fx.GraphModule, fake_mode: Any) -> Undo | None:
     """What must be restored before the frame of a graph runs eagerly.
 
     None if the frame cannot run again, or if something would have to be restored but no operator may raise, so that the
-    copies would not pay off. Raises NotPutBack if the frame must not be compiled.
+    copies would not pay off. Raises CannotUndo if the frame must not be compiled.
     """
     if not all(map(_is_plain, gm.graph.nodes)):
         return None
