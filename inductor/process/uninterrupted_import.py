@@ -18,7 +18,7 @@ from collections.abc import Container
 SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"  # with sympy and torch's additions to it
 
 
-def import_whole(name: str) -> None:
+def import_uninterrupted(name: str) -> None:
     """Import the module `name` and everything that it imports, in another thread. If a signal handler raises meanwhile,
     its exception is raised from here after the import has ended. If a second handler raises, its exception is raised
     immediately; a later import then waits for this one."""

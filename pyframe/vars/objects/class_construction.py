@@ -34,12 +34,12 @@ from ..protocol.const import ConstVar, make, maker
 from ..registry import register
 from . import classes
 from .classes import ClassVar, SuperVar
-from .deferred_annotations import StandInAnnotate, evaluated, in_format
+from .deferred_annotations import PlaceholderAnnotate, evaluated, in_format
 from .descriptors import PropertyVar, WrappedFunctionVar
 from .functions import BuiltinVar, CellVar, FunctionVar
 from .instances import InstanceVar
 from .lookup import class_function
-from .lru_cache import MadeCacheVar
+from .lru_cache import NewCacheVar
 
 Step = tuple[Callable[..., Any], tuple[Var, ...]]
 # Namespace entries that `type.__new__` itself reads; they must be present when the class is created.
@@ -47,7 +47,7 @@ _CORE = ("__module__", "__qualname__", "__slots__", "__doc__", "__orig_bases__")
 # The entry in which `type.__annotations__` caches its result, from CPython 3.14 on.
 _ANNOTATIONS, _CACHE = type.__dict__["__annotations__"], "__annotations_cache__"
 # Vars of placeholder classes, by the id of the placeholder.
-_MADE: weakref.WeakValueDictionary[int, NewClassVar] = weakref.WeakValueDictionary()
+_NEW_CLASSES: weakref.WeakValueDictionary[int, NewClassVar] = weakref.WeakValueDictionary()
 CONFLICT = (
     "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the metaclasses of all "
     "its bases"
@@ -68,7 +68,7 @@ class NewClassVar(ClassVar):
         super().__init__(value)
         self.maker, self.parts = maker, list(parts)
         self.steps: list[Step] = []
-        _MADE[id(value)] = self
+        _NEW_CLASSES[id(value)] = self
 
     def run(self, tx: Tracer, step: Callable[..., Any], *args: Var) -> None:
         """Call `step(cls, *args)` on the placeholder now, and record it for the class created at run time."""
@@ -104,7 +104,7 @@ class NewClassVar(ClassVar):
     def set_member(self, tx: Tracer, name: str, value: Var | None) -> None:
         """`type.__setattr__(cls, name, value)`; None deletes."""
         if value is not None and LAZY_ANNOTATIONS and name in ("__annotate__", "__annotate_func__"):
-            _stand_in_annotate(tx, value)
+            _placeholder_annotate(tx, value)
         if value is None:
             self.run(tx, type.__delattr__, make(name))
         else:
@@ -122,15 +122,15 @@ class NewClassVar(ClassVar):
 
 def var_of_class(value: type) -> ClassVar:
     """The Var of a class: its NewClassVar if it is a placeholder, else a new ClassVar."""
-    return _MADE.get(id(value)) or ClassVar(value)
+    return _NEW_CLASSES.get(id(value)) or ClassVar(value)
 
 
-def made_by_trace(value: type) -> NewClassVar | None:
+def new_class_of(value: type) -> NewClassVar | None:
     """The Var of the class if it is a placeholder, else None."""
-    return _MADE.get(id(value))
+    return _NEW_CLASSES.get(id(value))
 
 
-class StandIn:
+class PlaceholderInstance:
     """Placeholder for a value that is unknown while tracing."""
 
 
@@ -143,28 +143,28 @@ def placeholder_object(tx: Tracer, var: Var) -> Any:
     known = next((obj for obj, of in tx.placeholder_objects.values() if of is var), None)
     if known is not None:
         return known
-    made = _stand_in(tx, var)
-    if made is not var:
-        tx.placeholder_objects[id(made)] = (made, var)
-    return made
+    placeholder = _placeholder(tx, var)
+    if placeholder is not var:
+        tx.placeholder_objects[id(placeholder)] = (placeholder, var)
+    return placeholder
 
 
-def _stand_in_annotate(tx: Tracer, var: Var) -> StandInAnnotate | None:
+def _placeholder_annotate(tx: Tracer, var: Var) -> PlaceholderAnnotate | None:
     if var.is_constant():
         return None
-    made = StandInAnnotate(lambda number: placeholder_object(tx, in_format(tx, var, make(number))))
-    tx.placeholder_objects[id(made)] = (made, var)
-    return made
+    placeholder = PlaceholderAnnotate(lambda number: placeholder_object(tx, in_format(tx, var, make(number))))
+    tx.placeholder_objects[id(placeholder)] = (placeholder, var)
+    return placeholder
 
 
-def _stand_in(tx: Tracer, var: Var) -> Any:
+def _placeholder(tx: Tracer, var: Var) -> Any:
     if isinstance(var, PropertyVar):
         return property(*(None if fn is None else placeholder_object(tx, fn) for fn in var.accessors))
     if isinstance(var, WrappedFunctionVar):
         return var.kind(placeholder_object(tx, var.fn))
     if isinstance(var, FunctionVar):
         return _function(tx, var)
-    if isinstance(var, MadeCacheVar):
+    if isinstance(var, NewCacheVar):
         return functools.lru_cache(_unused)
     if type(var) is TupleVar:
         return tuple(placeholder_object(tx, item) for item in var.items)
@@ -181,7 +181,7 @@ def _stand_in(tx: Tracer, var: Var) -> Any:
         return var.value
     if var.source is not None and not (var.is_tensor or isinstance(var, DictVar | ListVar)):
         return tx.existing(var)
-    return StandIn()
+    return PlaceholderInstance()
 
 
 def _unused() -> None: ...
@@ -199,17 +199,17 @@ def _fill(tx: Tracer, obj: Any, var: InstanceVar) -> None:
 
 def _function(tx: Tracer, var: FunctionVar) -> types.FunctionType:
     closure = tuple(types.CellType() for _ in var.code.co_freevars)
-    made = types.FunctionType(var.code, var.globals, var.name, None, closure)
-    tx.placeholder_objects[id(made)] = (made, var)
+    function = types.FunctionType(var.code, var.globals, var.name, None, closure)
+    tx.placeholder_objects[id(function)] = (function, var)
     if "__qualname__" in var.attrs:
-        made.__qualname__ = var.attrs["__qualname__"].constant()
+        function.__qualname__ = var.attrs["__qualname__"].constant()
     for name, value in var.attrs.items():
-        setattr(made, name, placeholder_object(tx, value))
+        setattr(function, name, placeholder_object(tx, value))
     if isinstance(var.annotations, DictVar):
-        made.__annotations__ = placeholder_object(tx, var.annotations)
+        function.__annotations__ = placeholder_object(tx, var.annotations)
     elif var.annotate is not None:
-        made.__annotate__ = _stand_in_annotate(tx, var.annotate)  # type: ignore[attr-defined]
-    return made
+        function.__annotate__ = _placeholder_annotate(tx, var.annotate)  # type: ignore[attr-defined]
+    return function
 
 
 # ---- class creation ----
@@ -227,7 +227,7 @@ class _QuietSlotted:
     def __init_subclass__(cls, **kwargs: Any) -> None: ...
 
 
-def bare_class(meta: type, name: str, bases: tuple[type, ...], core: dict[str, Any]) -> type:
+def class_without_hooks(meta: type, name: str, bases: tuple[type, ...], core: dict[str, Any]) -> type:
     """A class with these bases, created by `type.__new__` without running an `__init_subclass__` of the program."""
     if not any(_has_hook(base) for base in bases):
         return type.__new__(meta, name, bases, dict(core))
@@ -277,14 +277,14 @@ def make_class(tx: Tracer, meta: type, args: Sequence[Var], kwargs: Mapping[str,
         values = {
             key: value.plain() if key == "__slots__" else placeholder_object(tx, value) for key, value in core.items()
         }
-        cls = bare_class(meta, name.constant(), bases, values)
+        cls = class_without_hooks(meta, name.constant(), bases, values)
     except NotConstant as unknown:
         return tx.graph_break("unsupported-object", f"class {name.constant()} with {unknown} known only at run time")
     except TypeError as error:
         if any(_has_hook(base) for base in bases) and "layout" in str(error):
             return tx.graph_break("unsupported-object", f"class {name.constant()}: {error}")
         return tx.raise_(TypeError, *error.args)
-    var = NewClassVar(cls, bare_class, parts)
+    var = NewClassVar(cls, class_without_hooks, parts)
     tx.placeholder_objects[id(cls)] = (cls, var)
     for key, content in (("__classcell__", var), ("__classdictcell__", namespace)):
         cell = items.get(key)
@@ -432,19 +432,19 @@ def _process_class(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     process = dataclasses._process_class  # type: ignore[attr-defined]
     try:
         with _annotations_known(tx, cls):
-            made_new = process(cls.value, *(flag.constant() for flag in flags))
+            processed = process(cls.value, *(flag.constant() for flag in flags))
     except (TypeError, ValueError) as error:
         return tx.raise_(type(error), *error.args)
-    for name, field in made_new.__dataclass_fields__.items():
+    for name, field in processed.__dataclass_fields__.items():
         of_field = tx.placeholder_objects.get(id(field), (None, None))[1]
         if isinstance(of_field, InstanceVar):  # from a `field()` call; set the attributes that `@dataclass` fills in
-            told = {"name": name, "kw_only": field.kw_only, "type": field.type, "_field_type": field._field_type}
-            of_field.attrs.update({key: tx.wrap(value, None) for key, value in told.items()})
-    if made_new is cls.value:
+            attributes = {"name": name, "kw_only": field.kw_only, "type": field.type, "_field_type": field._field_type}
+            of_field.attrs.update({key: tx.wrap(value, None) for key, value in attributes.items()})
+    if processed is cls.value:
         cls.steps.append((process, tuple(flags)))
         return cls
-    var = NewClassVar(made_new, process, [cls, *flags])  # `slots=True` creates a second class
-    tx.placeholder_objects[id(made_new)] = (made_new, var)
+    var = NewClassVar(processed, process, [cls, *flags])  # `slots=True` creates a second class
+    tx.placeholder_objects[id(processed)] = (processed, var)
     return var
 
 

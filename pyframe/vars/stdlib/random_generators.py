@@ -82,8 +82,8 @@ def draw(tx: Tracer, label: str, fn: Callable[..., Any], args: Sequence[Var], kw
     if tx.graph.stack.is_nested:
         tx.graph_break("unsupported-object", f"{label} in a function that is the argument of an operator")
     for arg in (*args, *kwargs.values()):
-        made = isinstance(arg, NumberVar) and any(isinstance(each, UnbackedSource) for each in sources(arg.tree))
-        if made or not (isinstance(arg, RngVar | NumberVar | StateVar) or _is_known(arg)):
+        unbacked = isinstance(arg, NumberVar) and any(isinstance(each, UnbackedSource) for each in sources(arg.tree))
+        if unbacked or not (isinstance(arg, RngVar | NumberVar | StateVar) or _is_known(arg)):
             tx.graph_break("unsupported-object", f"{label} with {arg.describe()}")
     tx.draws.append(Draw(fn, list(map(_as_now, args)), {name: _as_now(arg) for name, arg in kwargs.items()}))
     return DrawnSource(len(tx.draws) - 1, label)
@@ -147,7 +147,7 @@ class RngVar(HeldVar):
             return self._chosen(tx, raw, args[0])
         example = self._example(tx, label, raw, args, kwargs)
         bounds = _bounds(kind, name, example, args, kwargs)
-        if not _modelled(tx, example) or (kind is random.Random and name in _OF_ITEMS and not _alike(args, kwargs)):
+        if not _modelled(tx, example) or (kind is random.Random and name in _OF_ITEMS and not _one_type(args, kwargs)):
             return tx.graph_break("unknown-c-function", f"{label} returns a {type(example).__name__}")
         source = draw(tx, label, raw, [self, *args], kwargs)
         tx.draws[-1].bounds, tx.draws[-1].repeats = bounds, True
@@ -236,7 +236,7 @@ def _value(arg: Var) -> Any:
     return arg.example
 
 
-def _alike(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
+def _one_type(args: Sequence[Var], kwargs: Mapping[str, Var]) -> bool:
     """Whether all items to choose from have one type."""
     items = known(args[0]) if args else known(next(iter(kwargs.values())))
     return len({type(item) for item in items}) == 1
@@ -351,8 +351,8 @@ def _register_numpy() -> None:
     legacy, modern = module.RandomState, module.Generator
     _register(legacy, functools.partial(legacy, 0), _OF_NUMPY)
     _register(modern, functools.partial(module.default_rng, 0), _OF_NUMPY)
-    register(legacy)(_made(legacy, _FRESH[legacy]))
-    register(module.default_rng)(_made(module.default_rng, _FRESH[modern]))
+    register(legacy)(_constructor(legacy, _FRESH[legacy]))
+    register(module.default_rng)(_constructor(module.default_rng, _FRESH[modern]))
     register(module.seed)(_seeds(module.seed))
 
 
@@ -362,7 +362,7 @@ def wrap_rng(tx: Tracer, value: Any, source: Source | None) -> Var:
     return RngVar(value, source)
 
 
-def _made(cls: Any, fresh: Callable[[], Any]) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
+def _constructor(cls: Any, fresh: Callable[[], Any]) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
     """A handler for a call of `cls` that creates a generator; example draws are made from `fresh()`."""
 
     def run(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
@@ -387,4 +387,4 @@ def _seeds(function: Any) -> Callable[[Tracer, list[Var], dict[str, Var]], Var]:
 
 
 _register(random.Random, functools.partial(random.Random, 0), _NUMBERS)
-register(random.Random)(_made(random.Random, _FRESH[random.Random]))
+register(random.Random)(_constructor(random.Random, _FRESH[random.Random]))

@@ -173,8 +173,8 @@ class Overrides:
             if not _declines(result):
                 return result
         for each in found:
-            told = make(torch.Tensor) if isinstance(each, TensorVar) else each
-            result = tx.call(told.getattr_(tx, "__torch_function__"), given, {})
+            owner = make(torch.Tensor) if isinstance(each, TensorVar) else each
+            result = tx.call(owner.getattr_(tx, "__torch_function__"), given, {})
             if not _declines(result):
                 return result
         return self._refused(func, found, python)
@@ -196,17 +196,18 @@ class Overrides:
         )  # fmt: skip
 
     def call(
-        self, func: Var, args: Sequence[Var], kwargs: Mapping[str, Var], run: Callable[..., Var], told: bool
+        self, func: Var, args: Sequence[Var], kwargs: Mapping[str, Var], run: Callable[..., Var], as_dict: bool
     ) -> Var:
         """Call a torch function written in C: through its overrides, or else `run(args, kwargs)`."""
         found = self.overloaded(leaves_of((*args, *kwargs.values())))
         if found or self.moded:
-            return self.ask(func, found, args, kwargs, told or isinstance(func.constant(), OPERATORS))
+            return self.ask(func, found, args, kwargs, as_dict or isinstance(func.constant(), OPERATORS))
         return self.plainly(run, args, kwargs)
 
     def plainly(self, run: Callable[..., Var], args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         """Call `run`, which is not overridden, with tensor subclass instances replaced by their plain tensors."""
-        return owned(run([bare(arg) for arg in args], {name: bare(value) for name, value in kwargs.items()}))
+        named = {name: without_subclass(value) for name, value in kwargs.items()}
+        return owned(run([without_subclass(arg) for arg in args], named))
 
     # ---- methods of tensors ----
     def method(self, name: str, args: Sequence[Var], kwargs: Mapping[str, Var], raw: Any = None) -> Var:
@@ -246,7 +247,7 @@ class Overrides:
         func = AccessorVar(lookup(torch.Tensor, name).__get__)
         if self.seen([tensor]):
             return self.ask(func, self.overloaded([tensor], tensors=True), [tensor], {})
-        return owned(bare(tensor).getattr_(self.tx, name))
+        return owned(without_subclass(tensor).getattr_(self.tx, name))
 
     def set_attribute(self, tensor: Var, name: str, value: Var | None) -> None:
         """Set a tensor attribute that is computed in C; a `value` of None deletes it."""
@@ -257,7 +258,7 @@ class Overrides:
         if self.seen([tensor]):
             self.ask(func, self.overloaded([tensor], tensors=True), [tensor, value], {})
         else:
-            bare(tensor).setattr_(self.tx, name, bare(value))
+            without_subclass(tensor).setattr_(self.tx, name, without_subclass(value))
 
 
 class AccessorVar(Var):
@@ -365,12 +366,12 @@ def are_traced() -> bool:
     )
 
 
-def bare(value: Var) -> Var:
+def without_subclass(value: Var) -> Var:
     """`value` with tensor subclass instances, also in sequences, replaced by their plain tensors."""
     if isinstance(value, TensorSubclassVar):
         return value.base
     if is_plain(value) and any(isinstance(leaf, TensorSubclassVar) for leaf in leaves_of([value])):
-        return type(value)([bare(item) for item in value.items])
+        return type(value)([without_subclass(item) for item in value.items])
     return value
 
 

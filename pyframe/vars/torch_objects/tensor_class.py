@@ -2,7 +2,7 @@
 reading them: an operator becomes a graph node, `x.dtype` comes from the fake tensor, and torch's Python code that a
 graph calls uses tensor methods.
 
-One guard per class covers all of them (`whole_class`). The attributes that the tracer itself relies on must be
+One guard per class covers all of them (`all_reads`). The attributes that the tracer itself relies on must be
 unchanged since this module was imported (`NEEDED`); otherwise frames run uncompiled.
 """
 
@@ -68,7 +68,7 @@ _NEEDED = METADATA | METADATA_METHODS | TENSOR_PROPERTIES | _CALLED | _PROPERTIE
 NEEDED = {cls: _reads(cls, _NAMES[cls] & _NEEDED) for cls in CLASSES}
 
 
-class _Whole:
+class _AllReads:
     """The payload of the guard for a whole class, shared by captures as long as the class is unchanged."""
 
     def __init__(self, cls: type) -> None:
@@ -98,18 +98,18 @@ def _same(table: dict[str, Any], base: type) -> bool:
     return len(now) == len(table) and all(table.get(name, MISSING) is raw for name, raw in now.items())
 
 
-_wholes = {cls: _Whole(cls) for cls in CLASSES}
+_all_reads = {cls: _AllReads(cls) for cls in CLASSES}
 
 
-def whole_class(cls: type, written: Iterable[str] = ()) -> ClassReads:
+def all_reads(cls: type, written: Iterable[str] = ()) -> ClassReads:
     """The payload of a guard on all attributes of a class in CLASSES that a graph may depend on, except those that the
     captured frame itself writes."""
-    return _reads(cls, _NAMES[cls].difference(written)) if written else _wholes[cls].now()
+    return _reads(cls, _NAMES[cls].difference(written)) if written else _all_reads[cls].now()
 
 
 def as_at_import() -> bool:
     """Whether all guarded attributes of `torch.Tensor` are unchanged since this module was imported."""
-    whole = _wholes[torch.Tensor]
+    whole = _all_reads[torch.Tensor]
     return whole.now() is whole.at_import
 
 
