@@ -113,8 +113,8 @@ def reads_all_locals(cc: CanonicalCode) -> bool:
 
 def cells_of_comprehensions(cc: CanonicalCode) -> set[str]:
     """Names that are cells in a comprehension inlined in the code (from CPython 3.12 on) and locals outside of it."""
-    made = {item.arg for item in cc.real_instrs() if item.op == "MAKE_CELL"}
-    return made & {item.arg for item in cc.real_instrs() if item.op == "STORE_FAST"}
+    cells = {item.arg for item in cc.real_instrs() if item.op == "MAKE_CELL"}
+    return cells & {item.arg for item in cc.real_instrs() if item.op == "STORE_FAST"}
 
 
 class BreakEmitter:
@@ -148,7 +148,7 @@ class BreakEmitter:
             cg.load_const(Entered)
             cg.call_top()
             cg.entered = asm.store_fast()
-            asm.leave_on_error(Entered.leave, cg.entered)
+            asm.exit_on_error(Entered.leave, cg.entered)
         slots = [None if is_null(var) else self._temp(cg, var) for var in end.stack]
         self.handled = [self._temp(cg, var) for var in root.handled_for_real()]
         if cg.dry:
@@ -174,7 +174,7 @@ class BreakEmitter:
             if content is not None:
                 asm.load_fast(content)
                 asm.store_deref(name)
-        asm.leave_no_more()
+        asm.end_exit_on_error()
         call = self._handing_over() if end.loop is None else None
         for at, slot in enumerate(slots):
             if call is not None and at == call[0]:
@@ -256,7 +256,7 @@ class BreakEmitter:
         asm.region(begin, end, failed, 0)
         asm.at_the_end(failed, asm.collect(handler))
 
-    def _bound_anew(self, at: int) -> set[str]:
+    def _rebound(self, at: int) -> set[str]:
         """The names in `passed` that the frame rebinds, and thereby releases, if it continues at `at`."""
         written = {
             self.root.flow.instrs[each].arg
@@ -404,7 +404,7 @@ class BreakEmitter:
         starts = handled is not None
         handled = self.handled if handled is None else handled
         raised_at = None if starts else raised_where(self.root.flow, self.end.at, at, len(kept))
-        alive = live_locals(self.root.cc, at) | self._bound_anew(at)
+        alive = live_locals(self.root.cc, at) | self._rebound(at)
         if raised_at is not None:
             region = self.root.flow.region[raised_at]
             assert region is not None
@@ -413,7 +413,7 @@ class BreakEmitter:
         nulls = (*(is_null(var) for var in kept), *pushed)
         key = ResumeKey(self.root.code, at, nulls, names, self.first, tuple(n for n in maybe if n in names))
         key = dataclasses.replace(key, handled=len(handled), raised_at=raised_at)
-        code = self._made(key)
+        code = self._resume_code(key)
         for slot, var in enumerate(kept):
             self._vary_like(code, stack_parameter(slot, names), var)
         if starts:
@@ -427,18 +427,18 @@ class BreakEmitter:
         _call(asm, asm.function_instrs(code), loads)
         asm.return_value()
 
-    def _made(self, key: ResumeKey) -> Any:
+    def _resume_code(self, key: ResumeKey) -> Any:
         """The resume function's code for `key`; values that are unknown in this trace are unknown there too."""
         try:
             code = shared_resume(key)
         except CannotResume as error:
             raise SkipFrame(str(error)) from error
-        made = continuation(code)
-        assert made is not None
-        if made.handles_errors:
+        described = continuation(code)
+        assert described is not None
+        if described.handles_errors:
             _C.handles_errors(code)
-        made.loops = made.loops or (self.known is not None and self.known.loops)
-        made.handled = key.handled
+        described.loops = described.loops or (self.known is not None and self.known.loops)
+        described.handled = key.handled
         for number in range(key.handled):
             self._vary_arguments(code, handled_parameter(number, key.live))
         for name in key.live:
@@ -447,18 +447,18 @@ class BreakEmitter:
         return code
 
     def _vary(self, code: Any, name: str, types: tuple[type, ...]) -> None:
-        made = continuation(code)
-        assert made is not None
-        made.varying.setdefault(parameter_source(code, name), types)
+        described = continuation(code)
+        assert described is not None
+        described.varying.setdefault(parameter_source(code, name), types)
 
     def _vary_like(self, code: Any, name: str, var: Var | None) -> None:
         """If the value of `var` is not a constant here, do not treat it as one in `code`."""
         if isinstance(var, RuntimeValueVar | UnknownContainerVar):
             self._vary(code, name, (var.python_type(),))
         elif isinstance(var, MethodVar) and isinstance(var.obj, UnknownContainerVar):
-            made = continuation(code)
-            assert made is not None
-            made.varying.setdefault(AttrSource(parameter_source(code, name), "__self__"), (var.obj.python_type(),))
+            described = continuation(code)
+            assert described is not None
+            described.varying.setdefault(AttrSource(parameter_source(code, name), "__self__"), (var.obj.python_type(),))
         elif isinstance(var, TensorVar):
             self._vary_sizes(code, name, {dim for dim, n in enumerate(var.fake.shape) if isinstance(n, torch.SymInt)})
         elif isinstance(var, ExceptionVar) or issubclass(type(getattr(var, "value", None)), BaseException):
@@ -470,17 +470,17 @@ class BreakEmitter:
 
     def _vary_sizes(self, code: Any, name: str, dims: set[int]) -> None:
         """Make dimensions of a tensor that vary here vary in `code` too."""
-        made = continuation(code)
-        assert made is not None
-        made.sizes.update((parameter_source(code, name), dim) for dim in dims)
+        described = continuation(code)
+        assert described is not None
+        described.sizes.update((parameter_source(code, name), dim) for dim in dims)
 
     def _vary_arguments(self, code: Any, name: str) -> None:
         """Do not treat the arguments of an exception, such as its message, as constants: they may differ each time."""
-        made = continuation(code)
-        assert made is not None
+        described = continuation(code)
+        assert described is not None
         args = AttrSource(parameter_source(code, name), "args")
         for index in range(_MAX_ARGUMENTS):
-            made.varying.setdefault(SeqItemSource(args, index), VALUES)
+            described.varying.setdefault(SeqItemSource(args, index), VALUES)
 
     def _loads(
         self, asm: Assembler, stack: Sequence[str], names: Sequence[str], places: Mapping[str, str]
@@ -531,9 +531,9 @@ class BreakEmitter:
         """Run the loop at `head` in this frame, with its body as a function; on the stack: the slots at the break."""
         root, end = self.root, self.end
         if end.at != head:  # GET_ITER
-            made = Label("iterator")
-            self._embed(asm, end.at, made)
-            asm.label(made)
+            with_iterator = Label("iterator")
+            self._embed(asm, end.at, with_iterator)
+            asm.label(with_iterator)
         nulls = tuple(is_null(var) for var in end.stack)
         cut = plan_cut(root.code, head, self.live, nulls)
         alive = live_locals(root.cc, head)
@@ -549,14 +549,14 @@ class BreakEmitter:
     def _iterate(
         self, asm: Assembler, cut: LoopBodySpec, stack: list[str], live: Sequence[str], maybe: Mapping[str, str]
     ) -> None:
-        again, item, taken, done = Label("again"), Label("item"), Label("exhausted"), Label("done")
+        head, item, taken, done = Label("again"), Label("item"), Label("exhausted"), Label("done")
         items = self.root.flow.instrs[cut.head].op == "FOR_ITER"
         code, names = self._body(cut, live, items)
         asm.append(*asm.function_instrs(code))
         body = asm.store_fast()
         slots = [name for name, null in zip(stack, cut.nulls, strict=True) if not null]
         element: list[str] = []
-        asm.label(again)
+        asm.label(head)
         if items:
             self._embed(asm, cut.head, item, taken)
             asm.label(item)
@@ -578,7 +578,7 @@ class BreakEmitter:
             asm.store_fast(name)
         asm.pop_top()
         self._restore(asm, stack, cut.nulls)
-        asm.jump(again)
+        asm.jump(head)
         asm.label(done)
         asm.pop_top()
         asm.return_value()
@@ -628,10 +628,10 @@ class BreakEmitter:
         maybe = tuple(name for name in cut.maybe if name in names)
         key = ResumeKey(self.root.code, at, (*cut.nulls, *[False] * items), names, self.first, maybe, cut)
         key = dataclasses.replace(key, handled=len(self.handled))
-        code = self._made(key)
-        made = continuation(code)
-        assert made is not None
-        made.loops = True
+        code = self._resume_code(key)
+        described = continuation(code)
+        assert described is not None
+        described.loops = True
         # A number that changes in each iteration is not a constant of the body.
         for name in names:
             if name in cut.carried:
