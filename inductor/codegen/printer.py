@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..ir.size import AnySize, Size, same
-from ..schedule.index import Affine, FloorDiv, Index, Operand
+from ..schedule.index import Affine, FloorDiv, Index, Mod
 
 
 class Printer:
@@ -27,17 +27,15 @@ class Printer:
 
     def index(self, index: Index) -> str:
         """The text of an index, without outer parentheses."""
-        parts = [self._term(self._operand(x), coef) for x, coef in index.terms]
+        parts = []
+        for operand, coef in index.terms:
+            text = operand if isinstance(operand, str) else self._operand(operand)
+            parts.append(text if same(coef, 1) else f"{self.size(coef)}*{text}")
         if not parts or not same(index.const, 0):
             parts.append(self.size(index.const))
         return " + ".join(parts)
 
-    def _term(self, text: str, coef: AnySize) -> str:
-        return text if same(coef, 1) else f"{self.size(coef)}*{text}"
-
-    def _operand(self, operand: Operand) -> str:
-        if isinstance(operand, str):
-            return operand
+    def _operand(self, operand: Affine | FloorDiv | Mod) -> str:
         if isinstance(operand, Affine):
             return f"({self.index(operand)})"
         operator = self.FLOORDIV if isinstance(operand, FloorDiv) else "%"

@@ -229,7 +229,7 @@ def known(a: Any, relation: str, b: Any) -> bool:
 
 def same(a: AnySize, b: AnySize) -> bool:
     """Whether two sizes are certain to be equal. Records no assumption."""
-    return known(a, "==", b)
+    return known(a, "==", b) if isinstance(a, Size) or isinstance(b, Size) else a == b
 
 
 def hint(x: AnySize) -> int:

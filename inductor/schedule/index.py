@@ -31,16 +31,23 @@ class Affine:
         """The coefficient of `var`; 0 if it does not occur."""
         return next((c for v, c in self.terms if v == var), 0)
 
-    def names(self) -> set[str]:
+    def names(self) -> frozenset[str]:
         """The variables that occur."""
-        return {v for v, _ in self.terms}
+        return frozenset([v for v, _ in self.terms])
 
     def substitute(self, env: Mapping[str, Affine]) -> Affine:
         """The index with each variable that is in `env` replaced by its value there."""
-        out = Affine((), self.const)
+        terms: dict[str, AnySize] = {}
+        const = self.const
         for var, coef in self.terms:
-            out = add(out, scale(env.get(var, Affine(((var, 1),))), coef))
-        return out
+            value = env.get(var)
+            if value is None:
+                terms[var] = terms.get(var, 0) + coef
+                continue
+            for name, factor in value.terms:
+                terms[name] = terms.get(name, 0) + factor * coef
+            const = const + value.const * coef
+        return _affine(terms, const)
 
     def bounds(self, ranges: Mapping[str, Bounds]) -> Bounds:
         """Lower and upper bound, given the range of each variable. Each range must start at 0."""
@@ -73,12 +80,18 @@ class Compound:
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def names(self) -> set[str]:
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset().union(*((x,) if isinstance(x, str) else x.names() for x, _ in self.terms))
+
+    def names(self) -> frozenset[str]:
         """The variables that occur."""
-        return set().union(*({x} if isinstance(x, str) else x.names() for x, _ in self.terms))
+        return self._names
 
     def substitute(self, env: Mapping[str, Affine]) -> Compound:
         """The index with each variable that is in `env` replaced by its value there."""
+        if self._names.isdisjoint(env):
+            return self
         return Compound(
             tuple((env.get(x, x) if isinstance(x, str) else x.substitute(env), c) for x, c in self.terms), self.const
         )
@@ -116,7 +129,7 @@ class _Division:
     base: Compound
     divisor: AnySize
 
-    def names(self) -> set[str]:
+    def names(self) -> frozenset[str]:
         """The variables that occur."""
         return self.base.names()
 
@@ -159,7 +172,11 @@ def add(a: Affine, b: Affine) -> Affine:
     terms = dict(a.terms)
     for var, coef in b.terms:
         terms[var] = terms.get(var, 0) + coef
-    return Affine(tuple(sorted((v, c) for v, c in terms.items() if not same(c, 0))), a.const + b.const)
+    return _affine(terms, a.const + b.const)
+
+
+def _affine(terms: Mapping[str, AnySize], const: AnySize) -> Affine:
+    return Affine(tuple((v, terms[v]) for v in sorted(terms) if not same(terms[v], 0)), const)
 
 
 def scale(a: Affine, k: AnySize) -> Affine:
