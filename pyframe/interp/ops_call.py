@@ -25,7 +25,7 @@ from .frame import Frame, op
 def load_method(frame: Frame, name: str) -> None:
     obj = frame.pop()
     # Containers and tensors resolve methods of their class when called, all other objects when loaded.
-    lazy = not isinstance(obj, InstanceVar) and type(obj).call_method is not Var.call_method
+    lazy = name != "__class__" and not isinstance(obj, InstanceVar) and type(obj).call_method is not Var.call_method
     with contextlib.suppress(NotConstant):
         lazy = lazy and hasattr(obj.python_type(), name)
     bound = MethodVar(obj, name) if lazy else frame.tx.getattr(obj, name)

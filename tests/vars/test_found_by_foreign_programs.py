@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import itertools
+import re
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 from util import check
 
 import pyframe
@@ -335,3 +337,58 @@ def test_writes_to_parts_of_a_tensor_that_has_a_gradient():
         compiled(*parts)
         compiled(*parts)
     torch.testing.assert_close(x.detach(), torch.full((6,), 3.0))
+
+
+# ---- attributes and iteration ----
+def test_reversed_of_a_tensor_is_a_tensor():
+    check(lambda x: (reversed(x), reversed(x.sum())), X, graphs=1, breaks=0)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_bytes_of_a_tensor_whose_sizes_vary(dynamic):
+    def scaled(x):
+        return x * x.nbytes
+
+    compiled = pyframe.compile(scaled, dynamic=dynamic, fullgraph=True, backend="eager")
+    for size in (3, 4, 5):
+        torch.testing.assert_close(compiled(torch.ones(size)), scaled(torch.ones(size)))
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+@pytest.mark.parametrize("items", [[X, X], (X,), {"a": X}, Pair(X, X)])
+def test_calling_the_class_of_an_argument(items):
+    def doubled(x):
+        if isinstance(x, dict):
+            return x.__class__({key: value * 2 for key, value in x.items()})
+        return x.__class__(*[v * 2 for v in x]) if hasattr(x, "_fields") else x.__class__([v * 2 for v in x])
+
+    check(doubled, items, graphs=1, breaks=0)
+
+
+def test_annotations_of_a_local_function():
+    def mapped(x):
+        def apply(f: collections.abc.Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+            return f(x)
+
+        return apply(torch.sin), pytree.tree_map_only(torch.Tensor, torch.cos, [x, 1])
+
+    exec_globals = {"collections": collections, "torch": torch}
+    body = "def local(x):\n  def g(f: collections.abc.Callable[[int], int]): return f(x)\n  return g(torch.sin)"
+    exec(body, exec_globals)  # annotations are evaluated: this file postpones them
+    check(mapped, X, graphs=1, breaks=0)
+    check(exec_globals["local"], X, graphs=1, breaks=0)
+
+
+def test_patterns_read_instances_of_subclasses_of_str():
+    class Version(str):
+        pass
+
+    version = Version("2.13.0")
+    pattern = re.compile(r"(\d+)\.(\d+)")
+
+    def major(x):
+        return x * int(pattern.match(version).group(1)), pattern.sub("z", version)
+
+    check(major, X, graphs=1, breaks=0)

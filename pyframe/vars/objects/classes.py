@@ -6,6 +6,8 @@ creates an instance.  The MRO, the metaclass and the attributes that the trace r
 
 from __future__ import annotations
 
+import collections.abc
+import contextlib
 import operator
 import types
 from collections.abc import Mapping, Sequence
@@ -119,6 +121,9 @@ class ClassVar(HeldVar):
         raw = guarded_lookup(tx, self.value, "__class_getitem__")
         if isinstance(raw, classmethod) and isinstance(raw.__func__, types.FunctionType) and _of_user(raw.__func__):
             return tx.call(BoundMethodVar(class_function(tx, self.value, "__class_getitem__", raw), self), [key], {})
+        if self.value is collections.abc.Callable:  # `Callable[[int], str]`: the result copies the list
+            with contextlib.suppress(NotConstant):
+                return fold(tx, operator.getitem, self.value, key.plain())
         if raw is not MISSING and key.is_constant():
             return fold(tx, operator.getitem, self.value, key.constant())
         if raw is MISSING:

@@ -21,6 +21,7 @@ from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, bool_var
 from ..registry import Args, Handler, Kwargs, register
+from ..torch_objects.tensor import TensorVar
 
 
 @register(iter)
@@ -149,6 +150,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         if MISSING in (lookup(args[0].cls, "__len__"), lookup(args[0].cls, "__getitem__")):
             tx.raise_(TypeError, f"{slots.type_name(args[0])!r} object is not reversible")
         return tx.inline(_backwards, args, {})
+    if isinstance(args[0], TensorVar):
+        return args[0].call_method(tx, "__reversed__", [], {})
     if isinstance(args[0], SetVar | IteratorVar):
         tx.raise_(TypeError, f"{slots.type_name(args[0])!r} object is not reversible")
     if isinstance(args[0], SequenceVar) and args[0].family in (list, tuple):

@@ -95,6 +95,8 @@ class PureVar(ConstVar):
             return tx.graph_break("unknown-c-function", what)
         if name == "sub" and any(isinstance(arg, FunctionVar) for arg in (*args, *kwargs.values())):
             return tx.inline(polyfills.pattern_sub, [self, *args], kwargs)
+        if isinstance(self.value, re.Pattern):  # it reads the characters of an instance of a subclass of str
+            args = [arg.base if hasattr(arg, "base") and issubclass(arg.python_type(), str) else arg for arg in args]
         found = _call(tx, what, getattr(self.value, name), args, kwargs)
         return ItemsIteratorVar([make(item) for item in found.constant()]) if name == "finditer" else found
 

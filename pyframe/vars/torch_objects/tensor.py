@@ -126,6 +126,8 @@ class TensorVar(Var):
             return self.getattr_(tx, "grad")
         if name in ("is_leaf", "grad_fn") and self.source is not None and self.fake.requires_grad:
             tx.guard(AttrSource(self.source, "is_leaf"), "EQUALS", self.fake.is_leaf)
+        if name == "nbytes" and self.fake.layout is torch.strided:  # C++ code of torch that symbolic sizes do not pass
+            return make(self.fake.numel() * self.fake.itemsize)
         if name in METADATA:
             return make(getattr(self.fake, name))
         if name in TENSOR_PROPERTIES:
