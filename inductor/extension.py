@@ -1,4 +1,4 @@
-"""The C extension `inductor._C`; None where it was not built, so that Python code of the same meaning is used.
+"""The C extension `inductor._C`; None if it was not built; equivalent Python code then runs instead.
 
 An extension that exists but cannot be loaded (another CPython, a missing symbol) raises ImportError: to run without it
 would be slow, and would hide that the installation is broken.

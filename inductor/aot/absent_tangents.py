@@ -1,7 +1,7 @@
-"""Finds the backward passes in which zeros may not stand for the gradients that results do not have.
+"""Finds the backward passes in which zeros may not replace the missing gradients of unused results.
 
-Where a backward pass reaches only some of the results, eager computes nothing for the others. The compiled backward
-gets zeros for them, and what is linear in the gradients then adds zeros. There are two exceptions. Zero times an
+If a backward pass reaches only some results of a graph, eager computes nothing for the others. The compiled backward
+takes zeros as their gradients, which adds zeros where the backward is linear in them. There are two exceptions. Zero times an
 infinite or undefined value is NaN, as in the backward of `log` at 0. And the backward of an `autograd.Function` may be
 anything, for example `gradient + 1`.
 """

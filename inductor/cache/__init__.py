@@ -1,0 +1,1 @@
+"""The disk cache: keys, serialization, files, and which files are trusted."""

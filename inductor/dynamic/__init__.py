@@ -1,0 +1,1 @@
+"""Graphs whose sizes and numbers vary between calls: symbols, templates, dispatch."""

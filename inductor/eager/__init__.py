@@ -1,0 +1,1 @@
+"""Running a captured graph, or parts of it, with ATen."""

@@ -1,0 +1,1 @@
+"""Helpers for torch.fx graphs that no single stage owns."""

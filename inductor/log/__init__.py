@@ -1,0 +1,1 @@
+"""Logs of the compilation stages, and warnings shown once."""

@@ -1,0 +1,1 @@
+"""What compiling does to the whole process: the compile lock, imports, signals, forks, thread state."""

@@ -1,0 +1,1 @@
+"""Graphs on traceable wrapper subclasses, compiled as graphs on their inner tensors."""

@@ -1,6 +1,7 @@
-"""Tells exceptions that an operator raises for its arguments, when it runs on fake tensors, from bugs of this project.
+"""Distinguishes errors of the traced program from bugs of this project, when an operator raises on fake tensors.
 
-The former end the graph, and the program raises them when it runs. The latter would look the same and never be noticed.
+An error of the program (wrong arguments, for example) ends the graph, and the operator raises it again when the program
+runs. A bug has to surface as one: treated alike, it would only cost speed and never be noticed.
 """
 
 from __future__ import annotations

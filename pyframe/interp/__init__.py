@@ -1,0 +1,1 @@
+"""The tracer's bytecode interpreter: frames, a handler per instruction, calls, exceptions, planned breaks."""

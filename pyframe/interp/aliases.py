@@ -1,7 +1,7 @@
-"""Guards at the end of a trace against objects that the program reaches in two ways.
+"""Alias guards: two sources that led to different objects in the traced call must do so in every call.
 
-The trace changes its own copies of an object's contents. If two sources could lead to one object, and the program
-changes what one of them gives, a guard checks that they give different objects, as in the traced call.
+Each object has a Var of its own, and a change of one object is recorded in its Var only. If the program changes an
+object, and another source could lead to the same object in a later call, the trace ends with a guard that they differ.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What the user sees of a capture: `explain` and the logs."""

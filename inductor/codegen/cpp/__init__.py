@@ -1,0 +1,1 @@
+"""The C++ back end: turns groups into vectorized functions."""

@@ -1,0 +1,1 @@
+"""Models of operators that take functions, which are traced into graphs of their own."""

@@ -1,0 +1,1 @@
+"""CPython's object model: functions, classes, instances, descriptors, exceptions, modules."""

@@ -1,0 +1,1 @@
+"""`Var`, constants, and CPython's protocols (operators, calls, text) over Vars."""

@@ -1,0 +1,1 @@
+"""Models of tensors and of torch's functions, modules, modes, settings and generators."""
