@@ -1,9 +1,9 @@
 """Finds the backward passes in which zeros may not replace the missing gradients of unused results.
 
 If a backward pass reaches only some results of a graph, eager computes nothing for the others. The compiled backward
-takes zeros as their gradients, which adds zeros where the backward is linear in them. There are two exceptions. Zero times an
-infinite or undefined value is NaN, as in the backward of `log` at 0. And the backward of an `autograd.Function` may be
-anything, for example `gradient + 1`.
+takes zeros as their gradients, which adds zeros where the backward is linear in them. There are two exceptions. Zero
+times an infinite or undefined value is NaN, as in the backward of `log` at 0. And the backward of an
+`autograd.Function` may be anything, for example `gradient + 1`.
 """
 
 from __future__ import annotations
