@@ -173,7 +173,11 @@ class _Finder(MetaPathFinder):
                 stub_torch_compiler.begun.add(name)
                 stub_torch_compiler.withdraw()
         elif isinstance(sys.modules.get(name.rpartition(".")[0]), _ModuleStub):
-            return importlib.util.spec_from_loader(name, _Loaded(_load(name)))
+            module = _load(name)
+            # The import system would take the module's own spec where it finds the module, and run its code again.
+            # It puts the module back; other threads wait for the lock of this import meanwhile.
+            sys.modules.pop(name, None)
+            return importlib.util.spec_from_loader(name, _Loaded(module))
         return None
 
 

@@ -199,3 +199,17 @@ def test_make_fx_takes_options_and_runs_in_threads():
         target=lambda: out.append(make_fx(lambda x: torch.nn.functional.silu(x), decomposition_table=table)(torch.randn(3))))
     thread.start(), thread.join()
     assert [n.target for n in out[0].graph.find_nodes(op="call_function", target=torch.ops.aten.silu.default)] == []
+
+
+def test_a_module_whose_package_is_a_stub_runs_once():
+    fresh("""
+runs = []
+sys.addaudithook(lambda event, args: event == "exec" and args[0].co_filename.endswith("_dynamo/eval_frame.py")
+                 and args[0].co_name == "<module>" and runs.append(1))
+with stub_torch_compiler:
+    import torch._dynamo.eval_frame
+assert len(runs) == 1
+module = sys.modules["torch._dynamo.eval_frame"]
+assert torch._dynamo.eval_frame is module and torch._dynamo.optimize.__globals__ is vars(module)
+assert module.__spec__.origin == module.__file__
+""")
