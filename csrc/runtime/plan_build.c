@@ -372,6 +372,27 @@ fill_mutated(plan_object *plan, PyObject *numbers)
     return 0;
 }
 
+/* Bytes of the inputs that kernels write, if they are few enough to copy them at each call: where a step raises, the
+ * captured graph then runs on the inputs as they were. 0 if not, or if no step may raise. */
+static int64_t
+undo_bytes(const plan_object *plan)
+{
+    enum { MOST_BYTES = 1 << 14 };
+    int raises = 0;
+    for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
+        raises |= plan->steps[i].kind == STEP_STATUS || plan->steps[i].kind == STEP_EXTERN;
+    }
+    int64_t bytes = 0;
+    for (Py_ssize_t m = 0; m < plan->n_mutated; m++) {
+        Py_ssize_t i = plan->mutated[m];
+        if (plan->inputs[i].device_type != TV_CPU) {
+            return 0;
+        }
+        bytes += plan->extents[i];
+    }
+    return raises && plan->fallback != NULL && plan->context == NULL && bytes <= MOST_BYTES ? bytes : 0;
+}
+
 /* Where a tensor is, -1 for the index of a device that has none. The tensors of a simulated CUDA device are the CPU's. */
 static int
 fill_device(int32_t *type, int32_t *index, PyObject *tuple, Py_ssize_t first)
@@ -465,6 +486,7 @@ plan_fill(plan_object *plan, PyObject *args)
             return -1;
         }
     }
+    plan->undo_bytes = undo_bytes(plan);
     for (; plan->n_outputs < PyTuple_GET_SIZE(outputs); plan->n_outputs++) {
         PyObject *tuple = tuple_at(outputs, plan->n_outputs);
         if (tuple == NULL || fill_output(plan, &plan->outputs[plan->n_outputs], tuple) < 0) {

@@ -4,6 +4,7 @@
 #include "profile.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { STACK_BUFFERS = 64 };
 
@@ -45,13 +46,28 @@ run_fallback(run *r, PyObject *const *args)
     return PyObject_Vectorcall(plan->fallback, args, (size_t)(plan->n_inputs - plan->n_fixed), NULL);
 }
 
-/* Whether a call that raised has changed nothing, so that ATen's operators can raise what they raise. On CUDA the
- * exception may be that of an earlier call. */
-static bool
-may_run_eagerly(const run *r)
+/* Copy the inputs that kernels write to `copies`, or back. */
+static void
+copy_mutated(const run *r, char *copies, bool back)
 {
     const plan_object *plan = r->plan;
-    return plan->fallback != NULL && plan->n_mutated == 0 && plan->context == NULL && r->given == NULL
+    for (Py_ssize_t m = 0; m < plan->n_mutated; m++) {
+        char *data = r->buffers[plan->mutated[m]].data;
+        size_t size = (size_t)plan->extents[plan->mutated[m]];
+        if (size > 0) {
+            memcpy(back ? data : copies, back ? copies : data, size);
+        }
+        copies += size;
+    }
+}
+
+/* Whether a call that raised has changed nothing, or what `copies` restores, so that ATen's operators can raise what they raise. On CUDA the
+ * exception may be that of an earlier call. */
+static bool
+may_run_eagerly(const run *r, const char *copies)
+{
+    const plan_object *plan = r->plan;
+    return plan->fallback != NULL && (plan->n_mutated == 0 || copies != NULL) && plan->context == NULL && r->given == NULL
            && PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError);
 }
 
@@ -87,6 +103,10 @@ run_all(run *r, PyObject *const *args)
     if (r->grad) {
         plan_api.set_grad(false);
     }
+    char *copies = plan->undo_bytes > 0 && r->given == NULL ? PyMem_Malloc((size_t)plan->undo_bytes) : NULL;
+    if (copies != NULL) {
+        copy_mutated(r, copies, false);
+    }
     PyObject *result = NULL;
     if (plan_run_steps(r) == 0 && (plan->n_mutated == 0 || plan_report_writes(r) == 0)) {
         result = plan_collect(r);
@@ -95,9 +115,16 @@ run_all(run *r, PyObject *const *args)
         plan_api.set_grad(true);
     }
     if (result == NULL && r->unexpected > 0) {
-        return run_fallback(r, args);
+        result = run_fallback(r, args);
     }
-    return result == NULL && may_run_eagerly(r) ? run_eagerly(plan, args, n_args) : result;
+    else if (result == NULL && may_run_eagerly(r, copies)) {
+        if (copies != NULL) {
+            copy_mutated(r, copies, true);
+        }
+        result = run_eagerly(plan, args, n_args);
+    }
+    PyMem_Free(copies);
+    return result;
 }
 
 static PyObject *

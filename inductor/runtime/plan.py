@@ -62,9 +62,10 @@ def make_plan(
     `bound`.
 
     `fallback` is called with the same arguments if an input that the plan writes overlaps another input in memory, or
-    if an input is not aligned as the spec demands; without a fallback both raise ValueError. Inputs whose size, stride,
-    dtype or device differs from the spec raise ValueError. An index out of bounds raises IndexError. The plan does not
-    record autograd history.
+    if an input is not aligned as the spec demands; without a fallback both raise ValueError. On the CPU the C runner
+    also calls it if a step raises and the plan writes no inputs, or few enough bytes of them to put them back first.
+    Inputs whose size, stride, dtype or device differs from the spec raise ValueError. An index out of bounds raises
+    IndexError. The plan does not record autograd history.
 
     `kernels`: addresses, or CudaKernels for a CUDA device, in the order of `spec.kernel_names`. `form`: the container
     of the outputs. `python`: use the reference runner even if the C extension is available (CPU only). `label`: the

@@ -107,7 +107,7 @@ def test_result_of_another_size_or_dtype_than_promised_is_an_error(kernels, pyth
     x = torch.randn(3, 4)
     for wrong in (ResultSpec("float32", (4, 3), (3, 1)), ResultSpec("float64", (3, 4), (4, 1))):
         step = Extern("aten.sin.default", (BufRef(0),), (), (1,), results=(wrong,))
-        with pytest.raises(RuntimeError, match="another size or dtype"):
+        with pytest.raises(RuntimeError, match="size or dtype"):
             make_plan(spec_of([x], [step], [OutputRef("buf", 1)]), kernels, python=python)(x)
 
 
