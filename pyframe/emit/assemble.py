@@ -27,6 +27,7 @@ from pyframe.bytecode import (
 from pyframe.bytecode.flow import build_flow, last_loads, reachable
 from pyframe.bytecode.isa import FLAG_CLOSURE, LANDING_OF, NO_POSITION, NULL_BEFORE_CALLABLE
 
+from .. import _C
 from .resume import (
     CO_NESTED,
     CO_NEWLOCALS,
@@ -483,3 +484,9 @@ class Assembler:
             if item in last and item.op == "LOAD_FAST" and not leaves:
                 kept.append(Instr("DELETE_FAST", item.arg, item.pos))
         cc.instrs = kept
+
+
+def call_moving_arguments(asm: Assembler, function: list[Instr], loads: list[Instr]) -> None:
+    """Call `function` with the values that `loads` push, without keeping the arguments on this frame's stack."""
+    count = sum(OPS[item.op].pushes(item.arg) - OPS[item.op].pops(item.arg) for item in loads)
+    asm.call([Instr("LOAD_CONST", _C.move_args)], [*function, *loads, Instr("BUILD_LIST", count)], 2)

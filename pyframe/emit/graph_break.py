@@ -1,6 +1,5 @@
 """`BreakEmitter`: the code that follows the graph when a frame breaks. It restores locals and stack, executes the
-breaking instruction as in the original, and calls the resume function for the rest of the frame. A break inside a loop
-keeps the loop in the frame and calls a function for its body."""
+breaking instruction as in the original, and calls the resume function for the rest of the frame."""
 
 from __future__ import annotations
 
@@ -8,28 +7,22 @@ import dataclasses
 import functools
 import sys
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from .. import _C
 from ..bytecode import OPS, CanonicalCode, Instr, Label, call_sequence
 from ..bytecode.flow import FlowGraph, live_locals, reachable, stack_depths
 from ..bytecode.isa import NULL_BEFORE_CALLABLE
-from ..core.source import AttrSource, LocalSource, SeqItemSource
+from ..core.source import LocalSource
 from ..errors import SkipFrame, Unsupported
-from ..vars.objects.exceptions import ExceptionVar
 from ..vars.protocol.base import Var
-from ..vars.protocol.const import MethodVar
 from ..vars.protocol.null import is_null
 from ..vars.torch_objects.contexts import Entered
-from ..vars.torch_objects.loop_varying import CONTAINERS, VALUES, RuntimeValueVar, UnknownContainerVar
-from ..vars.torch_objects.tensor import TensorVar
-from .assemble import Assembler
-from .eager_loops import plan_plain_loop
+from .assemble import Assembler, call_moving_arguments
 from .handlers import starts_of_handling
-from .loops import UNBINDS, UNBOUND, LoopBodySpec, loops_of, plan_cut
+from .loop_break import LoopEmitter
+from .loops import UNBOUND
 from .reconstruct import Codegen
 from .replay import Commit
 from .resume import (
@@ -39,11 +32,11 @@ from .resume import (
     continuation,
     handled_parameter,
     keyword_names,
-    parameter_source,
     shared_resume,
     stack_parameter,
     super_argument,
 )
+from .varying_values import VaryingValues
 
 if TYPE_CHECKING:
     from ..interp.trace import Trace
@@ -51,13 +44,8 @@ if TYPE_CHECKING:
 # Their results may contain a NULL, which cannot be passed to a resume function.
 _NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
 _PURE = {"LOAD_CONST": 1, "LOAD_FAST": 1, "PUSH_NULL": 1, "NOP": 0, "JUMP": 0}  # how many values they push
-_GROW = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
-_GROWING_CALLS = {("LOAD_METHOD", name) for name in ("append", "extend", "add")}
 _MAKE_TEXT = ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # they break on tensor data: the text differs in each iteration
 _SEE_LOCALS = ("locals", "vars", "dir", "eval", "exec")
-_NUMBERS = (int, float)
-_MAX_ARGUMENTS = 3  # leading arguments of an exception that are not constants
-_ITEMS = (int, float, str, tuple)
 
 
 def _raise_at(key: ResumeKey, cells: tuple[types.CellType, ...], args: list[Any], error: BaseException) -> Any:
@@ -92,12 +80,6 @@ def raised_where(flow: FlowGraph, broke: int, at: int, kept: int) -> int | None:
     return broke
 
 
-def _call(asm: Assembler, function: list[Instr], loads: list[Instr]) -> None:
-    """Call `function` with the values that `loads` push, without keeping the arguments on this frame's stack."""
-    count = sum(OPS[item.op].pushes(item.arg) - OPS[item.op].pops(item.arg) for item in loads)
-    asm.call([Instr("LOAD_CONST", _C.move_args)], [*function, *loads, Instr("BUILD_LIST", count)], 2)
-
-
 def reads_all_locals(cc: CanonicalCode) -> bool:
     """Whether a frame may access its locals other than by name. That prevents resuming it: after a break another frame
     runs."""
@@ -123,6 +105,7 @@ class BreakEmitter:
     def __init__(self, tx: Trace, root: Any, end: Any, cells: set[str]) -> None:
         self.tx, self.root, self.end, self.cells = tx, root, end, cells
         self.known = continuation(root.code)
+        self.varying = VaryingValues(self.known)
         self.lingering: list[str] = []
         self.passed: list[str] = []
         self.handled: list[str] = []  # locals with the exceptions being handled at run time, outermost first
@@ -186,9 +169,9 @@ class BreakEmitter:
         if end.loop is None:
             self._break(asm, () if call is None else call[1])
         elif end.plain:
-            self._plain_loop(asm, end.loop)
+            LoopEmitter(self, self.varying).emit_copy(asm, end.loop)
         else:
-            self._loop(asm, end.loop)
+            LoopEmitter(self, self.varying).emit(asm, end.loop)
 
     def _last_effect(self) -> int | None:
         """The ordinal of the instruction whose handler handles an exception that occurs while side effects are
@@ -243,7 +226,7 @@ class BreakEmitter:
             if self.first is not None and self.first in values:
                 asm.load_fast(values[self.first])
                 asm.store_fast(self.first)
-            loads = self._loads(asm, [*filter(None, slots), *self.handled], tuple(values), values)
+            loads = self.loads(asm, [*filter(None, slots), *self.handled], tuple(values), values)
             closure = [Instr("LOAD_CLOSURE", name) for name in cells]
             given = [*closure, Instr("BUILD_TUPLE", len(cells)), *loads, Instr("BUILD_LIST", len(loads))]
             asm.call([Instr("LOAD_CONST", functools.partial(_raise_at, key))], [*given, Instr("LOAD_FAST", error)], 3)
@@ -293,7 +276,7 @@ class BreakEmitter:
         names = Instr("LOAD_CONST", keyword_names(instrs, at))
         return start, [Instr("POP_TOP"), Instr("BUILD_LIST", count), names, Instr("CALL", 3)]
 
-    def _embed(
+    def embed(
         self, asm: Assembler, at: int, tail: Label, taken: Label | None = None, instead: Sequence[Instr] = ()
     ) -> None:
         """Execute the original instruction `at`, then go to `tail` or `taken`. If it raises and the program handles the
@@ -307,9 +290,9 @@ class BreakEmitter:
         asm.jump(asm.embed_original(at, tail, taken, leaves=labels, instead=instead))
         for start, count in starts.items():
             asm.label(labels[start])
-            self._handle(asm, start, self.handled[:count])
+            self.handle(asm, start, self.handled[:count])
 
-    def _handle(self, asm: Assembler, start: int, handled: Sequence[str]) -> None:
+    def handle(self, asm: Assembler, start: int, handled: Sequence[str]) -> None:
         """Return the result of the rest of the frame after the PUSH_EXC_INFO at `start`. `handled`: the exceptions that
         were already being handled. Any local may be unbound, because copied original code has run."""
         at = start + 1
@@ -322,12 +305,12 @@ class BreakEmitter:
             asm.store_fast(stack[-3])
         alive = live_locals(self.root.cc, at)
         names = [name for name in self.root.cc.varnames if name in alive and name not in self.cells]
-        places = {name: self._perhaps_unbound(asm, name) for name in names if name != self.first}
+        places = {name: self.move_perhaps_unbound(asm, name) for name in names if name != self.first}
         begin, end, failed = Label("handle"), Label("handle.end"), Label("handle.failed")
         asm.label(begin)
         for temp in stack:
             asm.load_fast(temp)
-        self._continue(asm, at, (), (False,) * depth, names, places, (*handled, exc))
+        self.continue_at(asm, at, (), (False,) * depth, names, places, (*handled, exc))
         asm.label(end)
         asm.label(failed)  # whatever failed, this exception must not stay the current one
         asm.load_fast(before)
@@ -335,7 +318,7 @@ class BreakEmitter:
         asm.emit("RERAISE", 0)
         asm.region(begin, end, failed, 0)
 
-    def _perhaps_unbound(self, asm: Assembler, name: str) -> str:
+    def move_perhaps_unbound(self, asm: Assembler, name: str) -> str:
         """Move the value of a local, or UNBOUND if it has none, into a new local; the stack must be empty."""
         start, end, unbound, bound = (Label(f"{name}.{part}") for part in ("start", "end", "unbound", "bound"))
         asm.label(start)
@@ -363,7 +346,7 @@ class BreakEmitter:
             raise SkipFrame(f"break at {instr.op}")
         row = OPS[instr.op]
         tail, taken = Label("tail"), Label("taken") if row.jump else None
-        self._embed(asm, end.at, tail, taken, instead)
+        self.embed(asm, end.at, tail, taken, instead)
         kept = end.stack[: len(end.stack) - row.pops(instr.arg)]
         if not row.terminator:
             asm.label(tail)
@@ -373,17 +356,17 @@ class BreakEmitter:
             if instr.op == "LOAD_METHOD":  # embedded as LOAD_ATTR, whose result is called without a self
                 asm.push_null_for_call()
                 pushed = (NULL_BEFORE_CALLABLE, not NULL_BEFORE_CALLABLE)
-            self._continue(asm, end.at + 1, kept, pushed)
+            self.continue_at(asm, end.at + 1, kept, pushed)
         if taken is not None:
             assert row.jump_pushes is not None
             asm.label(taken)
             target = root.flow.place[instr.arg]
             if instr.op == "FOR_ITER":
-                self._continue(asm, target + 1, kept)
+                self.continue_at(asm, target + 1, kept)
             else:
-                self._continue(asm, target, kept, (False,) * row.jump_pushes(instr.arg))
+                self.continue_at(asm, target, kept, (False,) * row.jump_pushes(instr.arg))
 
-    def _continue(
+    def continue_at(
         self,
         asm: Assembler,
         at: int,
@@ -413,21 +396,21 @@ class BreakEmitter:
         nulls = (*(is_null(var) for var in kept), *pushed)
         key = ResumeKey(self.root.code, at, nulls, names, self.first, tuple(n for n in maybe if n in names))
         key = dataclasses.replace(key, handled=len(handled), raised_at=raised_at)
-        code = self._resume_code(key)
+        code = self.resume_code(key)
         for slot, var in enumerate(kept):
-            self._vary_like(code, stack_parameter(slot, names), var)
+            self.varying.mark_like(code, stack_parameter(slot, names), var)
         if starts:
-            self._vary_arguments(code, stack_parameter(len(nulls) - 1, names))
+            self.varying.mark_exception_arguments(code, stack_parameter(len(nulls) - 1, names))
         elif self.known is not None and self.known.loops and self.root.flow.instrs[self.end.at].op in _MAKE_TEXT:
-            self._vary(code, stack_parameter(len(nulls) - 1, names), (str,))
+            self.varying.mark(code, stack_parameter(len(nulls) - 1, names), (str,))
         temps = [asm.store_fast() for _ in nulls][::-1]
         stack = [temp for temp, null in zip(temps, nulls, strict=True) if not null]
-        loads = self._loads(asm, [*stack, *handled], names, maybe)
+        loads = self.loads(asm, [*stack, *handled], names, maybe)
         loads += [Instr("DELETE_FAST", name) for name in names if name not in maybe]
-        _call(asm, asm.function_instrs(code), loads)
+        call_moving_arguments(asm, asm.function_instrs(code), loads)
         asm.return_value()
 
-    def _resume_code(self, key: ResumeKey) -> Any:
+    def resume_code(self, key: ResumeKey) -> Any:
         """The resume function's code for `key`; values that are unknown in this trace are unknown there too."""
         try:
             code = shared_resume(key)
@@ -440,49 +423,13 @@ class BreakEmitter:
         described.loops = described.loops or (self.known is not None and self.known.loops)
         described.handled = key.handled
         for number in range(key.handled):
-            self._vary_arguments(code, handled_parameter(number, key.live))
+            self.varying.mark_exception_arguments(code, handled_parameter(number, key.live))
         for name in key.live:
             var = self.root.locals.get(name)
-            self._vary_like(code, name, var)
+            self.varying.mark_like(code, name, var)
         return code
 
-    def _vary(self, code: Any, name: str, types: tuple[type, ...]) -> None:
-        described = continuation(code)
-        assert described is not None
-        described.varying.setdefault(parameter_source(code, name), types)
-
-    def _vary_like(self, code: Any, name: str, var: Var | None) -> None:
-        """If the value of `var` is not a constant here, do not treat it as one in `code`."""
-        if isinstance(var, RuntimeValueVar | UnknownContainerVar):
-            self._vary(code, name, (var.python_type(),))
-        elif isinstance(var, MethodVar) and isinstance(var.obj, UnknownContainerVar):
-            described = continuation(code)
-            assert described is not None
-            described.varying.setdefault(AttrSource(parameter_source(code, name), "__self__"), (var.obj.python_type(),))
-        elif isinstance(var, TensorVar):
-            self._vary_sizes(code, name, {dim for dim, n in enumerate(var.fake.shape) if isinstance(n, torch.SymInt)})
-        elif isinstance(var, ExceptionVar) or issubclass(type(getattr(var, "value", None)), BaseException):
-            self._vary_arguments(code, name)
-        elif var is not None and var.source is not None and self.known is not None:  # passed on unchanged
-            self._vary_sizes(code, name, {dim for source, dim in self.known.sizes if source == var.source})
-            if types := self.known.varying.get(var.source):
-                self._vary(code, name, types)
-
-    def _vary_sizes(self, code: Any, name: str, dims: set[int]) -> None:
-        """Make dimensions of a tensor that vary here vary in `code` too."""
-        described = continuation(code)
-        assert described is not None
-        described.sizes.update((parameter_source(code, name), dim) for dim in dims)
-
-    def _vary_arguments(self, code: Any, name: str) -> None:
-        """Do not treat the arguments of an exception, such as its message, as constants: they may differ each time."""
-        described = continuation(code)
-        assert described is not None
-        args = AttrSource(parameter_source(code, name), "args")
-        for index in range(_MAX_ARGUMENTS):
-            described.varying.setdefault(SeqItemSource(args, index), VALUES)
-
-    def _loads(
+    def loads(
         self, asm: Assembler, stack: Sequence[str], names: Sequence[str], places: Mapping[str, str]
     ) -> list[Instr]:
         """Instructions that push the arguments of a resume function."""
@@ -493,169 +440,3 @@ class BreakEmitter:
         loads += [Instr("LOAD_FAST", temp) for temp in stack]
         loads += [Instr("LOAD_FAST", places.get(name, name)) for name in names if name != self.first]
         return loads
-
-    # ---- a loop ----
-    def _plain_loop(self, asm: Assembler, head: int) -> None:
-        """Run a copy of the loop at `head` in this frame; on the stack are the slots at the break."""
-        root, end = self.root, self.end
-        cc, flow = root.cc, root.flow
-        inside = loops_of(root.code)[head]
-        plan = plan_plain_loop(cc, flow, end.at, inside, len(self.handled), not any(map(is_null, end.stack)))
-        exits = {at: Label(f"after{at}") for at in plan.exits}
-        handlers = {at: Label(f"handling{at}") for at in plan.handlers}
-        asm.jump(asm.embed_part(cc, plan.kept, handlers, exits)[end.at])
-        for at, count in plan.handlers.items():
-            asm.label(handlers[at])
-            self._handle(asm, at, self.handled[:count])
-        depths = stack_depths(cc, flow)
-        below = end.stack[: len(end.stack) - (flow.instrs[end.at].op in ("GET_ITER", "FOR_ITER"))]
-        unbound = {flow.instrs[at].arg for at in plan.kept if flow.instrs[at].op in UNBINDS}
-        bound = {name for name in self.live if name not in unbound}
-        for at, label in exits.items():
-            asm.label(label)
-            depth = depths[at]
-            assert depth is not None
-            kept = below[:depth]
-            temps = [asm.store_fast() for _ in range(depth)][::-1]  # handlers of unbound locals clear the stack
-            alive = live_locals(cc, at)
-            names = [name for name in cc.varnames if name in alive and name not in self.cells]
-            places = {name: self._perhaps_unbound(asm, name) for name in names if name not in (*bound, self.first)}
-            for slot, temp in enumerate(temps):
-                if slot < len(kept) and is_null(kept[slot]):
-                    asm.emit("PUSH_NULL")
-                else:
-                    asm.load_fast(temp)
-            self._continue(asm, at, kept, (False,) * (depth - len(kept)), names, places)
-
-    def _loop(self, asm: Assembler, head: int) -> None:
-        """Run the loop at `head` in this frame, with its body as a function; on the stack: the slots at the break."""
-        root, end = self.root, self.end
-        if end.at != head:  # GET_ITER
-            with_iterator = Label("iterator")
-            self._embed(asm, end.at, with_iterator)
-            asm.label(with_iterator)
-        nulls = tuple(is_null(var) for var in end.stack)
-        cut = plan_cut(root.code, head, self.live, nulls)
-        alive = live_locals(root.cc, head)
-        live = [*cut.carried, *(name for name in self.live if name in alive and name not in cut.carried)]
-        stack = [asm.store_fast() for _ in nulls][::-1]
-        self._restore(asm, stack, nulls)
-        maybe = {name: asm.fresh_temp() for name in cut.maybe}
-        for name, place in maybe.items():
-            asm.load_fast(name) if name in self.live else asm.load_const(UNBOUND)
-            asm.store_fast(place)
-        self._iterate(asm, cut, stack, live, maybe)
-
-    def _iterate(
-        self, asm: Assembler, cut: LoopBodySpec, stack: list[str], live: Sequence[str], maybe: Mapping[str, str]
-    ) -> None:
-        head, item, taken, done = Label("again"), Label("item"), Label("exhausted"), Label("done")
-        items = self.root.flow.instrs[cut.head].op == "FOR_ITER"
-        code, names = self._body(cut, live, items)
-        asm.append(*asm.function_instrs(code))
-        body = asm.store_fast()
-        slots = [name for name, null in zip(stack, cut.nulls, strict=True) if not null]
-        element: list[str] = []
-        asm.label(head)
-        if items:
-            self._embed(asm, cut.head, item, taken)
-            asm.label(item)
-            element = [asm.store_fast()]
-        for name, null in reversed([*zip(stack, cut.nulls, strict=True)]):
-            asm.discard_null() if null else asm.store_fast(name)
-        loads = self._loads(asm, [*slots, *element, *self.handled], names, maybe)
-        loads += [Instr("DELETE_FAST", name) for name in names if name in cut.carried and name not in maybe]
-        loads += [Instr("DELETE_FAST", name) for name in slots]  # so that a `break` frees the iterator
-        self._forget(asm, maybe)
-        _call(asm, [Instr("LOAD_FAST", body)], loads)
-        asm.unpack(2)
-        asm.emit("COPY", 1)
-        asm.jump(done, "POP_JUMP_IF_NONE")
-        asm.unpack(len(cut.carried) + len(slots))
-        for name in cut.carried:
-            self._carry(asm, name, maybe.get(name))
-        for name in slots:
-            asm.store_fast(name)
-        asm.pop_top()
-        self._restore(asm, stack, cut.nulls)
-        asm.jump(head)
-        asm.label(done)
-        asm.pop_top()
-        asm.return_value()
-        if items:
-            asm.label(taken)
-            self._forget(asm, maybe)
-            target = self.root.flow.place[self.root.flow.instrs[cut.head].arg]
-            self._continue(asm, target + 1, self.end.stack[:-1], (), live, maybe)
-
-    @staticmethod
-    def _restore(asm: Assembler, stack: Sequence[str], nulls: Sequence[bool]) -> None:
-        """Move stack slots back from locals, leaving no other references to them."""
-        for name, null in zip(stack, nulls, strict=True):
-            if null:
-                asm.emit("PUSH_NULL")
-            else:
-                asm.load_fast(name)
-                asm.delete_fast(name)
-
-    def _forget(self, asm: Assembler, names: Iterable[str]) -> None:
-        """Release the values of locals that may be unbound and will be stored before they are read."""
-        for name in names:
-            asm.load_const(None)
-            asm.store_fast(name)
-
-    def _carry(self, asm: Assembler, name: str, place: str | None) -> None:
-        """Pop a carried value into the local itself, where exception handlers read it, and into `place`."""
-        if place is None:
-            asm.store_fast(name)
-            return
-        bound = Label(f"{name}.bound")
-        asm.emit("COPY", 1)
-        asm.store_fast(place)
-        asm.store_fast(name)
-        asm.load_fast(name)
-        asm.load_const(UNBOUND)
-        asm.emit("IS_OP", 0)
-        asm.jump(bound, "POP_JUMP_IF_FALSE")
-        asm.delete_fast(name)
-        asm.label(bound)
-
-    def _body(self, cut: LoopBodySpec, live: Sequence[str], items: bool) -> tuple[Any, tuple[str, ...]]:
-        """The code of the body function, and the names in `live` that it takes."""
-        at = cut.head + items
-        alive = live_locals(self.root.cc, at)
-        names = tuple(name for name in live if name in alive)
-        maybe = tuple(name for name in cut.maybe if name in names)
-        key = ResumeKey(self.root.code, at, (*cut.nulls, *[False] * items), names, self.first, maybe, cut)
-        key = dataclasses.replace(key, handled=len(self.handled))
-        code = self._resume_code(key)
-        described = continuation(code)
-        assert described is not None
-        described.loops = True
-        # A number that changes in each iteration is not a constant of the body.
-        for name in names:
-            if name in cut.carried:
-                self._vary(code, name, _NUMBERS)
-        for slot in self._growing(cut):
-            self._vary(code, stack_parameter(slot, names), CONTAINERS)
-        for name in self._changed(cut).intersection(names):
-            self._vary(code, name, CONTAINERS)
-        if items:
-            self._vary(code, stack_parameter(len(cut.nulls), names), _ITEMS)
-        return code, names
-
-    def _growing(self, cut: LoopBodySpec) -> set[int]:
-        """Stack slots of containers that a comprehension grows in each iteration."""
-        depths = stack_depths(self.root.cc, self.root.flow)
-        grown = set()
-        for index in loops_of(self.root.code)[cut.head]:
-            instr, depth = self.root.flow.instrs[index], depths[index]
-            if instr.op in _GROW and depth is not None:
-                grown.add(depth - OPS[instr.op].pops(instr.arg) - instr.arg)
-        return {slot for slot in grown if 0 <= slot < len(cut.nulls)}
-
-    def _changed(self, cut: LoopBodySpec) -> set[str]:
-        """Locals on which the loop calls a method that makes containers grow."""
-        instrs = self.root.flow.instrs
-        pairs = ((instrs[at - 1], instrs[at]) for at in loops_of(self.root.code)[cut.head] if at)
-        return {load.arg for load, call in pairs if load.op == "LOAD_FAST" and (call.op, call.arg) in _GROWING_CALLS}
