@@ -25,6 +25,7 @@ import contextlib
 import difflib
 import io
 import os
+import random
 import re
 import shutil
 import sys
@@ -135,6 +136,7 @@ def _child(run: Run, out: Path) -> None:
     cache = tempfile.mkdtemp()
     os.environ |= {"PYFRAME_DUMP": str(out), "PYFRAME_CACHE_DIR": cache}
     warnings.simplefilter("ignore")
+    _seed()
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             run()
@@ -144,6 +146,16 @@ def _child(run: Run, out: Path) -> None:
         shutil.rmtree(cache, ignore_errors=True)
         for path in out.iterdir():
             path.write_text(normalized(path.read_text()))
+
+
+def _seed() -> None:
+    """Seed the generators that programs draw from: values that they branch on become guards and constants."""
+    import numpy
+    import torch
+
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
 
 
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b|(?<=obj_id=)\d+")
