@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import sys
 import threading
 import time
@@ -57,6 +58,7 @@ from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
 _OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # kinds of guards that specialize on a value
+_IMPORT_GLOBALS: Any = vars(importlib._bootstrap)  # type: ignore[attr-defined]
 _FEW = 2  # that many operators on 0-d tensors cost no more than a graph call with its guards
 
 
@@ -204,7 +206,7 @@ class FrameCompiler:
         """Whether this frame runs for an import that the program triggered; such module code is not captured."""
         frame = sys._getframe(1) if func.__code__ not in self.always else None
         while frame is not None and id(frame.f_code) not in self.generated and frame.f_code not in self.always:
-            if frame.f_code.co_filename.startswith("<frozen importlib"):
+            if frame.f_globals is _IMPORT_GLOBALS:
                 return True
             frame = frame.f_back
         return False

@@ -167,11 +167,16 @@ _OPERANDS: dict[str, _Operand] = {
 }  # fmt: skip
 
 
+_OUT_OF_PLACE: dict[Any, Any] = {
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul, operator.ipow: operator.pow,
+    operator.itruediv: operator.truediv, operator.ifloordiv: operator.floordiv, operator.imod: operator.mod,
+}  # fmt: skip
+
+
 def _name(node: fx.Node) -> str:
     """The name of the operation, the same for its in-place form."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if getattr(node.target, "__module__", "") == "_operator" and name.startswith("i") and name[1:] in _OPERANDS:
-        return name[1:]
+    target: Any = _OUT_OF_PLACE.get(node.target, node.target)
+    name: str = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name.strip("_")
 
 

@@ -14,7 +14,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.functions import Max, Min
+from torch.utils._sympy import functions
 
 from ..aot.fake import fake_mode
 from ..errors import Unsupported
@@ -90,7 +90,7 @@ class Symbols:
             return float(expr)
         if expr.is_integer:
             return self._size(expr)
-        rule, *more = _REAL_RULES.get(type(expr).__name__, ("",))
+        rule, *more = _REAL_RULES.get(type(expr), ("",))
         if not rule:
             raise Unsupported(f"a number that is {expr}")
         args = [*map(self._real, expr.args), *more]
@@ -109,7 +109,7 @@ class Symbols:
             for part in condition.args:
                 self._remember(part)
             return
-        relation = _RELATIONS.get(type(condition).__name__)
+        relation = _RELATIONS.get(type(condition))
         if relation is None:
             raise Unsupported(f"a condition on sizes, {condition}")
         a, b = (self._size(arg) for arg in condition.args)
@@ -117,22 +117,22 @@ class Symbols:
             raise AssertionError(f"{condition} was assumed, and does not hold")
 
 
-_RULES: dict[str, Callable[[list[Any]], AnySize]] = {
-    "Add": sum,
-    "Mul": math.prod,
-    "FloorDiv": lambda args: args[0] // args[1],
-    "CleanDiv": lambda args: args[0] // args[1],
-    "Mod": lambda args: args[0] % args[1],
-    "PythonMod": lambda args: args[0] % args[1],
-    "Max": max,
-    "Min": min,
+_RULES: dict[type, Callable[[list[Any]], AnySize]] = {
+    sympy.Add: sum,
+    sympy.Mul: math.prod,
+    functions.FloorDiv: lambda args: args[0] // args[1],
+    functions.CleanDiv: lambda args: args[0] // args[1],
+    sympy.Mod: lambda args: args[0] % args[1],
+    functions.Mod: lambda args: args[0] % args[1],
+    functions.PythonMod: lambda args: args[0] % args[1],
+    sympy.Max: max, functions.Max: max, sympy.Min: min, functions.Min: min,
 }  # fmt: skip
 
 
 # an op of the loop IR, and extra arguments after those of the expression
-_REAL_RULES: dict[str, tuple[Any, ...]] = {
-    "IntTrueDiv": ("div",), "FloatTrueDiv": ("div",), "Mul": ("mul",), "Add": ("add",), "FloatPow": ("pow",),
-    "ToFloat": ("mul", 1.0), "OpaqueUnaryFn_sqrt": ("sqrt",),
+_REAL_RULES: dict[type, tuple[Any, ...]] = {
+    functions.IntTrueDiv: ("div",), functions.FloatTrueDiv: ("div",), sympy.Mul: ("mul",), sympy.Add: ("add",),
+    functions.FloatPow: ("pow",), functions.ToFloat: ("mul", 1.0), functions.OpaqueUnaryFn_sqrt: ("sqrt",),
 }  # fmt: skip
 
 
@@ -142,20 +142,20 @@ def _evaluated(expr: Any, of: Callable[[Any], Any]) -> Any:
         return int(expr)
     if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and 0 < int(expr.exp) < 8:
         return math.prod([of(expr.base)] * int(expr.exp))
-    rule = _RULES.get(type(expr).__name__)
+    rule = _RULES.get(type(expr))
     if rule is None:
         raise Unsupported(f"a size that is {expr}")
     return rule([of(arg) for arg in expr.args])
 
 
 # comparisons of Sizes, which record their outcome as an assumption
-_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
-    "Equality": lambda a, b: a == b,
-    "Unequality": lambda a, b: a != b,
-    "StrictLessThan": lambda a, b: a < b,
-    "LessThan": lambda a, b: a <= b,
-    "StrictGreaterThan": lambda a, b: a > b,
-    "GreaterThan": lambda a, b: a >= b,
+_RELATIONS: dict[type, Callable[[Any, Any], bool]] = {
+    sympy.Eq: lambda a, b: a == b,
+    sympy.Ne: lambda a, b: a != b,
+    sympy.StrictLessThan: lambda a, b: a < b,
+    sympy.LessThan: lambda a, b: a <= b,
+    sympy.StrictGreaterThan: lambda a, b: a > b,
+    sympy.GreaterThan: lambda a, b: a >= b,
 }
 
 
@@ -238,6 +238,6 @@ def fake_inputs(
 def in_terms(expr: Any, given: Mapping[Any, Any]) -> Any:
     if expr in given:
         return given[expr]
-    if isinstance(expr, sympy.Max | sympy.Min | Max | Min):
+    if isinstance(expr, sympy.Max | sympy.Min | functions.Max | functions.Min):
         raise Unsupported(f"an input of size {expr}")
     return _evaluated(expr, lambda part: in_terms(part, given))

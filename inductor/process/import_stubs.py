@@ -23,7 +23,7 @@ from torch import fx
 _ROOTS = ("torch._dynamo", "torch._inductor")
 
 
-class _ModuleStub(ModuleType):
+class ModuleStub(ModuleType):
     """A stub module. It has the attributes `known`; those in `absent` do not exist until the real module is used; every
     other attribute is read from the object that `load` returns."""
 
@@ -95,14 +95,14 @@ def _dedupe_symints(graph: fx.Graph) -> None:
     """Does nothing: repeated SymInts become Sizes, which are computed once."""
 
 
-def _make_all() -> dict[str, _ModuleStub]:
-    modules: dict[str, _ModuleStub] = {}
+def _make_all() -> dict[str, ModuleStub]:
+    modules: dict[str, ModuleStub] = {}
 
-    def module(name: str, absent: Sequence[str] = (), **known: Any) -> _ModuleStub:
-        modules[name] = _ModuleStub(name, lambda: _load(name), absent, **known)
+    def module(name: str, absent: Sequence[str] = (), **known: Any) -> ModuleStub:
+        modules[name] = ModuleStub(name, lambda: _load(name), absent, **known)
         return modules[name]
 
-    trace = _ModuleStub("trace", lambda: _load("torch._inductor.config").trace, provenance_tracking_level=0)
+    trace = ModuleStub("trace", lambda: _load("torch._inductor.config").trace, provenance_tracking_level=0)
     module(
         "torch._dynamo",
         __path__=[],
@@ -143,7 +143,7 @@ def _make_all() -> dict[str, _ModuleStub]:
 
 def _real_or_none(name: str) -> ModuleType | None:
     found = sys.modules.get(name)
-    return None if isinstance(found, _ModuleStub) else found
+    return None if isinstance(found, ModuleStub) else found
 
 
 def peers_loaded() -> bool:
@@ -172,7 +172,7 @@ class _Finder(MetaPathFinder):
             with stub_torch_compiler.lock:
                 stub_torch_compiler.begun.add(name)
                 stub_torch_compiler.withdraw()
-        elif isinstance(sys.modules.get(name.rpartition(".")[0]), _ModuleStub):
+        elif isinstance(sys.modules.get(name.rpartition(".")[0]), ModuleStub):
             module = _load(name)
             # The import system would take the module's own spec where it finds the module, and run its code again.
             # It puts the module back; other threads wait for the lock of this import meanwhile.
@@ -194,14 +194,14 @@ class _Loaded(Loader):
         module.__spec__ = self.spec
 
 
-class _LightTorch:
+class _StubTorchCompiler:
     """Context manager: torch's lazy imports of its compiler find stubs. Reentrant; shared by all threads."""
 
     lock: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(self) -> None:
         self.depth = 0
-        self.modules: dict[str, _ModuleStub] = {}
+        self.modules: dict[str, ModuleStub] = {}
         self.begun: set[str] = set()
 
     def __enter__(self) -> None:
@@ -242,7 +242,7 @@ class _LightTorch:
                 del sys.modules[name]
 
 
-stub_torch_compiler = _LightTorch()
+stub_torch_compiler = _StubTorchCompiler()
 # Installed permanently, before any use: an import in another thread must not go unnoticed between its search and its
 # first line.
 sys.meta_path.insert(0, _Finder())

@@ -278,8 +278,7 @@ def load(path: Path) -> ctypes.CDLL:
         except OSError as error:
             if not path.exists():
                 raise Vanished(f"{path} was removed") from error
-            # The file system may be mounted noexec: try a copy in another folder.
-            copy = _open_copy(path) if _forbids_code(path) or "failed to map segment" in str(error) else None
+            copy = _open_copy(path)  # the file system may be mounted noexec, or a security module may forbid the file
             if copy is None:
                 raise BuildError(f"cannot load {path}: {error}") from error
             _loaded[path] = copy
@@ -290,14 +289,8 @@ def _open(path: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
 
 
-def _forbids_code(path: Path) -> bool:
-    try:
-        return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
-    except OSError:
-        return False
-
-
 def _open_copy(path: Path) -> ctypes.CDLL | None:
+    """The library, loaded from a copy in a private folder; None if that fails in each of them."""
     for folder in private_folders():
         try:
             copy = folder / path.name

@@ -4,6 +4,7 @@ mapping."""
 from __future__ import annotations
 
 import builtins
+import enum
 import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -139,7 +140,7 @@ def build_class(tx: Trace, args: list[Var], kwargs: dict[str, Var]) -> Var:
     bases, replaced = _resolved(tx, given)
     meta = _metaclass(tx, kwargs.pop("metaclass", None), bases)
     assert isinstance(body, FunctionVar)
-    if isinstance(meta, ClassVar) and meta.value.__module__ == "enum":
+    if isinstance(meta, ClassVar) and issubclass(meta.value, enum.EnumMeta):
         tx.graph_break("unsupported-object", f"class {name.constant()}, an enumeration")
     names = _namespace(tx, meta, name, TupleVar(bases), kwargs)
     frame = Frame(tx, body.code, body.globals, body.globals_source)

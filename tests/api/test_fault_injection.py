@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pyframe
-from inductor.process.import_stubs import stub_torch_compiler
+from inductor.process.import_stubs import ModuleStub, stub_torch_compiler
 from inductor.process.thread_state import restored_on_error
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ def test_modes_that_an_exception_in_an_exit_leaves_entered_are_left():
         restored_on_error(fail)
     assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and stub_torch_compiler.depth == 0
     assert torch._C._len_torch_dispatch_stack() == torch._C._len_torch_function_stack() == 0
-    assert "torch._dynamo" not in sys.modules or type(sys.modules["torch._dynamo"]).__name__ != "_ModuleStub"
+    assert "torch._dynamo" not in sys.modules or not isinstance(sys.modules["torch._dynamo"], ModuleStub)
     assert torch._C._is_multithreading_enabled()
 
 

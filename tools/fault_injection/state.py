@@ -20,14 +20,14 @@ def state() -> dict[str, Any]:
     """Names and values, comparable with `==`."""
     from inductor.ir.handler import ops
     from inductor.process import compile_lock
-    from inductor.process.import_stubs import _ModuleStub, stub_torch_compiler
+    from inductor.process.import_stubs import ModuleStub, stub_torch_compiler
     from pyframe import _C
     from pyframe.emit.fake_tensor_logs import quiet
 
     gc.collect()
     nesting = torch.autocast_increment_nesting()
     torch.autocast_decrement_nesting()
-    stubs = [name for name, module in list(sys.modules.items()) if type(module) is _ModuleStub]
+    stubs = [name for name, module in list(sys.modules.items()) if type(module) is ModuleStub]
     return {
         "grad": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch._C._is_multithreading_enabled()),
         "autocast": [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")],

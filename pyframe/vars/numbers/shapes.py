@@ -13,6 +13,7 @@ from typing import Any
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic, RuntimeAssert, SLoc
+from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import int_oo
 
 from inductor.dynamic.shape_env import LightShapeEnv, Named
@@ -142,7 +143,7 @@ class Shapes(LightShapeEnv):
             return Number.of(float(expr))
         if expr in (sympy.true, sympy.false):
             return Number.of(bool(expr))
-        rule = _RULES.get(type(expr)) or _BY_NAME.get(type(expr).__name__)
+        rule = _RULES.get(type(expr))
         if rule is None:
             raise NoTree(str(expr))
         return rule(self, *expr.args)
@@ -227,14 +228,14 @@ _RULES: dict[type, Callable[..., Tree]] = {
     sympy.Eq: _plain("=="), sympy.Ne: _plain("!="), sympy.StrictLessThan: _plain("<"), sympy.LessThan: _plain("<="),
     sympy.StrictGreaterThan: _plain(">"), sympy.GreaterThan: _plain(">="),
     sympy.And: _folded("and"), sympy.Or: _folded("or"), sympy.Not: _plain("not"),
-    sympy.Max: _folded("max"), sympy.Min: _folded("min"),
-}  # fmt: skip
-_BY_NAME: dict[str, Callable[..., Tree]] = {
-    "FloorDiv": _plain("//"), "CleanDiv": _plain("//"), "CeilDiv": _ceil_div, "Mod": _plain("%"),
-    "PythonMod": _plain("%"), "ModularIndexing": _modular, "Max": _folded("max"), "Min": _folded("min"),
-    "PowByNatural": _plain("**"), "FloatPow": _plain("**"), "IntTrueDiv": _plain("/"), "FloatTrueDiv": _plain("/"),
-    "ToFloat": _plain("float"), "TruncToInt": _plain("int"), "CeilToInt": _plain("ceil"),
-    "FloorToInt": _plain("floor"), "OpaqueUnaryFn_sqrt": _plain("sqrt"),
-    "LShift": _plain("<<"), "RShift": _plain(">>"), "BitwiseFn_bitwise_and": _plain("&"),
-    "BitwiseFn_bitwise_or": _plain("|"), "Identity": lambda shapes, inner: shapes.tree(inner),
+    sympy.Max: _folded("max"), sympy.Min: _folded("min"), sympy.Mod: _plain("%"),
+    functions.FloorDiv: _plain("//"), functions.CleanDiv: _plain("//"), functions.CeilDiv: _ceil_div,
+    functions.Mod: _plain("%"), functions.PythonMod: _plain("%"), functions.ModularIndexing: _modular,
+    functions.Max: _folded("max"), functions.Min: _folded("min"),
+    functions.PowByNatural: _plain("**"), functions.FloatPow: _plain("**"),
+    functions.IntTrueDiv: _plain("/"), functions.FloatTrueDiv: _plain("/"), functions.ToFloat: _plain("float"),
+    functions.TruncToInt: _plain("int"), functions.CeilToInt: _plain("ceil"), functions.FloorToInt: _plain("floor"),
+    functions.OpaqueUnaryFn_sqrt: _plain("sqrt"), functions.LShift: _plain("<<"), functions.RShift: _plain(">>"),
+    functions.BitwiseFn_bitwise_and: _plain("&"), functions.BitwiseFn_bitwise_or: _plain("|"),
+    functions.Identity: lambda shapes, inner: shapes.tree(inner),
 }  # fmt: skip

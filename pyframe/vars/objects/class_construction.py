@@ -14,6 +14,7 @@ import abc
 import collections
 import contextlib
 import dataclasses
+import enum
 import functools
 import sys
 import types
@@ -38,7 +39,7 @@ from .deferred_annotations import PlaceholderAnnotate, evaluated, in_format
 from .descriptors import PropertyVar, WrappedFunctionVar
 from .functions import BuiltinVar, CellVar, FunctionVar
 from .instances import InstanceVar
-from .lookup import class_function
+from .lookup import class_function, defined_in
 from .lru_cache import NewCacheVar
 
 Step = tuple[Callable[..., Any], tuple[Var, ...]]
@@ -53,7 +54,7 @@ CONFLICT = (
     "its bases"
 )
 # Modules whose `__init_subclass__` is not traced; it runs when the placeholder is created.
-_NOT_BY_PROGRAM = ("typing", "abc", "builtins", "enum")
+_NOT_BY_PROGRAM = (typing, abc, enum)
 
 
 class NewClassVar(ClassVar):
@@ -227,8 +228,15 @@ class _QuietSlotted:
     def __init_subclass__(cls, **kwargs: Any) -> None: ...
 
 
+class LayoutDiffers(Exception):
+    """The temporary base of a class cannot be removed, because without it the class has another memory layout."""
+
+
 def class_without_hooks(meta: type, name: str, bases: tuple[type, ...], core: dict[str, Any]) -> type:
-    """A class with these bases, created by `type.__new__` without running an `__init_subclass__` of the program."""
+    """A class with these bases, created by `type.__new__` without running an `__init_subclass__` of the program.
+
+    LayoutDiffers if CPython does not allow that; TypeError if the class cannot exist.
+    """
     if not any(_has_hook(base) for base in bases):
         return type.__new__(meta, name, bases, dict(core))
     cls: Any
@@ -237,7 +245,10 @@ def class_without_hooks(meta: type, name: str, bases: tuple[type, ...], core: di
         cls.__bases__ = bases
     except TypeError:
         cls = type.__new__(meta, name, (_QuietSlotted, *bases), dict(core))
-        cls.__bases__ = bases
+        try:
+            cls.__bases__ = bases
+        except TypeError as error:
+            raise LayoutDiffers(str(error)) from error
     return cls
 
 
@@ -248,9 +259,9 @@ def _hook(base: type) -> types.FunctionType | None:
 
 
 def _has_hook(base: type) -> bool:
-    """Whether the hook belongs to the program.  Hooks of the modules `_NOT_BY_PROGRAM` run for the placeholder too."""
+    """Whether the hook belongs to the program.  Hooks of `_NOT_BY_PROGRAM` run for the placeholder, too."""
     function = _hook(base)
-    return function is not None and function.__module__ not in _NOT_BY_PROGRAM
+    return function is not None and not defined_in(function, *_NOT_BY_PROGRAM)
 
 
 def make_class(tx: Tracer, meta: type, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
@@ -280,9 +291,9 @@ def make_class(tx: Tracer, meta: type, args: Sequence[Var], kwargs: Mapping[str,
         cls = class_without_hooks(meta, name.constant(), bases, values)
     except NotConstant as unknown:
         return tx.graph_break("unsupported-object", f"class {name.constant()} with {unknown} known only at run time")
+    except LayoutDiffers as error:
+        return tx.graph_break("unsupported-object", f"class {name.constant()}: {error}")
     except TypeError as error:
-        if any(_has_hook(base) for base in bases) and "layout" in str(error):
-            return tx.graph_break("unsupported-object", f"class {name.constant()}: {error}")
         return tx.raise_(TypeError, *error.args)
     var = NewClassVar(cls, class_without_hooks, parts)
     tx.placeholder_objects[id(cls)] = (cls, var)
@@ -335,7 +346,7 @@ def _init_subclass(tx: Tracer, var: NewClassVar, kwargs: Mapping[str, Var]) -> N
     hook = next((base.__dict__["__init_subclass__"] for base in var.value.__mro__[1:] if _defines_hook(base)), None)
     function = getattr(hook, "__func__", None)
     if isinstance(function, types.FunctionType):
-        ran = function.__module__ in _NOT_BY_PROGRAM
+        ran = defined_in(function, *_NOT_BY_PROGRAM)
     else:  # a C hook other than object's has run when the placeholder was created, and runs again at run time
         ran = isinstance(hook, types.ClassMethodDescriptorType) and hook is not object.__dict__["__init_subclass__"]
     if not ran:

@@ -10,6 +10,7 @@ import collections.abc
 import contextlib
 import operator
 import types
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from .lookup import (
     class_function,
     class_source,
     constant_function,
+    defined_in,
     guarded_lookup,
     wins_over_fields,
     written_in_class,
@@ -261,7 +263,7 @@ def _is_builtin(value: Any) -> bool:
 
 
 def _of_user(fn: types.FunctionType) -> bool:
-    return fn.__module__ != "typing"
+    return not defined_in(fn, typing)
 
 
 def type_var(tx: Tracer, value: Var) -> Var:

@@ -6,6 +6,7 @@ chaining when an exception is raised, and rebuilding an exception after the grap
 
 from __future__ import annotations
 
+import builtins
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -281,7 +282,7 @@ def raised_while(error: BaseException, handled: BaseException) -> None:
 
 def _base(cls: type) -> type:
     """The first builtin exception class along the MRO of `cls`."""
-    return next(base for base in cls.__mro__ if base.__module__ == "builtins")
+    return next(base for base in cls.__mro__ if vars(builtins).get(base.__name__) is base)
 
 
 def as_exception(tx: Tracer, kind: Any, *args: Any) -> Var:

@@ -6,6 +6,7 @@ the call is constant-folded if the function is pure, and breaks the graph otherw
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import operator
@@ -448,6 +449,7 @@ class PartialVar(Var):
 # Modules whose C functions are pure; a call is constant-folded when all arguments are known.
 PURE_MODULES = {"math", "cmath", "operator", "_operator", "builtins", "_struct", "unicodedata", "_bisect"}
 _KEEP_NOTHING = {"math", "cmath", "builtins", "_struct", "unicodedata"}  # neither keep nor change arguments
+_SEARCHES = {bisect.bisect_left, bisect.bisect_right}
 # Builtins with side effects, or that read the frame: a call without a model breaks the graph.
 IMPURE = {"print", "input", "open", "exec", "eval", "compile", "breakpoint", "globals", "locals", "vars", "dir"}
 # Types whose class methods (`int.from_bytes`, `str.maketrans`) are pure.
@@ -456,7 +458,8 @@ _PURE = {str.maketrans, bytes.maketrans}
 
 
 def _of_torch(function: Any) -> bool:
-    return (getattr(function, "__module__", None) or "").startswith("torch") and is_overridable(function)
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    return package == "torch" and is_overridable(function)
 
 
 def _class_method_model(value: Any) -> Handler | None:
@@ -513,7 +516,7 @@ class BuiltinVar(HeldVar):
         pure = self.value in _PURE if owner is None else isinstance(owner, type) and owner in _PURE_CLASSES
         module = "builtins" if pure else getattr(self.value, "__module__", "")
         if module in PURE_MODULES:
-            copies = module in _KEEP_NOTHING or name.startswith("bisect")
+            copies = module in _KEEP_NOTHING or self.value in _SEARCHES
             value_of = operator.methodcaller("plain" if copies else "constant")
             try:
                 values, named = [value_of(arg) for arg in args], {key: value_of(arg) for key, arg in kwargs.items()}

@@ -23,6 +23,12 @@ from ..protocol.class_reads import (
 )
 from .functions import FunctionVar
 
+
+def defined_in(function: types.FunctionType, *modules: types.ModuleType | None) -> bool:
+    """Whether one of these modules defined the function. Its `__module__` does not say so: decorators copy it."""
+    return any(module is not None and function.__globals__ is vars(module) for module in modules)
+
+
 # Types that bind to an instance as Python functions do: also functions that were compiled or disabled.
 FUNCTIONS = (types.FunctionType, _C.CompiledFunction, _C.DisabledFunction)
 # Descriptors and functions that C code defines for a class.

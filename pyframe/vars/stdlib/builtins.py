@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import enum
 import functools
 import inspect
 import operator
@@ -24,8 +25,10 @@ from ..objects.classes import ClassVar, SuperVar, is_callable
 from ..objects.exceptions import TracebackVar
 from ..objects.functions import BoundMethodVar, FunctionVar, PartialVar
 from ..objects.instances import InstanceVar
+from ..objects.lookup import defined_in
 from ..objects.namedtuple import NamedTupleVar
 from ..objects.object_methods import refuse_arguments
+from ..objects.originals import in_torch
 from ..protocol import slots
 from ..protocol.base import NotConstant, Raised, Var
 from ..protocol.class_reads import MISSING, lookup
@@ -69,7 +72,7 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
             return bool_var(True)  # CPython does not call `__instancecheck__` if the type is the class itself
         check = lookup(type(args[1].value), "__instancecheck__")
         if isinstance(check, types.FunctionType) and not isinstance(args[1].value, abc.ABCMeta):
-            if not _of_torch(check):
+            if not _is_untraced(check):
                 return bool_var(args[1].getattr_(tx, "__instancecheck__").call(tx, [args[0]], {}).truth(tx))
     classes = args[1].constant()
     lookup(kind, "__class__")
@@ -83,8 +86,9 @@ def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         return fold(tx, isinstance, None, classes)  # raises the TypeError in the program
 
 
-def _of_torch(function: Any) -> bool:
-    return (getattr(function, "__module__", None) or "").startswith(("torch", "typing", "enum"))
+def _is_untraced(check: types.FunctionType) -> bool:
+    """Whether an `__instancecheck__` is called and guarded instead of traced: those of torch, typing and enum."""
+    return in_torch(check.__code__) or defined_in(check, typing, sys.modules.get("typing_extensions"), enum)
 
 
 @register(issubclass)

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core.tracer import Tracer
 from ..objects.functions import FunctionVar
+from ..objects.lookup import defined_in
 from ..protocol.base import Var
 from ..registry import Handler, register
 
@@ -34,7 +35,7 @@ def mentions_watchers(code: types.CodeType) -> bool:
 
 def wrap_watcher(value: types.FunctionType) -> Var | None:
     """The Var of a Python function of a debugger or profiler, None for any other."""
-    return WatcherVar(value) if value.__module__ in _MODULES else None
+    return WatcherVar(value) if defined_in(value, *map(sys.modules.get, _MODULES)) else None
 
 
 class WatcherVar(FunctionVar):

@@ -11,7 +11,7 @@ from ..registry import Args, Handler, Kwargs, register
 from .tensor import TensorVar, tensor_and_args
 
 
-def _scaled(name: str, combine: str) -> Handler:
+def _scaled(name: str, combine: str, add: str) -> Handler:
     def run(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
         tensor, args = tensor_and_args(args)
         value = kwargs.get("value")
@@ -20,11 +20,11 @@ def _scaled(name: str, combine: str) -> Handler:
             return tx.graph.call_method(name, [tensor, *args], kwargs)  # type: ignore[no-any-return]
         combined = tx.graph.call_method(combine, args, {})
         change = tx.graph.call_method("mul", [combined, value], {})
-        return tx.graph.call_method("add_" if name.endswith("_") else "add", [tensor, change], {})  # type: ignore[no-any-return]
+        return tx.graph.call_method(add, [tensor, change], {})  # type: ignore[no-any-return]
 
     return run
 
 
 for _operator, _combine in (("addcmul", "mul"), ("addcdiv", "div")):
-    for _name in (_operator, f"{_operator}_"):
-        register(torch.Tensor, method=_name)(_scaled(_name, _combine))
+    register(torch.Tensor, method=_operator)(_scaled(_operator, _combine, "add"))
+    register(torch.Tensor, method=f"{_operator}_")(_scaled(f"{_operator}_", _combine, "add_"))

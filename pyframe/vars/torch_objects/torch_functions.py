@@ -103,7 +103,7 @@ def is_torch_function(value: Any) -> bool:
     if issubclass(cls, type) or not (known or issubclass(cls, types.MethodType)):
         return False
     owner = getattr(value, "__self__", None)
-    if isinstance(owner, type) and owner.__module__.startswith("torch._C"):
+    if isinstance(owner, type) and f"{owner.__module__}.".startswith("torch._C."):
         return True
     module = getattr(value, "__module__", None) or ""
     if module not in GRAPH_MODULES:

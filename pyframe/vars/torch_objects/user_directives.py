@@ -50,9 +50,15 @@ def disabled_for_dynamo(value: types.FunctionType) -> types.FunctionType | None:
     That mark means that torch's tracer cannot handle the function. It is not the user's, and this tracer can.
     """
     original = getattr(value, "_torchdynamo_orig_callable", None)
-    if isinstance(original, types.FunctionType) and original.__name__ == "_init_group":
-        return original if original.__module__.startswith("torch.optim.") else None
+    if isinstance(original, types.FunctionType) and any(value is each for each in _group_initializers()):
+        return original
     return None
+
+
+def _group_initializers() -> list[Any]:
+    """`_init_group` of each of torch's optimizers."""
+    classes = [value for value in vars(torch.optim).values() if isinstance(value, type)]
+    return [vars(cls).get("_init_group") for cls in classes if issubclass(cls, torch.optim.Optimizer)]
 
 
 _MARKED = torch._disable_dynamo(lambda: None).__code__
