@@ -1,0 +1,63 @@
+"""The current handler of the loop IR's operations belongs to the thread."""
+
+import threading
+
+import pytest
+
+from inductor.ir.handler import Handler, ops
+
+
+class Recorder(Handler):
+    def __init__(self):
+        self.seen = []
+
+    def default(self, op, args):
+        self.seen.append((op, args))
+        return args
+
+
+def test_threads_that_trace_at_the_same_time_do_not_see_each_other():
+    barrier = threading.Barrier(2, timeout=30)
+    recorders, failures = [Recorder(), Recorder()], []
+
+    def trace(number):
+        try:
+            with ops.using(recorders[number]):
+                for step in range(50):
+                    barrier.wait()  # both are within their blocks, and take turns
+                    ops.add(number, step)
+        except BaseException as error:
+            failures.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=trace, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    for number, recorder in enumerate(recorders):
+        assert recorder.seen == [("add", (number, step)) for step in range(50)]
+
+
+def test_a_new_thread_has_no_handler():
+    raised = []
+
+    def call():
+        try:
+            ops.add(1, 2)
+        except NotImplementedError as error:
+            raised.append(error)
+
+    with ops.using(Recorder()):
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    assert len(raised) == 1
+
+
+def test_the_handler_before_is_back_after_an_exception():
+    before = ops.current
+    with pytest.raises(KeyError), ops.using(Recorder()):
+        raise KeyError
+    assert ops.current is before
