@@ -236,6 +236,7 @@ class _Cutter:
         self.differentiated = _differentiated(gm, ends)
 
     def run(self) -> fx.GraphModule:
+        """The outer graph: nodes that run with ATen are copied to it, the others are collected into subgraphs."""
         for node in self.gm.graph.nodes:
             if node.op == "placeholder":
                 self.outside[node] = self.graph.node_copy(node)

@@ -40,6 +40,7 @@ class AutogradGraph:
 
     @staticmethod
     def of(returned: Sequence[torch.Tensor]) -> AutogradGraph:
+        """The autograd graph behind `returned`, by an iterative depth-first walk."""
         roots: tuple[Any, ...] = tuple(x.grad_fn for x in returned)
         edges: dict[Any, tuple[Edge | None, ...]] = {}
         found: dict[Any, tuple[Edge | None, ...]] = {}

@@ -15,6 +15,8 @@ from .guard import UserLine
 
 @dataclass(frozen=True, slots=True)
 class BreakKind:
+    """A row of the catalogue: the id, one sentence on what happened, and hints on what the user can do."""
+
     id: str
     explanation: str
     hints: tuple[str, ...]

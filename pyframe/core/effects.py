@@ -30,6 +30,8 @@ EFFECT_KINDS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Effect:
+    """A change of an object that existed before the call; `detail` depends on the kind (`EFFECT_KINDS`)."""
+
     kind: str
     target: Any  # the Var of the changed object
     detail: Any
@@ -37,6 +39,8 @@ class Effect:
 
 
 class EffectLog:
+    """The effects of a trace, in the order in which the program first changed each object."""
+
     def __init__(self) -> None:
         self._log: list[Effect] = []
         self.changes = 0  # counts changes of any object, including those that the traced program created

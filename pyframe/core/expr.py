@@ -31,6 +31,8 @@ class Number:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Expr:
+    """An operator applied to expression trees."""
+
     op: str
     args: tuple[Source | Number | Expr, ...]
 

@@ -95,6 +95,8 @@ class ClassReads:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
+    """An assumption of a capture about the value of `source`; `payload` depends on the kind (`KINDS`)."""
+
     source: Source | None
     kind: str
     payload: Any

@@ -58,6 +58,8 @@ class End:
 
 
 class OutputBuilder:
+    """Builds the replacement code of a traced frame that ended at `end`: with a return value or at a graph break."""
+
     def __init__(self, tx: Trace, root: Any, end: End) -> None:
         self.tx, self.root, self.end = tx, root, end
         cc = root.cc
@@ -72,6 +74,7 @@ class OutputBuilder:
         return asm
 
     def build(self) -> TraceResult:
+        """Emit the code twice: a dry run finds what the graph has to return, the second run writes the code."""
         tx = self.tx
         dry = Codegen(self.assembler(), self.cells, tx.func)
         dry.rewritten = tx.rewritten

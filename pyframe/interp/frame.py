@@ -64,6 +64,8 @@ def op(*names: str) -> Callable[[Handler], Handler]:
 
 @dataclass(slots=True, eq=False)
 class Frame:
+    """A frame of the traced program: the root frame of a capture, or a call that is traced inline."""
+
     tx: Trace
     code: types.CodeType
     globals: dict[str, Any]
@@ -128,6 +130,7 @@ class Frame:
 
     # ---- running ----
     def step(self) -> Outcome | None:
+        """Execute the next instruction; returns an Outcome if the frame returns or yields."""
         self.at = self.pc
         instr = self.flow.instrs[self.at]
         self.pc = self.at + 1

@@ -218,6 +218,7 @@ class Trace:
         return guard_explain.read(var.source, CallContext(self.func, self.entry_locals))
 
     def wrap(self, value: Any, source: Source | None) -> Var:
+        """The Var of an object that existed before the frame, one for each object; `value` itself if it is a Var."""
         if issubclass(type(value), Var):  # isinstance() might run the program's `__class__` property
             return value  # type: ignore[no-any-return]
         if self.placeholder_objects:
@@ -293,6 +294,7 @@ class Trace:
         return obj.getattr_(self, name)
 
     def inline(self, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """Trace a call of a Python function inline; breaks the graph if that is not possible."""
         if isinstance(fn, types.FunctionType):
             fn = FunctionVar(fn, ConstSource.of(fn, fn.__qualname__))
         if len(self.frames) > MAX_DEPTH:

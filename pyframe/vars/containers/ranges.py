@@ -36,6 +36,8 @@ class _Items(Sequence[Var]):
 
 
 class RangeVar(SequenceVar):
+    """A range object with constant bounds."""
+
     __slots__ = ("value",)
     type = range
 

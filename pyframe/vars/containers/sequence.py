@@ -171,6 +171,8 @@ class _Hashed:
 
 
 class TupleVar(SequenceVar):
+    """A tuple."""
+
     __slots__ = ()
 
 
@@ -204,6 +206,8 @@ class SizeVar(TupleVar):
 
 
 class ListVar(SequenceVar):
+    """A list."""
+
     __slots__ = ()
     type: ClassVar[Any] = list
     build = "BUILD_LIST"
@@ -322,6 +326,8 @@ def is_plain(var: Var) -> TypeGuard[ListVar | TupleVar]:
 
 
 class SliceVar(Var):
+    """A slice object."""
+
     __slots__ = ("start", "stop", "step")
 
     def __init__(self, start: Var, stop: Var, step: Var, source: Source | None = None) -> None:

@@ -45,6 +45,8 @@ _SCALARS = (int, float, complex, *NUMPY_NUMBERS)
 
 
 class NumpyNumberVar(ConstVar):
+    """A numpy scalar such as `numpy.float32(1.5)`, a constant."""
+
     __slots__ = ()
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
@@ -94,6 +96,7 @@ def wrap_number(tx: Tracer, value: Any, source: Source | None) -> Var:
 
 
 def wrap_function(tx: Tracer, value: Any, source: Source | None) -> Var:
+    """The Var of a numpy function; opaque if the program has replaced its Python implementation."""
     tx.guard(source, "ID", value)
     written_in_python = getattr(value, "_implementation", None)
     if isinstance(written_in_python, types.FunctionType):

@@ -35,6 +35,8 @@ TYPE_FORMS = tuple(dict.fromkeys(kind for base in _BASES for kind in _with_subcl
 
 
 class TypeFormVar(ConstVar):
+    """A type expression that is not a class, such as `list[int]`."""
+
     __slots__ = ()
 
     def getattr_(self, tx: Tracer, name: str) -> Var:

@@ -353,6 +353,8 @@ class BindVar(Var):
 
 
 class BoundMethodVar(Var):
+    """A bound method: a function and the object that it is bound to."""
+
     __slots__ = ("fn", "obj")
 
     def __init__(self, fn: Var, obj: Var, source: Source | None = None) -> None:
@@ -494,6 +496,7 @@ class BuiltinVar(HeldVar):
         return True
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
+        """Run the registered model, or fold a pure function of constants; else break the graph."""
         handler = call_model(self.value)
         arity.check(tx, self.value, args, kwargs)
         if handler is None and (of_class := _class_method_model(self.value)) is not None:

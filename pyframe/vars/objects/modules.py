@@ -17,6 +17,8 @@ from .lookup import constant_function, guarded_lookup
 
 
 class PyModuleVar(HeldVar):
+    """A Python module."""
+
     __slots__ = ()
 
     value: types.ModuleType

@@ -13,6 +13,8 @@ from .base import HeldVar, Var
 
 
 class OpaqueVar(HeldVar):
+    """An object of a type that the tracer does not model."""
+
     __slots__ = ()
 
     def describe(self) -> str:

@@ -71,6 +71,8 @@ def _entered(on: bool, *previous: bool) -> error_on_graph_break:
 
 
 class StrictnessVar(ContextVar):
+    """An `error_on_graph_break(on)` context."""
+
     __slots__ = ("effects", "on", "previous")
 
     def __init__(self, on: bool) -> None:

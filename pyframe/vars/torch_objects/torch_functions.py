@@ -137,6 +137,8 @@ def _bindings() -> frozenset[Any]:
 
 
 class TorchFunctionVar(HeldVar):
+    """A function of torch, or an ATen operator."""
+
     __slots__ = ()
 
     def constant(self) -> Any:
