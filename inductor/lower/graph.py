@@ -18,6 +18,7 @@ import torch.fx as fx
 from ..errors import Unsupported
 from ..fx_utils.arguments import getitem_key, node_at, results_of
 from ..fx_utils.places import blame
+from ..fx_utils.views import ANY_VIEW, operator_name
 from ..ir.body import LoopBody
 from ..ir.buffer import (
     Buffer,
@@ -42,7 +43,6 @@ from .registry import Unlowered, find
 MANY_READS, MUCH_WORK = 4, 10
 MAX_READS, MAX_WORK = 16, 64
 MAX_DEPTH = 60  # the longest chain of unrealized Pointwise values
-OUTER_VIEWS = ("view", "permute", "transpose", "expand", "unsqueeze", "squeeze", "slice", "select", "t", "_unsafe_view")
 
 
 class GraphLowering:
@@ -178,8 +178,7 @@ class GraphLowering:
         """The number of nodes that use a result, directly or through views of it."""
         count = 0
         for user in node.users:
-            name = user.target._schema.name.removeprefix("aten::") if hasattr(user.target, "_schema") else ""
-            count += self.uses(user) if name in OUTER_VIEWS else 1
+            count += self.uses(user) if operator_name(user) in ANY_VIEW else 1
         return count
 
     # ---- extern kernels

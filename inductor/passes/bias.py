@@ -7,10 +7,9 @@ from torch import fx
 
 from ..aot.calls import call
 from ..fx_utils.arguments import node_at
+from ..fx_utils.views import OF_ALL_ELEMENTS, operator_name
 from ..lower.registry import find
 from .common import aten
-
-_VIEWS = frozenset("view _unsafe_view reshape permute transpose t unsqueeze squeeze expand".split())
 
 
 def biases_apart(gm: fx.GraphModule) -> None:
@@ -34,10 +33,6 @@ def biases_apart(gm: fx.GraphModule) -> None:
 def _read_by_kernels(node: fx.Node) -> bool:
     """Whether all users of a result, looking through views, are lowered to generated kernels."""
     return bool(node.users) and all(
-        _read_by_kernels(user) if _name(user) in _VIEWS else find(user.target) is not None for user in node.users
+        _read_by_kernels(user) if operator_name(user) in OF_ALL_ELEMENTS else find(user.target) is not None
+        for user in node.users
     )
-
-
-def _name(node: fx.Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return "" if schema is None else schema.name.removeprefix("aten::")

@@ -7,11 +7,11 @@ from torch import fx
 
 from ..aot.calls import call
 from ..fx_utils.arguments import node_at
+from ..fx_utils.views import PERMUTATIONS, RESHAPES, operator_name
 from .common import aten
 
 DEVICES = ("cuda",)  # device types whose libraries fuse activations
 HALF = (torch.float16, torch.bfloat16)
-_VIEWS = (aten.view.default, aten._unsafe_view.default, aten.permute.default, aten.transpose.int)
 
 
 def activated_products(gm: fx.GraphModule) -> bool:
@@ -22,7 +22,7 @@ def activated_products(gm: fx.GraphModule) -> bool:
     found = False
     for node in [n for n in gm.graph.nodes if _activation(n) is not None]:
         product = node_at(node)
-        while product.target in _VIEWS and len(product.users) == 1:
+        while _is_view(product) and len(product.users) == 1:
             product = node_at(product)
         if not _fits(product):
             continue
@@ -33,6 +33,10 @@ def activated_products(gm: fx.GraphModule) -> bool:
         node.replace_all_uses_with(node_at(node))
         found = True
     return found
+
+
+def _is_view(node: fx.Node) -> bool:
+    return operator_name(node) in RESHAPES | PERMUTATIONS and node.target is not aten.view.dtype
 
 
 def _activation(node: fx.Node) -> bool | None:

@@ -15,6 +15,7 @@ from torch import fx
 
 from ..aot.calls import call, value_of
 from ..fx_utils.arguments import node_at
+from ..fx_utils.views import RESHAPES, operator_name
 from ..ir.nodes import dense_order
 from ..lower.views import view_strides
 from .common import Convolution, aten, is_channels_last
@@ -30,7 +31,6 @@ _ANY_STRIDES = frozenset(
     "alias detach flip roll _softmax _log_softmax mm addmm bmm baddbmm zeros_like ones_like full_like "
     "empty_like".split()
 )
-_VIEWS = frozenset("view _unsafe_view reshape _reshape_alias".split())  # keep the row-major order of elements
 _CONVOLVED = {"convolution": 2, "convolution_backward": 3}  # how many arguments are converted
 _FEW = 16  # convolutions from or to fewer channels are not faster in channels_last
 _HALF = (torch.float16, torch.bfloat16)
@@ -108,7 +108,7 @@ class _Conversion:
     def visit(self, node: fx.Node) -> None:
         """Replaces the arguments of a node by tensors in a layout that it accepts and updates its fake result."""
         changed = any(n in self.before for n in node.all_input_nodes)
-        name = _name(node.target)
+        name = operator_name(node) or "getitem"
         if name in _CONVOLVED and _flat(node):
             given = tuple(node_at(node, k) for k in range(_CONVOLVED[name]))
             taken = tuple(map(self.convert, given))
@@ -119,7 +119,7 @@ class _Conversion:
                     x.meta["saved"] = True
         elif not changed:
             return
-        elif name in _VIEWS:
+        elif name in RESHAPES:
             self.make_viewable(node)
         elif not _takes_any(node.target, name):
             node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), self.restore)
@@ -173,10 +173,6 @@ class _Conversion:
         turned = call(self.graph, aten.clone.default, turned, memory_format=torch.contiguous_format, like=node)
         back = [order.index(d) for d in range(len(order))]
         return call(self.graph, aten.permute.default, turned, back, like=node)
-
-
-def _name(target: Any) -> str:
-    return target._schema.name.removeprefix("aten::") if isinstance(target, torch._ops.OpOverload) else "getitem"
 
 
 def _takes_any(target: Any, name: str) -> bool:
