@@ -122,14 +122,14 @@ def _break_reasons(reasons: list[str]) -> Any:
 
     from pyframe import driver
 
-    plain = driver.log
+    plain = driver.show
 
     def log(topic: str, message: Any, *args: Any) -> None:
         if topic == "breaks":
             reasons.append(str(message))
         plain(topic, message, *args)
 
-    return mock.patch.object(driver, "log", log)
+    return mock.patch.object(driver, "show", log)
 
 
 def _theirs(model: Any, run: Any) -> tuple[dict[str, Any], list[Any]]:

@@ -19,7 +19,6 @@ from inductor.graph_split import needs_split
 
 from .errors import UserError
 from .metrics import counters
-from .report.logs import log
 
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 _REGISTRY: dict[str, Backend] = {}
@@ -132,5 +131,5 @@ def inductor_backend(
     import inductor  # deferred: loads the whole compiler
     from inductor.log import stages
 
-    stages.set_sink(log, counters)
+    stages.count_in(counters)
     return inductor.compile_fx(gm, example_inputs, options={"strict": strict, "verify": verify})

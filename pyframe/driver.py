@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from inductor.aot.fake import fake_mode
+from inductor.log.stages import show
 from inductor.process.compile_lock import make_once
 from inductor.process.thread_state import restored_on_error
 
@@ -50,7 +51,7 @@ from .interp.limits import LongParts
 from .interp.trace import Trace
 from .metrics import counters
 from .options import Options
-from .report.logs import disassembly, log
+from .report.logs import disassembly
 from .vars.numbers.dynamic import CaptureHistory
 from .vars.protocol.class_reads import class_reads, reads_of_classes
 from .vars.torch_objects import loop_varying, tensor_class
@@ -184,7 +185,7 @@ class FrameCompiler:
         except SkipFrame as skip:
             if self.options.fullgraph and not skip.nothing:
                 raise Unsupported(f"{_place(func)} cannot be captured: {skip}") from skip
-            log("graph", f"{code.co_qualname} runs eagerly: {skip}")
+            show("graph", f"{code.co_qualname} runs eagerly: {skip}")
             if self.captures is not None and not skip.nothing:
                 self.captures.append(Capture(func.__qualname__, [], [], [], skipped=str(skip)))
             if not entries:
@@ -194,7 +195,7 @@ class FrameCompiler:
         except RecursionError:  # the stack is nearly full, or a traced object is nested too deep
             if self.options.fullgraph:
                 raise
-            log("graph", f"{code.co_qualname} runs eagerly: the recursion limit was reached")
+            show("graph", f"{code.co_qualname} runs eagerly: the recursion limit was reached")
             return None
         except (BackendCompilerFailed, InternalError) as error:
             if not config.suppress_errors:
@@ -258,7 +259,7 @@ class FrameCompiler:
     def _may_recompile(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
         with torch._C.DisableTorchFunction():
             reason = self._why_missed(func, locals_, entries[0])
-        log("recompiles", f"{_place(func)}: {reason}")
+        show("recompiles", f"{_place(func)}: {reason}")
         if self.skipped.get(func.__code__, 0) >= self.options.recompile_limit and not self.options.fullgraph:
             return False
         if len(entries) < self.options.recompile_limit:
@@ -336,7 +337,7 @@ class FrameCompiler:
             if self._is_first_report(brk):
                 counters["graph_breaks"][brk.kind] += 1
             where = brk.stack[-1] if brk.stack else func.__qualname__
-            log("breaks", f"{brk.kind} at {where}: {brk.detail}")
+            show("breaks", f"{brk.kind} at {where}: {brk.detail}")
         nothing = result.compiled is None and not result.breaks and not len(trace.effects)
         # next to other captures an empty one is installed, so that calls like this one are not traced again
         kept = self.keeps_empty or 0 < captures < self.options.recompile_limit // 2
@@ -393,7 +394,7 @@ class FrameCompiler:
         if trace.func.__code__ not in self.always and _too_small(gm.graph, trace.known):
             return _as_tuple(_unseen(gm.forward, graph))
         counters["graphs"] += 1
-        log("graph", gm.print_readable, False)
+        show("graph", gm.print_readable, False)
         where = _place(trace.func)
         start = time.perf_counter()
         try:
@@ -427,8 +428,8 @@ class FrameCompiler:
             trace.guards.add(Guard(None, "DISTINCT", tuple(tensors), None))
         lowered = guard_program.lower(list(trace.guards), result.graph_inputs)
         for guard in trace.guards:
-            log("guards", guard)
-        log("bytecode", disassembly, result.code)
+            show("guards", guard)
+        show("bytecode", disassembly, result.code)
         guards = list(trace.guards)
         described = [_description(guards, i) for i in lowered.guard_of_op]
         direct = None

@@ -1,4 +1,8 @@
-"""Reports the text of each compilation stage: printed with PYFRAME_LOGS, written to files with PYFRAME_DUMP."""
+"""The text of each stage of a compilation.
+
+The environment variable PYFRAME_LOGS (a comma-separated list of stages) prints them to stderr; PYFRAME_DUMP (a
+directory) writes each one to a file. Counters of what happened are kept here, too.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +10,40 @@ import collections
 import itertools
 import os
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from pathlib import Path
 from typing import Any
 
 STAGES = ("sizes", "ir", "schedule", "code", "plan", "cache", "fallbacks", "verify")
-_SUFFIX = {"code": "cpp"}
+_enabled = set(os.environ.get("PYFRAME_LOGS", "").split(","))
 _numbers = itertools.count()
-
-
-def from_environment(stage: str, message: Any, *args: Any) -> None:
-    """The default sink, which reads PYFRAME_LOGS and PYFRAME_DUMP; used if inductor is used without pyframe."""
-    dump, enabled = os.environ.get("PYFRAME_DUMP"), os.environ.get("PYFRAME_LOGS", "")
-    if not dump and not enabled:
-        return
-    text = str(message(*args)) if callable(message) else str(message)
-    if stage in enabled.split(","):
-        print(f"[{stage}] {text}", file=sys.stderr)
-    if dump:
-        folder = Path(dump)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{next(_numbers):04d}_inductor_{stage}.{_SUFFIX.get(stage, 'txt')}").write_text(text + "\n")
-
-
-_sink: Callable[..., None] = from_environment
 _counts: MutableMapping[str, Any] = collections.Counter()
 
 
-def set_sink(sink: Callable[..., None], counts: MutableMapping[str, Any]) -> None:
-    """Send every stage to `sink(stage, message, *args)`; a message may be a function of `args` that returns the text.
-    Counters (cache hits and misses, kernels, graphs compiled per size) are updated in `counts`."""
-    global _sink, _counts
-    _sink, _counts = sink, counts
+def print_only(stages: Iterable[str]) -> None:
+    """Print these stages to stderr from now on, and no others."""
+    _enabled.clear()
+    _enabled.update(stages)
+
+
+def count_in(counts: MutableMapping[str, Any]) -> None:
+    """Keep the counters in `counts`: cache hits and misses, kernels, graphs compiled per size."""
+    global _counts
+    _counts = counts
 
 
 def show(stage: str, message: Any, *args: Any) -> None:
-    """Send the text of one stage to the sink."""
-    _sink(stage, message, *args)
+    """Print or write the text of a stage, if that is enabled. If `message` is a function, it is called with `args` to
+    make the text, only when the text is needed."""
+    dump = os.environ.get("PYFRAME_DUMP")
+    if stage not in _enabled and not dump:
+        return
+    text = str(message(*args)) if callable(message) else str(message)
+    if stage in _enabled:
+        print(f"[{stage}] {text}", file=sys.stderr)
+    if dump:
+        Path(dump).mkdir(parents=True, exist_ok=True)
+        (Path(dump) / f"{next(_numbers):04d}_{stage}.txt").write_text(text + "\n")
 
 
 def count(name: str, number: int = 1) -> None:

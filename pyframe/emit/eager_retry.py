@@ -20,12 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from inductor.aot.calls import python_kernels
 from inductor.errors import CompileError
+from inductor.log.stages import show
 from inductor.overlap import memory_of
 
 from .. import _C
 from ..core.per_code import per_code
 from ..metrics import counters
-from ..report.logs import log
 from .raising import may_raise
 from .resume import CO_VARARGS, CO_VARKEYWORDS
 
@@ -155,7 +155,7 @@ def none_on_error(compiled: Callable[..., Any], name: str, undo: Undo) -> Callab
             if before is not None and not before.restore():
                 raise
             counters["eager_retries"] += 1
-            log(
+            show(
                 "breaks", f"the graph of {name} raised {type(error).__name__}: {error}; the original frame runs eagerly"
             )
             return None
