@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from ..dtypes import dtype_name, dtype_of
 from ..errors import Unsupported
 from ..ir.buffer import Buffer, ComputedBuffer, ExternKernel, InputBuffer, Layout, View
 from ..ir.nodes import BufferView, GraphIR
@@ -29,12 +30,11 @@ from ..runtime.plan_spec import (
     ResultSpec,
     Slot,
     Step,
-    dtype_of,
 )
 from ..schedule.node import Group
 from ..schedule.scheduler import extern_reads, output_names
 from .cpp.source import Source
-from .values import STATUS, dtype_text
+from .values import STATUS
 
 if TYPE_CHECKING:
     from .triton.source import TritonSource
@@ -132,7 +132,7 @@ class _Planner:
             outs = node.outputs if isinstance(node, ExternKernel) else (node,)
             self.tensors |= {b.name: b for b in outs if b is not None}
         self.layouts = {n: b.layout for n, b in self.tensors.items()}
-        self.dtypes = {n: dtype_text(b.dtype) for n, b in self.tensors.items()}
+        self.dtypes = {n: dtype_name(b.dtype) for n, b in self.tensors.items()}
         self.escapes = output_names(graph)
         self.aligned: set[str] = set()  # inputs that kernels expect to be aligned to 16 bytes
         self.steps: list[Step] = []
@@ -249,7 +249,7 @@ class _Planner:
         # 0-d results are not checked: only ATen calls read them, and some are on the CPU though the fake tensor is not
         if out is None or not out.layout.size:
             return None
-        return ResultSpec(dtype_text(out.dtype), out.layout.size, out.layout.stride)
+        return ResultSpec(dtype_name(out.dtype), out.layout.size, out.layout.stride)
 
     @staticmethod
     def _ints(call: _Call) -> tuple[Any, ...]:

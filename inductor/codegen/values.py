@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..dtypes import dtype_name
 from ..errors import Unsupported
 from ..ir.body import Op, Ref
 from ..ir.size import AnySize, same
@@ -29,14 +30,9 @@ DEEP = 60  # values deeper than this are emitted iteratively, after their operan
 STATUS = "%status"  # pseudo-buffer: the word that a kernel sets when an index is out of bounds
 
 
-def dtype_text(dtype: Any) -> str:
-    """The name of a dtype or of its text: "float32" for torch.float32 and for "torch.float32"."""
-    return str(dtype).removeprefix("torch.")
-
-
 def kind_of(dtype: Any) -> str:
     """The compute type of a dtype. Raises Unsupported for dtypes that kernels lack, such as complex."""
-    name = dtype_text(dtype)
+    name = dtype_name(dtype)
     if name not in KIND:
         raise Unsupported(f"dtype {name}")
     return KIND[name]
@@ -127,12 +123,12 @@ class Values:
 
     def make(self, op: str, args: tuple[Val, ...], attrs: tuple[Any, ...], dtype: Any, loop: bool = False) -> Val:
         """The value of an op; an existing one if it is equal."""
-        key = (op, tuple(a.id for a in args), attrs, dtype_text(dtype))
+        key = (op, tuple(a.id for a in args), attrs, dtype_name(dtype))
         if key not in self.table:
             reduces = op == "reduction"
             phase = max((a.phase for a in args), default=0) + reduces
             loop = not reduces and (loop or any(a.loop for a in args))
-            name = dtype_text(dtype)
+            name = dtype_name(dtype)
             depth = 1 + max((a.depth for a in args), default=0)
             self.table[key] = Val(len(self.table), op, args, attrs, name, kind_of(name), loop, phase, depth)
             if reduces:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..dtypes import dtype_name
 from ..fx_utils.places import name_of, user_place
 from .higher_order import runnable
 
@@ -67,7 +68,7 @@ def _describe(value: Any) -> str:
     """A tensor's dtype and sizes, and for integers on the CPU the range of values."""
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
-    text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    text = f"{dtype_name(value.dtype)}{list(value.shape)}"
     whole = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
     if whole and value.numel() and value.device.type == "cpu" and value.layout == torch.strided:
         low, high = torch.aminmax(value.detach())

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..dtypes import dtype_name
 from .handler import Handler, ops
 from .ops import OPS
 from .real import Real
@@ -210,7 +211,7 @@ class TracingHandler(Handler):
         return self.record("bitcast", (value,), dtype)
 
     def as_stored(self, value: Ref, dtype: torch.dtype) -> Ref:  # noqa: D102
-        return self.record("as_stored", (value, str(dtype).removeprefix("torch.")), torch.float32)
+        return self.record("as_stored", (value, dtype_name(dtype)), torch.float32)
 
     def _op(self, ref: Ref) -> Any:
         levels = [(self.ops, self.start), *[(o, s) for o, s, _ in reversed(self._outer)]]

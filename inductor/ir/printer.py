@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dtypes import dtype_name
 from .body import LoopBody, Op, Ref, SubBody
 from .buffer import ComputedBuffer, ExternKernel
 from .nodes import GraphIR
@@ -36,7 +37,7 @@ def _lines(ops: tuple[Op, ...], start: int, indent: str) -> list[str]:
     out = []
     for i, op in enumerate(ops, start):
         left = "" if op.name == "store" else f"%{i} = "
-        out.append(f"{indent}{left}{op.name}({', '.join(map(_arg, op.args))}): {str(op.dtype).removeprefix('torch.')}")
+        out.append(f"{indent}{left}{op.name}({', '.join(map(_arg, op.args))}): {dtype_name(op.dtype)}")
         for arg in op.args:
             if isinstance(arg, SubBody):
                 out += _lines(arg.ops, arg.start, indent + "  ") + [f"{indent}  yield {_arg(arg.result)}"]

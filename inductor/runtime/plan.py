@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from ..dtypes import dtype_name, dtype_of
 from ..extension import _C
 from .aten import has_refs, overload
 from .cuda import CudaKernel
@@ -29,8 +30,6 @@ from .plan_spec import (
     Status,
     Step,
     View,
-    dtype_name,
-    dtype_of,
 )
 
 Form = Literal["tuple", "list", "single"]

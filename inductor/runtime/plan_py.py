@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..dtypes import dtype_of
 from .aten import map_refs, overload
 from .plan_spec import (
     ANY_DEVICE,
@@ -25,7 +26,6 @@ from .plan_spec import (
     Slot,
     Status,
     View,
-    dtype_of,
 )
 
 

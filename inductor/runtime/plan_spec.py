@@ -220,16 +220,3 @@ def print_plan(spec: PlanSpec) -> str:
     constants = [f"constant {tuple(c.shape)} {c.stride()} {c.dtype}" for c in spec.constants]
     rest = f"device={spec.device} mutated={spec.mutated} aligned={spec.aligned} kernels={spec.kernel_names}"
     return "\n".join([rest, *map(str, spec.inputs), *constants, *map(str, spec.steps), *map(str, spec.outputs)])
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """The name of a dtype in a PlanSpec: "float32" for torch.float32."""
-    return str(dtype).removeprefix("torch.")
-
-
-def dtype_of(name: str) -> torch.dtype:
-    """The torch.dtype of a PlanSpec's dtype name."""
-    dtype = getattr(torch, name)
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"not a dtype: {name}")
-    return dtype

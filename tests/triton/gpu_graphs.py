@@ -25,7 +25,7 @@ from inductor.aot.joint import to_joint  # noqa: E402
 from inductor.aot.partition import partition  # noqa: E402
 from inductor.aot.random import seeded  # noqa: E402
 from inductor.codegen.triton import TritonSource  # noqa: E402
-from inductor.codegen.values import dtype_text  # noqa: E402
+from inductor.dtypes import dtype_name  # noqa: E402
 from inductor.ir.buffer import Buffer, ExternKernel  # noqa: E402
 from inductor.lower import lower_graph, separate_results  # noqa: E402
 from inductor.passes import biases_apart, run_joint_passes, run_passes, without_known_masks  # noqa: E402
@@ -37,7 +37,7 @@ def kernels_of(graph):
     buffers = [*graph.inputs, *graph.constants]
     for node in graph.buffers:
         buffers += [x for x in node.outputs if x is not None] if isinstance(node, ExternKernel) else [node]
-    dtypes = {b.name: dtype_text(b.dtype) for b in buffers if isinstance(b, Buffer)}
+    dtypes = {b.name: dtype_name(b.dtype) for b in buffers if isinstance(b, Buffer)}
     source = TritonSource()
     for group in schedule(graph):
         if isinstance(group, Group) and 0 not in group.outer:

@@ -15,7 +15,7 @@ from op_samples import BINARY, UNARY, UNARY_POS, aten, lowered  # noqa: E402
 
 from inductor.cache.file_store import Cache  # noqa: E402
 from inductor.codegen.triton import TritonSource, heuristics  # noqa: E402
-from inductor.codegen.values import dtype_text  # noqa: E402
+from inductor.dtypes import dtype_name  # noqa: E402
 from inductor.ir.buffer import Buffer  # noqa: E402
 from inductor.runtime import triton_build, triton_worker  # noqa: E402
 from inductor.runtime.cpp_build import BuildError  # noqa: E402
@@ -28,7 +28,7 @@ def kernels(fn, *args):
     source = TritonSource()
     for group in schedule(graph):
         if isinstance(group, Group):
-            source.group(group, {b.name: dtype_text(b.dtype) for b in buffers})
+            source.group(group, {b.name: dtype_name(b.dtype) for b in buffers})
     return source.kernels
 
 

@@ -15,7 +15,8 @@ from triton.runtime import interpreter  # noqa: E402
 
 from inductor.codegen.triton import TritonSource  # noqa: E402
 from inductor.codegen.triton.gpu import DEFAULT  # noqa: E402
-from inductor.codegen.values import STATUS, dtype_text  # noqa: E402
+from inductor.codegen.values import STATUS  # noqa: E402
+from inductor.dtypes import dtype_name  # noqa: E402
 from inductor.ir.buffer import Buffer, ComputedBuffer, ExternKernel, View  # noqa: E402
 from inductor.ir.interp import flatten  # noqa: E402
 from inductor.ir.nodes import BufferView  # noqa: E402
@@ -105,7 +106,7 @@ class Runner:
             for buffer in b.outputs if isinstance(b, ExternKernel) else (b,):
                 if isinstance(buffer, Buffer):
                     self.buffers[buffer.name] = buffer
-        self.dtypes = {n: dtype_text(b.dtype) for n, b in self.buffers.items()}
+        self.dtypes = {n: dtype_name(b.dtype) for n, b in self.buffers.items()}
         self.source = TritonSource(GPU)
         self.launches = {id(g): self.source.group(g, self.dtypes) for g in self.steps if isinstance(g, Group)}
 

@@ -24,8 +24,9 @@ def install() -> None:
     import inductor.compile
     import inductor.generate
     from inductor.aot import rerun
+    from inductor.dtypes import dtype_of
     from inductor.runtime.plan_py import PythonPlan
-    from inductor.runtime.plan_spec import Alloc, Arena, Extern, Launch, PlanSpec, Status, dtype_of
+    from inductor.runtime.plan_spec import Alloc, Arena, Extern, Launch, PlanSpec, Status
 
     class InterpretedPlan(PythonPlan):
         """A plan of launches, run on the CPU."""

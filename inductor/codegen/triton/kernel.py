@@ -12,8 +12,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from ...dtypes import dtype_of
 from ...ir.size import AnySize, Size, ceil_of, hint, known, quotient, same
-from ...runtime.plan_spec import dtype_of
 from ...schedule.index import Affine
 from ...schedule.node import Group
 from ..values import Store, Val, Values
