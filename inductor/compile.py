@@ -37,7 +37,6 @@ from .passes import without_known_masks
 from .process.compile_lock import compile_lock
 from .process.import_stubs import stub_torch_compiler
 from .process.thread_state import restored_on_error
-from .process.uninterrupted_import import SYMBOLIC_SHAPES, import_uninterrupted
 from .subclasses import compile
 from .subclasses.autograd import wrap_inner
 from .subclasses.functionalize import forms_of, holds_wrappers, static_fakes
@@ -239,7 +238,6 @@ def _compile_sizes(
     `examples` describe `inputs` in terms of symbols. `varying` names these symbols, and `hints` are their current
     values. Unsupported if some part of the compiler needs a concrete size.
     """
-    import_uninterrupted(SYMBOLIC_SHAPES)
     from .dynamic.symbols import Sized, Symbols, alike, fake_inputs  # imported here because it imports sympy
 
     report = gm.meta["compile_report"] = CompileReport()

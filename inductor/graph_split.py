@@ -32,7 +32,6 @@ from .fx_utils.arguments import output_of
 from .fx_utils.writes import writes_first
 from .modes import AS_RECORDED, ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD, graph_module
 from .process.compile_lock import make_once
-from .process.uninterrupted_import import SYMBOLIC_SHAPES, import_uninterrupted
 
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 _MODES = {SET_GRAD, ENTER_AUTOCAST, EXIT_AUTOCAST, *AS_RECORDED}
@@ -134,7 +133,6 @@ def _unbacked(number: Any) -> set[Any]:
     """The unbacked symbols in the expression that the operator returned. Later operators, in the graph or not, may have
     specialized such a symbol to a number, so `expr` would not show it."""
     # imported here because it imports sympy
-    import_uninterrupted(SYMBOLIC_SHAPES)
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
     kinds = (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)

@@ -6,13 +6,13 @@ In torch 2.11, the fake operators give other strides than the kernels that call 
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._subclasses import fake_impls
 
-from ..process.uninterrupted_import import SYMBOLIC_SHAPES, import_uninterrupted
 from .fake_layout import on_cpu
 
 aten = torch.ops.aten
@@ -41,7 +41,7 @@ def _where_wrong(compute: Callable[..., torch.Tensor]) -> Callable[..., Any]:
 @functools.cache
 def _strides_are_right() -> bool:
     """Whether torch's fake operator gives the strides of MKL's results. Imports sympy."""
-    import_uninterrupted(SYMBOLIC_SHAPES)
+    importlib.import_module("torch.fx.experimental.symbolic_shapes")  # before the modes are disabled below
     with torch.utils._python_dispatch._disable_current_modes():
         probe = torch.empty((2, 3, 3), dtype=torch.complex64, device="meta").transpose(1, 2)
         return aten._fft_c2c.default(probe, [1, 2], 0, True).stride() == probe.stride()

@@ -15,9 +15,9 @@ import torch
 
 from ..ir.handler import ops
 from ..modes import AutocastState
+from .half_imported import forget_orphans
 from .import_stubs import stub_torch_compiler
 from .interrupts import HandlersBetweenImports
-from .uninterrupted_import import forget_orphans
 
 T = TypeVar("T")
 _torch: Any = torch._C

@@ -17,7 +17,6 @@ from ..log.stages import count, show
 from ..modes import graph_module
 from ..process.compile_lock import make_once
 from ..process.thread_state import restored_on_error
-from ..process.uninterrupted_import import SYMBOLIC_SHAPES, import_uninterrupted
 from .functionalize import InnerGraph, finishing, forms_of, static_fakes, to_inner
 from .wrapper_tensors import flattening
 
@@ -202,7 +201,6 @@ class _ManySizes:
         self, gm: fx.GraphModule, values: Mapping[str, int], constants: Mapping[Any, int], flat: Sequence[Any],
         compile_flat: CompileFlat,
     ) -> _Traced:
-        import_uninterrupted(SYMBOLIC_SHAPES)
         from ..dynamic.symbols import Symbols, fake_inputs, in_terms  # imported here because it imports sympy
 
         symbols = Symbols()

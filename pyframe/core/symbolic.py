@@ -9,19 +9,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from inductor.process.uninterrupted_import import SYMBOLIC_SHAPES, import_uninterrupted
-
 
 def data_dependent() -> tuple[type[Exception], ...]:
     """The exceptions that torch raises for data-dependent numbers, for use in an `except` clause."""
-    loaded = sys.modules.get(SYMBOLIC_SHAPES)
+    loaded = sys.modules.get("torch.fx.experimental.symbolic_shapes")
     error = getattr(loaded, "GuardOnDataDependentSymNode", None)  # missing while another thread imports the module
     return () if error is None else (error,)
 
 
 def is_unbacked(number: Any) -> bool:
     """Whether a symbolic number depends on an unbacked symbol, whose value is known only at run time."""
-    import_uninterrupted(SYMBOLIC_SHAPES)
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     return bool(free_unbacked_symbols(number))
@@ -29,7 +26,6 @@ def is_unbacked(number: Any) -> bool:
 
 def surely_true(number: Any) -> bool:
     """Whether a symbolic bool is statically known to be true, without adding a guard."""
-    import_uninterrupted(SYMBOLIC_SHAPES)
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return statically_known_true(number)

@@ -15,8 +15,6 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from inductor.process.uninterrupted_import import SYMBOLIC_SHAPES, import_uninterrupted
-
 from .. import config
 from ..core.expr import Number, Tree, sources
 from ..core.guard import Guard
@@ -82,7 +80,6 @@ class GraphNumbers:
     def shapes(self) -> Any:
         """The symbolic sizes of this capture, created on first use."""
         if self._shapes is None:
-            import_uninterrupted(SYMBOLIC_SHAPES)
             from ..vars.numbers.shapes import Shapes  # deferred: loads sympy
 
             tx = self._tx
