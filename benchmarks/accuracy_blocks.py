@@ -1,4 +1,4 @@
-"""Small models of one layer or two for `benchmarks.accuracy`: each has what a class of architectures has.
+"""Small models for `benchmarks.accuracy`: one or two layers that are typical of a class of architectures.
 
 Attention in its variants, norms over any axis, convolutions, layouts, pooling, recurrent layers, embeddings and losses.
 What training does around layers (dropout, checkpoints, frozen and tied parameters) is in `accuracy_training`.

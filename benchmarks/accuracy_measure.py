@@ -1,7 +1,7 @@
-"""How large tensors and differences of tensors are: root mean square and largest element, of what is finite.
+"""Measures tensors and differences of tensors: root mean square and largest magnitude of the finite elements.
 
-And how errors lie: along the tensor, which no rounding does, or in single elements.  In pieces, so that a hundred
-million numbers need no copies in float64."""
+Also measures how errors are distributed: correlated with the tensor, which rounding errors are not, or in single
+elements. Tensors are processed in pieces, so that a hundred million numbers need no whole copy in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs CPython's own test modules on what we make of code, and compares each test with plain CPython.
+"""Runs CPython's own tests with re-encoded or traced code, and compares the outcome of each test with plain CPython.
 
     python tools/cpython_suite.py                              # rebuild, under every CPython found
     python tools/cpython_suite.py --mode trace                 # every frame through the tracer (this Python)
@@ -54,7 +54,7 @@ MODULES = (
     "test_weakref", "test_with", "test_yield_from", "test_zipfile",
 )  # fmt: skip
 _IDENTITY = "whether equal strings that are computed are one object, and tuples that an iterator in C uses again"
-_SIZES = "sys.getsizeof() of a container that the frame made anew"
+_SIZES = "sys.getsizeof() of a container that the frame created"
 _OBJECTS = "how many objects there are, or are found to be garbage: those of captures made meanwhile count too"
 # Tests of what is promised not to be kept where frames go through the tracer, with the reason; "*" is any class.
 NOT_TRACED = {

@@ -56,7 +56,7 @@ def rebuild_everything() -> Any:
     return count
 
 
-# What tests are written with: its captures are kept from one test to the next, all others are made anew.
+# Modules that tests are written with: their captures are kept from one test to the next, all others are dropped.
 MACHINERY = ("contextlib", "difflib", "linecache", "re", "tokenize", "traceback", "unittest", "warnings", "weakref")
 
 

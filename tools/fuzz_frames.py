@@ -1,4 +1,4 @@
-"""Random programs, captured and run as they are: results, effects and exceptions must agree.
+"""Random Python programs, captured and uncaptured: results, side effects and exceptions must agree.
 
     python tools/fuzz_frames.py --count 2000 --seed 0       # prints the smallest form of what differs
     python tools/fuzz_frames.py --show 17                   # the program of one seed

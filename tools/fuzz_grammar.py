@@ -1,4 +1,4 @@
-"""What the random programs of fuzz_frames.py are made of."""
+"""The grammar of the random programs of fuzz_frames.py."""
 
 from __future__ import annotations
 

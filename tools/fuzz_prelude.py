@@ -1,4 +1,4 @@
-"""What every random program of fuzz_frames.py starts with."""
+"""The common first part of every random program of fuzz_frames.py."""
 
 # ruff: noqa: F401 the programs use what is imported
 

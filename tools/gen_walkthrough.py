@@ -1,4 +1,4 @@
-"""Renews the excerpts of `docs/architecture.md`: what each stage prints for one small program.
+"""Regenerates the excerpts in `docs/architecture.md`: what each stage prints for one small program.
 
     python tools/gen_walkthrough.py            # compiles the program and writes the excerpts into the page
     python tools/gen_walkthrough.py --check    # exit status 1 when the page is out of date

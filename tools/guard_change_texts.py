@@ -1,4 +1,4 @@
-"""What the changes of tools/fuzz_guards.py say: texts by the kind of thing that is changed."""
+"""The source text of the changes that tools/fuzz_guards.py makes, by the kind of object that is changed."""
 
 # what a class may be given: method -> bodies
 SPECIAL = {

@@ -1,4 +1,4 @@
-"""What the changes of tools/fuzz_guards.py are written with.  A printed failure includes this text."""
+"""Functions that the changes of tools/fuzz_guards.py call.  A printed failure includes their source."""
 
 import copy
 import functools

@@ -20,9 +20,9 @@ memory, and the inputs afterwards. A value is right within the tolerance of `tor
 error against float64 is at most 3 times eager's. Cases run in worker processes: one that dies is a "crash" of the case
 that it ran.
 
-Results are added to OUT/op_suite.jsonl as they come and OUT/op_suite.{json,txt} are made of them, so a later run of
-some operators renews their rows. `--resume` leaves out what has a row. Exit status 1 where something is not right that
-`op_suite_exceptions.py` does not name, or the other way round.
+Results are added to OUT/op_suite.jsonl as they come and OUT/op_suite.{json,txt} are written from them, so a later run
+of some operators updates their rows. `--resume` skips what has a row. Exit status 1 if something is not right that
+`op_suite_exceptions.py` does not name, or the reverse.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def common_arguments(parser: argparse.ArgumentParser, unit: str, samples: int, b
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line (or `given`) asks for."""
+    """The options of the command line, or of `given`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", default="", help="names, or beginnings followed by *, separated by commas")
     parser.add_argument("--modes", default=MODES)

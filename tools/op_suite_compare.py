@@ -1,4 +1,4 @@
-"""How the operator suite compares what a compiled call gave with what eager gives."""
+"""How the operator suite compares the outcome of a compiled call with that of the eager call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of ``tensor_kinds``: for each kind of tensor, small programs that take, make and give tensors of it.
+"""The programs of ``tensor_kinds``: for each kind of tensor, small programs that take, create and return tensors of it.
 
 ``PROGRAMS[kind][name]`` is ``(function, make)``; ``make()`` gives the arguments, new tensors for each call.
 """

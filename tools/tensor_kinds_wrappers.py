@@ -1,4 +1,4 @@
-"""More programs of ``tensor_kinds``: wrapper subclasses that are written, viewed, made, nested, swapped and trained.
+"""More programs of ``tensor_kinds``: wrapper subclasses that are mutated, viewed, created, nested, swapped and trained.
 
 Tensors in a ``SimpleNamespace`` are no leaves of the arguments, so that they require no gradient and may be written.
 """

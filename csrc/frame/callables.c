@@ -546,7 +546,7 @@ CompiledFunction_dealloc(PyObject *object)
 static PyGetSetDef CompiledFunction_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {"callback", CompiledFunction_get_callback, CompiledFunction_set_callback,
-     "asked on a miss; False: run installed entries only; None: run the function as it is", NULL},
+     "asked on a miss; False: run installed entries only; None: run the function eagerly", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -230,7 +230,7 @@ pass_on_disabled(ThreadHook *hook, PyThreadState *tstate, cp_frame *frame)
 typedef enum {
     FRAME_DONE,   /* *result is that of the frame (NULL: an exception is set) */
     FRAME_FAILED, /* an exception is set, and the frame is as it was */
-    FRAME_PASS,   /* to be evaluated as it is */
+    FRAME_PASS,   /* evaluate the original frame */
 } frame_verdict;
 
 /* Run an entry whose guards held. The registers are released. */

@@ -23,7 +23,7 @@ extern PyTypeObject ThreadHook_Type;
 /* Whether a thread that is traced or profiled runs the program's own frames, and none of ours (the default). */
 extern bool hook_stands_aside;
 
-/* Whether this thread is to run everything as it is, because somebody watches. */
+/* Whether this thread runs original frames only, because a debugger or profiler is active. */
 static inline bool
 hook_is_watched(PyThreadState *tstate)
 {

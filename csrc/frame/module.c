@@ -183,7 +183,7 @@ static PyMethodDef methods[] = {
     {"disable_wrapper", disable_wrapper, METH_O, "disable_wrapper(fn): fn with the hook off"},
     {"run_disabled", disable_wrapper, METH_O, "run_disabled(callable): the same, for compiled graphs"},
     {"set_eager", compiled_set_eager, METH_O,
-     "set_eager(flag) -> before: whether every CompiledFunction calls what it wraps as it is, in all threads"},
+     "set_eager(flag) -> before: whether CompiledFunctions call the original function, in all threads"},
     {"bind_torch", bind_torch, METH_NOARGS, "bind_torch() -> dict of what was found; call after importing torch"},
     {"tensor_payload", tensor_payload, METH_O, "tensor_payload(tensor) -> the TENSOR payload that it satisfies"},
     {"tensor_route", tensor_route, METH_O, "tensor_route('handle' or 'dlpack'): how metadata is read"},

@@ -145,8 +145,8 @@ plan_label(PyObject *self, PyObject *names)
 static PyMethodDef plan_methods[] = {
     {"label", plan_label, METH_O, plan_label_doc},
     {"take", plan_take, METH_O,
-     "take(list): a call with the arguments in `list`, which is empty from then on, so that the plan can let go of each\n"
-     "as soon as it is not needed any more. Left as it is where the fallback is called."},
+     "take(list): a call with the arguments in `list`, which is empty from then on, so that the plan can release each\n"
+     "as soon as it is not needed any more. Unchanged if the fallback is called."},
     {NULL},
 };
 

@@ -1,4 +1,4 @@
-"""The backward lets go of what the forward saved as soon as it has read it for the last time; so do both of theirs."""
+"""The backward releases each tensor that the forward saved after its last use."""
 
 
 import pytest

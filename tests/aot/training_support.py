@@ -15,7 +15,7 @@ from inductor.graph_split import cut_at_writes
 
 
 def plain(gm):
-    """A compiler that runs the ATen graph as it is, and insists that nobody records gradients."""
+    """A compiler that runs the ATen graph unchanged, and asserts that no gradients are recorded."""
 
     def run(*args):
         assert not torch.is_grad_enabled()

@@ -1,4 +1,4 @@
-"""The words for a failing guard: what, both values, and the user's line."""
+"""The message of a failing guard: the source, the expected and the actual value, and the user's line."""
 
 from __future__ import annotations
 

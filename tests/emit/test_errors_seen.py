@@ -261,7 +261,7 @@ def other_sizes(x, y, i):
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 @pytest.mark.parametrize("fn", [recorded, recorded_from_now_on, other_sizes])
 def test_writes_that_cannot_be_put_back(fn, backend):
-    """The frame runs as it is."""
+    """The frame runs eagerly."""
     good, bad = torch.zeros(3, 3, dtype=torch.long), torch.full((3, 3), 7)
     found = []
     for call in (fn, pyframe.compile(fn, backend=backend)):

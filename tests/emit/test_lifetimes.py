@@ -1,4 +1,4 @@
-"""Objects die where they die in eager: the captured frame keeps nothing that the program has let go of."""
+"""Objects die where they die in eager: the captured frame keeps nothing alive that the program has released."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ def local_deleted_where_the_break_raises() -> None:
         observe("deleted")
 
 
-def local_bound_anew() -> None:
+def local_rebound() -> None:
     x: Any = Noisy()
     observe("bound")
     x = None
-    observe("bound anew")
+    observe("rebound")
     assert x is None
 
 
-def argument_bound_anew() -> None:
-    _bind_argument_anew([Noisy()])
+def argument_rebound() -> None:
+    _rebind_argument([Noisy()])
 
 
-def _bind_argument_anew(x: Any) -> None:
+def _rebind_argument(x: Any) -> None:
     observe("called")
     if x:
         x = None
-    observe("bound anew")
+    observe("rebound")
 
 
 class Holder:
@@ -74,7 +74,7 @@ class Holder:
         del first
         observe("first deleted")
         second = None  # noqa: F841
-        observe("second bound anew")
+        observe("second rebound")
 
 
 def arguments_of_a_method() -> None:
@@ -111,7 +111,7 @@ def _kept_in_another_local(x: Any) -> None:
     del x
     observe("deleted")
     y = None  # noqa: F841
-    observe("bound anew")
+    observe("rebound")
 
 
 def kept_in_another_local() -> None:
@@ -172,11 +172,11 @@ def _closed(name: str) -> Any:
         log.append(f"{name} closed")
 
 
-def generator_bound_anew() -> None:
+def generator_rebound() -> None:
     generator = _closed("generator")
     log.append(next(generator))
     generator = None
-    observe("bound anew")
+    observe("rebound")
     assert generator is None
 
 
@@ -191,8 +191,8 @@ def weak_reference() -> None:
 PROGRAMS = [
     local_deleted_in_a_handler,
     local_deleted_where_the_break_raises,
-    local_bound_anew,
-    argument_bound_anew,
+    local_rebound,
+    argument_rebound,
     kept_in_another_local,
     arguments_of_a_method,
     arguments_given_in_a_handler,
@@ -204,7 +204,7 @@ PROGRAMS = [
     deleted_in_a_loop,
     value_of_an_expression,
     weak_reference,
-    generator_bound_anew,
+    generator_rebound,
 ]
 
 

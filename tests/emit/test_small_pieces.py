@@ -108,7 +108,7 @@ def calls_a_helper(x, text):
     return helper(x, text) - 1, x
 
 
-def test_at_the_limit_what_is_called_is_not_captured_anew():
+def test_callees_are_not_captured_at_the_recompile_limit():
     fast = pyframe.compile(calls_a_helper, backend="eager", options={"recompile_limit": 2})
     with pytest.warns(UserWarning, match="recompile limit"):
         for text in ("a", "bb", "ccc", "dddd", "a"):

@@ -403,7 +403,7 @@ def check_direct_hit_makes_no_frame() -> None:
     assert calls == []
 
 
-def check_functions_that_run_other_code_are_told() -> None:
+def check_functions_that_run_other_code_are_recognized() -> None:
     assert C.runs_its_code(spread_two)
     raises(TypeError, C.runs_its_code, len)
     testing = importlib.import_module("_testcapi")

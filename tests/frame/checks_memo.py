@@ -1,5 +1,5 @@
-"""What guard programs remember of calls that passed: whatever is changed afterwards, a program says what one that
-remembers nothing says.  Also what is remembered at all, and that nothing is kept alive."""
+"""Memos of guard programs: after any change, a program that remembers a call that passed gives the same answer as one
+that remembers nothing.  Also: what is remembered, and that a memo keeps nothing alive."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ def check_programs_that_remember_are_freed() -> None:
 
 
 def check_residual_checks_that_change_tables() -> None:
-    """A predicate that writes to what was told: the next call sees it."""
+    """A predicate that writes to its argument: the next call sees the change."""
     thing = made()
     calls: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What the hook's callback does for calls that run as they are, which it is asked about each time."""
+"""The hook's callback for frames that it does not capture: it is called for each of their calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops that take too many instructions run as they are: eager's results, with what is round them captured."""
+"""Loops that exceed the instruction limit run untraced; the code around them is captured. Results are eager's."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_first_import_by_torch(name):
     assert done.stdout == "right\n", done.stderr[-3000:]
 
 
-def test_a_package_that_did_not_load_is_imported_anew(tmp_path, monkeypatch):
+def test_a_package_that_did_not_load_is_imported_from_its_start(tmp_path, monkeypatch):
     """Its submodules that did load are run again, and are attributes of the new package."""
     package = tmp_path / "broken_package"
     package.mkdir()

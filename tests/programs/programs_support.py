@@ -1,7 +1,8 @@
-"""Runs a program eagerly and compiled, and compares all that can be seen of it.
+"""Runs a program eagerly and compiled, and compares everything that it does.
 
-A program is a function of one argument, `C`: what it compiles it passes through `C`, which is `pyframe.compile` or leaves
-it as it is. Whatever it returns is compared, along with what it prints and the state of the random generators after it.
+A program is a function of one argument, `C`, which it calls on every function and module that it compiles: `C` is
+`pyframe.compile`, or returns its argument. What the program returns and prints, and the state of the random generators
+after it, are compared.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def programs_of(module: Any) -> dict[str, Case]:
 
 
 class Eager:
-    """Leaves what it is given as it is."""
+    """Returns its argument: the eager run."""
 
     compiled = False
 

@@ -36,7 +36,7 @@ def twice(x):
     return reads(x) + 1  # twice
 
 
-def test_the_whole_stack_of_the_user_is_told_innermost_last():
+def test_a_break_lists_the_whole_stack_of_the_user():
     def calls(x):
         return twice(x * 2)  # calls
 

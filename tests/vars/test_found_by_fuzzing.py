@@ -120,7 +120,7 @@ def arguments_of_a_method_that_is_not_there(xs):
 
 
 # ---- frames called while an exception is handled ----
-def told_of_the_exception(x):
+def reads_the_handled_exception(x):
     return x + 1, repr(sys.exc_info()[1])
 
 
@@ -165,7 +165,7 @@ def test_does_the_same(row: Any) -> None:
 
 
 @pytest.mark.parametrize("order", [(False, True), (True, False)])
-@pytest.mark.parametrize("fn", [told_of_the_exception, raises_it_again, comes_from_it])
+@pytest.mark.parametrize("fn", [reads_the_handled_exception, raises_it_again, comes_from_it])
 def test_what_a_caller_is_handling(fn: Any, order: tuple[bool, bool]) -> None:
     captured = pyframe.compile(fn, backend="eager")
     for handling in order:

@@ -9,7 +9,7 @@ references of operators in Python, distributions, and programs over function tra
 compared, the worker processes, and the rows of the report are those of `tools/op_suite.py`: results, strides,
 gradients, inputs and buffers afterwards, a second call, which must not compile again.
 
-Results are added to OUT/database_suite.jsonl as they come and OUT/database_suite.{json,txt} are made of them.
+Results are added to OUT/database_suite.jsonl as they come and OUT/database_suite.{json,txt} are written from them.
 `--resume` leaves out what has a row. Exit status 1 where something is not right that `exceptions.py` does not name, or
 the other way round.
 """
@@ -67,7 +67,7 @@ def select(args: argparse.Namespace, found: dict[str, list[str]], done: set[tupl
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line (or `given`) asks for."""
+    """The options of the command line, or of `given`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="entries as database:name, or beginnings followed by *")
     parser.add_argument("--modes", default="", help="all by default")

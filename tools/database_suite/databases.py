@@ -1,4 +1,4 @@
-"""The databases by names. Each is imported when it is asked for: some of them import much of torch."""
+"""The databases by name. Each is imported at its first use, since some of them import much of torch."""
 
 from __future__ import annotations
 

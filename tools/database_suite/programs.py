@@ -1,6 +1,7 @@
 """Programs that are run call by call: with a compiler, in eager, and in eager with float64; compared after each call.
 
-A program is told how to compile. In eager, that is not at all; so the same text is the program and its oracle.
+A program gets the function that compiles as an argument. In the eager run that function returns its argument, so the
+same text is the program and its oracle.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A process that checks programs: one JSON object a line in, one out. It may die of a program; the parent starts
-another. A program comes whole or as a seed."""
+"""A process that checks programs: it reads and writes one JSON object per line. If a program crashes it, the parent
+starts another one. A program is given as data or as a seed."""
 
 from __future__ import annotations
 

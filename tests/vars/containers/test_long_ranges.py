@@ -1,4 +1,4 @@
-"""Ranges of any length: a trace makes no more of their items than the program looks at."""
+"""Ranges of any length: a trace creates Vars only for the items that the program reads."""
 
 from __future__ import annotations
 

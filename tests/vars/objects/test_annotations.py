@@ -1,7 +1,7 @@
 """Annotations of functions and classes that the captured program makes.
 
-They are evaluated where they stand, or from CPython 3.14 on when they are read (which is why this file does not make
-all annotations strings by a future import)."""
+They are evaluated when the function or class is created, or, from CPython 3.14 on, when they are read. This file has no
+`from __future__ import annotations`, which would turn all of them into strings."""
 
 import collections
 import dataclasses

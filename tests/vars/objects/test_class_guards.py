@@ -1,4 +1,4 @@
-"""What is read of a class is guarded: a class that changes, or an instance that hides it, is captured anew."""
+"""Reads of class attributes are guarded: a changed class, or an instance that hides the attribute, is recompiled."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_instance_attribute_that_goes_uncovers_the_class() -> None:
     assert torch.equal(compiled(X, thing), X * 1)
 
 
-def test_classes_are_told_apart() -> None:
+def test_classes_are_distinguished() -> None:
     fn = READS["method"]
     compiled = pyframe.compile(fn, backend="eager")
     first, second = fresh(), fresh()

@@ -1,4 +1,4 @@
-"""Objects of subclasses of int and str are told apart by identity, from wherever they are read."""
+"""Objects of subclasses of int and str are distinguished by identity, whatever source they are read from."""
 
 from __future__ import annotations
 

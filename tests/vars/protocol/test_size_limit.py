@@ -1,4 +1,4 @@
-"""What would be large among the constants of a trace is made for real: fast, and with eager's results."""
+"""Operations whose constant result would be large break the graph: the capture stays fast, results are eager's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of print, warnings and loggers: breaks, unless a setting puts them off or leaves them out."""
+"""Calls of print, warnings and loggers: graph breaks, unless a setting defers or drops them."""
 
 from __future__ import annotations
 

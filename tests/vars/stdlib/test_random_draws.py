@@ -1,4 +1,4 @@
-"""Random numbers of Python and numpy inside traced code: eager's stream, drawn anew at each call."""
+"""Random numbers of Python and numpy inside traced code: each call draws the numbers that eager draws."""
 # ruff: noqa: E501, E702
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyframe.vars.stdlib.rng_guards import RngBranchGuard
 
 whole = Table()  # one graph
 broken = Table()  # with breaks
-foretold = Table()  # a capture for each way that the program may go
+predicted = Table()  # a capture for each way that the program may go
 
 
 class Augment:
@@ -184,14 +184,14 @@ def in_a_try(x):
     return y
 
 
-@foretold()
+@predicted()
 def a_branch(x):
     if random.random() < 0.5:
         x = x.flip(0)
     return x * random.uniform(0.5, 1.5)
 
 
-@foretold()
+@predicted()
 def a_branch_after_other_draws(x):
     a, b = random.gauss(0, 1), np.random.randn()
     if np.random.randn() < b and random.randint(0, 1):
@@ -199,24 +199,24 @@ def a_branch_after_other_draws(x):
     return x - b, np.random.randn(), random.random()
 
 
-@foretold(X, Augment())
+@predicted(X, Augment())
 def branches_on_generators_of_an_object(x, a):
     flip, legacy = a.rng.random() < 0.5, a.legacy.randn()
     a.modern.random()
     return x.flip(0) if flip else x, x + 1 if a.modern.random() < 0.3 else x * legacy, a.legacy.randn()
 
 
-@foretold()
+@predicted()
 def nothing_to_compute_on_one_side(x):
     return x if random.random() < 0.5 else x.sin()
 
 
-@foretold()
+@predicted()
 def one_of_some_objects(x):
     return random.choice([torch.sin, torch.cos])(x), random.choice(("a", "b"))
 
 
-@foretold()
+@predicted()
 def an_index_of_a_list(x):
     return x + [10.0, 20.0, 30.0][random.randrange(3)]
 
@@ -267,14 +267,14 @@ def test_breaks(row: Any) -> None:
     assert counters["graphs"] and sum(counters["graph_breaks"].values())
 
 
-@pytest.mark.parametrize("row", foretold, ids=Table.name)
-def test_branches_are_foretold(row: Any) -> None:
+@pytest.mark.parametrize("row", predicted, ids=Table.name)
+def test_branches_are_predicted(row: Any) -> None:
     pyframe.reset()
     _check(row, calls=12)
     assert 1 <= counters["recompiles"] <= 3 and not counters["graph_breaks"]
 
 
-def test_what_was_foretold_is_checked_when_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prediction_is_checked_after_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if random.random() < 0.5 else x - 1
 

@@ -1,4 +1,4 @@
-"""`warnings.warn` in traced code: where it only prints it is put off to the end of the graph, else it breaks."""
+"""`warnings.warn` in traced code: a call that only prints is deferred to the end of the graph, any other breaks it."""
 # ruff: noqa: B028, E501
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def mixed_in_loop(x: Any) -> Any:
     return plain, found
 
 
-def test_tensors_of_other_classes_are_told_apart() -> None:
+def test_tensors_of_other_classes_are_distinguished() -> None:
     check(mixed_in_loop, X)
 
 
