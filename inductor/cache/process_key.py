@@ -107,7 +107,7 @@ def operators_are_overridden() -> bool:
 
     A key cannot describe what they do, and any graph may run them when it is traced.
     """
-    return _foreign_kernels(len(torch.library._impls)) or _foreign_decompositions(
+    return _foreign_kernels(frozenset(torch.library._impls)) or _foreign_decompositions(
         tuple(map(id, decomposition_table.values()))
     )
 
@@ -118,9 +118,10 @@ def _foreign_decompositions(_: tuple[int, ...]) -> bool:
 
 
 @functools.lru_cache(1)
-def _foreign_kernels(_: int) -> bool:
-    """Whether a registered kernel is not torch's own. The argument, the number of registrations, is the cache's key."""
-    entries = (entry.split("/") for entry in torch.library._impls)
+def _foreign_kernels(registered: frozenset[str]) -> bool:
+    """Whether a registered kernel is not torch's own. `registered`: a copy of torch's set of registrations, which
+    changes when a garbage collection finds an unused Library."""
+    entries = (entry.split("/") for entry in registered)
     named = [(f"{ns}::{name}", key) for ns, name, key in entries if ns == "aten"]
     known = {str(op).replace(".default", "").replace("aten.", "aten::", 1) for op in _meta_table()}
     return any(_is_foreign(op, key) for op, key in named if key != "Meta" or op not in known)

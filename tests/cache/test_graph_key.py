@@ -15,6 +15,7 @@ import inductor.cache.graph_key
 import inductor.cache.process_key
 import pyframe
 from inductor.cache.graph_key import graph_key, training_key
+from inductor.cache.process_key import operators_are_overridden
 from pyframe.metrics import counters
 
 
@@ -228,3 +229,20 @@ def test_the_hash_of_our_source_is_of_every_module(monkeypatch):
     inductor.cache.graph_key._source_hash.__wrapped__()
     package = Path(inductor.__file__).parent
     assert {package / "compile.py", package / "cache" / "graph_key.py", package / "codegen" / "cpp" / "vec.h"} <= set(read)
+
+
+def test_an_override_is_seen_when_the_number_of_registrations_stays_the_same():
+    other = torch.library.Library("pyframe_key_test", "FRAGMENT")
+    other.define("same(Tensor x) -> Tensor")
+    other.impl("same", lambda x: x.clone(), "CPU")
+    assert not operators_are_overridden()
+    count = len(torch.library._impls)
+    other._destroy()
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl("sinc", lambda x: x.clone(), "CPU")
+        assert len(torch.library._impls) == count
+        assert operators_are_overridden()
+    finally:
+        library._destroy()
+    assert not operators_are_overridden()
