@@ -11,6 +11,7 @@ from torch import fx
 from ..aot.functionalize import NotFunctional
 from ..dynamic.dispatch import MAX_READY, MAX_SIZES, SPECIAL, Sizes, is_symbolic
 from ..errors import PASSED
+from ..fallback import check_expected
 from ..fx_utils.places import reason_of
 from ..ir.size import Program
 from ..log.stages import count, show
@@ -189,6 +190,7 @@ class _ManySizes:
             except PASSED:
                 raise
             except Exception as error:
+                check_expected(error)
                 self.compile_flat = None
                 count("graphs_per_size")
                 show("sizes", f"a graph is traced for each size: {reason_of(error)}")
