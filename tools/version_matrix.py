@@ -33,6 +33,7 @@ TORCH = ("2.11.0", "2.13.0", "2.15.0")
 PYTHON = ("3.11", "3.12", "3.13", "3.14")
 COLUMNS = ("torch", "python", "passed", "failed", "errors", "skipped", "seconds", "not run", "commits")
 _COUNT = re.compile(r"(\d+) (passed|failed|error|skipped)")
+_FAILURE = re.compile(r"(?:FAILED|ERROR) (.+?)(?: - .*)?$")
 _VERSIONS = "import platform, torch; print(platform.python_version(), torch.__version__)"
 
 
@@ -95,7 +96,7 @@ def run_part(exe: Path, part: str, options: argparse.Namespace, log: Path) -> di
         except subprocess.TimeoutExpired:
             ended = None
     text = log.read_text(errors="replace")
-    failures = [line.split()[1] for line in text.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    failures = [found[1] for line in text.splitlines() if (found := _FAILURE.match(line))]
     row = {**counts(text), "seconds": round(time.monotonic() - start), "failures": failures}
     if ended is None:
         note = f"{part}: no end in {options.budget:.0f} s"
