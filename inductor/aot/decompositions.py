@@ -45,7 +45,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[getattr(aten.random, "from")] = random_from
     orders = {aten.select_scatter.default: _as_first}
     orders |= {op: _descending for op in NEAREST} | {op: _as_kernel(op) for op in _OTHER_LAYOUTS}
-    orders |= {op: _by_channels for op in NEAREST_OF_VOLUMES}
+    orders |= {op: _by_channels for op in NEAREST_OF_VOLUMES} | {op: _as_padded for op in _PADS}
     for op, order in orders.items():
         if op in table:
             table[op] = _with_layout(table[op], order)
@@ -101,6 +101,13 @@ _OTHER_LAYOUTS = (
 )  # fmt: skip
 
 
+# torch 2.11 takes the layout of the result from an intermediate result of the decomposition; from 2.13 on as here.
+_PADS = (
+    aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default,
+    aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default,
+)  # fmt: skip
+
+
 def _as_kernel(op: Any) -> Callable[..., Sequence[int] | None]:
     """A layout rule: the order of dimensions that the operator itself gives on fake tensors."""
 
@@ -118,6 +125,14 @@ def _as_first(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int] | Non
 
 def _descending(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
     return tuple(range(x.dim()))
+
+
+def _as_padded(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
+    """Channels last on the CPU if the argument is; contiguous on GPUs."""
+    suggested = suggest_memory_format(x) if x.is_cpu else torch.contiguous_format
+    if suggested == torch.contiguous_format:
+        return _descending(x)
+    return (0, *range(2, x.dim()), 1)
 
 
 def _by_channels(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int] | None:
