@@ -15,6 +15,7 @@ from ..errors import Unsupported
 from ..ir.nodes import dense_order
 from ..lower import LOWERINGS
 from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_norm
+from .fake_layout import PADS, PADS_BACKWARD, pad_format
 from .torch_mistakes import NEAREST, NEAREST_OF_VOLUMES, WRONG
 
 aten = torch.ops.aten
@@ -45,7 +46,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[getattr(aten.random, "from")] = random_from
     orders = {aten.select_scatter.default: _as_first}
     orders |= {op: _descending for op in NEAREST} | {op: _as_kernel(op) for op in _OTHER_LAYOUTS}
-    orders |= {op: _by_channels for op in NEAREST_OF_VOLUMES} | {op: _as_padded for op in _PADS}
+    orders |= {op: _by_channels for op in NEAREST_OF_VOLUMES} | {op: _as_padded for op in PADS}
+    orders |= {op: _as_input_padded for op in PADS_BACKWARD}
     for op, order in orders.items():
         if op in table:
             table[op] = _with_layout(table[op], order)
@@ -101,13 +103,6 @@ _OTHER_LAYOUTS = (
 )  # fmt: skip
 
 
-# torch 2.11 takes the layout of the result from an intermediate result of the decomposition; from 2.13 on as here.
-_PADS = (
-    aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default,
-    aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default,
-)  # fmt: skip
-
-
 def _as_kernel(op: Any) -> Callable[..., Sequence[int] | None]:
     """A layout rule: the order of dimensions that the operator itself gives on fake tensors."""
 
@@ -128,11 +123,13 @@ def _descending(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
 
 
 def _as_padded(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
-    """Channels last on the CPU if the argument is; contiguous on GPUs."""
-    suggested = suggest_memory_format(x) if x.is_cpu else torch.contiguous_format
-    if suggested == torch.contiguous_format:
+    if pad_format(x) == torch.contiguous_format:
         return _descending(x)
     return (0, *range(2, x.dim()), 1)
+
+
+def _as_input_padded(gradient: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
+    return _as_padded(x)
 
 
 def _by_channels(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int] | None:

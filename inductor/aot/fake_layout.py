@@ -34,6 +34,18 @@ _CHANNELS = (  # contiguous or channels last on the CPU
     aten._batch_norm_no_update.default,
 )  # fmt: skip
 
+# Padding by reflection and replication: torch's fake operators and decompositions differ from the kernels, and between
+# releases of torch.
+PADS = (
+    aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default,
+    aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default,
+)  # fmt: skip
+PADS_BACKWARD = (
+    aten.reflection_pad1d_backward.default, aten.reflection_pad2d_backward.default,
+    aten.reflection_pad3d_backward.default, aten.replication_pad1d_backward.default,
+    aten.replication_pad2d_backward.default, aten.replication_pad3d_backward.default,
+)  # fmt: skip
+
 
 @functools.cache
 def mend_layouts() -> None:
@@ -41,6 +53,7 @@ def mend_layouts() -> None:
     _register(aten.roll.default, on_cpu(_rolled))
     layouts: dict[Any, Callable[..., Any]] = {aten.ldexp.Tensor: _as_ldexp, **dict.fromkeys(_ELEMENTWISE, _broadcast)}
     layouts |= dict.fromkeys(_CONTIGUOUS, _contiguous) | dict.fromkeys(_CHANNELS, _by_channels)
+    layouts |= dict.fromkeys(PADS, _padded) | dict.fromkeys(PADS_BACKWARD, _pad_gradient)
     for operator, layout in layouts.items():
         rule = _with_layout(layout, None if operator in meta_table else decomposition_table.get(operator))
         _register(operator, rule)
@@ -124,6 +137,19 @@ def _as_ldexp(result: torch.Tensor, x: torch.Tensor, exponent: torch.Tensor) -> 
 
 def _by_channels(result: torch.Tensor, x: torch.Tensor, *args: Any) -> torch.memory_format | None:
     return suggest_memory_format(x) if x.device.type == "cpu" and x.numel() else None
+
+
+def pad_format(x: torch.Tensor) -> torch.memory_format:
+    """The layout of `x` padded by reflection or replication: on the CPU channels last if that of `x` is."""
+    return suggest_memory_format(x) if x.device.type == "cpu" else torch.contiguous_format
+
+
+def _padded(result: torch.Tensor, x: torch.Tensor, *args: Any) -> torch.memory_format:
+    return pad_format(x)
+
+
+def _pad_gradient(result: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> torch.memory_format:
+    return pad_format(x)
 
 
 def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:

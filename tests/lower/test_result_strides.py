@@ -32,3 +32,17 @@ def test_strides_are_those_of_eager(training):
         want, got = (call(x.clone().requires_grad_(training)) for call in (fn, pyframe.compile(fn)))
         assert got.stride() == want.stride(), name
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize(("dims", "layout"), [(2, torch.channels_last), (3, torch.channels_last_3d)])
+def test_padded_channels_last(dims: int, layout: torch.memory_format, mode: str, dynamic: bool) -> None:
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        return F.pad(x, (1, 1) * dims, mode=mode)
+
+    x = torch.randn(2, 4, *[6] * dims).to(memory_format=layout).requires_grad_()
+    expected, result = padded(x), pyframe.compile(padded, dynamic=dynamic)(x)
+    assert result.stride() == expected.stride()
+    gradients = [torch.autograd.grad(y.sin().sum(), x)[0] for y in (expected, result)]
+    torch.testing.assert_close(gradients[1], gradients[0], check_stride=True)
