@@ -44,7 +44,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.as_strided_scatter.default] = as_strided_scatter
     table[aten.linalg_vector_norm.default] = vector_norm
     table[getattr(aten.random, "from")] = random_from
-    orders = {aten.select_scatter.default: _as_first}
+    orders: dict[Any, Callable[..., Sequence[int] | None]] = {aten.select_scatter.default: _as_first}
     orders |= {op: _descending for op in NEAREST} | {op: _as_kernel(op) for op in _OTHER_LAYOUTS}
     orders |= {op: _by_channels for op in NEAREST_OF_VOLUMES} | {op: _as_padded for op in PADS}
     orders |= {op: _as_input_padded for op in PADS_BACKWARD}
