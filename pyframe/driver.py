@@ -1,6 +1,6 @@
 """Captures one frame: traces its bytecode, has the backend compile the graph, and installs the result as a cache entry
-with guards. Also decides when a function is recompiled, when it runs eagerly, and what a missed guard means for the
-next capture."""
+with guards. Also decides whether a call that fits no entry is captured again or runs eagerly. For loop bodies, values
+whose guards failed are not constants in the next capture."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`mark_dynamic`, `mark_static` and related functions: marks on the dimensions of a tensor that say what `compile` may
-assume about their sizes."""
+"""`mark_dynamic`, `mark_static` and related functions, by which users mark the dimensions of a tensor to say what
+`compile` may assume about their sizes. `vars.numbers.dynamic` reads the marks during a capture."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The bytes of a code object: `read` splits one into real instructions, `RawAssembler` builds one from them.
+"""Reads and writes the bytes of a code object: `read` splits them into real instructions, `RawAssembler` builds a code
+object from such instructions.
 
-This layer knows opcode numbers, inline caches, EXTENDED_ARG, jump distances and the two tables, but not what an
-instruction does; the numbers of the running version come from the standard `opcode` module.  Why it does not use the
-`bytecode` package: docs/decisions/0001-bytecode-codec.md.
+This layer knows opcode numbers, inline caches, EXTENDED_ARG, jump distances, and where the line table and the exception
+table go (`tables` has their formats), but not what an instruction does. The numbers of the running version come from
+the standard `opcode` module. Why it does not use the `bytecode` package: docs/decisions/0001-bytecode-codec.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Translates between real and canonical instructions, driven by a `Dialect`: how one CPython version differs.
+"""Translates the instructions of a CPython version to the canonical instruction set of `isa`, and back.
 
-`Decoder` walks the real instructions once: a function in `decoders` emits the canonical form of an instruction, and the
-instructions in `plain` keep their name and have their argument resolved by kind (`isa.ArgKind`).  `Encoder` walks the
-canonical instructions: a function in `encoders` may look ahead and consume several.
+A `Dialect` is the table of one version's differences from the canonical set; `py311` to `py314` define one each.
+`Decoder` translates to canonical form. It looks up each real instruction in the dialect: a function in
+`Dialect.decoders` emits its canonical form, or, if it is in `Dialect.plain`, it keeps its name and its argument is
+resolved by kind (`isa.ArgKind`). `Encoder` translates back; a function in `Dialect.encoders` may look ahead and consume
+several canonical instructions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""CPython 3.11: directed jumps, PRECALL, KW_NAMES, FOR_ITER and SEND that pop by themselves."""
+"""Defines the `Dialect` of CPython 3.11: how its instructions map to the canonical ones of `isa` and back.
+
+Its main differences: jump names contain their direction (POP_JUMP_FORWARD_IF_TRUE), PRECALL precedes each CALL, and
+FOR_ITER and SEND pop the exhausted iterator themselves instead of leaving that to END_FOR and END_SEND. `legacy` has
+what 3.11 and 3.12 share.
+"""
 
 from __future__ import annotations
 

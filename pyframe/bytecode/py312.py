@@ -1,4 +1,8 @@
-"""CPython 3.12: inlined comprehensions, conditional jumps that go forward only, END_FOR and END_SEND."""
+"""Defines the `Dialect` of CPython 3.12: how its instructions map to the canonical ones of `isa` and back.
+
+New compared with 3.11: comprehensions are inlined (LOAD_FAST_AND_CLEAR), conditional jumps go forward only, and END_FOR
+and END_SEND end loops. `legacy` has what 3.11 and 3.12 share.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""CPython 3.13, the nearest to canonical form: super-instructions, and LOAD_FAST for cells too (LOAD_CLOSURE)."""
+"""Defines the `Dialect` of CPython 3.13, the version nearest to the canonical instructions of `isa`.
+
+Two differences need work: super-instructions such as LOAD_FAST_LOAD_FAST are split, and 3.13 writes LOAD_FAST also
+where canonical code has LOAD_CLOSURE (a load of the cell itself), so decoding has to tell the two apart.
+"""
 
 from __future__ import annotations
 

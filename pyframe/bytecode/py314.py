@@ -1,4 +1,8 @@
-"""CPython 3.14: borrowed loads, small integers, subscription as a binary operation, LOAD_SPECIAL for `with`."""
+"""Defines the `Dialect` of CPython 3.14, by its differences from that of 3.13.
+
+New in 3.14: loads that borrow the reference (LOAD_FAST_BORROW), LOAD_SMALL_INT, `BINARY_OP []` in place of
+BINARY_SUBSCR, and LOAD_SPECIAL in place of BEFORE_WITH.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Evaluation of guards in Python, and the messages for guards that fail.
+"""Explains in one line why a guard failed, and evaluates whole guards in Python.
 
-The evaluation is the reference that the C evaluator is tested against; compiled code does not use it.
+Compiled code evaluates guards in C. `evaluate` is the slow counterpart that tests compare the C evaluator with; the
+driver also uses it to see which values have changed since a capture. Both evaluate a guard by calling the functions of
+`guard_reference`, which has one for each guard operation.
 """
 
 from __future__ import annotations

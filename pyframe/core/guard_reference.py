@@ -1,7 +1,8 @@
 """The guard operations in Python: one function per row of `pyframe._C.op_table()`.
 
-Calls are checked by the C evaluator. These functions are the reference that tests compare it with, and
-`guard_explain` uses them for its messages. As in C, an accessor or check that raises makes the guard fail.
+Compiled code evaluates guards in C. The functions here define what each operation must do: `guard_explain` combines
+them to evaluate and explain whole guards, and tests compare the results with C. As in C, an accessor or check that
+raises makes the guard fail.
 """
 
 from __future__ import annotations

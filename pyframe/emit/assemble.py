@@ -1,8 +1,9 @@
 """`Assembler`: builds the code object that replaces a captured frame.
 
 The new code takes the original frame's arguments as plain positional parameters (`*args` and `**kwargs` arrive as one
-tuple and one dict) and uses the original's closure. Live objects become constants of the code. The compiled graph is an
-additional parameter (see `call_graph`): a callable that already holds the graph's inputs.
+tuple and one dict) and uses the original's closure. Live objects become constants of the code. If the code calls the
+compiled graph, it has one more parameter (see `call_graph`): after the guards, C code passes a `GraphCall` there, which
+holds the graph and the inputs that the guards have read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Computes the value of a graph node while tracing, if it depends only on constants or on 0-d integer buffers of
-modules. The tracer needs it where the program uses the value, for example in a branch. Also checks whether a graph
-consists of views only."""
+"""Computes the value of a graph node while tracing, by running the nodes that it depends on with real tensors.
+
+This works if the node depends only on constants and on inputs whose values the caller passes; `known_tensors` decides
+which inputs those are and adds their guards. `only_views` shares the analysis of nodes: the driver does not compile a
+graph that only creates views of its inputs.
+"""
 
 from __future__ import annotations
 

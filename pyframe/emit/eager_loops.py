@@ -1,5 +1,8 @@
-"""Plans the eager execution of a loop that would take too long to trace. The code that replaces the frame contains a
-copy of the loop's instructions and continues in resume functions where control leaves the copy."""
+"""Chooses the instructions to copy for a loop that runs eagerly because tracing it would take too long.
+
+The code that replaces the frame contains this copy, and continues in resume functions where control leaves it;
+`loop_break` emits the copy and the calls of these functions.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""Modes and settings of torch that the traced program changes: entered modes, the default device, process settings.
+"""Keeps track of the modes and settings of torch that a trace has changed, and restores them at its end.
 
-They are switched both while tracing, because fake tensors depend on them, and by nodes of the graph.
+This part of `GraphBuilder` switches a mode both while tracing, because fake tensors depend on it, and by nodes of the
+graph. The models of what the program calls are elsewhere: `vars.torch_objects.contexts` has the context managers,
+`process_settings` the functions that write settings. `inductor.modes` has the functions that switch modes at run time
+and restore them if the graph raises.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Tensors whose values the tracer knows: those computed from constants alone, and 0-d integer buffers of modules.
+"""Decides which tensors of a captured graph have a value that is known while tracing, so that the program can branch on
+them or use them as sizes without a graph break.
 
-The program may branch on them or use them as sizes. A buffer's value is guarded once something reads it.
+These are tensors computed from constants alone, or also from 0-d integer buffers of modules. This module keeps track of
+the buffers and guards the value of each one that was used; `constant_eval` does the computation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`LoopEmitter`: the code for a graph break inside a loop.
+"""`LoopEmitter`: emits the part of a frame's replacement code that runs a loop after a graph break inside it.
 
-The frame runs the loop itself and calls a function for its body in each iteration, or runs a copy of a loop that is not
-worth capturing. Where control leaves the loop, a resume function continues, as after other breaks.
+The emitted code either calls a body function in each iteration (`loops` cuts it out of the original code), or contains
+a copy of the loop that runs eagerly (`eager_loops` chooses the instructions to copy). Where control leaves the loop, it
+calls a resume function, as after other breaks.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Loops that contain a graph break: the frame runs the loop itself and calls a *body function* in each iteration.
+"""Finds the loops of a code object, and turns a loop that contains a graph break into a *body function* that runs one
+iteration.
 
-If the rest of the frame ran in a chain of resume functions, as after other breaks, each iteration would nest another
-call. Instead the frame asks the real iterator for the next item and calls the body function, which is made from the
-original code and is captured like any other function, breaks included. It starts where the loop body starts. Where the
-original jumps back to the loop head, it returns `(carried, None)`: the values that the next iteration needs, first
-those of locals, then those of stack slots. Nothing else holds these values while the body runs, so a `break` frees the
-iterator. Where the original returns, after a `break` or from code behind the loop, it returns `(None, value)`.
+With resume functions alone, each iteration would nest one more call. Instead the code that replaces the frame keeps the
+loop and calls the body function in each iteration: `loop_break` emits that code, this module cuts the body out of the
+original instructions, and `resume` adds its parameters. The body function is captured like any other function, breaks
+included. It starts where the loop body starts. Where the original jumps back to the loop head, it returns
+`(carried, None)`: the values that the next iteration needs, first those of locals, then those of stack slots. Nothing
+else holds these values while the body runs, so a `break` frees the iterator. Where the original returns, after a
+`break` or from code behind the loop, it returns `(None, value)`.
 """
 
 from __future__ import annotations

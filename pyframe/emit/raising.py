@@ -1,5 +1,8 @@
-"""Classifies operators: may they raise an exception that depends on the elements of their operands, and not only on
-shapes and dtypes?"""
+"""Decides whether an operator may raise an exception that depends on the elements of its operands, such as an index out
+of range or an integer division by zero. Errors that depend only on shapes and dtypes occur while tracing already.
+
+`eager_retry` uses this to decide whether a graph's changes of its inputs may ever have to be undone.
+"""
 
 from __future__ import annotations
 

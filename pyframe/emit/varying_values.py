@@ -1,7 +1,7 @@
-"""What the code after a break must not treat as a constant.
+"""Marks the parameters of a resume function or loop body that its captures must not treat as constants.
 
-A value that varies in this trace, or from one iteration to the next, also varies in the resume function or loop body
-that gets it as a parameter. This is noted with the code of that function, before it is captured for the first time.
+A value that varies in this trace, or from one loop iteration to the next, also varies in the function that gets it as a
+parameter. `VaryingValues` records this in the `Continuation` of that function's code before it is first captured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Alias guards: two sources that led to different objects in the traced call must do so in every call.
+"""Adds alias guards: two sources that led to different objects in the traced call must do so in every call.
 
 Each object has a Var of its own, and a change of one object is recorded in its Var only. If the program changes an
-object, and another source could lead to the same object in a later call, the trace ends with a guard that they differ.
+object, and another source could lead to the same object in a later call, a guard that the two objects differ is added
+at the end of the trace.
 """
 
 from __future__ import annotations

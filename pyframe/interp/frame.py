@@ -1,5 +1,5 @@
-"""One frame of the traced program: its normalized bytecode, and a value stack and locals that hold Vars. Runs
-instructions through the registered handlers, and unwinds to exception handlers."""
+"""Executes one frame of the traced program: runs its canonical bytecode through the registered handlers, with Vars on
+the stack and in the locals, and unwinds to exception handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which stages of captures and compilations are printed, and the text of bytecode in these logs."""
+"""Selects which stages of captures and compilations are logged (`set_logs` and the variable PYFRAME_LOGS), and formats
+bytecode for these logs."""
 
 from __future__ import annotations
 

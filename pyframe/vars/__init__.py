@@ -1,1 +1,2 @@
-"""Models of Python values for the tracer, one package for each kind; `wrap` chooses among them."""
+"""Represents the program's Python values while tracing: a Var class for each kind of value, chosen by `wrap`. The
+packages also contain *models*, the handlers of calls that the trace does not enter (`registry`)."""

@@ -1,1 +1,1 @@
-"""Models of lists, dicts, sets, ranges, deques and iterators."""
+"""Vars of lists, dicts, sets, ranges, deques and iterators."""

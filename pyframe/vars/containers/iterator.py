@@ -1,6 +1,8 @@
-"""Models of iterators: over sequences, sets and dicts, the lazy builtins (zip, map, filter, enumerate), and generators.
+"""Vars of iterators: over sequences, sets and dicts, the lazy builtins (zip, map, filter, enumerate), and generators.
 
-The tracer advances an iterator step by step.  One that is still needed after the graph is rebuilt at its position.
+The tracer advances an iterator step by step. If the program still needs the iterator after the graph has run, the new
+bytecode rebuilds it at the position it has reached. A generator that has started cannot be rebuilt: the trace restarts
+with a graph break where it was created.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
-"""Models functions that transform a function (`torch.func.vmap`, `grad`, `grad_and_value`) and activation
-checkpointing."""
+"""Models functions that wrap a function: `torch.func.vmap`, `grad` and `grad_and_value`, and activation checkpointing.
+
+The first three become one graph node that applies the transform to a subgraph. A checkpointed function is traced
+inline, because the compiler decides what is saved for the backward pass. `derivatives` has the other ways to
+differentiate, from `vjp` and `jvp` to `torch.autograd.grad`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Dynamic shapes: decides which sizes, strides and numbers of the inputs become symbols, and builds the graph inputs.
+"""Dynamic shapes: decides for each tensor and number that the frame reads whether its sizes, strides or value become
+symbols or guarded constants, and creates the Var with its fake tensor and guards.
 
 A size becomes symbolic if it varied between captures of the same code, if the user marked it, or if the `dynamic`
-option asks for it.  Everything else is a constant that the guards check.
+option asks for it. `emit.graph_inputs` adds the placeholders; `pyframe.dynamic` has the functions by which users mark
+dimensions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Vars for `property`, `staticmethod`, `classmethod` and `types.MappingProxyType` objects used as values.
+"""Vars for `property`, `staticmethod`, `classmethod` and `types.MappingProxyType` objects used as values: creating
+these objects, reading their parts and passing them around.
 
-Attributes that a class resolves through such a descriptor are handled in `instances` and `classes`; this module covers
-creating these objects, reading their parts and passing them around.
+What such a descriptor does when an attribute is read or written is elsewhere: in `binding` for access through an
+instance, in `classes` for access through the class.
 """
 
 from __future__ import annotations

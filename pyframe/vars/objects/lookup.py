@@ -1,6 +1,8 @@
-"""Reads attributes of classes as CPython does: the raw value, found along the MRO, with a guard that it stays the same.
+"""Looks up class attributes for the Vars of classes and instances, on top of `protocol.class_reads.lookup`.
 
-Also decides whether an attribute is a data descriptor, and gives the Var of the function behind a method.
+`class_reads` finds the raw attribute along the MRO and records it for a guard. This module breaks the graph if the
+traced program itself has changed the attribute, tells whether an attribute of a class takes precedence over the
+instance `__dict__` (data descriptors), and gives the Var of the function behind a method.
 """
 
 from __future__ import annotations

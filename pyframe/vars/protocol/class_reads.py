@@ -1,7 +1,8 @@
-"""Attribute lookups on classes, recorded for guards.
+"""Looks up raw attributes of classes, and collects what was found for guards.
 
-`lookup` finds the raw attribute along the MRO as CPython does, without calling descriptors or metaclass hooks.  All
-lookups of a trace on one class become a single CLASS_FINDS guard on that class.
+`lookup` follows the MRO as CPython does but runs no code of the program: no descriptor, and no `__getattribute__` or
+`__getattr__` of a metaclass. All lookups of a trace on one class become a single CLASS_FINDS guard on that class.
+`objects.lookup` adds what Vars need beyond this, such as a check for attributes that the traced program has changed.
 """
 
 from __future__ import annotations

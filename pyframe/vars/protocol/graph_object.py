@@ -1,6 +1,7 @@
-"""Non-tensor, non-number values that flow through the FX graph.
+"""`GraphObjectVar`: base class of Vars for objects that graph nodes take or return but that are neither tensors nor
+numbers, such as a `torch.Generator` or a process setting read at run time.
 
-Some graph nodes return or accept such objects.  Only the type of the object is known while tracing.
+Only the type of such an object is known while tracing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Locks of `threading`.
+"""Models the locks of `threading`.
 
-A lock that the traced program creates is not shared with any thread, so acquiring it has no effect while tracing.  A
-lock that existed before is not acquired if the program only reads objects while it holds it: the reads are guarded,
-a guard checks that the lock is free, and all guards hold at the same time.
+A lock that the traced program creates is not shared with any thread, so acquiring it has no effect while tracing. A
+lock that existed before is not acquired if the program only reads objects while it holds it. Instead the reads are
+guarded, and also that no other thread holds the lock: as all guards hold at the same time, the guarded values are those
+that the program would read with the lock held.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""Models of tensors and of torch's functions, modules, modes, settings and generators."""
+"""Vars of tensors, `nn.Module`s and other objects of torch, and models (see `registry`) of its functions, modes and
+settings."""

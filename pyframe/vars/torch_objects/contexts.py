@@ -1,8 +1,9 @@
-"""Context managers of torch that change how operators run: grad mode, inference mode, autocast, attention kernels and
-default devices.
+"""Models torch's context managers that change how operators run: grad mode, inference mode, autocast, attention kernels
+and default devices.
 
-While tracing, each mode is really switched, so that the fake tensors see it, and it is switched by a node of the graph.
-The graph restores every mode at its end; a mode that the program leaves switched is recorded as a side effect.
+While tracing, each mode is really switched, so that the fake tensors see it, and it is switched by a node of the graph;
+`emit.graph_modes` keeps track of the modes that are entered. The graph restores every mode at its end; a mode that the
+program leaves switched is recorded as a side effect.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Values of which only the type is guarded: numbers and strings that change from one loop iteration to the next, and
-containers that grow. Arithmetic on such numbers is deferred to run time, and a branch on one is guarded by its outcome.
-Anything else that needs the value breaks the graph."""
+"""Represents values that differ between the iterations of a loop, so that one capture of the loop body serves all of
+them: numbers, strings and growing containers of which only the type is guarded.
+
+Arithmetic on such numbers is deferred to run time; next to a tensor, a number becomes a 0-d tensor that is an input of
+the graph. A branch on one is guarded by its outcome. Anything else that needs the value breaks the graph.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""NumPy arrays in traced code. Each is represented by a tensor that shares its memory, and computed with by
-`torch._numpy`.
+"""Traces programs that use NumPy arrays: a tensor that shares an array's memory represents it, and functions of
+`torch._numpy` replace NumPy's.
 
 An array that exists before the frame becomes a graph input through `torch.from_numpy`; a result becomes an array again
 through `Tensor.numpy`. A NumPy function becomes a node that calls the function of the same name in `torch._numpy`.

@@ -1,7 +1,8 @@
-"""Process-wide settings that a program writes: the default dtype, deterministic algorithms, backend flags.
+"""Models the functions that write process-wide settings: the default dtype, deterministic algorithms, backend flags.
 
 A write is a node of the graph, in program order. A setting that fake tensors may depend on is also applied while
-tracing, from the write to the end of the trace.
+tracing, from the write to the end of the trace; `emit.graph_modes` keeps what must be restored. `contexts` models the
+modes that `with` statements switch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Functions that the user marked: `disable`, `assume_constant_result`, `substitute_in_graph` and torch.compiler's
-equivalents.
+"""Handles functions that the user marked with `disable`, `assume_constant_result`, `substitute_in_graph` or the
+equivalents of torch.compiler.
 
-`api` fills the tables; `wrap` calls `wrap_marked` for every function it meets.
+Pyframe's decorators, in `api`, enter a function in the sets `SKIPPED` and `CONSTANT_RESULTS` or call `substitute` here;
+torch's set attributes on the function. `wrap` calls `wrap_marked` for every function it meets.
 """
 
 from __future__ import annotations
