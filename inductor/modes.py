@@ -1,6 +1,8 @@
-"""Modes that a graph switches while it runs: grad mode, autocast, inference mode and settings of the process.
+"""Lets graphs switch torch's modes while they run: grad mode, autocast, inference mode and settings of the process.
 
-If an operator raises after a mode was entered, the mode is restored, as the `with` statement of the program would do.
+It provides functions that graph nodes call to enter and leave a mode, and `graph_module`, whose GraphModule restores
+the modes if an operator raises in between, as the program's `with` statement would do. Which modes are switched is
+decided during capture, in pyframe's `vars/torch_objects`; its `emit/graph_modes` adds the nodes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Tests whether elements of one tensor, or two tensors, overlap in memory."""
+"""Tests whether tensors share memory: two tensors with each other, or elements of one tensor among themselves, as in an
+expanded tensor.
+
+Capture and tracing ask this about real and fake tensors, mostly to find writes that would change more than one element
+or operand, which functionalization cannot express. `aot/memory.py` answers it for the nodes of a graph.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""Replacements for torch functions that cannot be traced directly on fake tensors.
+"""Replaces calls of some torch functions while a torch-level graph is traced to ATen, where tracing the function itself
+would fail or differ from eager.
 
-Some functions read their arguments' values to check them, which fake tensors do not have. Others get a different layout
-from torch's tracing than in eager, and some cannot be functionalized.
+`GraphRun` (`functionalize.py`) looks up each call in `TRACED_AS`. A replacement avoids checks that read the values of
+tensors, which fake tensors do not have (`one_hot`); returns the strides that eager's kernels return (`rrelu`);
+decomposes what cannot be functionalized (fused optimizers); or raises Unsupported. One level below, `fake_layout`
+corrects torch's fake ATen operators, and `torch_mistakes` its decompositions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Fake tensor modes and `make_fx` without importing torch._dynamo and torch._inductor, which both would load."""
+"""Provides fake tensor modes and `make_fx` without importing torch._dynamo and torch._inductor.
+
+torch's own FakeTensorMode and `make_fx` import both packages, which takes 1.2 s. The versions here also correct torch
+where tracing differs from eager: fake FFT operators (`fake_fft`), strides (`fake_layout`) and wrong decompositions
+(`torch_mistakes`).
+"""
 
 from __future__ import annotations
 

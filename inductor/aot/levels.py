@@ -1,7 +1,13 @@
-"""What the autograd graph of a traced forward says about its results: which of them autograd computes from other
-results, which share autograd nodes, and which inputs each of them is connected to.
+"""Determines how autograd connects the outputs and inputs of a traced forward, because the compiled forward, a single
+autograd node, hides it. `joint.py` calls this at compile time; the answers let later calls behave like eager:
 
-The graph is walked once (`AutogradGraph.of`), because each attribute of an autograd node makes new Python objects.
+- `levels`: the outputs that autograd computes from other outputs, as `loss` in `h = g(x); return h, loss(h)`. The
+  outputs of one level depend only on earlier levels; `nested.py` gives each level an autograd node of its own.
+- `parts`: the groups of outputs that share no autograd nodes, so a backward through one leaves the others usable.
+- `reaching`: the outputs connected to each input; if none of these gets a gradient, the input's gradient is None.
+
+The autograd graph is walked once (`AutogradGraph.of`), because each access to an attribute of an autograd node creates
+new Python objects.
 """
 
 from __future__ import annotations

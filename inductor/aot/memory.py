@@ -1,4 +1,10 @@
-"""Alias analysis of ATen graphs (which values share memory), and the cleanup of a traced joint graph based on it."""
+"""Finds which nodes of an ATen graph share memory, and gives each output of a traced joint graph memory of its own.
+
+`viewed` and `roots` follow views by operator schemas; the partitioner and others use them. `separate_memory` runs once,
+after the joint trace: it drops `detach` and `alias`, makes the tangents inputs, and copies outputs that share memory
+with an input or another output. `overlap.py` compares tensors instead of nodes, `plain_memory.py` is about what the
+bytes of a tensor mean, and `runtime/arena.py` plans memory.
+"""
 
 from __future__ import annotations
 

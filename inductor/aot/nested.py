@@ -1,10 +1,12 @@
-"""Gradients with respect to a result from which the graph computes another result: `h = g(x); return h, loss(h)`.
+"""Computes gradients of one output of a compiled graph with respect to another one, as of `loss` with respect to `h` in
+`h = g(x); return h, loss(h)`. (Nested tensors are something else.)
 
-The compiled forward and backward are one autograd node, which hides the gradient of h. So loss gets an autograd node of
-its own, above the compiled node and h. If nothing can observe the gradient of h (no hook, no `retain_grad`, no
-`torch.autograd.grad`), the backward of that node passes the gradient of loss on, and the compiled backward computes
-everything. Otherwise it runs the captured graph in eager, for the gradients of loss with respect to h and, on paths
-that bypass h, with respect to the inputs. The next call then compiles the graph in pieces that end at h.
+`levels.py` finds such outputs at compile time; this module acts at each call. In the compiled graph, which is one
+autograd node, `loss` does not depend on `h`. So `loss` gets a second autograd node, whose inputs are the first node's
+`loss` and `h`. If nothing can observe the gradient of `h` (no hook, no `retain_grad`, no `torch.autograd.grad`), the
+second node only passes the gradient of `loss` on, and the compiled backward computes everything. Otherwise it runs the
+captured graph in eager, for the gradients of `loss` with respect to `h` and, on paths that bypass `h`, with respect to
+the inputs. The next call then compiles the graph in pieces that end at `h`.
 """
 
 from __future__ import annotations

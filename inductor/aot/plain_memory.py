@@ -1,8 +1,9 @@
-"""Restricts compiled graphs to plain memory: tensors whose bytes, read as their dtype, are their elements.
+"""Ensures that kernels can read each tensor of a graph directly from memory, as strided elements of the buffer's dtype.
 
-Tensors with a conjugate or negative bit, and views that read memory as another dtype, are not plain. Inside a graph,
-their values are computed instead; as inputs or results, they are refused. So are autograd's zero tensors, which have no
-memory.
+Inside an ATen graph, `computed_values` replaces views that only reinterpret memory (conjugate or negative bit, another
+dtype) by operators that write the values to new memory. At the boundary, `refuse_special` raises Unsupported for inputs
+and outputs that are sparse, nested or quantized, have a conjugate or negative bit, or are autograd's zero tensors,
+which have no memory. Which tensors share memory is the subject of `memory.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""What the run-time part of a compiled forward and backward needs to know about the graphs, as picklable data."""
+"""Describes a compiled forward and backward to the code that calls them, as picklable data that the cache can store.
+
+`TrainingSpec` says how each output is obtained, which inputs are written, which tensors the forward saves, which layout
+the backward expects of each tangent, which inputs get gradients, and whether the captured graph can be run again for
+second derivatives. `describe` derives it from a JointGraph and its partition; `autograd.py` and `rerun.py` read it.
+"""
 
 from __future__ import annotations
 

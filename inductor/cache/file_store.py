@@ -2,8 +2,8 @@
 
 Each entry is a file named by its key that carries a checksum of its name and contents, so an entry that is truncated,
 corrupt or renamed counts as absent. Writers write a temporary file and rename it, so readers never see a partial entry.
-Entries are loaded as code: the directory is created for this user alone, a directory that others own or may write to is
-not used, and only files of this user are read (`trust`).
+Entries contain code that will run: the directory is created for this user alone, a directory that others own or may
+write to is not used, and only files of this user are read (`trust`).
 """
 
 from __future__ import annotations

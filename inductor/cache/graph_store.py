@@ -1,7 +1,8 @@
-"""Serializes compiled graphs to bytes for the cache, and loads them safely.
+"""Serializes compiled graphs for the disk cache, with a restricted pickle: loading an entry runs no code from it.
 
 Loading creates only objects of this package's data classes, plain torch values, and containers that the program itself
-has registered. Bytes that name anything else are rejected, and nothing in them is executed.
+has registered; bytes that name anything else are rejected. The kernels in a loaded graph do run later, so the file that
+holds an entry must also pass the checks of `trust`. Reading and writing files is the task of `file_store`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Dispatches calls of a graph whose sizes and numbers vary to code that is compiled for them.
+"""Chooses the compiled code for each call of a graph whose sizes or Python numbers vary, and compiles it if necessary.
 
-A `Template` is a graph compiled once for all sizes that satisfy the assumptions made while compiling. A call with new
-sizes uses the first template that accepts them, or compiles another; planning its memory compiles nothing. If a graph
-cannot be compiled for varying sizes, it is compiled for each combination of sizes and ints. Floats are passed as 0-d
-tensors where this does not change the result; otherwise each value is compiled separately as well.
+A `Template` (`template.py`) is a graph compiled once for all sizes that satisfy the assumptions made while compiling. A
+call with new sizes uses the first template that accepts them, which plans its memory for them but compiles no kernel;
+if none does, another template is compiled. If a graph cannot be compiled for varying sizes, it is compiled for each
+combination of sizes and ints. Floats are passed as 0-d tensors where this does not change the result; otherwise each
+value is compiled separately as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Typed access to arguments and results of FX nodes; fx types an argument as anything that a graph may hold."""
+"""Reads arguments and results of FX nodes with precise types, such as argument k as a node or the outputs of a graph.
+
+`fx.Node.args` may hold anything, so each function asserts or casts to the type that its callers rely on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""ATen operators that make views, by name: for what looks through them from a node to its users or its source."""
+"""Names the ATen operators that make views, for passes that look through views to a tensor's other users or to the node
+that computes it.
+
+`aot/memory.py` finds views by operator schema, to know what shares memory; `lower/views.py` lowers them.
+"""
 
 from __future__ import annotations
 

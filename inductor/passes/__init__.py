@@ -1,4 +1,9 @@
-"""Graph passes that run before lowering, one file each. All but `without_known_masks` take ATen graphs."""
+"""Rewrites graphs into faster ones before lowering; each module of this package holds one kind of rewrite.
+
+`run_passes` takes an ATen graph without gradients and `run_joint_passes` a joint graph before it is partitioned; on the
+forward and backward that result, only `biases_apart` runs. `without_known_masks` (`attention.py`) comes first of all:
+it takes the torch-level graph, before it is traced to ATen.
+"""
 
 from __future__ import annotations
 

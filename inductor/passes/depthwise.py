@@ -1,4 +1,9 @@
-"""Packs the filters of depthwise convolutions that are lowered to loops into one tensor with channels innermost."""
+"""Permutes the weights of depthwise convolutions on a GPU to have channels innermost, so that the generated loops read
+adjacent memory for neighbouring channels.
+
+The pass applies to convolutions that `lower/convolution.py` lowers to loops and whose weights are graph inputs. One
+kernel permutes the weights of many convolutions into one tensor, and each convolution uses a view of its part.
+"""
 
 from __future__ import annotations
 

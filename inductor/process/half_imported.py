@@ -1,8 +1,9 @@
-"""Removes modules of packages whose import an exception has ended.
+"""Cleans up `sys.modules` after the import of a package has failed half way (no memory, an unreadable file).
 
-If an import fails (no memory, an unreadable file), only some of a package's modules are in `sys.modules`. Without their
-package, they are removed, so that the next import runs the package from its start. A signal handler that raises
-(Ctrl-C) is no such case: `interrupts` delays handlers until imports have ended.
+CPython then removes the package but keeps submodules that were already imported. The next import would consider these
+loaded, and would neither run them nor make them attributes of the new package, so this module removes them, too.
+`thread_state` calls it when tracing ends in an exception. Imports that a signal handler would interrupt (Ctrl-C) are
+not its task: `interrupts` delays the handlers.
 """
 
 from __future__ import annotations

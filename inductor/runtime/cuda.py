@@ -1,4 +1,8 @@
-"""Compiled CUDA kernels in the form that the C Plan takes, and their compilation for a device."""
+"""Prepares a graph's Triton kernels for one GPU, in the form that the C Plan loads and launches.
+
+`load_cubins` asks the GPU for its compute capability and lets `triton_build` compile the kernels for it or find them in
+the cache. `triton_build` holds all of the compilation and needs no GPU; this module holds what depends on the device.
+"""
 
 from __future__ import annotations
 

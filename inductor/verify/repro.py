@@ -1,4 +1,9 @@
-"""Writes a graph and its inputs as a script that needs only torch and inductor, and helpers that the script imports."""
+"""Writes a graph and its inputs as a script that reproduces a compiler bug outside of the program.
+
+The script needs torch, inductor, and the modules of other functions that the graph calls. A file beside it holds the
+inputs' values; random values replace inputs of more than 64 MiB in total. The script imports `drawn` and `attribute`
+from this module and its main program from `run_repro.py`; `minify_repro.py` makes it smaller.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Writes the C++ statements that compute the values of a kernel and store them.
+"""Writes the C++ statements of a kernel that load, compute and store values; `kernel.py` writes the loops around them.
 
-A value is defined where it is first used: in the scope of the row, or inside a loop over the inner variables. Its C
-variable is a vector if it varies along the vectorized variable, otherwise a scalar.
+A row is everything that is computed for one point of the outer loops. A value is defined at its first use: once per row
+if it does not vary along the inner loops, otherwise in the body of the inner loop that uses it. Its C variable is a
+SIMD vector if it is defined inside the vectorized loop, otherwise a scalar.
 """
 
 from __future__ import annotations

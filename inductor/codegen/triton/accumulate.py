@@ -1,5 +1,9 @@
-"""Triton code for one reduction: the state of a lane, how an element updates it, and how lanes are combined along
-axis 1."""
+"""Writes the Triton code of one reduction: declares its accumulator, updates it in the loop over a row and computes the
+result. `kernel.py` decides whether a row is read in a loop, held in registers or shared by several programs.
+
+The accumulator is a tile with rows along axis 0 (x) and the reduced elements along axis 1 (r). A lane here is one
+element of this tile, not a thread: it accumulates part of a row, and the lanes of a row are combined along axis 1.
+"""
 
 from __future__ import annotations
 
