@@ -73,11 +73,17 @@ def _is_written(argument: Any) -> bool:
 def has_functional_form(target: Any) -> bool:
     """Whether functionalization can replace an operator that writes to arguments or returns views of them: it has a
     kernel for that, or consists of operators that have one."""
-    return all(
-        not any(part.alias_info is not None for part in (*schema.arguments, *schema.returns))
-        or any(torch._C._dispatch_has_kernel_for_dispatch_key(_full_name(schema), key) for key in _FUNCTIONALIZED_BY)
+    aliasing = [
+        _full_name(schema)
         for schema in _schemas(target)
-    )  # fmt: skip
+        if any(part.alias_info is not None for part in (*schema.arguments, *schema.returns))
+    ]
+    # the dispatcher does not know TorchScript's operators on lists, such as `aten::mul_.t`; tensors never call these
+    return all(
+        any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _FUNCTIONALIZED_BY)
+        for name in aliasing
+        if torch._C._dispatch_has_kernel(name)
+    )
 
 
 def _full_name(schema: Any) -> str:

@@ -9,6 +9,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from inductor.aot.functionalize import NotFunctional, to_aten
+from inductor.fx_utils.writes import has_functional_form
 
 
 def runner(aten):
@@ -126,6 +127,13 @@ def test_the_peers_are_not_imported():
             "bad = [m for m in sys.modules if m.startswith(('torch._dynamo', 'torch._inductor', 'torch._functorch.aot'))]\n"
             "assert not bad, bad")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_methods_named_as_operators_on_lists():
+    """TorchScript has `aten::mul_.t` and others, on lists, which the dispatcher does not know."""
+    without = {name for name in dir(torch.Tensor) if not has_functional_form(name)}
+    assert "polygamma_" in without
+    assert without.isdisjoint({"add_", "mul_", "copy_", "index_put_", "select", "sort", "split", "to", "values"})
 
 
 def test_operators_without_a_functional_form():
