@@ -61,6 +61,44 @@ def test_a_saved_tensor_written_before_the_backward(which):
     assert message in eager and message in ours and "is at version 1; expected version 0 instead" in ours
 
 
+def write_of_no_elements(x):
+    x[:0].copy_(x[:1])
+
+
+@pytest.mark.parametrize("write", [torch.Tensor.zero_, write_of_no_elements])
+@pytest.mark.parametrize("fn", [lambda x: F.hardtanh(x), lambda x: F.leaky_relu(x, 0.1), lambda x: x.amax(0)])
+def test_an_input_written_of_which_the_backward_keeps_a_mask(fn, write):
+    """Eager saves the input, no leaf, and raises; the compiled backward gives the gradient at the values of the
+    forward."""
+    x = leaf(3, 4)
+    (expected,) = torch.autograd.grad(fn(x).sum(), x)
+    for call in (fn, compiled(fn, x * 1)):
+        given = x * 1
+        loss = call(given).sum()
+        write(given.detach())
+        if call is fn:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()
+        else:
+            torch.testing.assert_close(torch.autograd.grad(loss, x), (expected,))
+
+
+def test_a_write_of_no_elements_within_the_graph():
+    """The same, where autograd records the write, so that the graph is split before it."""
+
+    def fn(x):
+        y = F.hardtanh(x)
+        x[:0].copy_(x[:1])
+        return y
+
+    x = leaf(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        fn(x * 1).sum().backward()
+    call = inductor.compile_fx(fx.symbolic_trace(fn), [x * 1], options={"strict": True})
+    (gradient,) = torch.autograd.grad(call(x * 1).sum(), x)
+    torch.testing.assert_close(gradient, torch.autograd.grad(F.hardtanh(x).sum(), x)[0])
+
+
 def test_a_result_written_before_the_backward():
     def act(call, x, w):
         y = call(x, w)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import pyframe
+from tools.fuzz_graphs.rounding import RoundedOperators
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -99,6 +100,19 @@ def test_what_is_written_keeps_its_strides():
         return y.flip(0)
 
     check_with_gradient(fn, torch.randn(3, 4, 5).permute(2, 1, 0))
+
+
+def test_rounded_operators_of_which_some_gradients_are_not_wanted():
+    """The derivative of layer_norm gives None as its first result where only the weight requires a gradient."""
+    x, dtypes = torch.randn(3, 5), {}
+    for dtype, noted in ((torch.bfloat16, True), (torch.float64, False)):
+        weight = torch.ones(5, dtype=dtype, requires_grad=True)
+        with RoundedOperators(dtypes, 0, noted=noted):
+            loss = F.layer_norm(x.bfloat16().to(dtype), [5], weight).sum()
+            (gradient,) = torch.autograd.grad(loss, weight)
+    assert dtypes["native_layer_norm_backward", 1] == torch.bfloat16
+    exact = F.layer_norm(x.bfloat16().double(), [5]).sum(0)
+    torch.testing.assert_close(gradient, exact, rtol=0.1, atol=0.1)
 
 
 def test_a_result_without_a_defined_gradient_requires_one():

@@ -216,10 +216,13 @@ def compare(
                 if name == "backward"
                 else "metadata"
             )
-            more = got.facts.get("backward message (not compared)", "") or want.facts.get(
-                "backward message (not compared)", ""
-            )
-            raise Wrong(kind, f"{where}: {name}: {got.facts.get(name, 'missing')} for {expected_fact} {more}")
+            errors = {
+                who: outcome.facts["backward message (not compared)"]
+                for who, outcome in (("compiled", got), ("eager", want))
+                if "backward message (not compared)" in outcome.facts
+            }
+            raised = "".join(f"; {who} raises in the backward: {error}" for who, error in errors.items())
+            raise Wrong(kind, f"{where}: {name}: {got.facts.get(name, 'missing')} for {expected_fact}{raised}")
     return sensitive
 
 

@@ -7,6 +7,7 @@ that rounds, of the backward too (`RoundedOperators`), since an operator's formu
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,7 +55,10 @@ class RoundedOperators(TorchDispatchMode):
         key = (name, self.calls[name])
         if self.noted:
             result = func(*args, **(kwargs or {}))
-            self.dtypes[key] = (result[0] if isinstance(result, tuple | list) else result).dtype
+            # a gradient that is not wanted is None, such as that of layer_norm's input
+            tensors = [x for x in parts_of(result) if isinstance(x, torch.Tensor)]
+            if tensors:
+                self.dtypes[key] = tensors[0].dtype
             return result
         # where the wider dtype takes another path, the smallest rounding error of the program
         dtype = self.dtypes.get(key) or min(self.dtypes.values(), key=lambda d: EPS.get(d, 1.0), default=torch.float64)
@@ -62,8 +66,7 @@ class RoundedOperators(TorchDispatchMode):
         if name in SUMS and not func._schema.is_mutable and not exact_sums(args[0]):
             args = (self._rounded(args[0], min(eps, EPS[torch.float32]), False), *args[1:])
         result = func(*args, **(kwargs or {}))
-        whole = result if isinstance(result, tuple | list) else [result]
-        rounded = [self._rounded(x, eps, func._schema.is_mutable) for x in whole]
+        rounded = [self._rounded(x, eps, func._schema.is_mutable) for x in parts_of(result)]
         return type(result)(rounded) if isinstance(result, tuple | list) else rounded[0]
 
     def _rounded(self, x: Any, eps: float, in_place: bool) -> Any:
@@ -71,6 +74,11 @@ class RoundedOperators(TorchDispatchMode):
             return x
         noise = torch.rand(x.shape, generator=self.generator, dtype=torch.float64).to(x.device) - 0.5
         return x.mul_(1 + 2 * eps * noise) if in_place else x * (1 + 2 * eps * noise)
+
+
+def parts_of(result: Any) -> Sequence[Any]:
+    """The results of an operator, which may be one or several; those that were not asked for are None."""
+    return result if isinstance(result, tuple | list) else (result,)
 
 
 def exact_sums(x: torch.Tensor) -> bool:
