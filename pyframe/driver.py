@@ -1,11 +1,10 @@
-"""Captures one frame: traces its bytecode, has the backend compile the graph, and installs the result as a cache entry
-with guards. Also decides whether a call that fits no entry is captured again or runs eagerly. For loop bodies, values
-whose guards failed are not constants in the next capture."""
+"""The callback of a cache miss: captures the frame (traces its bytecode, has the backend compile the graph, and installs
+the result as a cache entry with guards) or decides that it runs eagerly. `recompile.py` decides whether a function that
+has entries is captured again; `entries.py` assembles the entry."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import importlib
 import sys
@@ -25,23 +24,22 @@ from inductor.log.stages import show
 from inductor.process.compile_lock import make_once
 from inductor.process.thread_state import restored_on_error
 
-from . import _C, config, requirements, stance
+from . import _C, config, requirements
 from .backends import Backend, takes_fake_tensors
-from .core import guard_explain, guard_program
-from .core.files import our_file, skipped_file
-from .core.guard import Guard, TensorMeta
-from .core.source import ConstSource
+from .core import weak_codes
+from .core.files import skipped_file
+from .core.guard import Guard
+from .core.weak_codes import WeakCodes
 from .emit.constant_eval import only_views
 from .emit.graph import GraphBuilder
 from .emit.output import TraceResult
-from .emit.resume import Continuation, continuation, plain_name
+from .emit.resume import Continuation, continuation, place
+from .entries import make_entry
 from .errors import (
     BackendCompilerFailed,
     GraphBreak,
     InternalError,
     PyframeError,
-    RecompileError,
-    RecompileLimitExceeded,
     Restart,
     SkipFrame,
     Unsupported,
@@ -51,14 +49,12 @@ from .interp.limits import LongParts
 from .interp.trace import Trace
 from .metrics import counters
 from .options import Options
-from .report.logs import disassembly
+from .recompile import RecompilePolicy
 from .vars.numbers.dynamic import CaptureHistory
-from .vars.protocol.class_reads import class_reads, reads_of_classes
-from .vars.torch_objects import loop_varying, tensor_class
+from .vars.protocol.class_reads import reads_of_classes
 from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
-_OF_VALUES = ("EQUALS", "LEN", "DICT_KEYS")  # kinds of guards that specialize on a value
 _IMPORT_GLOBALS: Any = vars(importlib._bootstrap)  # type: ignore[attr-defined]
 _FEW = 2  # that many operators on 0-d tensors cost no more than a graph call with its guards
 
@@ -108,25 +104,23 @@ class FrameCompiler:
     def __init__(self, backend: Backend, options: Options, backend_name: str) -> None:
         self.backend, self.options, self.backend_name = backend, options, backend_name
         self.owner = object()
-        self.asked: dict[int, weakref.ref[types.CodeType]] = {}  # code objects that may have entries of this compiler
+        self.asked: WeakCodes = {}  # code objects that may have entries of this compiler
         weakref.finalize(self, _release, self.owner, self.asked).atexit = False
         self.always: set[types.CodeType] = set()
-        self.generated: dict[int, weakref.ref[types.CodeType]] = {}  # code objects that this compiler generated
+        self.generated: WeakCodes = {}  # code objects that this compiler generated
         self.captures: list[Capture] | None = None
         self.keeps_empty = False  # also replace frames without a graph and side effects
-        self.warns = True
         self.warned: weakref.WeakSet[types.CodeType] = weakref.WeakSet()  # see `_warn_of_eager_run`
-        self.limited: dict[int, weakref.ref[types.CodeType]] = {}  # code objects that reached the recompile limit
+        self.recompiles = RecompilePolicy(self.owner, options, self.always)
         self.history: weakref.WeakKeyDictionary[types.CodeType, CaptureHistory] = weakref.WeakKeyDictionary()
         self.long = LongParts()
-        self.skipped: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()  # captures skipped
         self.announced: set[tuple[str, str, int] | None] = set()
         self.backend_seconds = threading.local()  # `spent`: seconds in the backend during this thread's current capture
 
     def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> Any:
         if self.skips(func):
             return _C.SKIP
-        if self._runs_eagerly(func.__code__, state):
+        if self.recompiles.runs_eagerly(func.__code__, state):
             return None
         if not requirements.is_there(func, locals_):
             return self._run_uncaptured(func, "the process has replaced a function or method that captures depend on")
@@ -146,7 +140,7 @@ class FrameCompiler:
     def _run_uncaptured(self, func: types.FunctionType, why: str) -> None:
         """Run this frame eagerly. Unsupported for the compiled function itself under `fullgraph`."""
         if self.options.fullgraph and func.__code__ in self.always:
-            raise Unsupported(f"{_place(func)} runs eagerly, and fullgraph=True does not allow that: {why}")
+            raise Unsupported(f"{place(func)} runs eagerly, and fullgraph=True does not allow that: {why}")
 
     def _warn_of_eager_run(self, func: types.FunctionType, why: str) -> None:
         """Warn, once per function, that a function compiled with `fullgraph` runs eagerly. Not an error, because the
@@ -154,7 +148,7 @@ class FrameCompiler:
         code = func.__code__
         if self.options.fullgraph and code in self.always and code not in self.warned:
             self.warned.add(code)
-            warnings.warn(f"pyframe: {_place(func)} runs eagerly despite fullgraph=True: {why}", stacklevel=3)
+            warnings.warn(f"pyframe: {place(func)} runs eagerly despite fullgraph=True: {why}", stacklevel=3)
 
     def _find_entry(self, func: types.FunctionType, locals_: tuple[Any, ...], state: _C.CodeState) -> _C.Entry | None:
         """An entry that fits this call and that another thread installed after this call's guards were evaluated."""
@@ -168,13 +162,13 @@ class FrameCompiler:
         eagerly."""
         code = func.__code__
         if id(code) not in self.asked:
-            self.asked[id(code)] = weakref.ref(code, functools.partial(_forget, self.asked, id(code)))
+            weak_codes.add(self.asked, code)
         entries = [e for e in state.entries if e.owner is self.owner]
         if not entries:
             self.history.pop(code, None)
-        if not self._allowed(func, locals_, entries):
+        if not self.recompiles.allows(func, locals_, entries):
             return None
-        if entries and not self._may_recompile(func, locals_, entries):
+        if entries and not self.recompiles.may_recompile(func, locals_, entries):
             return None
         try:
             entry = restored_on_error(lambda: self._capture(func, locals_, len(entries)))
@@ -184,13 +178,13 @@ class FrameCompiler:
             return entry
         except SkipFrame as skip:
             if self.options.fullgraph and not skip.nothing:
-                raise Unsupported(f"{_place(func)} cannot be captured: {skip}") from skip
+                raise Unsupported(f"{place(func)} cannot be captured: {skip}") from skip
             show("graph", f"{code.co_qualname} runs eagerly: {skip}")
             if self.captures is not None and not skip.nothing:
                 self.captures.append(Capture(func.__qualname__, [], [], [], skipped=str(skip)))
             if not entries:
                 return _C.SKIP
-            self.skipped[code] = self.skipped.get(code, 0) + 1
+            self.recompiles.skipped[code] = self.recompiles.skipped.get(code, 0) + 1
             return None
         except RecursionError:  # the stack is nearly full, or a traced object is nested too deep
             if self.options.fullgraph:
@@ -212,100 +206,11 @@ class FrameCompiler:
             frame = frame.f_back
         return False
 
-    def _runs_eagerly(self, code: types.CodeType, state: _C.CodeState) -> bool:
-        """Whether to run this call eagerly because the function, or one of its callers, reached the recompile limit.
-        Capturing the callees of such a caller would take as many captures again, so they use only their existing ones.
-        """
-        if not self.limited or self._misses_are_errors():
-            return False
-        if id(code) in self.limited and len(state.entries) >= self.options.recompile_limit:
-            return sum(entry.owner is self.owner for entry in state.entries) >= self.options.recompile_limit
-        frame: types.FrameType | None = sys._getframe(2)
-        while frame is not None and id(frame.f_code) not in self.limited:
-            frame = frame.f_back
-        return frame is not None
-
-    def _misses_are_errors(self) -> bool:
-        """Whether a call that fits no capture, or reaching the recompile limit, may raise."""
-        return (
-            self.options.fullgraph
-            or config.error_on_recompile
-            or config.fail_on_recompile_limit_hit
-            or stance.current() == "fail_on_recompile"
-        )
-
     def skips(self, func: types.FunctionType) -> bool:
         """Whether frames of this function are never captured on their own: functions in skipped files, and
         `__torch_function__` overrides, which receive a different function in each call."""
         overrides = func.__code__.co_name == "__torch_function__"
         return func.__code__ not in self.always and (overrides or skipped_file(_file_of(func)))
-
-    def _allowed(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
-        """Whether the stance permits capturing this call. With `fullgraph`, only the compiled functions themselves are
-        captured: other frames run only after an exception has left the graph."""
-        if self.options.fullgraph and func.__code__ not in self.always:
-            return False
-        now = stance.current()
-        if now == "fail_on_recompile" or (entries and config.error_on_recompile):
-            why = self._why_missed(func, locals_, entries[0]) if entries else "it has not been captured yet"
-            by = "config.error_on_recompile" if now == "default" else f"the stance {now!r}"
-            raise RecompileError(
-                f"{_place(func)} would have to be captured, which {by} forbids: {why}. "
-                f"Make the call like one that was captured, or make it once before captures are forbidden."
-            )
-        return now == "default"
-
-    # ---- recompiling ----
-    def _may_recompile(self, func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> bool:
-        with torch._C.DisableTorchFunction():
-            reason = self._why_missed(func, locals_, entries[0])
-        show("recompiles", f"{_place(func)}: {reason}")
-        if self.skipped.get(func.__code__, 0) >= self.options.recompile_limit and not self.options.fullgraph:
-            return False
-        if len(entries) < self.options.recompile_limit:
-            counters["recompiles"] += 1
-            self._generalize(func, locals_, entries)
-            return True
-        if self.options.fullgraph or config.fail_on_recompile_limit_hit:
-            raise RecompileLimitExceeded(
-                f"{_place(func)} reached the recompile limit ({self.options.recompile_limit}). The guard that "
-                f"failed last: {reason}. Pass the changing value as a tensor, or raise pyframe.config.recompile_limit."
-            )
-        code = func.__code__
-        known = id(code) in self.limited
-        self.limited[id(code)] = weakref.ref(code, functools.partial(_forget, self.limited, id(code)))
-        if self.warns and not known:
-            warnings.warn(
-                f"pyframe: {_place(func)} reached the recompile limit ({self.options.recompile_limit}); "
-                f"calls whose guards match none of its captures run eagerly. "
-                f"The guard that failed last: {reason}. Pass the changing value as a tensor, "
-                f"or raise pyframe.config.recompile_limit.",
-                stacklevel=2,
-            )
-        return False
-
-    @staticmethod
-    def _why_missed(func: types.FunctionType, locals_: tuple[Any, ...], entry: _C.Entry) -> str:
-        described: list[str | Callable[..., str]] | None = entry.tag
-        index = entry.last_failed
-        if described is None or not 0 <= index < len(described):
-            return "unknown guard"
-        why = described[index]
-        return why if isinstance(why, str) else why(func, locals_)
-
-    @staticmethod
-    def _generalize(func: types.FunctionType, locals_: tuple[Any, ...], entries: list[_C.Entry]) -> None:
-        """For code that runs once per loop iteration: values that changed since the last capture are not constants in
-        the next one."""
-        known = continuation(func.__code__)
-        if known is None or not known.loops:
-            return
-        for described in entries[0].tag:
-            guard = described.guard if isinstance(described, _Explained) else None
-            if guard is None or guard.source is None or guard.kind not in _OF_VALUES or type(guard.payload) is bool:
-                continue
-            if guard_explain.evaluate([guard], func, locals_) is not None:
-                known.varying[guard.source] = (*loop_varying.VALUES, *loop_varying.CONTAINERS)
 
     # ---- capturing ----
     def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> Any:
@@ -346,7 +251,8 @@ class FrameCompiler:
                 raise SkipFrame("its operators are in a generator that it creates and does not use up")
         if nothing and not trace.rng_branches and not kept:
             raise SkipFrame("nothing to compile", nothing=True)
-        return self._entry(result, trace, state)
+        weak_codes.add(self.generated, result.code)
+        return make_entry(result, trace, state, self.owner)
 
     def _is_first_report(self, brk: GraphBreak) -> bool:
         """Whether to report this break. A frame that stops before a call or loop because of a break inside it reports
@@ -395,7 +301,7 @@ class FrameCompiler:
             return _as_tuple(_unseen(gm.forward, graph))
         counters["graphs"] += 1
         show("graph", gm.print_readable, False)
-        where = _place(trace.func)
+        where = place(trace.func)
         start = time.perf_counter()
         try:
             with _without_modes(), torch._C._EnableTorchFunction():
@@ -418,61 +324,8 @@ class FrameCompiler:
             )
         return _as_tuple(_unseen(compiled, graph))
 
-    def _entry(self, result: TraceResult, trace: Trace, state: _C.GlobalState) -> _C.Entry:
-        for guard in trace.graph.numbers.relations():
-            trace.guards.add(guard)
-        _guard_classes(trace, result.compiled is not None)
-        trace.guards.add(Guard(None, "GLOBAL_STATE", state, None))
-        tensors = [g.source for g in trace.guards if g.kind == "TENSOR"]
-        if len(tensors) > 1 and _may_alias(trace.guards):
-            trace.guards.add(Guard(None, "DISTINCT", tuple(tensors), None))
-        lowered = guard_program.lower(list(trace.guards), result.graph_inputs)
-        for guard in trace.guards:
-            show("guards", guard)
-        show("bytecode", disassembly, result.code)
-        guards = list(trace.guards)
-        described = [_description(guards, i) for i in lowered.guard_of_op]
-        direct = None
-        if result.compiled is not None:
-            registers = tuple(lowered.registers[s] for s in result.graph_inputs)
-            direct = _C.DirectCall(result.compiled, registers, result.output)
-        forget = functools.partial(_forget, self.generated, id(result.code))
-        self.generated[id(result.code)] = weakref.ref(result.code, forget)
-        return _C.Entry(self.owner, lowered.program, result.code, direct, described)
 
-
-def _guard_classes(trace: Trace, with_graph: bool) -> None:
-    """Add guards for the class attributes that a trace looked up. torch.Tensor and Parameter get one guard for the
-    whole class."""
-    tensors = {guard.payload.type for guard in trace.guards if guard.kind == "TENSOR"}
-    if with_graph or torch.Tensor in trace.class_reads:
-        tensors.add(torch.Tensor)
-    whole = [cls for cls in tensor_class.CLASSES if cls in tensors]
-    for cls in whole:
-        writes = [trace.class_writes[base].attrs for base in cls.__mro__ if base in trace.class_writes]
-        reads = tensor_class.all_reads(cls, [name for attrs in writes for name in attrs])
-        trace.guards.add(Guard(ConstSource.of(cls, cls.__name__), "CLASS_FINDS", reads, None))
-    for cls, found in trace.class_reads.items():
-        if cls in whole:
-            found = {name: raw for name, raw in found.items() if not tensor_class.covers(cls, name)}
-        if id(cls) not in trace.placeholder_objects and (found or cls not in whole):
-            source = ConstSource.of(cls, cls.__name__)
-            trace.guards.add(Guard(source, "CLASS_FINDS", class_reads(trace, cls, found), None))
-
-
-def _place(func: types.FunctionType) -> str:
-    """A function's name for messages, with its file and first line; a resume function is named like the function it
-    continues."""
-    code = func.__code__
-    name = plain_name(func.__qualname__)
-    return name if our_file(code.co_filename) else f"{name} ({code.co_filename}:{code.co_firstlineno})"
-
-
-def _forget(asked: dict[int, Any], at: int, _: Any) -> None:
-    asked.pop(at, None)
-
-
-def _release(owner: object, asked: dict[int, weakref.ref[types.CodeType]]) -> None:
+def _release(owner: object, asked: WeakCodes) -> None:
     """Remove the entries of a compiler that was garbage-collected from code objects that still exist."""
     for code in [ref() for ref in list(asked.values())]:
         if code is None:
@@ -480,44 +333,6 @@ def _release(owner: object, asked: dict[int, weakref.ref[types.CodeType]]) -> No
         for entry in _C.entries(code):
             if entry.owner is owner:
                 _C.evict(code, entry)
-
-
-def _may_alias(guards: Any) -> bool:
-    """Whether two inputs may be the same object. Identity checks are cheap, so this is true whenever there is a tensor
-    guard."""
-    return any(isinstance(g.payload, TensorMeta) for g in guards)
-
-
-def _description(guards: list[Guard], index: int | None) -> Any:
-    if index is None:
-        return "a graph input"
-    guard = guards[index]
-    return _Explained(guard)
-
-
-class _Explained:
-    """Explains why a guard failed. Keeps no object of the user alive that the guard itself would not."""
-
-    def __init__(self, guard: Guard) -> None:
-        self.expected = _weakly(guard.payload) if guard.kind in ("ID", "NOT_ID", "TYPE") else None
-        if guard.kind == "PREDICATE":  # its description suffices
-            guard = dataclasses.replace(guard, payload=(None, *guard.payload[1:]))
-        self.guard = guard if self.expected is None else dataclasses.replace(guard, payload=None)
-
-    def __call__(self, func: types.FunctionType, locals_: tuple[Any, ...]) -> str:
-        guard = self.guard
-        if self.expected is not None:
-            guard = dataclasses.replace(guard, payload=self.expected())
-        return guard_explain.explain(guard, func, locals_)
-
-
-def _weakly(value: Any) -> Callable[[], Any]:
-    """A function that returns `value`, or GONE once it has been freed."""
-    try:
-        ref = weakref.ref(value)
-    except TypeError:
-        return lambda: value
-    return lambda: guard_explain.GONE if ref() is None else ref()
 
 
 def _too_small(graph: torch.fx.Graph, known: Continuation | None) -> bool:
@@ -564,5 +379,3 @@ def _as_tuple(compiled: Callable[..., Any]) -> Any:
     if getattr(compiled, "returns_tuple", False):
         return compiled
     return _C.run_disabled(compiled)
-
-

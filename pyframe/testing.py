@@ -97,7 +97,7 @@ class EveryFrame(FrameCompiler):
     def __init__(self, backend: str | Backend, recompile_limit: int) -> None:
         super().__init__(find_backend(backend), Options(limit=recompile_limit, steps=30_000), str(backend))
         self.keeps_empty = True
-        self.warns = False
+        self.recompiles.warns = False
 
     def skips(self, func: types.FunctionType) -> bool:
         return func.__code__.co_filename.startswith(OWN_ROOTS)

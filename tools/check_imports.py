@@ -19,8 +19,8 @@ LAYERS: dict[str, list[str]] = {
     "": ["inductor", "pyframe"],
     "pyframe": [
         "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "callables", "module", "report", "stance",
-        "vars", "requirements", "dynamic", "emit", "interp", "backends", "options", "example_inputs", "driver", "api",
-        "testing", "__init__",
+        "vars", "requirements", "dynamic", "emit", "interp", "backends", "options", "example_inputs", "entries",
+        "recompile", "driver", "api", "testing", "__init__",
     ],
     "pyframe.vars": [
         "__init__", "registry", "polyfills", "protocol", "containers", "objects", "numbers", "torch_objects",
