@@ -1,6 +1,6 @@
-"""The callback of a cache miss: captures the frame (traces its bytecode, has the backend compile the graph, and installs
-the result as a cache entry with guards) or decides that it runs eagerly. `recompile.py` decides whether a function that
-has entries is captured again; `entries.py` assembles the entry."""
+"""The callback of a cache miss: captures the frame (traces its bytecode, has the backend compile the graph and installs
+the result as a cache entry) or decides that it runs eagerly. `recompile.py` decides whether a function that has entries
+is captured again; `entries.py` assembles the entry of a finished trace."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from .core.files import skipped_file
 from .core.guard import Guard
 from .core.weak_codes import WeakCodes
 from .emit.constant_eval import only_views
+from .emit.fake_tensor_logs import with_filter
 from .emit.graph import GraphBuilder
 from .emit.output import TraceResult
 from .emit.resume import Continuation, continuation, place
@@ -171,9 +172,9 @@ class FrameCompiler:
         if entries and not self.recompiles.may_recompile(func, locals_, entries):
             return None
         try:
-            entry = restored_on_error(lambda: self._capture(func, locals_, len(entries)))
+            entry = self._capture(func, locals_, len(entries))
             if entry.guards.check(func, locals_, False)[0] >= 0:  # a finalizer, for example, changed what was read
-                entry = restored_on_error(lambda: self._capture(func, locals_, len(entries)))
+                entry = self._capture(func, locals_, len(entries))
             _C.install(code, entry)  # before threads that wait for this capture continue: they look for it
             return entry
         except SkipFrame as skip:
@@ -213,7 +214,12 @@ class FrameCompiler:
         return func.__code__ not in self.always and (overrides or skipped_file(_file_of(func)))
 
     # ---- capturing ----
-    def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> Any:
+    def _capture(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> _C.Entry:
+        """A new entry for this call. `captures` is how many the function already has. The state of the thread and the
+        filters of torch's logger are then as before, also if the capture raises."""
+        return with_filter(lambda: restored_on_error(lambda: self._traced_entry(func, locals_, captures)))
+
+    def _traced_entry(self, func: types.FunctionType, locals_: tuple[Any, ...], captures: int) -> Any:
         start = time.perf_counter()
         state = _C.GlobalState.capture()
         self.backend_seconds.spent = 0.0

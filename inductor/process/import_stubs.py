@@ -162,6 +162,10 @@ class _Finder(MetaPathFinder):
     """Observes imports of the real packages: when one begins, the stubs are removed.
 
     A submodule of a stub that has no stub itself is loaded from the real package.
+
+    It stays in `sys.meta_path` from the import of this module on, not only while the stubs are in place. An import in
+    another thread looks for its finders some time before the module's first line runs; if it had done so before the
+    finder was added, the stubs would be placed beside a package that is being imported. `remove_finder` removes it.
     """
 
     @staticmethod
@@ -243,6 +247,16 @@ class _StubTorchCompiler:
 
 
 stub_torch_compiler = _StubTorchCompiler()
-# Installed permanently, before any use: an import in another thread must not go unnoticed between its search and its
-# first line.
-sys.meta_path.insert(0, _Finder())
+_finder = _Finder()
+sys.meta_path.insert(0, _finder)
+
+
+def remove_finder() -> None:
+    """Remove this module's finder from `sys.meta_path`; nothing adds it again. From then on no stubs are placed, so that
+    the next trace imports the real packages (1.2 s). RuntimeError while a thread traces."""
+    with stub_torch_compiler.lock:
+        if stub_torch_compiler.depth:
+            raise RuntimeError("a trace is in progress, which needs the finder")
+        stub_torch_compiler.begun.update(_ROOTS)
+        if _finder in sys.meta_path:
+            sys.meta_path.remove(_finder)

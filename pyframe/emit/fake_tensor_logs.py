@@ -1,11 +1,19 @@
 """Suppresses what torch logs when an operator fails on fake tensors. The record would be redundant: the program raises
-the same error when it runs."""
+the same error when it runs. torch's logger has the filter only while a capture is in progress."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from inductor.process.compile_lock import compile_lock
+
+T = TypeVar("T")
+
+_LOGGER = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 class _Quiet(threading.local):
@@ -26,4 +34,38 @@ class _Quiet(threading.local):
 
 
 quiet = _Quiet()
-logging.getLogger("torch._subclasses.fake_tensor").addFilter(quiet)
+_captures: dict[object, int] = {}  # the captures in progress, nested ones too, and the id of the thread of each
+
+
+def with_filter(capture: Callable[[], T]) -> T:
+    """Run `capture()`, in which `with quiet` has an effect. The filter is on torch's logger from the beginning of the
+    first to the end of the last of the captures that overlap, in whichever threads they are."""
+    key = object()
+    try:
+        with compile_lock:
+            _captures[key] = threading.get_ident()
+            _LOGGER.addFilter(quiet)
+        return capture()
+    finally:
+        try:
+            _end(key)
+        except BaseException:  # Ctrl-C: repeated from the start, which has the same result
+            _end(key)
+            raise
+
+
+def _end(*keys: object) -> None:
+    with compile_lock:
+        for key in keys:
+            _captures.pop(key, None)
+        if not _captures:
+            _LOGGER.removeFilter(quiet)
+
+
+def _after_fork_in_child() -> None:
+    """The captures of other threads do not exist in the child."""
+    me = threading.get_ident()
+    _end(*[key for key, thread in _captures.items() if thread != me])
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

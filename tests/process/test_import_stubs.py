@@ -213,3 +213,25 @@ module = sys.modules["torch._dynamo.eval_frame"]
 assert torch._dynamo.eval_frame is module and torch._dynamo.optimize.__globals__ is vars(module)
 assert module.__spec__.origin == module.__file__
 """)
+
+
+def test_the_finder_can_be_removed():
+    fresh("""
+from inductor.process.import_stubs import remove_finder
+before = len(sys.meta_path)
+with stub_torch_compiler:
+    try:
+        remove_finder()
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("removed during a trace")
+assert len(sys.meta_path) == before
+remove_finder(), remove_finder()
+assert len(sys.meta_path) == before - 1
+assert all(type(finder).__module__ != "inductor.process.import_stubs" for finder in sys.meta_path)
+x = torch.randn(3)
+torch.testing.assert_close(pyframe.compile(lambda x: x.sin() + 1)(x), x.sin() + 1)
+import torch._dynamo.config, torch._inductor.config
+assert torch._dynamo.config.__spec__ and torch._inductor.config.__spec__
+""")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import warnings
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import pyframe
+from inductor.process.compile_lock import without_lock
 from pyframe.core import guard_explain
 from pyframe.core.guard import Guard
 from pyframe.core.source import LocalSource
@@ -198,6 +201,60 @@ def test_errors_of_fake_tensors_are_not_logged() -> None:
         assert len(records) == 1
     finally:
         log.removeHandler(handler)
+
+
+def filters_of_torch() -> dict[str, list[Any]]:
+    """The filters of torch's loggers, by name."""
+    known = list(logging.Logger.manager.loggerDict.items())
+    return {
+        name: list(logger.filters) for name, logger in known if name.startswith("torch") and hasattr(logger, "filters")
+    }
+
+
+def added(before: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The filters of torch's loggers that have changed."""
+    return {name: filters for name, filters in filters_of_torch().items() if filters != before.get(name, [])}
+
+
+def test_captures_leave_the_filters_of_torchs_loggers() -> None:
+    before, during = filters_of_torch(), []
+
+    def nested(graph: Any, inputs: Any) -> Any:
+        pyframe.compile(lambda x: x - 1, backend="eager")(torch.ones(2))
+        during.append(added(before))
+        return graph
+
+    def defective(graph: Any, inputs: Any) -> Any:
+        during.append(added(before))
+        raise ValueError("a defect")
+
+    pyframe.compile(lambda x: x + 1, backend=nested)(torch.ones(2))
+    assert not added(before)
+    with pytest.raises(pyframe.BackendCompilerFailed):
+        pyframe.compile(lambda x: x + 1, backend=defective)(torch.ones(2))
+    assert not added(before)
+    with pytest.raises(RuntimeError):
+        pyframe.compile(torch.mm, backend="eager")(torch.ones(2, 3), torch.ones(2, 3))
+    assert not added(before)
+    assert [list(each) for each in during] == [["torch._subclasses.fake_tensor"]] * 2
+
+
+def test_a_capture_that_ends_leaves_the_filter_to_that_of_another_thread() -> None:
+    before, began, other_ended, during = filters_of_torch(), threading.Event(), threading.Event(), []
+
+    def waiting(graph: Any, inputs: Any) -> Any:
+        began.set()
+        assert without_lock(lambda: other_ended.wait(30))
+        during.append(list(added(before)))
+        return graph
+
+    thread = threading.Thread(target=lambda: pyframe.compile(lambda x: x + 1, backend=waiting)(torch.ones(2)))
+    thread.start()
+    assert began.wait(30)
+    pyframe.compile(lambda x: x - 1, backend="eager")(torch.ones(2))
+    other_ended.set()
+    thread.join()
+    assert during == [["torch._subclasses.fake_tensor"]] and not added(before)
 
 
 def test_counters_may_be_cleared() -> None:
