@@ -15,6 +15,7 @@ import torch
 from ..dtypes import dtype_name
 from ..errors import Unsupported
 from ..ir.body import Op, Ref
+from ..ir.ops import REDUCTIONS
 from ..ir.size import AnySize, same
 from ..schedule.index import Affine, Index, add, from_ir, scale, variable
 from ..schedule.node import Group, Member, Node
@@ -55,6 +56,12 @@ class Val:
     loop: bool
     phase: int
     depth: int = 0  # the length of the longest path to a value without operands
+
+    @property
+    def position_of(self) -> str | None:
+        """Of a reduction that finds the position of an extreme element: which extreme, "max" or "min". None if it
+        computes a value."""
+        return REDUCTIONS[self.attrs[0]].position_of
 
 
 def deep_operands(
@@ -223,5 +230,7 @@ class _Member:
             stride *= size
         if self.node.inner and all(same(size, 1) for _, size in self.node.inner):
             raise AssertionError(f"{self.node.name} reduces over one element: its lowering should not have")
-        attrs = (kind, position) if kind.startswith("arg") else (kind,)
+        if kind not in REDUCTIONS:
+            raise Unsupported(f"reduction {kind}")
+        attrs = (kind,) if REDUCTIONS[kind].position_of is None else (kind, position)
         return self.out.make("reduction", (value,), attrs, dtype)

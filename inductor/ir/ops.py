@@ -22,6 +22,24 @@ class OpSpec:
     structured: bool = False
 
 
+@dataclass(frozen=True)
+class ReductionKind:
+    """What the op `reduction` computes. `position_of`: if that is the position of an extreme element, which extreme,
+    "max" or "min"; None if it is a value."""
+
+    name: str
+    position_of: str | None = None
+
+
+REDUCTIONS = {
+    kind.name: kind
+    for kind in (
+        *map(ReductionKind, ("sum", "prod", "max", "min", "any", "all")),
+        ReductionKind("argmax", "max"), ReductionKind("argmin", "min"),
+    )
+}  # fmt: skip
+
+
 def _rows(names: str, arity: int, dtype: str = "same") -> list[OpSpec]:
     return [OpSpec(n, arity, dtype) for n in names.split()]
 

@@ -15,6 +15,7 @@ from ..ir.body import LoopBody, trace
 from ..ir.buffer import Layout
 from ..ir.handler import ops
 from ..ir.nodes import Allocator, BufferView, InnerFn, Pointwise, TensorValue, compute_dtype
+from ..ir.ops import REDUCTIONS
 from ..ir.size import Size
 from ..ir.symbolic import Index
 
@@ -210,7 +211,7 @@ class Reduce:
                     value = fn(tuple(full))
                 if dims:
                     value = ops.reduction(compute_dtype(dtype), kind, value)
-                elif kind in ("argmax", "argmin"):
+                elif REDUCTIONS[kind].position_of is not None:
                     value = ops.constant(0, dtype)
                 if epilogue is not None:
                     value = epilogue(value)

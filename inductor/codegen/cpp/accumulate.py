@@ -24,7 +24,8 @@ class Accumulator:
         self.emitter, self.value = emitter, value
         self.reduce: str = value.attrs[0]
         self.arg = value.args[0]
-        self.is_arg = self.reduce.startswith("arg")
+        self.position_of = value.position_of
+        self.is_arg = self.position_of is not None
         self.kind = self.arg.kind if self.is_arg else value.kind
         if self.reduce not in IDENTITY:
             raise Unsupported(f"reduction {self.reduce}")
@@ -71,14 +72,14 @@ class Accumulator:
         text = e.printer.index(position)
         if self.in_order:
             here = f"(vi{{}} + (int32_t)({text}){'' if same(step, 0) else ' + iota_i()'})"
-            win = f"beats_{self.reduce[3:]}({x}, {acc})"
+            win = f"beats_{self.position_of}({x}, {acc})"
             cond = f"{win} & {mask}" if mask else win
             e.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
             return
         here = e.emit("l", True, f"bcast((int64_t)({text})) + iota_l() * {e.printer.size(step)}")
         # The first element always replaces the initial state, even if it equals the identity.
-        win = e.emit("m", True, f"beats_{self.reduce[3:]}({x}, {acc}) | (eq({at}, bcast((int64_t)INT64_MAX)) | "
-                                f"(not_(beats_{self.reduce[3:]}({acc}, {x})) & lt({here}, {at})))")
+        win = e.emit("m", True, f"beats_{self.position_of}({x}, {acc}) | (eq({at}, bcast((int64_t)INT64_MAX)) | "
+                                f"(not_(beats_{self.position_of}({acc}, {x})) & lt({here}, {at})))")
         cond = f"{win} & {mask}" if mask else win
         e.lines.append(f"{{ const vm w = {cond}; {acc} = sel(w, {x}, {acc}); {at} = sel(w, {here}, {at}); }}")
 
@@ -105,7 +106,7 @@ class Accumulator:
         return [f"const {SCALAR[self.kind]} {self.result} = {fold}({total});"]
 
     def _finish_arg(self, unroll: int, horizontal: bool, part: bool, slot: str, several: bool) -> list[str]:
-        n, beats = self.name, f"beats_{self.reduce[3:]}"
+        n, beats = self.name, f"beats_{self.position_of}"
         lines = []
         for u in range(1, unroll):
             lines.append(f"{{ const vm w = {beats}({n}[{u}], {n}[0]) | (not_({beats}({n}[0], {n}[{u}])) & "
@@ -138,7 +139,7 @@ class Accumulator:
         n, r = self.name, self.result
         if self.is_arg:
             return [f"int64_t {r} = {n}p[0]; {{ {SCALAR[self.kind]} v = {n}v[0]; for (int c = 1; c < {count}; ++c) "
-                    f"if (beats_{self.reduce[3:]}({n}v[c], v)) {{ v = {n}v[c]; {r} = {n}p[c]; }} }}"]
+                    f"if (beats_{self.position_of}({n}v[c], v)) {{ v = {n}v[c]; {r} = {n}p[c]; }} }}"]
         step = COMBINE[self.reduce].format(f"{r}w", f"{n}p[c]")
         return [f"{self.wide} {r}w = {n}p[0]; for (int c = 1; c < {count}; ++c) {r}w = {step};",
                 f"const {SCALAR[self.kind]} {r} = ({SCALAR[self.kind]}){r}w;"]

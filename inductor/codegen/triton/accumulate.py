@@ -81,7 +81,8 @@ class Reducer:
     def __init__(self, emitter: Emitter, value: Val, top: Val | None = None) -> None:
         self.emitter, self.value, self.top = emitter, value, top
         self.reduce: str = "online" if top else value.attrs[0]
-        self.ascends = self.reduce.startswith("arg") and ascending(value.attrs[1], emitter.axes.axis("r"))
+        self.position_of = value.position_of
+        self.ascends = self.position_of is not None and ascending(value.attrs[1], emitter.axes.axis("r"))
         self.parts = self._parts()
         self.names = [emitter.fresh("a") for _ in self.parts]
 
@@ -92,7 +93,7 @@ class Reducer:
         if self.reduce not in IDENTITY:
             raise Unsupported(f"reduction {self.reduce}")
         identity = IDENTITY[self.reduce]
-        if self.reduce.startswith("arg"):
+        if self.position_of is not None:
             kind, at = self.value.args[0].kind, "l" if self.emitter.wide else "i"
             kind = "i" if kind == "m" else kind
             # A lane without elements holds the row's first position, which is correct if all elements are neutral.
@@ -125,9 +126,9 @@ class Reducer:
         if self.top:
             step = "online_groups" if self.emitter.group > 1 else "online_step"
             return self._call(step, self.names + inputs)
-        if self.reduce.startswith("arg"):
+        if self.position_of is not None:
             step = "later" if self.ascends else "arg"
-            return self._call(f"{step}_{self.reduce[3:]}", self.names + inputs)
+            return self._call(f"{step}_{self.position_of}", self.names + inputs)
         return self.emitter.fill(STEP[self.reduce], self.names[0], inputs[0])
 
     def _call(self, function: str, operands: list[str]) -> str:
@@ -142,7 +143,7 @@ class Reducer:
         texts = [(e.as_kind(source, self.parts[0].kind), self.parts[0].identity, e.get(source).axes)]
         if self.top:
             texts[0] = (texts[0][0], 'float("-inf")', texts[0][2])
-        if self.reduce.startswith("arg"):
+        if self.position_of is not None:
             at = e.index(self.value.attrs[1], ())
             texts.append((at.text, self.parts[1].identity, at.axes))
         out = []
@@ -161,8 +162,8 @@ class Reducer:
     def _fold(self, names: list[str]) -> str:
         if self.top:
             return self._call("online_fold", names)
-        if self.reduce.startswith("arg"):
-            return self._call(f"first_{self.reduce[3:]}", names)
+        if self.position_of is not None:
+            return self._call(f"first_{self.position_of}", names)
         return self.emitter.fill(FOLD[self.reduce], names[0])
 
     # ---- the whole row at once

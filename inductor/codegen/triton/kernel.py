@@ -111,7 +111,7 @@ def drafts(
 
 def _rough(values: Values, dtypes: Mapping[str, str]) -> bool:
     """Whether all floating-point results are rounded to half precision."""
-    kept = {dtypes[s.buf] for s in values.stores} | {r.dtype for r in values.reductions if r.attrs[0].startswith("arg")}
+    kept = {dtypes[s.buf] for s in values.stores} | {r.dtype for r in values.reductions if r.position_of is not None}
     return not kept & {"float32", "float64"}
 
 
@@ -225,7 +225,7 @@ class _Work:
     def _shape(self, rows: int, length: int) -> heuristics.Shape:
         reductions, stores = self.values.reductions, self.loop_stores
         passes = len({v.phase for v in reductions} | {s.phase + 1 for s in stores})
-        slow = bool(online_pairs(reductions)) or any(v.attrs[0].startswith("arg") for v in reductions)
+        slow = bool(online_pairs(reductions)) or any(v.position_of is not None for v in reductions)
         tiles = sum(self.large(v) for v in self.values.table.values())
         return heuristics.Shape(
             rows, length, self.axes.contiguous, self.axes.mixed, self.neighbours(GROUP), passes,
