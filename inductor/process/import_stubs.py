@@ -252,8 +252,8 @@ sys.meta_path.insert(0, _finder)
 
 
 def remove_finder() -> None:
-    """Remove this module's finder from `sys.meta_path`; nothing adds it again. From then on no stubs are placed, so that
-    the next trace imports the real packages (1.2 s). RuntimeError while a thread traces."""
+    """Remove this module's finder from `sys.meta_path`; nothing adds it again. No stubs are placed after that: the next
+    trace imports the real packages (1.2 s). RuntimeError while a thread traces."""
     with stub_torch_compiler.lock:
         if stub_torch_compiler.depth:
             raise RuntimeError("a trace is in progress, which needs the finder")

@@ -1,10 +1,14 @@
-"""The current handler of the loop IR's operations belongs to the thread."""
+"""The current handler of the loop IR's operations belongs to the thread; handlers know every kind of reduction."""
 
 import threading
 
 import pytest
 
+from inductor.codegen.cpp import accumulate as cpp
+from inductor.codegen.triton import accumulate as triton
+from inductor.ir import interp
 from inductor.ir.handler import Handler, ops
+from inductor.ir.ops import REDUCTIONS
 
 
 class Recorder(Handler):
@@ -61,3 +65,10 @@ def test_the_handler_before_is_back_after_an_exception():
     with pytest.raises(KeyError), ops.using(Recorder()):
         raise KeyError
     assert ops.current is before
+
+
+def test_handlers_know_every_kind_of_reduction():
+    values = {name for name, kind in REDUCTIONS.items() if kind.position_of is None}
+    assert set(cpp.IDENTITY) == set(triton.IDENTITY) == set(interp._REDUCE) == set(REDUCTIONS)
+    assert set(cpp.COMBINE) == set(triton.STEP) == set(triton.FOLD) == values
+    assert {kind.position_of for kind in REDUCTIONS.values()} == {None, "max", "min"}
