@@ -33,8 +33,8 @@ class Handler:
         self.default("store", (buf, index, value, mode))
 
     def reduction(self, dtype: torch.dtype, kind: str, value: Any) -> Any:
-        """The reduction of `value` over the reduction variables. Kinds: see `ops.REDUCTIONS`. Those with `position_of`
-        give the int64 position in the flattened reduction space, the first one among equals."""
+        """The reduction of `value` over the reduction variables. `kind` is a name of `REDUCTIONS` in ops.py. Kinds that
+        have `position_of` give the int64 position in the flattened reduction space, the first one among equals."""
         return self.default("reduction", (dtype, kind, value))
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Any:
