@@ -23,8 +23,8 @@ LAYERS: dict[str, list[str]] = {
         "recompile", "driver", "api", "testing", "__init__",
     ],
     "pyframe.vars": [
-        "__init__", "registry", "polyfills", "protocol", "containers", "objects", "numbers", "torch_objects",
-        "higher_order", "stdlib", "wrap",
+        "__init__", "tracer", "registry", "polyfills", "protocol", "containers", "objects", "numbers",
+        "torch_objects", "higher_order", "stdlib", "wrap",
     ],
     "inductor": [
         "_C", "extension", "errors", "log", "dtypes", "overlap", "torch_compat", "verify_policy", "options",

@@ -27,7 +27,6 @@ from inductor.overlap import memory_of
 
 from ..core import symbolic
 from ..core.source import Source
-from ..core.tracer import Tracer
 from ..errors import SkipFrame
 from ..vars.numbers.dynamic import CaptureHistory, fake_of
 from ..vars.objects.originals import by_name, torchs_own
@@ -36,6 +35,7 @@ from ..vars.protocol.class_reads import lookup
 from ..vars.protocol.graph_object import GraphObjectVar
 from ..vars.torch_objects.process_settings import as_found
 from ..vars.torch_objects.tensor import TensorVar
+from ..vars.tracer import Tracer
 from .constant_eval import COUNTED_WRITES
 from .fake_tensor_logs import quiet
 from .graph_inputs import GraphInputs

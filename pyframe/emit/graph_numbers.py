@@ -19,12 +19,12 @@ from .. import config
 from ..core.expr import Number, Tree, sources
 from ..core.guard import Guard
 from ..core.source import Source, UnbackedSource
-from ..core.tracer import Tracer
 from ..errors import Restart, UserError
 from ..vars.numbers.dynamic import CaptureHistory
 from ..vars.numbers.symint import SYMBOLIC_OPS, NumberVar
 from ..vars.protocol.base import Var
 from ..vars.protocol.const import make
+from ..vars.tracer import Tracer
 from .graph_inputs import GraphInputs
 from .graph_stack import GraphStack
 from .loops import loops_of

@@ -15,9 +15,9 @@ from torch import fx
 from inductor.modes import Setting, graph_module
 
 from ..core.guard import UserLine
-from ..core.tracer import Tracer
 from ..vars.protocol.base import Var
 from ..vars.torch_objects.tensor import TensorVar
+from ..vars.tracer import Tracer
 
 
 class GraphStack:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..core.tracer import Tracer
 from ..vars.containers.mapping import DictVar
 from ..vars.containers.sequence import ListVar, SliceVar, TupleVar
 from ..vars.higher_order.derivatives import FunctionResultVar
@@ -23,6 +22,7 @@ from ..vars.protocol.const import ConstVar, make
 from ..vars.protocol.graph_object import GraphObjectVar
 from ..vars.torch_objects.tensor import TAKES_FLOATS, TensorVar
 from ..vars.torch_objects.wrapper_subclass import of_result
+from ..vars.tracer import Tracer
 from .graph_inputs import GraphInputs
 from .graph_numbers import GraphNumbers
 from .graph_stack import GraphStack

@@ -14,12 +14,12 @@ import torch
 from torch import fx
 
 from ..core.source import ModuleAttrSource, Source
-from ..core.tracer import Tracer
 from ..vars.containers.sequence import ListVar, TupleVar
 from ..vars.numbers.dynamic import CaptureHistory
 from ..vars.protocol.base import Var
 from ..vars.protocol.const import ConstVar
 from ..vars.torch_objects.tensor import TensorVar
+from ..vars.tracer import Tracer
 from .constant_eval import evaluate_constant
 from .graph_inputs import GraphInputs
 from .graph_modes import GraphModes

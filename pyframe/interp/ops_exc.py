@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ..bytecode.flow import reachable
 from ..bytecode.isa import EXIT_IS_A_PAIR
 from ..core.per_code import per_code
-from ..core.tracer import Tracer
 from ..vars.containers.sequence import TupleVar
 from ..vars.objects.classes import ClassVar
 from ..vars.objects.exceptions import ExceptionVar, TracebackVar
@@ -19,6 +18,7 @@ from ..vars.protocol.const import ConstVar, make
 from ..vars.protocol.null import NULL
 from ..vars.stdlib.locks import SharedLockVar
 from ..vars.torch_objects.contexts import enter_unseen
+from ..vars.tracer import Tracer
 from .frame import Frame, op
 
 if TYPE_CHECKING:

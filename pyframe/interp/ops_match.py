@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.tracer import Tracer
 from ..vars.containers.sequence import TupleVar
 from ..vars.protocol.base import NotConstant, Var
 from ..vars.protocol.class_reads import MISSING, lookup
 from ..vars.protocol.const import ConstVar
+from ..vars.tracer import Tracer
 from .frame import Frame, op
 
 # Py_TPFLAGS_SEQUENCE, Py_TPFLAGS_MAPPING, _Py_TPFLAGS_MATCH_SELF

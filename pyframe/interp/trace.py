@@ -33,7 +33,6 @@ from ..core.source import (
     Source,
     is_drawn,
 )
-from ..core.tracer import Tracer
 from ..emit.assemble import frame_arguments
 from ..emit.graph import GraphBuilder
 from ..emit.output import End, OutputBuilder, TraceResult
@@ -52,6 +51,7 @@ from ..vars.stdlib import deferred_logging as logged
 from ..vars.stdlib import rng_guards
 from ..vars.torch_objects import error_on_graph_break, loop_varying
 from ..vars.torch_objects.overrides import Overrides
+from ..vars.tracer import Tracer
 from . import limits, ops_build, ops_call, ops_class, ops_exc, ops_jump, ops_match, ops_stack
 from .aliases import guard_aliases
 from .bind import bind

@@ -27,8 +27,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from ..core.tracer import Tracer
     from .protocol.base import Var
+    from .tracer import Tracer
 
 Args: TypeAlias = "list[Var]"
 Kwargs: TypeAlias = "dict[str, Var]"

@@ -32,7 +32,6 @@ from ..core.source import (
     SeqItemSource,
     Source,
 )
-from ..core.tracer import Tracer
 from ..errors import SkipFrame
 from .containers.deque import DequeVar
 from .containers.lazy_containers import LazyContainerVar, LongSequenceVar
@@ -95,6 +94,7 @@ from .torch_objects.torch_functions import (
 from .torch_objects.user_directives import behind_mark, disabled_for_dynamo, wrap_marked
 from .torch_objects.wrapper_subclass import is_captured
 from .torch_objects.wrapper_subclass import of_input as of_wrapper_input
+from .tracer import Tracer
 
 EQUAL_TYPES = (int, float, complex, str, bytes, bool)
 IDENTITY_TYPES = (

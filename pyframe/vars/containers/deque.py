@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import Source
-from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, fold
 from ..protocol.text import Late
+from ..tracer import Tracer
 from .iterator import ItemsIteratorVar
 from .sequence import ListVar
 

@@ -13,11 +13,11 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from ...core.tracer import Tracer
 from ..protocol import dunder, slots
 from ..protocol.base import NotRebuildable, Raised, Var
 from ..protocol.const import MethodVar, make
 from ..registry import Args, Kwargs, register
+from ..tracer import Tracer
 
 Resume = Callable[[Tracer, Var, Var | None], Var | None]
 Call = tuple[Var, Sequence[Var], Mapping[str, Var]]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...core.source import SeqItemSource
-from ...core.tracer import Tracer
 from ..protocol import dunder, slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, MethodVar
 from ..protocol.opaque import OpaqueVar
+from ..tracer import Tracer
 from .iterator import ItemsIteratorVar
 from .sequence import ListVar, TupleVar
 

@@ -15,12 +15,12 @@ import torch
 
 from ...core.python_compat import NOT_A_PAIR, UNHASHABLE, UNHASHABLE_ELEMENT, UNHASHABLE_KEY, full_name
 from ...core.source import AttrSource, InstanceDictSource, Source
-from ...core.tracer import Tracer
 from ..protocol import dunder, slots
 from ..protocol.base import NotConstant, Raised, Var
 from ..protocol.class_reads import lookup
 from ..protocol.const import COMPARE, ConstVar, attribute_of_type, fold, make, maker
 from ..protocol.text import Late, hash_of
+from ..tracer import Tracer
 from .iterator import ItemsIteratorVar, NotRebuilt, SizedIteratorVar
 from .sequence import ListVar, TupleVar
 

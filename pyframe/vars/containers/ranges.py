@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from ...core.source import Source
-from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import FOLDED, ConstVar, fold, maker
+from ..tracer import Tracer
 from .iterator import KnownIteratorVar
 from .sequence import SequenceVar
 

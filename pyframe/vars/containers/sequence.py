@@ -8,11 +8,11 @@ from typing import Any, ClassVar, TypeGuard
 import torch
 
 from ...core.source import Source
-from ...core.tracer import Tracer
 from ..protocol import dunder, slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, attribute_of_type, constants, fold, make, maker
 from ..protocol.text import Late, hash_of, late
+from ..tracer import Tracer
 from .iterator import ItemsIteratorVar, ReversedVar
 
 

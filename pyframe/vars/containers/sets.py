@@ -7,11 +7,11 @@ from typing import Any
 
 from ...core.python_compat import UNHASHABLE, UNHASHABLE_ELEMENT
 from ...core.source import Source
-from ...core.tracer import Tracer
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import COMPARE, ConstVar, attribute_of_type, fold, make, maker
 from ..protocol.text import Late
+from ..tracer import Tracer
 from .iterator import SizedIteratorVar
 from .mapping import DictViewVar, ObjectKey, check_keys, key_of, var_of
 

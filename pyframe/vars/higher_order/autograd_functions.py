@@ -17,7 +17,6 @@ from inductor.overlap import memory_of
 from inductor.torch_compat import AUTOGRAD_APPLY
 
 from ...core.in_order import in_order
-from ...core.tracer import Tracer
 from ..containers.sequence import SequenceVar, TupleVar
 from ..objects.instances import InstanceVar
 from ..protocol.base import Raised, Var
@@ -29,6 +28,7 @@ from ..torch_objects.overrides import leaves_of, owned, without_subclass
 from ..torch_objects.tensor import TensorVar
 from ..torch_objects.tensor_subclass import TensorSubclassVar
 from ..torch_objects.wrapper_subclass import WrapperTensorVar
+from ..tracer import Tracer
 
 Function = torch.autograd.Function
 

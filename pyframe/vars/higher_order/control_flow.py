@@ -20,7 +20,6 @@ from inductor.overlap import memory_of
 
 from ... import _C
 from ...core import symbolic
-from ...core.tracer import Tracer
 from ..containers.deque import DequeVar
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar
@@ -32,6 +31,7 @@ from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar
 from ..registry import Handler, register
 from ..torch_objects.tensor import TensorVar
+from ..tracer import Tracer
 from .nested_graphs import leaves_of
 
 KIND = "control-flow-operator"

@@ -10,13 +10,13 @@ from typing import Any, cast
 import torch
 from torch._functorch import eager_transforms
 
-from ...core.tracer import Tracer
 from ..containers.iterator import NotRebuilt
 from ..containers.sequence import SequenceVar, TupleVar
 from ..objects.functions import FunctionVar
 from ..protocol.base import NotConstant, Var
 from ..registry import Handler, register
 from ..torch_objects.tensor import TensorVar
+from ..tracer import Tracer
 from .nested_graphs import Body, Restored, leaves_of, tensors_of
 
 

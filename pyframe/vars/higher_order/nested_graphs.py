@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar
 from ..numbers.symint import NumberVar
 from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar
 from ..torch_objects.tensor import TensorVar
+from ..tracer import Tracer
 
 Restored = Callable[[Sequence[Var]], Var]
 

@@ -14,11 +14,11 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ...core.in_order import in_order
-from ...core.tracer import Tracer
 from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import Args, Kwargs, register
 from ..torch_objects.tensor import TensorVar, tensor_and_args
+from ..tracer import Tracer
 from .control_flow import state_of
 
 

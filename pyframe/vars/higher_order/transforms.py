@@ -16,7 +16,6 @@ import torch.utils.checkpoint
 from torch._functorch import eager_transforms, vmap
 
 from ... import _C
-from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar
 from ..protocol import slots
@@ -25,6 +24,7 @@ from ..protocol.const import ConstVar
 from ..protocol.opaque import OpaqueVar
 from ..registry import register
 from ..torch_objects.tensor import TensorVar
+from ..tracer import Tracer
 from .nested_graphs import Body, Restored, tensors_of
 
 

@@ -31,8 +31,8 @@ from ...core.source import (
     Source,
     StrideSource,
 )
-from ...core.tracer import Tracer
 from ...errors import UserError
+from ..tracer import Tracer
 from .symint import SYMBOLIC, NumberVar, assume, from_symbolic, tree_of
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import Source
-from ...core.tracer import Tracer
 from ..objects.originals import as_first_seen, guard_parts
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, ConstVar, fold, maker
 from ..protocol.opaque import OpaqueVar
 from ..registry import Handler, register
+from ..tracer import Tracer
 
 try:
     import numpy

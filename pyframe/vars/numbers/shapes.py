@@ -22,7 +22,7 @@ from inductor.process.import_stubs import stub_torch_compiler
 from ...core.expr import Expr, Number, Tree, text
 from ...core.guard import Guard, UserLine
 from ...core.source import Source
-from ...core.tracer import Tracer
+from ..tracer import Tracer
 
 _INEQUALITIES = (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)
 

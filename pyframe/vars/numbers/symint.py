@@ -17,11 +17,11 @@ import torch
 from ...core import symbolic
 from ...core.expr import OPS, Expr, Holds, Number, Tree, sources
 from ...core.source import Source, is_drawn
-from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import COMPARE, ConstVar, MethodVar, fold, make, maker
 from ..registry import Handler, register
+from ..tracer import Tracer
 
 NUMBERS = (int, float, bool)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from ...core.tracer import Tracer
 from ..objects.functions import FunctionVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
+from ..tracer import Tracer
 from .symint import NumberVar, apply, is_unbacked
 
 

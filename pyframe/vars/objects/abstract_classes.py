@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.source import ConstSource
-from ...core.tracer import Tracer
 from ..protocol.class_reads import lookup, note_class
+from ..tracer import Tracer
 
 
 class _SameAnswer:

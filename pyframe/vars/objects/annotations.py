@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import Source
-from ...core.tracer import Tracer
 from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import lookup
 from ..protocol.const import BINARY, ConstVar, fold, make, maker
+from ..tracer import Tracer
 from .functions import BoundMethodVar
 from .lookup import class_function
 

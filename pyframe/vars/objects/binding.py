@@ -11,10 +11,10 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ...core.source import AttrSource, CallSource, ConstSource, DictItemSource, InstanceDictSource, Source
-from ...core.tracer import Tracer
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import make
+from ..tracer import Tracer
 from .functions import BoundMethodVar, BuiltinVar
 from .lookup import FUNCTIONS, class_function, class_source, constant_function, guarded_lookup
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import Source
-from ...core.tracer import Tracer
 from ..containers.mapping import DictVar, var_of
 from ..containers.sequence import ListVar, TupleVar
 from ..containers.sets import SetVar
@@ -21,6 +20,7 @@ from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, make
 from ..protocol.text import str_of
+from ..tracer import Tracer
 from .instances import InstanceVar
 from .namedtuple import FIELD
 

@@ -25,7 +25,6 @@ from typing import Any
 
 from ...core.files import our_file
 from ...core.python_compat import ANNOTATIONLIB, LAZY_ANNOTATIONS
-from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar
 from ..protocol import slots
@@ -33,6 +32,7 @@ from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, make, maker
 from ..registry import register
+from ..tracer import Tracer
 from . import classes
 from .classes import ClassVar, SuperVar
 from .deferred_annotations import PlaceholderAnnotate, evaluated, in_format

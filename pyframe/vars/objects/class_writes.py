@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.tracer import Tracer
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
+from ..tracer import Tracer
 from .functions import FunctionVar
 from .lookup import guarded_lookup, wins_over_fields, written_in_class
 

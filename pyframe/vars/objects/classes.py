@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import ConstSource, Source
-from ...core.tracer import Tracer
 from ..protocol import arity, dunder, slots
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.class_reads import MISSING, is_immutable, lookup, note_class, reads_attributes_itself
 from ..protocol.const import ConstVar, fold, make
 from ..registry import call_model
+from ..tracer import Tracer
 from .class_writes import write
 from .functions import BoundMethodVar, BuiltinVar
 from .instantiation import construct

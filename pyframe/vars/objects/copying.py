@@ -16,13 +16,13 @@ import torch
 
 from ...core.python_compat import full_name
 from ...core.source import ConstSource
-from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..containers.sequence import SequenceVar, TupleVar
 from ..protocol import dunder
 from ..protocol.base import Var
 from ..protocol.class_reads import lookup
 from ..protocol.const import ConstVar, make
+from ..tracer import Tracer
 from .functions import FunctionVar, PartialVar
 
 _NONE: Var = ConstVar(None)

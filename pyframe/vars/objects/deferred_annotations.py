@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Raised, Var
 from ..protocol.const import make
+from ..tracer import Tracer
 
 VALUE, VALUE_WITH_FAKE_GLOBALS, FORWARDREF = 1, 2, 3  # annotationlib.Format
 

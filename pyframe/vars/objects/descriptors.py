@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import AttrSource, DictItemSource, Source
-from ...core.tracer import Tracer
 from ..protocol import dunder, slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, MethodVar, attribute_of_type, make
 from ..registry import Handler, register
+from ..tracer import Tracer
 from .functions import BoundMethodVar
 
 ACCESSORS = ("fget", "fset", "fdel")

@@ -9,12 +9,12 @@ import enum
 from typing import Any
 
 from ...core.source import AttrSource, ConstSource, DictItemSource
-from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, maker
 from ..registry import Args, Kwargs, register
+from ..tracer import Tracer
 from .builtin_instances import BuiltinInstanceVar, kind_of
 from .instances import InstanceVar
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import AttrSource, Source
-from ...core.tracer import Tracer
 from ..containers.iterator import NotRebuilt
 from ..containers.mapping import DictVar, pairs_of
 from ..containers.sequence import ListVar, TupleVar
@@ -21,6 +20,7 @@ from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, fold, make
 from ..protocol.text import Late, repr_of, str_of
+from ..tracer import Tracer
 from .instances import InstanceVar
 
 _LINKS = ("__cause__", "__context__")

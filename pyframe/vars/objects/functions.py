@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.python_compat import LAZY_ANNOTATIONS
 from ...core.source import AttrSource, ConstSource, FuncPartSource, SeqItemSource, Source
-from ...core.tracer import Tracer
 from ..containers.sequence import TupleVar
 from ..protocol import arity, dunder, result_size_bounds
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import ConstVar, attribute_of_type, fold, make
 from ..registry import Handler, call_model, is_overridable
+from ..tracer import Tracer
 from .deferred_annotations import evaluated
 from .instance_dict import FieldsVar
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.tracer import Tracer
 from ..containers.iterator import IteratorVar
 from ..protocol import slots
 from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar
+from ..tracer import Tracer
 
 
 class ByIndexVar(IteratorVar):

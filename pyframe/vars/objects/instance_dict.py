@@ -11,10 +11,10 @@ from typing import Any
 
 from ...core.python_compat import full_name
 from ...core.source import AttrSource, HiddenDictSource, InstanceDictSource, Source
-from ...core.tracer import Tracer
 from ..containers.mapping import DictVar, key_of, pairs_of
 from ..protocol.base import Var
 from ..protocol.class_reads import reads_attributes_itself
+from ..tracer import Tracer
 
 
 def dict_source(source: Source | None, cls: type) -> Source | None:

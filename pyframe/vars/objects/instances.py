@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...core.source import DictItemSource, Source
-from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Raised, Var
 from ..protocol.class_reads import MISSING, lookup, reads_attributes_itself
 from ..protocol.const import ConstVar, make
+from ..tracer import Tracer
 from .binding import bind, has_attribute_hook, read_source, set_through
 from .functions import BoundMethodVar, FunctionVar
 from .index_iterator import ByIndexVar

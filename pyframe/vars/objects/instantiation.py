@@ -10,12 +10,12 @@ import builtins
 import types
 from collections.abc import Callable, Mapping, Sequence
 
-from ...core.tracer import Tracer
 from ..protocol import result_size_bounds, slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import fold, make
 from ..registry import Handler, call_model, register
+from ..tracer import Tracer
 from . import builtin_instances
 from .exceptions import ExceptionVar
 from .functions import BoundMethodVar, BuiltinVar

@@ -12,7 +12,6 @@ from typing import Any
 
 from ... import _C
 from ...core.source import AttrSource, ConstSource, Source
-from ...core.tracer import Tracer
 from ..protocol.base import Var
 from ..protocol.class_reads import (
     MISSING,
@@ -23,6 +22,7 @@ from ..protocol.class_reads import (
     reads_attributes_itself,
     reads_of_classes,
 )
+from ..tracer import Tracer
 from .functions import FunctionVar
 
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import AttrSource, CallSource, ConstSource, Source
-from ...core.tracer import Tracer
 from ..containers.iterator import NotRebuilt
 from ..polyfills.builtins import lru_cache_wrapper
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.class_reads import MISSING
 from ..protocol.const import make
 from ..registry import register
+from ..tracer import Tracer
 from .instances import InstanceVar
 
 CACHED = type(functools.lru_cache(len))

@@ -10,9 +10,9 @@ import types
 from typing import Any
 
 from ...core.source import AttrSource, ConstSource, InstanceDictSource
-from ...core.tracer import Tracer
 from ..protocol.base import HeldVar, Var
 from ..protocol.class_reads import MISSING, lookup
+from ..tracer import Tracer
 from .lookup import constant_function, guarded_lookup
 
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import AttrSource, ConstSource, Source
-from ...core.tracer import Tracer
 from ..containers.sequence import TupleVar
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import constants, fold, make
 from ..protocol.text import Late
+from ..tracer import Tracer
 from .functions import BoundMethodVar
 from .instance_dict import no_slot_message
 from .lookup import class_function, constant_function

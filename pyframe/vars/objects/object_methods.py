@@ -7,12 +7,12 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.class_reads import lookup
 from ..protocol.const import ConstVar, make
 from ..protocol.text import str_of
+from ..tracer import Tracer
 from .copying import reduced
 
 if TYPE_CHECKING:

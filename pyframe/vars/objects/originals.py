@@ -19,8 +19,8 @@ import torch
 from torch.fx.graph import _get_qualified_name, _is_from_torch
 
 from ...core.source import ConstSource, DictItemSource, FuncPartSource
-from ...core.tracer import Tracer
 from ..protocol.class_reads import MISSING, PLAIN, is_immutable, lookup
+from ..tracer import Tracer
 
 _TORCH = str(Path(torch.__file__).parent)
 _IN_C = vars(torch._C.TensorBase)

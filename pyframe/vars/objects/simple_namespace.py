@@ -7,11 +7,11 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, fold
 from ..protocol.text import Late
+from ..tracer import Tracer
 from .instances import InstanceVar
 
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import CallSource, GlobalSource
-from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import HeldVar, Var
 from ..protocol.const import ConstVar, attribute_of_type, make
 from ..protocol.text import hash_of
 from ..registry import register
+from ..tracer import Tracer
 
 _MAX_HELD = 1000  # objects that `_may_hold` searches before it gives up
 

@@ -16,7 +16,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...core.tracer import Tracer
+from ..tracer import Tracer
 from .base import NotConstant, Var
 
 MANY = 1 << 30

@@ -13,7 +13,7 @@ from ...core.source import Source
 from ...errors import TraceSignal
 
 if TYPE_CHECKING:
-    from ...core.tracer import Tracer
+    from ..tracer import Tracer
 
 
 # Types whose instances have no `__dict__`, so that setting an unknown attribute is an AttributeError.

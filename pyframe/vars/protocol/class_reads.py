@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...core.guard import ClassReads
-from ...core.tracer import Tracer
+from ..tracer import Tracer
 
 MISSING = object()
 _flags = type.__dict__["__flags__"].__get__

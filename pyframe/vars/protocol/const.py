@@ -11,8 +11,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...core.tracer import Tracer
 from ..registry import method_model
+from ..tracer import Tracer
 from . import arity, result_size_bounds
 from .base import HeldVar, NotConstant, Var
 

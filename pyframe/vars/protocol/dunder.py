@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...core.tracer import Tracer
+from ..tracer import Tracer
 from .base import Var
 from .const import ConstVar, make
 from .text import format_of, hash_of, repr_of, str_of

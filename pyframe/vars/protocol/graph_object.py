@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.source import Source
-from ...core.tracer import Tracer
+from ..tracer import Tracer
 from .base import Var
 
 

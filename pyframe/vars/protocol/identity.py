@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.tracer import Tracer
+from ..tracer import Tracer
 from . import slots
 from .base import Var
 from .const import ConstVar

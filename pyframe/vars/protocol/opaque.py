@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.tracer import Tracer
+from ..tracer import Tracer
 from . import dunder
 from .base import HeldVar, Var
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from ...core.tracer import Tracer
+from ..tracer import Tracer
 from .base import NotConstant, Var
 from .class_reads import MISSING, lookup
 from .const import BINARY, ConstVar

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.tracer import Tracer
 from ..registry import Args, Kwargs, register
+from ..tracer import Tracer
 from . import result_size_bounds
 from .base import NotConstant, Var
 from .const import ConstVar, fold

@@ -16,7 +16,6 @@ import types
 import typing
 from typing import Any
 
-from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar, sorted_items
 from ..objects.abstract_classes import guard_answer
@@ -38,6 +37,7 @@ from ..protocol.text import format_of, hash_of, repr_of, str_of
 from ..registry import Args, Handler, Kwargs, register
 from ..torch_objects.tensor import TensorVar
 from ..torch_objects.tensor_types import is_instance, is_tensor_type
+from ..tracer import Tracer
 from . import (  # noqa: F401  registers the models of these modules
     builtins_containers,
     builtins_iterate,

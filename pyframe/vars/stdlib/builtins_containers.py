@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 
 from ...core.python_compat import UNHASHABLE_ELEMENT
-from ...core.tracer import Tracer
 from ..containers.deque import DequeVar
 from ..containers.mapping import DictVar, key_of, pairs_of
 from ..containers.sequence import ListVar, SliceVar, TupleVar
@@ -15,6 +14,7 @@ from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, fold
 from ..registry import Args, Handler, Kwargs, register
+from ..tracer import Tracer
 
 
 def _items(tx: Tracer, args: Args) -> list[Var]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.python_compat import EMPTY_EXTREME
-from ...core.tracer import Tracer
 from ..containers.iterator import ItemsIteratorVar, IteratorVar, LazyVar, ReversedVar
 from ..containers.ranges import RangeVar
 from ..containers.sequence import ListVar, SequenceVar, TupleVar, sorted_items
@@ -22,6 +21,7 @@ from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, bool_var
 from ..registry import Args, Handler, Kwargs, register
 from ..torch_objects.tensor import TensorVar
+from ..tracer import Tracer
 
 
 @register(iter)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 
-from ...core.tracer import Tracer
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import BINARY, COMPARE, ConstVar, bool_var
 from ..registry import Handler, register
+from ..tracer import Tracer
 
 
 def _binary_model(symbol: str) -> Handler:

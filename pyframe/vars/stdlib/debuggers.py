@@ -12,11 +12,11 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...core.tracer import Tracer
 from ..objects.functions import FunctionVar
 from ..objects.lookup import defined_in
 from ..protocol.base import Var
 from ..registry import Handler, register
+from ..tracer import Tracer
 
 _MODULES = ("bdb", "cProfile", "pdb", "profile", "trace")
 _NAMES = ("settrace", "setprofile", "_settraceallthreads", "_setprofileallthreads", "breakpointhook")

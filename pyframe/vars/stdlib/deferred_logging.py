@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.tracer import Tracer
 from ..objects.functions import BoundMethodVar, BuiltinVar, FunctionVar
 from ..objects.instances import InstanceVar
 from ..protocol.base import Var
@@ -18,6 +17,7 @@ from ..protocol.class_reads import MISSING
 from ..protocol.const import ConstVar, make
 from ..registry import register
 from ..torch_objects.tensor import TensorVar
+from ..tracer import Tracer
 
 
 def defer(tx: Tracer, fn: Var, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var | None:

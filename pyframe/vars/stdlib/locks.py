@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import Source
-from ...core.tracer import Tracer
 from ...errors import Restart
 from ..protocol.base import HeldVar, NotRebuildable, Var
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import Handler, register
+from ..tracer import Tracer
 
 
 class LockVar(Var):

@@ -20,13 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...core.source import ConstSource, Source
-from ...core.tracer import Tracer
 from ..containers.iterator import ItemsIteratorVar
 from ..objects.functions import FunctionVar
 from ..polyfills import builtins as polyfills
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, COMPARE, FOLDED, ConstVar, MethodVar, fold, make, maker
 from ..registry import Handler, register
+from ..tracer import Tracer
 
 PATTERNS = (re.Pattern, re.Match)
 _TIMES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)

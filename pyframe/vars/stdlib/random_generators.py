@@ -21,7 +21,6 @@ import torch
 from ... import _C
 from ...core.expr import sources
 from ...core.source import CallSource, DrawnSource, SeqItemSource, Source, UnbackedSource
-from ...core.tracer import Tracer
 from ..containers.sequence import ListVar, SequenceVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS
 from ..numbers.symint import NumberVar
@@ -31,6 +30,7 @@ from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import register
 from ..torch_objects.numpy_arrays import NdArrayVar, tensor_of
+from ..tracer import Tracer
 
 _INT64 = 1 << 63
 MAX_VALUES = 4  # of an int whose value the program branches on: each value needs its own capture

@@ -15,8 +15,8 @@ from typing import Any
 
 from ...core.expr import Tree, evaluate, sources, text
 from ...core.source import DrawnSource, SeqItemSource, Source
-from ...core.tracer import Tracer
 from ..protocol.base import NotConstant
+from ..tracer import Tracer
 from .random_generators import MAX_VALUES, Draw, RngVar, known
 
 MAX_OUTCOMES = 2  # branches per capture: each may need another capture

@@ -16,10 +16,10 @@ from typing import Any
 from ...core.files import our_file
 from ...core.guard import UserLine
 from ...core.source import ConstSource
-from ...core.tracer import Tracer
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar
 from ..registry import register
+from ..tracer import Tracer
 
 _PARAMETERS = ("message", "category", "stacklevel", "source")
 

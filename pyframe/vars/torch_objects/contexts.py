@@ -23,12 +23,12 @@ from inductor.modes import ENTER_AUTOCAST, ENTER_INFERENCE, EXIT_AUTOCAST, EXIT_
 
 from ...core.effects import Effect
 from ...core.source import AttrSource, Source
-from ...core.tracer import Tracer
 from ..objects.functions import BuiltinVar, FunctionVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, MethodVar, make, maker
 from ..registry import Handler, register
+from ..tracer import Tracer
 
 
 class ContextVar(Var):

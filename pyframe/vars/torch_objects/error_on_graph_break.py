@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.effects import Effect
-from ...core.tracer import Tracer
 from ...errors import UserError
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..registry import register
+from ..tracer import Tracer
 from .contexts import ContextVar
 
 _state = threading.local()

@@ -14,13 +14,13 @@ import torch
 
 from ...core.in_order import in_order
 from ...core.source import AttrSource, ConstSource, Source
-from ...core.tracer import Tracer
 from ..numbers.symint import NumberVar
 from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, MethodVar, make
 from ..protocol.graph_object import GraphObjectVar
 from ..registry import Args, Handler, Kwargs, method_model, register
+from ..tracer import Tracer
 from .tensor import TensorVar
 
 _INT64 = 1 << 63

@@ -9,12 +9,12 @@ from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
-from ...core.tracer import Tracer
 from ..containers.sequence import ListVar, TupleVar
 from ..objects.instances import InstanceVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..registry import register
+from ..tracer import Tracer
 
 
 class HookIdVar(Var):

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from ...core.source import CallSource, Source
-from ...core.tracer import Tracer
 from ..containers.sequence import ListVar, TupleVar
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar
+from ..tracer import Tracer
 from .tensor import TensorVar
 
 VALUES = (int, float, str)

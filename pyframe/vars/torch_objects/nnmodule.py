@@ -18,7 +18,6 @@ from ...core.source import (
     ModuleAttrSource,
     Source,
 )
-from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..objects.functions import FunctionVar
 from ..objects.instance_dict import fields_of
@@ -27,6 +26,7 @@ from ..objects.lookup import written_in_class
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
+from ..tracer import Tracer
 from .tensor import TensorVar
 
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from ...core.source import CallSource, Source
-from ...core.tracer import Tracer
 from ..containers.iterator import ItemsIteratorVar
 from ..containers.sequence import SequenceVar, SliceVar, TupleVar, is_plain
 from ..numbers.dynamic import wrap_tensor
@@ -26,6 +25,7 @@ from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, make
 from ..registry import Args, Kwargs, register
+from ..tracer import Tracer
 from . import tensor_class
 from .tensor import INPLACE, TensorVar, tensor_and_args
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from ...core.tracer import Tracer
 from ..containers.mapping import pairs_of
 from ..containers.sequence import ListVar, TupleVar
 from ..objects.classes import ClassVar
@@ -17,6 +16,7 @@ from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, make
 from ..registry import Args, Handler, Kwargs, register
+from ..tracer import Tracer
 from .contexts import ContextVar
 from .overrides import DISABLED, AccessorVar, State, without_subclass
 from .tensor import TensorVar, tensor_and_args

@@ -21,7 +21,6 @@ from torch.utils._device import DeviceContext
 from ... import _C
 from ...core.effects import Effect
 from ...core.source import CallSource, ConstSource
-from ...core.tracer import Tracer
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar, is_plain
 from ..objects.functions import BuiltinVar
@@ -30,6 +29,7 @@ from ..protocol import dunder, slots
 from ..protocol.base import Raised, Var
 from ..protocol.class_reads import MISSING, lookup, reads_attributes_itself
 from ..protocol.const import ConstVar, make
+from ..tracer import Tracer
 from .tensor import TO_NUMBERS, TensorVar
 from .tensor_subclass import TensorSubclassVar
 

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from ...core.in_order import in_order
-from ...core.tracer import Tracer
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, make
 from ..protocol.graph_object import GraphObjectVar
+from ..tracer import Tracer
 
 _NATIVE: Any = torch._C
 _PRECISION = "the precision of float32"  # the group of settings that change each other

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import torch
 
-from ...core.tracer import Tracer
 from ..protocol.base import Var
 from ..registry import Args, Handler, Kwargs, register
+from ..tracer import Tracer
 from .tensor import TensorVar, tensor_and_args
 
 

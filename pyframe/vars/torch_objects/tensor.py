@@ -12,7 +12,6 @@ import torch
 from torch import fx
 
 from ...core.source import AttrSource, CallSource, Source
-from ...core.tracer import Tracer
 from ..containers.iterator import ItemsIteratorVar, NotRebuilt
 from ..containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS
@@ -23,6 +22,7 @@ from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import lookup
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar, fold, make
 from ..registry import Args, method_model, setter_model
+from ..tracer import Tracer
 
 INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul, "/=": operator.itruediv,

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ...core.tracer import Tracer
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..registry import Args, Kwargs, register
+from ..tracer import Tracer
 from .tensor import TensorVar, tensor_and_args
 
 

@@ -11,10 +11,10 @@ from torch import nn
 
 from ...core.in_order import in_order
 from ...core.source import AttrSource
-from ...core.tracer import Tracer
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..registry import Args, Kwargs, register
+from ..tracer import Tracer
 from .tensor import TensorVar, tensor_and_args
 
 

@@ -13,12 +13,12 @@ from torch import nn
 from inductor.subclasses.wrapper_tensors import is_wrapper_class
 
 from ...core.source import Source
-from ...core.tracer import Tracer
 from ..objects.instances import InstanceVar
 from ..objects.originals import as_first_seen, in_torch
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
+from ..tracer import Tracer
 from .tensor import TensorVar
 
 _ALIAS = torch.ops.aten.alias.default

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from ...core.tracer import Tracer
 from ..containers.sequence import SequenceVar, TupleVar
 from ..objects.classes import ClassVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..registry import Args, Handler, Kwargs, register
+from ..tracer import Tracer
 from .tensor import tensor_and_args
 
 _TENSOR_TYPE = type(torch.FloatTensor)

@@ -16,7 +16,6 @@ import torch
 from inductor import torch_compat
 
 from ...core.source import CallSource, ConstSource
-from ...core.tracer import Tracer
 from ..containers.sequence import SequenceVar, SizeVar
 from ..numbers.unbacked import check
 from ..objects.originals import as_first_seen, in_torch
@@ -24,6 +23,7 @@ from ..polyfills.foreach import WITH_TENSOR_SCALARS
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import ConstVar, fold, make
 from ..registry import Handler, call_model, is_overridable, register
+from ..tracer import Tracer
 from . import process_settings
 from .contexts import EXIT_ATTENTION
 from .numpy_arrays import from_array

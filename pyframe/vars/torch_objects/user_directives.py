@@ -19,12 +19,12 @@ from ... import _C
 from ...core import guard_explain
 from ...core.guard_reference import CallContext
 from ...core.source import ConstSource, Source
-from ...core.tracer import Tracer
 from ...errors import UserError
 from ..objects.functions import FunctionVar
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import fold
 from ..registry import call_model, register
+from ..tracer import Tracer
 from . import torch_functions
 from .tensor import TensorVar
 

@@ -14,7 +14,6 @@ import torch
 from inductor.subclasses.wrapper_tensors import NoForm, is_wrapper, is_wrapper_class, methods_of, parts_of, same_context
 
 from ...core.source import AttrSource, ConstSource, FuncPartSource, Source
-from ...core.tracer import Tracer
 from ..numbers.dynamic import guard_metadata
 from ..objects.instantiation import CONSTRUCTORS
 from ..objects.lookup import guarded_lookup
@@ -22,6 +21,7 @@ from ..objects.originals import guard_parts, in_torch
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, note_class
 from ..protocol.const import ConstVar, make
+from ..tracer import Tracer
 from .tensor import TensorVar
 from .tensor_subclass import TensorSubclassVar, is_traced
 

@@ -10,20 +10,27 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
-from .effects import EffectLog
-from .expr import Tree
-from .guard import UserLine
-from .source import Source
+from ..core.effects import EffectLog
+from ..core.expr import Tree
+from ..core.guard import UserLine
+from ..core.source import Source
 
 if TYPE_CHECKING:
-    from ..emit.resume import Continuation
-    from ..vars.objects.functions import CellVar
-    from ..vars.protocol.base import Var
-    from ..vars.stdlib.random_generators import Draw
-    from ..vars.stdlib.rng_guards import RngBranchGuard
+    from .objects.functions import CellVar
+    from .protocol.base import Var
+    from .stdlib.random_generators import Draw
+    from .stdlib.rng_guards import RngBranchGuard
 
 
 T = TypeVar("T")
+
+
+class ResumePoint(Protocol):
+    """The facts of ``emit.resume.Continuation``, of a resume function, that Vars ask for."""
+
+    @property
+    def loops(self) -> bool:
+        """Whether it runs once per iteration of a loop."""
 
 
 class Tracer(Protocol):
@@ -31,7 +38,6 @@ class Tracer(Protocol):
 
     effects: EffectLog
     captures: int  # how many captures the code of the root frame has
-    known: Continuation | None  # what is known of the root frame if it is a resume function
     entry_locals: tuple[Any, ...]  # the values of the fast locals at the start of the root frame
     opaque: dict[int, Any]  # by id, objects whose contents must not be assumed
     size_limit: int  # config.size_limit
@@ -46,6 +52,10 @@ class Tracer(Protocol):
     fields_of: dict[int, Any]  # the FieldsVar of an object, by the id() of its Var
     rewritten: dict[Source, None]  # sources that the graph overwrites: read before the graph runs
     keep_alive: list[Any]  # objects that the trace knows by their id(), which must not be reused
+
+    @property
+    def known(self) -> ResumePoint | None:
+        """What is known of the root frame if it is a resume function."""
 
     @property
     def overrides(self) -> Any:
