@@ -28,7 +28,6 @@ from pyframe.bytecode import (
 from pyframe.bytecode.flow import build_flow, last_loads, reachable
 from pyframe.bytecode.isa import FLAG_CLOSURE, LANDING_OF, NO_POSITION, NULL_BEFORE_CALLABLE
 
-from .. import _C
 from .resume import (
     CO_NESTED,
     CO_NEWLOCALS,
@@ -487,7 +486,12 @@ class Assembler:
         cc.instrs = kept
 
 
-def call_moving_arguments(asm: Assembler, function: list[Instr], loads: list[Instr]) -> None:
-    """Call `function` with the values that `loads` push, without keeping the arguments on this frame's stack."""
+def call_moving_arguments(
+    asm: Assembler, move_args: Callable[..., Any], function: list[Instr], loads: list[Instr]
+) -> None:
+    """Call `function` with the values that `loads` push, without keeping the arguments on this frame's stack.
+
+    `move_args`: `_C.move_args`.
+    """
     count = sum(OPS[item.op].pushes(item.arg) - OPS[item.op].pops(item.arg) for item in loads)
-    asm.call([Instr("LOAD_CONST", _C.move_args)], [*function, *loads, Instr("BUILD_LIST", count)], 2)
+    asm.call([Instr("LOAD_CONST", move_args)], [*function, *loads, Instr("BUILD_LIST", count)], 2)

@@ -407,7 +407,7 @@ class BreakEmitter:
         stack = [temp for temp, null in zip(temps, nulls, strict=True) if not null]
         loads = self.loads(asm, [*stack, *handled], names, maybe)
         loads += [Instr("DELETE_FAST", name) for name in names if name not in maybe]
-        call_moving_arguments(asm, asm.function_instrs(code), loads)
+        call_moving_arguments(asm, _C.move_args, asm.function_instrs(code), loads)
         asm.return_value()
 
     def resume_code(self, key: ResumeKey) -> Any:

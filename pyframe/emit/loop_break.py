@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .. import _C
 from ..bytecode import OPS, Instr, Label
 from ..bytecode.flow import live_locals, stack_depths
 from ..vars.protocol.null import is_null
@@ -110,7 +111,7 @@ class LoopEmitter:
         loads += [Instr("DELETE_FAST", name) for name in names if name in cut.carried and name not in maybe]
         loads += [Instr("DELETE_FAST", name) for name in slots]  # so that a `break` frees the iterator
         _forget(asm, maybe)
-        call_moving_arguments(asm, [Instr("LOAD_FAST", body)], loads)
+        call_moving_arguments(asm, _C.move_args, [Instr("LOAD_FAST", body)], loads)
         asm.unpack(2)
         asm.emit("COPY", 1)
         asm.jump(done, "POP_JUMP_IF_NONE")

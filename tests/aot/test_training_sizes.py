@@ -42,7 +42,7 @@ def traced_for_other_sizes(fn, inputs):
         halves = partition(joint)
         spec = sized.data(describe(joint, halves))
         for half in (halves.forward, halves.backward):
-            sized.settle(half)
+            sized.substitute(half)
     program = symbols.program()
     values = program.values(dict(zip(HINTS, inputs[0].shape)))
     assert program.serves(values), program

@@ -99,7 +99,7 @@ def check_training(name, sizes):
     runners = []
     for half in (halves.forward, halves.backward):
         shared = separate_results(half)
-        sized.settle(half)
+        sized.substitute(half)
         runners.append(Runner(None, graph=lower_graph(half, shared)))
     program = symbols.program()
     for n, m in sizes:
