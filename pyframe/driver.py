@@ -32,9 +32,10 @@ from .core.guard import Guard
 from .core.weak_codes import WeakCodes
 from .emit.constant_eval import only_views
 from .emit.fake_tensor_logs import with_filter
+from .emit.function_names import place
 from .emit.graph import GraphBuilder
 from .emit.output import TraceResult
-from .emit.resume import Continuation, continuation, place
+from .emit.resume import Continuation, continuation
 from .entries import make_entry
 from .errors import (
     BackendCompilerFailed,

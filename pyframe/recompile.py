@@ -17,7 +17,8 @@ from inductor.log.stages import show
 from . import _C, config, stance
 from .core import guard_explain, weak_codes
 from .core.weak_codes import WeakCodes
-from .emit.resume import continuation, place
+from .emit.function_names import place
+from .emit.resume import continuation
 from .entries import GuardExplanation
 from .errors import RecompileError, RecompileLimitExceeded
 from .metrics import counters

@@ -26,7 +26,6 @@ from pyframe.bytecode import (
 )
 from pyframe.bytecode.flow import build_flow, displaced_cells, reachable, stack_depths
 
-from ..core.files import our_file
 from ..core.per_code import per_code
 from ..core.source import LocalSource, Source
 from .loops import UNBOUND, LoopBodySpec, extract_loop_body
@@ -123,14 +122,6 @@ def super_argument(cc: CanonicalCode) -> str | None:
 def plain_name(name: str) -> str:
     """The name of the function that a resume function continues."""
     return _SUFFIX.sub("", name)
-
-
-def place(func: types.FunctionType) -> str:
-    """A function's name for messages, with its file and first line; a resume function is named like the function it
-    continues."""
-    code = func.__code__
-    name = plain_name(func.__qualname__)
-    return name if our_file(code.co_filename) else f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def stack_parameter(slot: int, live: tuple[str, ...] = ()) -> str:
