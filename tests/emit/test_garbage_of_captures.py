@@ -66,6 +66,8 @@ def _ours(value: Any) -> bool:
 
 @pytest.mark.parametrize("program", [nothing, loop_with_break, generators, caught, leaves, recursive])
 def test_a_capture_leaves_no_cycles(program: Callable[[], Any]) -> None:
+    with trace_everything(compiler=EveryFrame("eager", 2)):
+        nothing()  # a capture releases what the last capture of an earlier test was kept for
     compiler = EveryFrame("eager", 2)
     for _ in range(10):  # what earlier tests left: tensors outlive a first collection
         if not gc.collect():
