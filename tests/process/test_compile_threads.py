@@ -215,6 +215,9 @@ FORKS = """
 import os, sys, threading, torch, pyframe
 import inductor.build
 
+# imports now what it needs: CPython never releases a module's lock that another thread held as the process was forked
+torch.testing.assert_close(torch.ones(1), torch.ones(1))
+
 def function(i):
     names = {"torch": torch}
     exec(f"def made(x):\\n    return (x + {i}).sin() * 2", names)
