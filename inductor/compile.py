@@ -43,6 +43,7 @@ from .subclasses.functionalize import forms_of, holds_wrappers, static_fakes
 from .subclasses.joint import NoGradients, State, to_inner_joint
 from .subclasses.tails import Split, split
 from .subclasses.wrapper_tensors import flattening
+from .torch_options import translated
 from .verify_policy import OFF, Policy
 
 if TYPE_CHECKING:
@@ -58,8 +59,9 @@ def compile_fx(
     If the inputs include numbers or symbolic sizes, compilation happens at the first call with each new size. If the
     graph cannot be compiled for any reason, one warning says why and the returned callable runs `gm` with ATen
     operators; with the option `strict`, CompileError is raised instead. MemoryError is always raised.
-    ValueError for an unknown option. `mode` is accepted because torch.compile passes it to backends; it has no effect.
+    `mode` and `options` may also be torch.compile's (see `torch_options`); ValueError for an unknown one.
     """
+    options = translated(options, mode, CompileOptions.names())
     chosen = CompileOptions.of(options)
     with compile_lock, tracing(None):  # torch's tracing context of the capture would make torch load torch._inductor
         return _compile_any(gm, example_inputs, chosen, options)

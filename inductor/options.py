@@ -17,11 +17,13 @@ class CompileOptions:
     cache: keep compiled graphs on disk.
     verify: "first": compare each compiled graph with ATen at its first call; a rate above 0 and up to 1: compare that
     share of the calls, for at most that share of the time; None: use the environment variable PYFRAME_VERIFY.
+    cudagraphs: record the calls of compiled graphs on a GPU as CUDA graphs; no effect on the CPU.
     """
 
     strict: bool = False
     cache: bool = True
     verify: str | float | None = None
+    cudagraphs: bool = False
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> CompileOptions:
@@ -35,3 +37,8 @@ class CompileOptions:
             elif not isinstance(value, bool):
                 raise ValueError(f"option {name!r} must be {accepted[name]}, not {value!r}")
         return CompileOptions(**dict(given or {}))
+
+    @staticmethod
+    def names() -> frozenset[str]:
+        """The names of all options."""
+        return frozenset(f.name for f in fields(CompileOptions))

@@ -64,7 +64,12 @@ def _checked(
     """The validated options, and the backend with the keyword arguments that it needs bound to it."""
     mode, options, passed = split_settings(backend, mode, options)
     checked = make_options(fullgraph, dynamic, mode, options)
-    chosen = find_backend(backend, checked.strict, checked.verify)
+    defaults = Options()
+    other = {
+        name: getattr(checked, name) for name in ("cudagraphs", "cache")
+        if getattr(checked, name) != getattr(defaults, name)
+    }  # fmt: skip
+    chosen = find_backend(backend, checked.strict, checked.verify, **other)
     checked = dataclasses.replace(checked, float_inputs=takes_fake_tensors(chosen))
     return checked, functools.partial(chosen, **passed) if passed else chosen
 

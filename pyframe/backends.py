@@ -53,14 +53,17 @@ def _with_fake_tensors(backend: Backend) -> Backend:
     return backend
 
 
-def find_backend(backend: Any, strict: bool = False, verify: str | float | None = None) -> Backend:
+def find_backend(
+    backend: Any, strict: bool = False, verify: str | float | None = None, **other: bool
+) -> Backend:
     """The callable registered under a name, or the given callable itself. `strict` and `verify` are valid for
-    "inductor" only. Names that are not registered here are looked up in torch's registry."""
+    "inductor" only; of the `other` options (`cudagraphs`, `cache`), which do not change results, every backend of
+    pyframe's own takes what concerns it. Names that are not registered here are looked up in torch's registry."""
     for name, given in (("strict", strict), ("verify", verify)):
         if given and backend != "inductor":
             raise UserError(f"the option {name!r} is of the backend 'inductor', not of {backend!r}")
-    if strict or verify:
-        return functools.partial(inductor_backend, strict=strict, verify=verify)
+    if backend == "inductor" and (strict or verify or other):
+        return functools.partial(inductor_backend, strict=strict, verify=verify, **other)
     if isinstance(backend, str):
         return _REGISTRY[backend] if backend in _REGISTRY else _of_torch(backend)
     if not callable(backend):
@@ -124,12 +127,13 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 @register_backend("inductor")
 @_with_fake_tensors
 def inductor_backend(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], strict: bool = False, verify: str | float | None = None
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], strict: bool = False, verify: str | float | None = None,
+    **other: bool,
 ) -> Callable[..., Any]:
     """The default backend: pyframe's own compiler. strict: raise where it cannot compile, instead of warning and
-    falling back to ATen. verify: when to compare compiled graphs with ATen (see `options.Options`)."""
+    falling back to ATen. verify: when to compare compiled graphs with ATen. `other`: see `options.Options`."""
     import inductor  # deferred: loads the whole compiler
     from inductor.log import stages
 
     stages.count_in(counters)
-    return inductor.compile_fx(gm, example_inputs, options={"strict": strict, "verify": verify})
+    return inductor.compile_fx(gm, example_inputs, options={"strict": strict, "verify": verify, **other})

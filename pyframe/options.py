@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inductor.torch_options import MODES, translated
+
 from . import config
 from .errors import UserError
-
-# torch.compile's modes, which trade compile time for speed without changing results. Here all of them compile the same
-# code.
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,8 @@ class Options:
         a rate r, 0 < r <= 1: at that share of calls, for at most that share of the time; None: as PYFRAME_VERIFY says.
     float_inputs: floats that vary are graph inputs; False: constants, for a backend that is not pyframe's own and may
         wrongly treat the example's value as a constant.
+    cudagraphs: with backend "inductor": record compiled graphs on a GPU as CUDA graphs (mode "reduce-overhead").
+    cache: with backend "inductor": keep compiled graphs on disk.
     steps: instructions that one trace may execute while its graph does not grow; None: config.instruction_limit.
     """
 
@@ -38,6 +38,8 @@ class Options:
     steps: int | None = None
     float_inputs: bool = True
     verify: str | float | None = None
+    cudagraphs: bool = False
+    cache: bool = True
 
     @property
     def recompile_limit(self) -> int:
@@ -62,6 +64,7 @@ class Options:
 
 _USER_OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
     "recompile_limit": ((int,), "limit"), "strict": ((bool,), "strict"), "verify": ((str, float, int), "verify"),
+    "cudagraphs": ((bool,), "cudagraphs"), "cache": ((bool,), "cache"),
 }  # fmt: skip
 
 
@@ -76,9 +79,11 @@ def make_options(
     if mode is not None and mode not in MODES:
         raise UserError(f"unknown mode {mode!r}; accepted: None, {', '.join(map(repr, MODES))}")
     result = Options(fullgraph=fullgraph, dynamic=dynamic)
-    for name, value in (options or {}).items():
-        if name not in _USER_OPTIONS:
-            raise UserError(f"unknown option {name!r}; accepted: {', '.join(sorted(_USER_OPTIONS))}")
+    try:
+        given = translated(options, mode, frozenset(_USER_OPTIONS))
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    for name, value in given.items():
         wanted, field = _USER_OPTIONS[name]
         if type(value) not in wanted:
             raise UserError(f"option {name!r} must be {' or '.join(t.__name__ for t in wanted)}, not {value!r}")
