@@ -29,6 +29,7 @@ from ..core import symbolic
 from ..core.source import Source
 from ..errors import SkipFrame
 from ..vars.numbers.dynamic import CaptureHistory, fake_of
+from ..vars.numbers.unbacked import checked
 from ..vars.objects.originals import by_name, torchs_own
 from ..vars.protocol.base import Var
 from ..vars.protocol.class_reads import lookup
@@ -51,6 +52,12 @@ _FROM_OFFSET = {"as_strided", "as_strided_", "as_strided_copy"}  # their offsets
 # Properties of a sparse tensor's entries, known only when it runs: a fake one has no entries.
 _OF_ENTRIES = {
     "_nnz", "is_coalesced", "indices", "values", "_indices", "_values", "col_indices", "row_indices",
+}  # fmt: skip
+# Operators that raise a RuntimeError themselves unless what torch assumes about unbacked numbers while it runs them on
+# fake tensors is true: sizes that are not negative, parts that add up to the whole.
+_RAISE_UNLESS_ASSUMED = {
+    "zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "eye", "linspace",
+    "new_zeros", "new_ones", "new_empty", "new_full", "split", "split_with_sizes", "repeat_interleave",
 }  # fmt: skip
 # What operators raise when they are run on fake tensors.
 _FAILURES = (
@@ -324,9 +331,22 @@ class GraphBuilder:
         numbers before the operator ran."""
         self._refuse_generator(label, result, args)
         self.numbers.refuse_new(label, result)
-        if (assumption := self.numbers.assumption_since(assumed)) is not None:
-            # the operator may also work where this is false, with another result, such as by broadcasting
-            self.tx.graph_break("data-dependent-shape", f"{label} assumes {assumption}")
+        new = self.numbers.assumptions_since(assumed)
+        if new and (self.tx.error_is_observable or not self._rejects_bad_sizes(label, args)):
+            # a handler may see the error; other operators may also work where the assumption is false, with another
+            # result, such as by broadcasting
+            self.tx.graph_break("data-dependent-shape", f"{label} assumes {self.numbers.text(new[-1])}")
+        for assumption in new:
+            condition = self.numbers.condition(assumption)
+            self.effect(checked, condition, "_check", f"{label} needs {self.numbers.text(assumption)}")
+
+    @staticmethod
+    def _rejects_bad_sizes(label: str, args: Sequence[Any]) -> bool:
+        """Whether an operator raises a RuntimeError wherever torch's assumptions about its sizes are false."""
+        if label != "repeat":
+            return label in _RAISE_UNLESS_ASSUMED
+        sizes = args[0].fake.shape if args and isinstance(args[0], TensorVar) else (0,)
+        return all(isinstance(size, int) and size > 0 for size in sizes)  # an empty tensor repeats any number of times
 
     def _refuse_generator(self, label: str, result: Any, args: Sequence[Any]) -> None:
         """Break the graph if an operator gets a generator of another device, which fake tensors do not check."""

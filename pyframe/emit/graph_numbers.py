@@ -135,12 +135,20 @@ class GraphNumbers:
         return guards
 
     def assertions(self) -> Any:
-        """What torch has assumed so far about unbacked numbers; see `assumption_since`."""
+        """What torch has assumed so far about unbacked numbers; see `assumptions_since`."""
         return () if self._shapes is None else self._shapes.assertions()
 
-    def assumption_since(self, before: Any) -> str | None:
-        """The text of an assumption about unbacked numbers added since `assertions` returned `before`, or None."""
-        return None if self._shapes is None else self._shapes.assumption_since(before)
+    def assumptions_since(self, before: Any) -> list[Any]:
+        """The assumptions (sympy expressions) about unbacked numbers added since `assertions` returned `before`."""
+        return [] if self._shapes is None else self._shapes.assumptions_since(before)
+
+    def text(self, assumption: Any) -> str:
+        """An assumption in terms of the program's values."""
+        return self.shapes.text(assumption)
+
+    def condition(self, assumption: Any) -> Var:
+        """An assumption as a bool that the graph computes."""
+        return make(self.shapes.create_symboolnode(assumption))
 
     def drop_pending(self) -> None:
         """Forget symbols that an operator created whose node was removed."""

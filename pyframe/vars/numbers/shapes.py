@@ -118,14 +118,15 @@ class Shapes(LightShapeEnv):
         """Torch's deferred runtime assertions: assumptions about unbacked symbols, which no guard can check."""
         return tuple(each for group in self.deferred_runtime_asserts.values() for each in group)
 
-    def assumption_since(self, before: Sequence[RuntimeAssert]) -> str | None:
-        """The text of the last assertion added after `before` was taken; None if there is none.  Bounds of symbols that
-        the operator itself created are ignored, such as that of a slice's size by the size of the whole."""
+    def assumptions_since(self, before: Sequence[RuntimeAssert]) -> list[Any]:
+        """The expressions of the assertions added after `before` was taken.  Bounds of symbols that the operator itself
+        created are left out, such as that of a slice's size by the size of the whole."""
         known = set(map(id, before))
-        new = [each.expr for each in self.assertions() if id(each) not in known and not self._bounds_new(each.expr)]
-        if not new:
-            return None
-        return text(tree) if (tree := self.tree_or_none(new[-1])) is not None else str(new[-1])
+        return [each.expr for each in self.assertions() if id(each) not in known and not self._bounds_new(each.expr)]
+
+    def text(self, expr: Any) -> str:
+        """An expression in terms of sources where these can be named."""
+        return text(tree) if (tree := self.tree_or_none(expr)) is not None else str(expr)
 
     def _bounds_new(self, expr: Any) -> bool:
         return isinstance(expr, _INEQUALITIES) and any(map(self.is_new, expr.args))
