@@ -203,10 +203,13 @@ class Frame:
 
     def in_try(self) -> bool:
         """Whether the program would handle an exception at the instruction that suspends this frame."""
-        region = self.flow.region[self.at]
-        if region is None:
-            return False
-        return not self._ignores_close(self.flow.place[region.handler])
+        return not self._passes_close_on(self.at)
+
+    def _passes_close_on(self, at: int) -> bool:
+        """Whether a GeneratorExit raised by the instruction at `at` leaves the frame without running code of the
+        program."""
+        region = self.flow.region[at]
+        return region is None or self._ignores_close(self.flow.place[region.handler])
 
     def _ignores_close(self, at: int) -> bool:
         """Whether the handler at `at` passes on a GeneratorExit without running code of the program."""
@@ -214,8 +217,13 @@ class Frame:
         if instrs[at].op == "CALL_INTRINSIC_1":  # CPython's handler around the body: StopIteration -> RuntimeError
             return True
         if instrs[at].op == "CLEANUP_THROW":  # of a `yield from`, from 3.12 on: raises again after closing
-            region = self.flow.region[at]
-            return region is None or self._ignores_close(self.flow.place[region.handler])
+            return self._passes_close_on(at)
+        if [each.op for each in instrs[at : at + 3]] == ["COPY", "POP_EXCEPT", "RERAISE"]:  # the end of a handler
+            return self._passes_close_on(at + 2)
+        if instrs[at].op == "LOAD_CONST" and instrs[at].arg is None and instrs[at + 3].op == "RERAISE":
+            stores, deletes = ("STORE_FAST", "STORE_DEREF"), ("DELETE_FAST", "DELETE_DEREF")  # `except ... as name`
+            drops_name = instrs[at + 1].op in stores and instrs[at + 2].op in deletes
+            return drops_name and self._passes_close_on(at + 3)
         if instrs[at].op != "PUSH_EXC_INFO":
             return False
         at += 1
@@ -224,7 +232,7 @@ class Frame:
             if instrs[at].arg in self.globals or not issubclass(caught, Exception):
                 return False
             at = self.flow.place[instrs[at + 2].arg]
-        return instrs[at].op == "RERAISE"
+        return instrs[at].op == "RERAISE" and self._passes_close_on(at)
 
     def unwind(self, raised: Raised) -> bool:
         """Go to the handler of the exception; False if it leaves the frame."""
