@@ -30,6 +30,17 @@ def full_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
 
 
+class _Probe:
+    @classmethod  # type: ignore[misc]
+    @property
+    def chained(cls) -> int:
+        return 1
+
+
+# Whether a classmethod of a property is a property of the class (up to 3.12).
+CLASSMETHODS_CHAIN: bool = _Probe.chained == 1
+
+
 def _unpack(values: Any) -> None:
     first, second = values
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.jit._state import _try_get_jit_cached_function
 
 from inductor.subclasses.wrapper_tensors import is_wrapper_class
 
@@ -35,7 +36,7 @@ from ..core.source import (
 from ..errors import SkipFrame
 from .containers.deque import DequeVar
 from .containers.lazy_containers import LazyContainerVar, LongSequenceVar
-from .containers.mapping import DictVar
+from .containers.mapping import DictVar, key_of
 from .containers.ranges import RangeVar
 from .containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from .containers.sets import SetVar
@@ -281,12 +282,21 @@ def _set(tx: Tracer, value: Any, source: Source | None) -> Var:
         return _object(tx, value, source)
     if len(value) > tx.size_limit:
         return _long(tx, value, source)
-    if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in value):
+    functions = [each for each in value if isinstance(each, _HASHED_BY_IDENTITY)]
+    rest = value.difference(functions) if functions else value
+    if not all(isinstance(k, (*EQUAL_TYPES, enum.Enum, torch.dtype, type, type(None))) for k in rest):
         return _opaque(tx, value, source)
     tx.guard(source, "TYPE", type(value))
     frozen = frozenset(value)
     tx.guard(source, "PREDICATE", (functools.partial(_same_set, frozen), (), f"=={set(frozen)!r}"))
-    return SetVar(value, source, type(value))
+    if not functions:
+        return SetVar(value, source, type(value))
+    keys = [key_of(tx, tx.wrap(each, ConstSource.of(each, each.__name__))) for each in functions]
+    return SetVar([*rest, *keys], source, type(value))
+
+
+# Functions compare by identity.
+_HASHED_BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def _same_set(expected: frozenset[Any], value: Any) -> bool:
@@ -316,6 +326,17 @@ def _function(tx: Tracer, value: types.FunctionType, source: Source | None) -> V
         tx.guard(source, "TYPE", types.FunctionType)
         tx.guard(from_code, "ID", value.__code__)
     return FunctionVar(value, source)
+
+
+def _script_function(tx: Tracer, value: torch.jit.ScriptFunction[Any, Any], source: Source | None) -> Var:
+    """A function that `torch.jit.script` compiled: its Python original is traced. What `torch.jit.trace` recorded may
+    differ from the original, and is not."""
+    original = getattr(value, "_torchdynamo_inline", None)
+    scripted = _try_get_jit_cached_function(original) if isinstance(original, types.FunctionType) else None
+    if scripted is None or scripted.qualified_name != value.qualified_name:
+        return _opaque(tx, value, source)
+    tx.guard(source, "ID", value)
+    return wrap(tx, original, source and AttrSource(source, "_torchdynamo_inline"))
 
 
 def _part(source: Source, part: str) -> Source:
@@ -536,6 +557,7 @@ _BUILDERS: list[tuple[Any, Callable[[Any, Any, Source | None], Var]]] = [
     (weakref.ReferenceType, _weak),
     (functools.partial, _partial),
     (range, _range),
+    (torch.jit.ScriptFunction, _script_function),
     (BaseException, _exception),
     (CACHED, _cached),
     (slice, _slice),

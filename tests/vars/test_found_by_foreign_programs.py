@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import collections
+import enum
 import itertools
 import re
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -12,6 +16,7 @@ from torch.utils import _pytree as pytree
 from util import check
 
 import pyframe
+from pyframe.core.python_compat import CLASSMETHODS_CHAIN
 
 BACKENDS = pytest.mark.parametrize("backend", ["eager", "inductor"])
 X = torch.tensor([2.0, 0.5])
@@ -392,3 +397,167 @@ def test_patterns_read_instances_of_subclasses_of_str():
         return x * int(pattern.match(version).group(1)), pattern.sub("z", version)
 
     check(major, X, graphs=1, breaks=0)
+
+
+# ---- sizes known only at run time ----
+@BACKENDS
+def test_operators_that_reject_bad_sizes_themselves_take_sizes_read_from_tensors(backend):
+    def made(sizes, x):
+        first, second = sizes.tolist()
+        parts = x.split([first, second])
+        return [part * 2 for part in parts], torch.arange(first), torch.zeros(second, 2), x.repeat(first)
+
+    compiled = pyframe.compile(made, backend=backend, fullgraph=True)
+    for sizes in ([1, 3], [4, 0], [2, 2]):
+        torch.testing.assert_close(compiled(torch.tensor(sizes), torch.ones(4)), made(torch.tensor(sizes), torch.ones(4)))
+    for bad in ([1, 1], [-1, 5]):
+        with pytest.raises(RuntimeError):
+            compiled(torch.tensor(bad), torch.ones(4))
+
+
+def test_a_handler_sees_the_error_of_a_size_read_from_a_tensor():
+    def made(size, log):
+        log.append("tries")
+        try:
+            return torch.zeros(size.item()).sum()
+        except RuntimeError:
+            log.append("fails")
+            return size
+
+    compiled = pyframe.compile(made, backend="eager")
+    for size in (2, 0, -1, 3, -1):
+        log, expected = [], []
+        assert compiled(torch.tensor(size), log) == made(torch.tensor(size), expected)
+        assert log == expected
+
+
+def test_repeating_an_empty_tensor_takes_any_number():
+    def repeated(count, x):
+        return x.repeat(count.item()) + 1
+
+    compiled = pyframe.compile(repeated, backend="eager")
+    assert compiled(torch.tensor(2), torch.ones(0)).shape == compiled(torch.tensor(-1), torch.ones(0)).shape == (0,)
+
+
+# ---- generators ----
+def test_a_generator_suspended_in_a_handler_that_passes_its_end_on():
+    def thrown(x):
+        def values():
+            try:
+                yield x
+            except ValueError as error:
+                yield x + len(error.args)
+
+        values_of_x = values()
+        return next(values_of_x), values_of_x.throw(ValueError("text"))
+
+    check(thrown, X, graphs=1, breaks=0)
+
+
+def test_a_generator_suspended_in_a_handler_inside_of_a_try():
+    """The end of the function ends the generator, which runs the outer `finally`."""
+
+    def first(values):
+        return next(values())
+
+    def counted(x):
+        log = []
+
+        def values():
+            try:
+                try:
+                    yield x
+                except ValueError:
+                    yield x + 1
+            finally:
+                log.append("ended")
+
+        return first(values) + len(log), log
+
+    check(counted, X)
+
+
+# ---- objects ----
+class Operation(NamedTuple):
+    function: Callable[[torch.Tensor], torch.Tensor]
+    x: torch.Tensor
+
+
+def test_a_function_in_a_field_of_a_named_tuple():
+    def applied(x):
+        operation = Operation(torch.sin, x)
+        return operation.function(operation.x)
+
+    check(applied, X, graphs=1, breaks=0)
+
+
+def doubled(x):
+    return x * 2
+
+
+KNOWN = frozenset({doubled, torch.sin, 1})
+
+
+def test_functions_in_a_frozenset():
+    def applied(x):
+        return doubled(x) if doubled in KNOWN and torch.cos not in KNOWN and len(KNOWN) == 3 else x
+
+    check(applied, X, graphs=1, breaks=0)
+
+
+class Columns(enum.IntEnum):
+    FIRST = 0
+    SECOND = 1
+
+    @classmethod
+    @property
+    def every(cls):
+        return slice(cls.FIRST, cls.SECOND + 1)
+
+
+@pytest.mark.skipif(not CLASSMETHODS_CHAIN, reason="not a property of the class from CPython 3.13 on")
+def test_a_property_of_a_class():
+    check(lambda x: x[Columns.every] * 2, X, graphs=1, breaks=0)
+
+
+@torch.jit.script
+def scripted(x):
+    return x.sin() + 1
+
+
+def branching(x):
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    recorded = torch.jit.trace(branching, torch.ones(2))
+
+
+def test_a_scripted_function_is_traced_and_a_recorded_one_keeps_its_branch():
+    check(lambda x: scripted(x) * 2, X, graphs=1, breaks=0)
+    check(lambda x: recorded(x - 10), X)
+
+
+@torch.compiler.nested_compile_region
+def region(x):
+    return x.sin()
+
+
+def test_a_nested_compile_region_is_traced():
+    check(lambda x: region(x) + region(x + 1), X, graphs=1, breaks=0)
+
+
+def test_a_constant_result_of_a_tensor():
+    @pyframe.assume_constant_result
+    def size_class(x):
+        return 3 if x.sum() > 0 else 4
+
+    check(lambda x: x + size_class(x), X, graphs=1, breaks=0)
+
+    def written_before(x):
+        x.sub_(10)
+        return x + size_class(x)
+
+    given = X.clone()
+    torch.testing.assert_close(pyframe.compile(written_before)(given), X - 10 + 4)

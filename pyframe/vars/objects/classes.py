@@ -14,6 +14,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...core.python_compat import CLASSMETHODS_CHAIN
 from ...core.source import ConstSource, Source
 from ..protocol import arity, dunder, slots
 from ..protocol.base import HeldVar, NotConstant, Var
@@ -72,6 +73,8 @@ class ClassVar(HeldVar):
         if found is MISSING and isinstance(of_meta, FUNCTIONS):
             return BoundMethodVar(class_function(tx, type(cls), name, of_meta), self)
         if isinstance(found, classmethod):
+            if CLASSMETHODS_CHAIN and type(found.__func__) is property:
+                return tx.call(constant_function(tx, found.__func__.fget), [self], {})
             return BoundMethodVar(class_function(tx, cls, name, found), self)
         if isinstance(found, (staticmethod, *FUNCTIONS)):
             return class_function(tx, cls, name, found)

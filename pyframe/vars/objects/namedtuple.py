@@ -114,7 +114,7 @@ class NamedTupleVar(TupleVar):
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         found = lookup(self.cls, name)
-        if isinstance(found, types.FunctionType | classmethod | staticmethod):
+        if isinstance(found, types.FunctionType | classmethod | staticmethod) or name in self.fields:
             return tx.call(self.getattr_(tx, name), args, kwargs)
         return super().call_method(tx, name, args, kwargs)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
 
 from ... import _C
 from ...core import guard_explain
@@ -91,13 +92,25 @@ class ConstantResultVar(FunctionVar):
         return tx.wrap(result, ConstSource.of(result, f"{self.name}()"))
 
 
+@register(invoke_subgraph_placeholder)
+def _region(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """A function marked `torch.compiler.nested_compile_region` is traced like any other."""
+    return tx.call(args[0], args[1:], kwargs)
+
+
 def _existing(tx: Tracer, var: Var) -> Any:
     """The object of a Var: a constant, or an object that existed before the frame and is unchanged."""
     if var.is_constant():
         return var.constant()
-    if var.source is None or isinstance(var, TensorVar) or len(tx.effects):
+    if var.source is None or len(tx.effects) or isinstance(var, TensorVar) and not _is_unwritten_input(tx, var):
         raise NotConstant(var.describe())
     return guard_explain.read(var.source, CallContext(tx.func, tx.entry_locals))
+
+
+def _is_unwritten_input(tx: Tracer, tensor: TensorVar) -> bool:
+    """Whether a tensor existed before the frame and the graph has not written to its memory."""
+    is_input = tensor.source in tx.graph.inputs.originals
+    return is_input and not tensor.fake.is_inference() and tensor.fake._version == 0
 
 
 def substitute(original: Any, replacement: types.FunctionType, may_fold: bool, check_signature: bool) -> None:
