@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from .aot.functionalize import attributes_of
 from .aot.input_fallback import AlignedRetry
 from .artifact import Artifact
+from .autocast import is_autocast_enabled, without_autocast
 from .compile_report import CompileReport
 from .eager.operator_errors import run_with_aten
 from .fx_utils.places import label_of
@@ -62,7 +63,7 @@ def make_callable(gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addres
     )
     if artifact.structure is not None:
         plan = _unflattened(plan, artifact.structure)
-    return _without_autocast(plan) if _autocast() else plan
+    return without_autocast(plan) if is_autocast_enabled() else plan
 
 
 def make_half(spec: PlanSpec, addresses: list[Any], label: str | None = None) -> Callable[..., Any]:
@@ -74,17 +75,3 @@ def make_half(spec: PlanSpec, addresses: list[Any], label: str | None = None) ->
 
 def _unflattened(plan: Callable[..., Any], structure: pytree.TreeSpec) -> Callable[..., Any]:
     return lambda *args: pytree.tree_unflatten(plan(*args), structure)
-
-
-def _autocast() -> bool:
-    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-
-
-def _without_autocast(plan: Callable[..., Any]) -> Callable[..., Any]:
-    """The plan without autocast: the casts are in the graph already, and operators must not cast again."""
-
-    def call(*args: Any) -> Any:
-        with torch._C._DisableAutocast():
-            return plan(*args)
-
-    return call

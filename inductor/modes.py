@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch import fx
 
+from .autocast import AutocastState
+
 ENTER_AUTOCAST, EXIT_AUTOCAST = torch.amp._enter_autocast, torch.amp._exit_autocast
 SET_GRAD = torch._C._set_grad_enabled
 Enter = TypeVar("Enter", bound=Callable[..., Any])
@@ -88,29 +90,6 @@ def left_as_found(
             raise
 
     return call
-
-
-class AutocastState:
-    """A snapshot of the autocast state of this thread for some device types, which `restore` puts back."""
-
-    def __init__(self, devices: frozenset[str]) -> None:
-        self.of = [(name, torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in devices]
-        self.cache, self.nesting = torch.is_autocast_cache_enabled(), _autocast_nesting()
-
-    def restore(self) -> None:
-        for device, enabled, dtype in self.of:
-            torch.set_autocast_enabled(device, enabled)
-            torch.set_autocast_dtype(device, dtype)
-        torch.set_autocast_cache_enabled(self.cache)
-        for _ in range(_autocast_nesting() - self.nesting):
-            if torch.autocast_decrement_nesting() == 0:
-                torch.clear_autocast_cache()  # as on leaving the outermost autocast region
-
-
-def _autocast_nesting() -> int:
-    nesting: int = torch.autocast_increment_nesting()
-    torch.autocast_decrement_nesting()
-    return nesting - 1
 
 
 class ModeModule(fx.GraphModule):

@@ -16,6 +16,7 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
+from ..autocast import is_autocast_enabled, without_autocast
 from ..eager.operator_errors import run_with_aten
 from .absent_tangents import absent, any_nan
 from .input_fallback import Refused
@@ -80,8 +81,8 @@ def wrap(
     pieces that end at the results with these numbers; it returns None if it cannot.
     """
     gm, attributes = captured.gm, captured.attributes
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        forward = _without_autocast(forward)
+    if is_autocast_enabled():
+        forward = without_autocast(forward)
     if spec.tangents:
         # skips part of Function.apply: wrappers of function transforms never get here
         rerun = Rerun(gm, captured.names, spec, captured.count)
@@ -350,14 +351,7 @@ class _Gradients:
 def taking(backward: Compiled) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
     """`backward` as a function of a list of arguments; if possible, it empties the list to free arguments early."""
     take = getattr(backward, "take", None) or (lambda given: backward(*given))
-    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
-        return take
-
-    def call(given: list[torch.Tensor]) -> list[torch.Tensor]:
-        with torch._C._DisableAutocast():
-            return take(given)
-
-    return call
+    return without_autocast(take) if is_autocast_enabled() else take
 
 
 def placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:
@@ -368,13 +362,3 @@ def placed(x: torch.Tensor | None, layout: Layout) -> torch.Tensor:
         return x
     buffer = torch.empty_strided(layout.size, layout.stride, dtype=layout.dtype, device=layout.device)
     return buffer.zero_() if x is None else buffer.copy_(x)
-
-
-def _without_autocast(fn: Compiled) -> Compiled:
-    """`fn` without autocast: the casts are in the graph already."""
-
-    def call(*args: Any) -> Any:
-        with torch._C._DisableAutocast():
-            return fn(*args)
-
-    return call

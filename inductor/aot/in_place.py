@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..autocast import without_autocast
 from ..fx_utils.writes import writes_in_place
 from ..overlap import elements_overlap, memory_of
 
@@ -86,7 +87,8 @@ def run_in_place(
     writes = writes_in_place(target)
     written = args[0] if writes and args and target not in _WRITES_OF_ITEMS else None
     if writes:
-        run = _without_autocast(run)
+        alone = run
+        run = without_autocast(lambda *args, **kwargs: call_operator(alone, args, kwargs))
     if isinstance(written, list | tuple) and _shared_between_places(written, args[1:], kwargs):
         return _one_after_another(run, len(written), args, kwargs)
     if not isinstance(written, torch.Tensor) or written.layout != torch.strided or written.is_nested:
@@ -127,14 +129,6 @@ def _one_after_another(run: Callable[..., Any], count: int, args: Sequence[Any],
     for place in range(count):
         items = [item(x, place) for x in args]
         call_operator(run, items, {name: item(x, place) for name, x in kwargs.items()})
-
-
-def _without_autocast(run: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._DisableAutocast():
-            return call_operator(run, args, kwargs)
-
-    return call
 
 
 def _was_resized(x: torch.Tensor, size: tuple[Any, ...]) -> bool:

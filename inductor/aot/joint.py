@@ -17,6 +17,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.utils import _pytree as pytree
 
+from ..autocast import is_autocast_enabled
 from ..fx_utils.arguments import joint_results, output_of
 from .absent_tangents import not_zero_at_zero, products_with_data, reached_by
 from .fake import fake_mode, forget_tensors, make_fx
@@ -223,7 +224,7 @@ def _constants(gm: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
 
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
-    ambient = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    ambient = is_autocast_enabled()
     try:
         with (
             torch.enable_grad(),

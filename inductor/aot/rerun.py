@@ -16,6 +16,7 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
+from ..autocast import DEVICES
 from ..log.warnings import warn_once
 from .functionalize import GraphRun, version_of
 from .training_spec import TrainingSpec
@@ -80,9 +81,7 @@ class Rerun:
         every = self.separable or bool(spec.parts)
         self.watched = [i for i in sorted(needed.difference(self.copied)) if i not in saved or every]
         self.loose = [i for i, nbytes in spec.rerunning.temporary if i not in saved and nbytes >= _LARGE]
-        self.autocast = [
-            (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
-        ]
+        self.autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in DEVICES if torch.is_autocast_enabled(kind)]
 
     def hold(self, primals: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[int], list[torch.Tensor]]:
         """What to keep of a call that is about to run: the inputs (copies of those that it reads and writes), the

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table, global_decomposition_table
 
+from ..autocast import DEVICES
 from ..torch_compat import present
 
 _torch: Any = torch._C
@@ -36,7 +37,7 @@ _PRECISIONS = [
 
 def process_key() -> str:
     """Everything about the process that may affect a compilation and is not part of a graph."""
-    devices = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")]
+    devices = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES]
     return repr((
         _versions(), _gpus(), torch.get_default_dtype(), str(torch.get_default_device()), devices,
         torch.is_autocast_cache_enabled(), [getter() for getter in _GETTERS], _backends(), _precisions(),

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..autocast import AutocastState
 from ..ir.handler import ops
-from ..modes import AutocastState
 from .half_imported import forget_orphans
 from .import_stubs import stub_torch_compiler
 from .interrupts import HandlersBetweenImports
@@ -34,7 +34,7 @@ class ThreadState:
         self.disabled = _torch._get_torch_function_state()
         self.level = _torch._functorch.maybe_current_level()
         self.grad, self.threads = torch.is_grad_enabled(), _torch._is_multithreading_enabled()
-        self.autocast = AutocastState(frozenset(("cpu", "cuda")))
+        self.autocast = AutocastState()
         self.light, self.handler = stub_torch_compiler.depth, ops.current
 
     def restore(self) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from ..aot.functionalize import NotFunctional
+from ..autocast import is_autocast_enabled, without_autocast
 from ..dynamic.dispatch import MAX_READY, MAX_SIZES, SPECIAL, Sizes, is_symbolic
 from ..errors import PASSED
 from ..fallback import check_expected
@@ -56,7 +57,7 @@ def _static(gm: fx.GraphModule, inputs: Sequence[Any], compile_flat: CompileFlat
     forms = forms_of(inputs)
     flatten = flattening(forms)
     inner = to_inner(gm, forms, *static_fakes(flatten(inputs)))
-    run = without_autocast(lambda: compile_flat(inner.graph, flatten(inputs)))
+    run = _compiled_without_autocast(lambda: compile_flat(inner.graph, flatten(inputs)))
     finish = finishing(inner.results, inner.structure, written=inner.written)
     return lambda *args: finish(args, run(*flatten(args)))
 
@@ -84,19 +85,10 @@ def _with_numbers(gm: fx.GraphModule, numbers: Mapping[int, Any]) -> fx.GraphMod
     return graph_module(gm, graph, getattr(gm, "settings", ()))
 
 
-def without_autocast(compile_flat: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+def _compiled_without_autocast(compile_flat: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
     """The result of `compile_flat`, compiled and called without autocast: the casts are in the graph already, and
     `__torch_dispatch__` runs without autocast."""
-    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
-        return compile_flat()
-    with torch._C._DisableAutocast():
-        compiled = compile_flat()
-
-    def call(*args: Any) -> Any:
-        with torch._C._DisableAutocast():
-            return compiled(*args)
-
-    return call
+    return without_autocast(without_autocast(compile_flat)()) if is_autocast_enabled() else compile_flat()
 
 
 # ---- graphs of many sizes
@@ -217,5 +209,5 @@ class _ManySizes:
         fakes = fake_inputs(symbols, given, self.examples, flat)
         inner = to_inner(gm, forms, fakes, symbols.mode)
         program = symbols.program()
-        run = without_autocast(lambda: compile_flat(inner.graph, fakes))
+        run = _compiled_without_autocast(lambda: compile_flat(inner.graph, fakes))
         return _Traced(inner, program, run, {varying[key]: n.node.expr for key, n in by_name.items()})
