@@ -122,19 +122,21 @@ def _descending(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
     return tuple(range(x.dim()))
 
 
+def _in_format(x: torch.Tensor, memory_format: torch.memory_format) -> Sequence[int]:
+    """The order of dimensions of a tensor with the rank of `x` in a memory format: contiguous or channels last."""
+    return _descending(x) if memory_format == torch.contiguous_format else (0, *range(2, x.dim()), 1)
+
+
 def _as_padded(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
-    if pad_format(x) == torch.contiguous_format:
-        return _descending(x)
-    return (0, *range(2, x.dim()), 1)
+    return _in_format(x, pad_format(x))
 
 
 def _as_input_padded(gradient: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
     return _as_padded(x)
 
 
-def _by_channels(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int] | None:
-    channels_last = suggest_memory_format(x) == torch.channels_last_3d
-    return (0, 2, 3, 4, 1) if channels_last else _descending(x)
+def _by_channels(x: torch.Tensor, *args: Any, **kwargs: Any) -> Sequence[int]:
+    return _in_format(x, suggest_memory_format(x))
 
 
 def _with_layout(
