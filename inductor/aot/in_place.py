@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ..autocast import without_autocast
+from ..fx_utils.arguments import tensors_in
 from ..fx_utils.writes import writes_in_place
 from ..overlap import elements_overlap, memory_of
 
@@ -42,10 +42,10 @@ def call_operator(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 def check_out(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """WrongInPlace unless the fake tensors passed as `out=` are simply filled; otherwise eager resizes them, converts
     the result, or raises an error."""
-    outs = _tensors(kwargs["out"])
+    outs = tensors_in(kwargs["out"])
     if not outs:
         return
-    given = _tensors([*args, *(value for name, value in kwargs.items() if name != "out")])
+    given = tensors_in([*args, *(value for name, value in kwargs.items() if name != "out")])
     if any(x.layout != torch.strided for x in (*outs, *given)):
         return
     if any(elements_overlap(x) for x in outs):
@@ -53,16 +53,12 @@ def check_out(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     for k, x in enumerate(outs):
         if any(_shares_partly(x, y) for y in (*given, *outs[:k])):
             raise WrongInPlace("an operand and the written-to tensor refer to a single memory location")
-    values = _tensors(call_operator(run, args, {name: value for name, value in kwargs.items() if name != "out"}))
+    values = tensors_in(call_operator(run, args, {name: value for name, value in kwargs.items() if name != "out"}))
     for x, value in zip(outs, values):
         if value.dtype != x.dtype:
             raise WrongInPlace(f"a result of {value.dtype} for an out tensor of {x.dtype}")
         if _was_resized(x, tuple(value.shape)):
             raise WrongInPlace(f"a result of shape {list(value.shape)} for an out tensor of shape {list(x.shape)}")
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    return [x for x in pytree.tree_leaves(values) if isinstance(x, torch.Tensor)]
 
 
 def _shares_partly(x: torch.Tensor, y: torch.Tensor) -> bool:

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils import _pytree as pytree
 
 from ..autocast import is_autocast_enabled
-from ..fx_utils.arguments import joint_results, output_of
+from ..fx_utils.arguments import joint_results, output_of, tensors_in
 from .absent_tangents import not_zero_at_zero, products_with_data, reached_by
 from .fake import fake_mode, forget_tensors, make_fx
 from .functionalize import (
@@ -272,7 +272,7 @@ class _TrainingRun(GraphRun):
                 self.recorded.append(n.name)
                 self.states = states
         line: str | None = n.meta.get("stack_trace")
-        stack = [x.grad_fn for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)] if line else []
+        stack = [x.grad_fn for x in tensors_in(result)] if line else []
         while stack:
             step = stack.pop()
             if step is not None and line is not None and step not in self.seen:

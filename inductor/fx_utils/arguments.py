@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 
 def node_at(node: fx.Node, k: int = 0) -> fx.Node:
@@ -33,6 +35,11 @@ def output_of(graph: fx.Graph) -> fx.Node:
 def results_of(graph: fx.Graph) -> Sequence[fx.Node | None]:
     """The results of a graph that returns a flat sequence of tensors."""
     return cast(Sequence[fx.Node | None], output_of(graph).args[0])
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in a value of nested tuples, lists and dicts."""
+    return [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
 
 
 class JointResults(NamedTuple):

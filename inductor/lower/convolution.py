@@ -48,8 +48,9 @@ def convolution(
 def loops_pay(val: torch.Tensor, weight: tuple[int, ...], groups: int) -> bool:
     """Whether a convolution with this result is faster as loops: if it is depthwise, on a GPU, in channels_last."""
     depthwise = len(weight) == 4 and weight[1] == 1 and groups > 1 and weight[2] * weight[3] <= MAX_TAPS
-    return depthwise and val.device.type == "cuda" and _last(val)
+    return depthwise and val.device.type == "cuda" and is_channels_last(val)
 
 
-def _last(val: torch.Tensor) -> bool:
+def is_channels_last(val: torch.Tensor) -> bool:
+    """Whether a 4-d tensor is contiguous in channels_last."""
     return val.is_contiguous(memory_format=torch.channels_last)

@@ -272,6 +272,11 @@ def _refuse_mixed(x: TensorValue, *affine: TensorValue | None) -> None:
         raise Unlowered
 
 
+def _inverse_deviation(count: Any, eps: float, dtype: torch.dtype) -> Callable[[Any], Any]:
+    """From the sum of `count` squared deviations to 1 / sqrt(variance + eps)."""
+    return lambda s: ops.rsqrt(ops.add(ops.div(s, ops.constant(count, dtype)), ops.constant(eps, dtype)))
+
+
 @lowering("native_layer_norm")
 def native_layer_norm(
     graph: Any, x: TensorValue, shape: Sequence[int], weight: Any, bias: Any, eps: float
@@ -283,12 +288,8 @@ def native_layer_norm(
     x = shared(graph, stored(x))
     rank = len(x.size)
     dims = tuple(range(rank - len(shape), rank))
-    count, dtype = math.prod(shape), compute_dtype(x.dtype)
-
-    def finish(s: Any) -> Any:
-        return ops.rsqrt(ops.add(ops.div(s, ops.constant(count, dtype)), ops.constant(eps, dtype)))
-
-    center, scale, _ = _moments(graph, x, dims, finish)
+    dtype = compute_dtype(x.dtype)
+    center, scale, _ = _moments(graph, x, dims, _inverse_deviation(math.prod(shape), eps, dtype))
 
     def fn(v: Any, m: Any, r: Any, *affine: Any) -> Any:
         v = ops.mul(ops.sub(v, m), r)
@@ -322,11 +323,7 @@ def native_group_norm(
         x.reads,
         x.work,
     )
-    count = per * hw
-
-    def finish(s: Any) -> Any:
-        return ops.rsqrt(ops.add(ops.div(s, ops.constant(count, dtype)), ops.constant(eps, dtype)))
-
+    finish = _inverse_deviation(per * hw, eps, dtype)
     center, scale, _ = _moments(graph, grouped, tuple(range(2, len(size) + 1)), finish)
 
     def inner_fn(index: tuple[Index, ...]) -> Any:

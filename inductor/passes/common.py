@@ -1,4 +1,4 @@
-"""Helpers shared by the passes: the layout test for channels_last and the arguments of a convolution node."""
+"""Names the arguments of a convolution node, for the passes that rewrite convolutions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ import torch
 from torch import fx
 
 aten = torch.ops.aten
-
-
-def is_channels_last(val: torch.Tensor) -> bool:
-    """Whether a 4-d tensor is contiguous in channels_last."""
-    return val.is_contiguous(memory_format=torch.channels_last)
 
 
 class Convolution(NamedTuple):

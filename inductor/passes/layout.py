@@ -17,8 +17,9 @@ from ..aot.calls import call, value_of
 from ..fx_utils.arguments import node_at
 from ..fx_utils.views import RESHAPES, operator_name
 from ..ir.nodes import dense_order
+from ..lower.convolution import is_channels_last
 from ..lower.views import view_strides
-from .common import Convolution, aten, is_channels_last
+from .common import Convolution, aten
 
 # Operators besides pointwise ones that accept any strides. Other operators get inputs in their original strides.
 _ANY_STRIDES = frozenset(

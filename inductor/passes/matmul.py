@@ -9,7 +9,8 @@ from torch import fx
 
 from ..aot.calls import call
 from ..fx_utils.arguments import getitem_key
-from .common import Convolution, aten, is_channels_last
+from ..lower.convolution import is_channels_last
+from .common import Convolution, aten
 
 
 def products_of_convolutions(gm: fx.GraphModule) -> None:

@@ -12,7 +12,8 @@ from torch import fx
 
 from ..aot.calls import call
 from ..fx_utils.arguments import node_at
-from .common import Convolution, aten, is_channels_last
+from ..lower.convolution import is_channels_last
+from .common import Convolution, aten
 
 _COLOURS = 4  # channels after padding; blocks of 2 x 2 pixels turn them into 16
 _FEW = 16  # with fewer filters tensor cores are not used well anyway

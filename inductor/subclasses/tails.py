@@ -16,7 +16,7 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 from ..aot.functionalize import NotFunctional, mutable, storage_of
-from ..fx_utils.arguments import output_of
+from ..fx_utils.arguments import output_of, tensors_in
 from ..modes import graph_module
 from .functionalize import NodeRun, fake_trace
 from .wrapper_tensors import Form, built, flattening, is_wrapper
@@ -54,14 +54,10 @@ def split(
         return _Cut(gm, run).split()
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
-
-
 def _plain_parts(value: Any) -> list[torch.Tensor]:
     """The plain tensors in a value; wrapper instances are taken apart."""
     found: list[torch.Tensor] = []
-    for x in _tensors(value):
+    for x in tensors_in(value):
         found += flattening([Form.of(x)])([x]) if is_wrapper(x) else [x]
     return found
 
@@ -72,7 +68,8 @@ def _memory(value: Any) -> list[Any]:
 
 
 def _layouts(value: Any) -> list[Any]:
-    return [(x.shape, x.stride(), storage_of(x)) for x in (*_tensors(value), *_plain_parts(value)) if not is_wrapper(x)]
+    values = (*tensors_in(value), *_plain_parts(value))
+    return [(x.shape, x.stride(), storage_of(x)) for x in values if not is_wrapper(x)]
 
 
 class _Observed(NodeRun):
@@ -103,7 +100,7 @@ class _Cut:
     def __init__(self, gm: torch.fx.GraphModule, run: _Observed) -> None:
         self.gm, self.run = gm, run
         first: dict[int, Node] = {}
-        self.same = {node: first.setdefault(id(value), node) for node, value in run.env.items() if _tensors(value)}
+        self.same = {node: first.setdefault(id(value), node) for node, value in run.env.items() if tensors_in(value)}
         self.given = [node for node in gm.graph.nodes if node.op in ("placeholder", "get_attr")]
         self.order = {node: k for k, node in enumerate(gm.graph.nodes)}
         self.leaves, self.structure = pytree.tree_flatten(mutable(output_of(gm.graph).args[0]))

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
+from ..fx_utils.arguments import tensors_in
 from .compare import copies
 
 
@@ -56,7 +56,7 @@ def remove_unused(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
     """The strided tensors in a value."""
-    return (x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor) and x.layout == torch.strided)
+    return (x for x in tensors_in(value) if x.layout == torch.strided)
 
 
 def storage(x: torch.Tensor) -> int:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from ...errors import Unsupported
 from ...ir.size import AnySize, same
 from ...schedule.index import Affine, Index, add, variable
+from ..emitter import KernelWriter
 from ..printer import CppPrinter
 from ..values import DEEP, DIVISIONS, STATUS, Store, Val, deep_operands
 from .axes import Axes
@@ -36,18 +37,14 @@ Pairs = tuple[tuple[str, Val], ...]  # the indirect symbols of an index and thei
 _NO_OPERANDS = ("load", "masked_load", "wrap", "index", "constant", "reduction")  # may not read all operands
 
 
-class Emitter:
-    """Writes the statements of one kernel. `bufs` collects the names of its buffer arguments, `lines` the lines of the
-    scope that is being written."""
+class Emitter(KernelWriter):
+    """Writes the statements of one kernel."""
 
     def __init__(self, axes: Axes, dtypes: Mapping[str, str]) -> None:
-        self.axes = axes
-        self.dtypes = {**dtypes, STATUS: "int64"}
-        self.bufs: list[str] = []
+        super().__init__(dtypes)
         self.printer = CppPrinter()
-        self.lines: list[str] = []
+        self.axes = axes
         self.tail: str | None = None  # C text: how many lanes are valid, None for all
-        self._count = 0
         self._row_lines: list[str] = []
         self._row: dict[Val, str] = {}
         self._loop: dict[Val, str] | None = None
@@ -71,11 +68,6 @@ class Emitter:
         self._loop, self.lines, self.tail = None, self._row_lines, before
 
     # ---- values
-
-    def fresh(self, prefix: str = "t") -> str:
-        """An unused C name."""
-        self._count += 1
-        return f"{prefix}{self._count}"
 
     def is_vector(self, value: Val) -> bool:
         """Whether the C variable of a value is a vector."""
@@ -185,7 +177,7 @@ class Emitter:
         """Emits a check that sets the status word if the divisor is zero, unless it is a nonzero constant."""
         if divisor.op != "constant" or not divisor.attrs[1]:
             mask = f"first({self.tail})" if vector and self.tail else "bcast(true)" if vector else "true"
-            self.lines.append(f"check_divisor({text}, {mask}, {self._pointer(STATUS)});")
+            self.lines.append(f"check_divisor({text}, {mask}, {self.pointer_to(STATUS)});")
 
     def _to_dtype(self, value: Val, vector: bool) -> str:
         text = self.as_kind(value.args[0], value.kind, vector)
@@ -211,11 +203,6 @@ class Emitter:
         return results.pop() if len(results) == 1 else None
 
     # ---- memory
-
-    def _pointer(self, buf: str) -> str:
-        if buf not in self.bufs:
-            self.bufs.append(buf)
-        return f"b{self.bufs.index(buf)}"
 
     def step(self, index: Index) -> AnySize | None:
         """The stride of an index along the vector variable, or None if it is not constant."""
@@ -251,7 +238,7 @@ class Emitter:
         first = int(masked)
         masked = masked and truth is None
         mask = self.get(value.args[0], vector) if masked else None
-        p = self._pointer(buf)
+        p = self.pointer_to(buf)
         index, pairs = self._settled(index, tuple(zip(names, value.args[first:])), vector)
         at = self.printer.index(index)
         if not vector:
@@ -285,7 +272,7 @@ class Emitter:
         if vector and self.tail:
             masks.append(f"first({self.tail})")
         mask = " & ".join(masks) or "bcast(true)" if vector else " & ".join(masks) or "true"
-        return self.emit("l", vector, f"wrap_index({text}, (int64_t){size}, {mask}, {self._pointer(STATUS)})")
+        return self.emit("l", vector, f"wrap_index({text}, (int64_t){size}, {mask}, {self.pointer_to(STATUS)})")
 
     def _index_value(self, value: Val, vector: bool) -> str:
         index, names = value.attrs
@@ -301,7 +288,7 @@ class Emitter:
 
     def store(self, store: Store) -> None:
         """Writes a store."""
-        p, step = self._pointer(store.buf), self.step(store.index)
+        p, step = self.pointer_to(store.buf), self.step(store.index)
         kind = {"float": "f", "bf16": "f", "f16": "f", "double": "d", "bool": "m", "int64_t": "l"}.get(
             MEMORY[self.dtypes[store.buf]], "i")
         vector = self.axes.vector_outer or (store.loop and self.axes.vector is not None)

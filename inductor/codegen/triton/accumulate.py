@@ -188,7 +188,7 @@ class Reducer:
         """Stores this program's partial result of the row to scratch memory."""
         for name, buf in zip(self.names, scratch):
             mask = self.emitter.mask(ROW)
-            at = f"{self.emitter.base(buf)} + (chunk * xnumel + xindex)"
+            at = f"{self.emitter.pointer_to(buf)} + (chunk * xnumel + xindex)"
             self.emitter.lines.append(f"tl.store({at}, {name}{', ' + mask if mask else ''})")
 
     def read(self, scratch: list[str]) -> None:
@@ -196,7 +196,7 @@ class Reducer:
         e = self.emitter
         for name, buf, part in zip(self.names, scratch, self.parts):
             mask = e.mask(ROW)
-            at = f"{e.base(buf)} + (tl.arange(0, SPLIT)[None, :] * xnumel + xindex)"
+            at = f"{e.pointer_to(buf)} + (tl.arange(0, SPLIT)[None, :] * xnumel + xindex)"
             e.lines.append(f"{name} = tl.load({at}{f', {mask}, {part.identity}' if mask else ''})")
         self.finish()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ...errors import Unsupported
 from ...ir.size import Size
 from ...schedule.index import Index, variable
+from ..emitter import KernelWriter
 from ..printer import TritonPrinter
 from ..values import DEEP, STATUS, Store, Val, Values, deep_operands, kind_of
 from .axes import Axes
@@ -59,22 +60,19 @@ class Piece:
     axes: frozenset[str]
 
 
-class Emitter:
+class Emitter(KernelWriter):
     """Writes the lines of one kernel. `masked` are the axes with lanes beyond the end; `rough` is as in
     `ops.arithmetic`."""
 
     def __init__(self, values: Values, axes: Axes, dtypes: Mapping[str, str], rough: bool) -> None:
-        self.values, self.axes, self.rough = values, axes, rough
-        self.dtypes = {**dtypes, STATUS: "int64"}
-        self.bufs: list[str] = []
+        super().__init__(dtypes)
         self.printer = TritonPrinter()
+        self.values, self.axes, self.rough = values, axes, rough
         self.used: set[str] = set()  # functions of the prelude, or `libdevice`
         self.masked: set[str] = set()
-        self.lines: list[str] = []
         self.row_lines = self.lines
         self._row: dict[Val, Piece] = {}
         self._loop: dict[Val, Piece] | None = None  # None outside loops over the row
-        self._count = 0
 
     # ---- scopes
 
@@ -84,11 +82,6 @@ class Emitter:
         self._loop, self.lines = {}, []
         yield self.lines
         self._loop, self.lines = None, self.row_lines
-
-    def fresh(self, prefix: str = "t") -> str:
-        """An unused name."""
-        self._count += 1
-        return f"{prefix}{self._count}"
 
     def emit(self, kind: str, axes: frozenset[str], text: str) -> Piece:
         """Assigns `text` to a new variable in the current scope and returns it."""
@@ -143,16 +136,10 @@ class Emitter:
 
     def pointer(self, buf: str, at: Piece, axes: frozenset[str]) -> str:
         """The text of a pointer to an element of a buffer, broadcast to at least these axes."""
-        text = f"{self.base(buf)} + ({at.text})"
+        text = f"{self.pointer_to(buf)} + ({at.text})"
         if axes <= at.axes:
             return text
         return f"{text} + tl.zeros({self.shape(axes | at.axes)}, tl.int32)"
-
-    def base(self, buf: str) -> str:
-        """The name of the kernel argument for a buffer, added at first use."""
-        if buf not in self.bufs:
-            self.bufs.append(buf)
-        return f"b{self.bufs.index(buf)}"
 
     # ---- values
 
@@ -294,7 +281,7 @@ class Emitter:
         masks = [self.as_kind(m, "m") for m in value.args[1:]]
         axes = self._axes(value)
         mask = self.mask(axes, *masks) or "True"
-        operands = self.converted(piece, "l"), self.printer.size(size), mask, self.base(STATUS)
+        operands = self.converted(piece, "l"), self.printer.size(size), mask, self.pointer_to(STATUS)
         text = self.fill(prelude("wrap_index", 4), *operands)
         narrow = fits_int32((0, size)) and not self.wide
         return self.emit("i" if narrow else "l", axes, text + (".to(tl.int32)" if narrow else ""))
