@@ -27,13 +27,14 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import bytecode
 
 from pyframe.bytecode import canonicalize, codec, dialect, materialize
+from tools.code_objects import nested_codes
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = {
@@ -53,14 +54,6 @@ MODULES = {
 PROGRAMS = ("trivial", "bert")
 
 
-def nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """`code` and every code object in it."""
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from nested(const)
-
-
 def source_of(module: str) -> Path | None:
     """The file of a module, found without importing the packages above it."""
     package, _, rest = module.partition(".")
@@ -74,7 +67,7 @@ def source_of(module: str) -> Path | None:
 def corpus(modules: Iterable[str]) -> list[types.CodeType]:
     """The code objects of the modules that this interpreter has."""
     paths = [path for path in map(source_of, modules) if path is not None]
-    return [code for path in paths for code in nested(compile(path.read_bytes(), str(path), "exec"))]
+    return [code for path in paths for code in nested_codes(compile(path.read_bytes(), str(path), "exec"))]
 
 
 class Recorder:

@@ -1,4 +1,4 @@
-"""What tests of the capture share: compare a function run eagerly with its capture."""
+"""Helpers of the tests: compare what a function does in eager with what it does when captured."""
 
 from __future__ import annotations
 
@@ -51,6 +51,20 @@ def outcome(fn: Callable[..., Any], args: Any) -> tuple[Any, ...]:
         except Exception as error:  # noqa: BLE001  compared, not hidden
             result = ("raised", type(error).__name__, str(error))
     return (*result, printed.getvalue(), args)
+
+
+def result_or_error(fn: Callable[..., Any], *args: Any) -> Any:
+    """The result of a call, or the type and message of the exception that it raised."""
+    try:
+        return fn(*args)
+    except Exception as error:  # noqa: BLE001  compared, not hidden
+        return type(error), str(error)
+
+
+def line_of(file: str, marker: str) -> int:
+    """The number of the line in a file that ends with the comment `marker`."""
+    with open(file) as source:
+        return next(i for i, line in enumerate(source, 1) if line.rstrip().endswith(f"# {marker}"))
 
 
 def check(fn: Callable[..., Any], *args: Any, breaks: int | None = None, graphs: int | None = None) -> None:

@@ -44,6 +44,7 @@ from bytecode_oracle_listing import Mismatch, canonical_listing, compare_listing
 
 from pyframe.bytecode import CanonicalCode, canonicalize, materialize  # noqa: E402
 from pyframe.bytecode.codec import jump_target, read  # noqa: E402
+from tools.code_objects import nested_codes  # noqa: E402
 
 MAX_SHOWN = 10
 MAX_FOLLOWED = 64  # local variables that CPython's analysis of unbound locals follows from block to block
@@ -167,14 +168,6 @@ def check_lines(written: types.CodeType) -> None:
 # ---- many of them
 
 
-def nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """`code` and every code object in it."""
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from nested(const)
-
-
 def source_files(count: int) -> list[Path]:
     """Files of the standard library and of PACKAGES; a sample of `count` of each, or all for 0."""
     library = Path(os.__file__).parent
@@ -197,7 +190,7 @@ def compiled_files(files: Iterable[Path]) -> Iterator[tuple[str, types.CodeType]
             top = compile(path.read_bytes(), str(path), "exec")
         except (SyntaxError, ValueError):  # the standard library holds malformed files on purpose
             continue
-        for code in nested(top):
+        for code in nested_codes(top):
             yield f"{path.parent.name}/{path.name}:{code.co_qualname}", code
 
 

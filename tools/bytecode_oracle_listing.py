@@ -21,6 +21,7 @@ from bytecode.instr import FormatValue, Intrinsic1Op, Intrinsic2Op, SpecialMetho
 from pyframe.bytecode import OPS, CanonicalCode, Instr
 from pyframe.bytecode.dialect import separate_landings
 from pyframe.bytecode.flow import build_flow
+from tools.code_objects import same_constant
 
 VERSION = sys.version_info[:2]
 FROM_312, FROM_313, FROM_314 = VERSION >= (3, 12), VERSION >= (3, 13), VERSION >= (3, 14)
@@ -284,16 +285,11 @@ def _successors(listing: Listing, index: int) -> list[int]:
     return [taken, index + 1] if _TESTS.get(step.op, ("", False))[1] else [index + 1, taken]
 
 
-def _same_value(left: Any, right: Any) -> bool:
-    """Equal constants: 1, 1.0 and True differ, so do 0.0 and -0.0; NaN equals itself."""
-    return left is right or (type(left) is type(right) and repr(left) == repr(right))
-
-
 def _same_op(ours: Step, theirs: Step) -> bool:
     left, right = (_TESTS.get(step.op, (step.op, False))[0] for step in (ours, theirs))
     if FROM_313 and left == "LOAD_CLOSURE":  # the cell is loaded as any local
         left = "LOAD_FAST"
-    return left == right and _same_value(ours.arg, theirs.arg)
+    return left == right and same_constant(ours.arg, theirs.arg)
 
 
 def _same_position(ours: Step, theirs: Step) -> bool:

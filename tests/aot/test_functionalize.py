@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import fx
 from torch.utils import _pytree as pytree
+from writing_programs import inplace, view_written
 
 from inductor.aot.functionalize import NotFunctional, to_aten
 from inductor.fx_utils.writes import has_functional_form
@@ -18,16 +19,6 @@ def runner(aten):
             return pytree.tree_unflatten(list(aten.graph(*inputs, *aten.attributes)), aten.structure)
 
     return call
-
-
-def inplace(x, y):
-    x.add_(y)
-    return x * 2
-
-
-def view_written(x, y):
-    x[0].mul_(y[1])
-    return y.t(), x[1:]
 
 
 def returns_input(x, y):

@@ -6,7 +6,7 @@ import json
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,6 @@ def import_without_torch() -> None:
 import_without_torch()
 
 from pyframe.bytecode import CanonicalCode, Instr, Label, canonicalize, materialize
-
-
-def all_codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """`code` and every code object nested in it."""
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from all_codes(const)
 
 
 def rebuild(code: types.CodeType) -> types.CodeType:
@@ -66,11 +58,6 @@ def shape(cc: CanonicalCode) -> tuple[list, list, tuple]:
         regions,
         (*arguments, cc.flags, cc.name, cc.qualname, cc.filename, cc.firstlineno, cc.docstring),
     )
-
-
-def same_value(left: Any, right: Any) -> bool:
-    """Equal constants: 1, 1.0 and True differ, so do 0.0 and -0.0; NaN equals itself."""
-    return left is right or (type(left) is type(right) and repr(left) == repr(right))
 
 
 def report(cases: dict[str, Callable[[], Any]]) -> None:

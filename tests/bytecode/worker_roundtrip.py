@@ -10,10 +10,11 @@ import traceback
 import types
 from pathlib import Path
 
-from bytecode_support import all_codes, same_value, shape
+from bytecode_support import shape
 
 from pyframe.bytecode import OPS, canonical_ops, canonicalize, materialize, verify
 from pyframe.bytecode.flow import max_stack_depth
+from tools.code_objects import nested_codes, same_constant
 
 
 def check(code: types.CodeType) -> None:
@@ -26,7 +27,7 @@ def check(code: types.CodeType) -> None:
     rows, regions, header = shape(cc)
     rows_again, regions_again, header_again = shape(again)
     for index, (left, right) in enumerate(zip(rows, rows_again, strict=False)):
-        assert left[0] == right[0] and left[2] == right[2] and same_value(left[1], right[1]), (
+        assert left[0] == right[0] and left[2] == right[2] and same_constant(left[1], right[1]), (
             index,
             left,
             right,
@@ -49,7 +50,7 @@ def main(limit: int) -> None:
             top = compile(path.read_bytes(), str(path), "exec")
         except (SyntaxError, ValueError):  # the library holds malformed files on purpose
             continue
-        for code in all_codes(top):
+        for code in nested_codes(top):
             codes += 1
             try:
                 check(code)

@@ -4,9 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kernel_groups import check, run
-
-SPECIAL = torch.tensor([0.0, -0.0, 1e30, -1e30, float("inf"), -float("inf"), float("nan"), -103.5, 88.7, 0.625])
-UNARY = "exp tanh erf sin cos log sqrt rsqrt sigmoid neg abs floor round log1p expm1 atan special_ndtr".split()
+from kernel_programs import DTYPES, SPECIAL, UNARY, embedding_reads_rows, masked_pieces
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -17,9 +15,6 @@ def test_unary_on_special_values(dtype):
     for name, fn, got in zip(UNARY, fns, outs):
         n = 1003 if name in ("sin", "cos") else len(x)
         torch.testing.assert_close(got[:n], fn(x)[:n], rtol=3e-6, atol=2e-7, equal_nan=True, msg=lambda m: f"{name}: {m}")
-
-
-DTYPES = [torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16, torch.bool]
 
 
 def test_copies_between_dtypes_are_exact():
@@ -59,14 +54,11 @@ def test_transposed_and_computed_indices():
 
 
 def test_masked_pieces():
-    check(lambda q: torch.cat([-q[..., 13:], q[..., :13]], -1) * q, torch.randn(3, 5, 26))
-    check(lambda q: F.pad(q * 2, (3, 2, 1, 1), value=7.0) + 1, torch.randn(5, 19))
-    check(lambda q: F.pad(F.pad(q, (1, 1)).exp(), (2, 0)).sum(1), torch.randn(5, 19))
+    masked_pieces(check)
 
 
 def test_embedding_reads_rows():
-    check(lambda w, i: F.embedding(i, w) * 2 + w[0], torch.randn(50, 24), torch.randint(0, 50, (7, 3)))
-    check(lambda w, i: w[i, i % 24].exp(), torch.randn(50, 24), torch.randint(-24, 24, (301,)))
+    embedding_reads_rows(check)
 
 
 @pytest.mark.parametrize("bad", [50, -51])

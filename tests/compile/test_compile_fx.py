@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import fx
+from writing_programs import inplace, view_written
 
 import inductor
 
@@ -31,16 +32,6 @@ def check(fn, *args):
     torch.testing.assert_close(mine, theirs)
     assert [x._version > b for x, b in zip(mine, before)] == [x._version > 0 for x in theirs]
     return got, mine, report
-
-
-def inplace(x, y):
-    x.add_(y)
-    return x * 2
-
-
-def view_written(x, y):
-    x[0].mul_(y[1])
-    return y.t(), x[1:]
 
 
 def swapped(x, y):

@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+from util import line_of
 
 import inductor.build
 import inductor.compile
@@ -28,11 +29,6 @@ def broken(*args, **kwargs):
 def wave(x):
     y = x + 1
     return torch.cumsum(y, 0) * 2  # the operator
-
-
-def line_of(marker):
-    with open(__file__) as source:
-        return next(i for i, line in enumerate(source, 1) if line.rstrip().endswith(f"# {marker}"))
 
 
 MODULES = {"build_all": inductor.build, "make_plan": inductor.build, "graph_key": inductor.compile, "wrap": inductor.compile}
@@ -62,7 +58,7 @@ def test_a_defect_at_any_stage_is_one_warning(stage, users, monkeypatch):
     result, messages = run(wave, x)
     torch.testing.assert_close(result, wave(x))
     assert len(messages) == 1 and "the graph of wave" in messages[0] and "Defect: a defect" in messages[0], messages
-    assert f"{__file__}:{line_of('the operator') - 1}" in messages[0] and counters["fallbacks"] == 1
+    assert f"{__file__}:{line_of(__file__, 'the operator') - 1}" in messages[0] and counters["fallbacks"] == 1
 
 
 @pytest.mark.parametrize("stage", TRAINING)
@@ -84,7 +80,7 @@ def test_the_operator_and_its_line_are_named(users, monkeypatch):
     monkeypatch.setattr(lowered, "find", lambda target: broken if target is cumsum else find(target))
     monkeypatch.setattr(inductor.compile, "load", lambda *args: None)
     _, messages = run(wave, torch.randn(9))
-    assert f"operator aten.cumsum.default, {__file__}:{line_of('the operator')}: return torch.cumsum" in messages[0]
+    assert f"operator aten.cumsum.default, {__file__}:{line_of(__file__, 'the operator')}: return torch.cumsum" in messages[0]
 
 
 def test_a_defect_when_a_size_is_compiled_late(users, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from util import result_or_error
 
 import pyframe
 
@@ -28,13 +29,6 @@ class Claims(type):
 
 class Anything(metaclass=Claims):
     pass
-
-
-def outcome(fn, *args):
-    try:
-        return fn(*args)
-    except Exception as error:  # noqa: BLE001  whichever it is, is compared
-        return type(error), str(error)
 
 
 def positional(a, node):
@@ -93,4 +87,4 @@ def test_class_patterns(fn):
             change(patch)
             for subject in SUBJECTS:
                 for _ in range(2):
-                    assert repr(outcome(compiled, x, subject)) == repr(outcome(fn, x, subject)), subject
+                    assert repr(result_or_error(compiled, x, subject)) == repr(result_or_error(fn, x, subject)), subject

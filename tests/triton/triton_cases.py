@@ -3,9 +3,11 @@
 from contextlib import ExitStack
 from unittest import mock
 
+import kernel_programs
 import torch
 import torch.nn.functional as F
 import triton_support
+from kernel_programs import DTYPES, SPECIAL, UNARY
 from triton_support import Runner, check
 
 from inductor.codegen.triton import heuristics
@@ -164,12 +166,7 @@ def real_sizes_of_sums():
 
 @cases(plain=(torch.float32,), half=(torch.bfloat16,))
 def cross_entropy_reads_once(dtype):
-    def fn(x, at):
-        x = x.float()
-        top = x.amax(1, keepdim=True)
-        return (x - top).exp().sum(1).log() + top[:, 0] - x.gather(1, at[:, None])[:, 0]
-
-    runner = check(fn, torch.randn(7, 20000).to(dtype), torch.randint(0, 20000, (7,)), rtol=1e-4)
+    runner = check(kernel_programs.cross_entropy, torch.randn(7, 20000).to(dtype), torch.randint(0, 20000, (7,)), rtol=1e-4)
     assert sum(k.text.count("for start in") for k in runner.source.kernels) == 1
 
 
@@ -198,10 +195,6 @@ def reductions_across_strides():
     check(lambda x: (x.view(9, 3, 11, 17).sum((1, 3)), x.permute(2, 0, 1).softmax(-1)), x)
 
 
-SPECIAL = torch.tensor([0.0, -0.0, 1e30, -1e30, float("inf"), -float("inf"), float("nan"), -103.5, 88.7, 0.625])
-UNARY = "exp tanh erf sin cos log sqrt rsqrt sigmoid neg abs floor round log1p expm1 atan special_ndtr".split()
-
-
 @cases(single=(torch.float32,), double=(torch.float64,))
 def unary_on_special_values(dtype):
     x = torch.cat([torch.randn(1003) * 3, SPECIAL]).to(dtype)
@@ -223,9 +216,6 @@ def half_precision_is_rounded_right(dtype):
         assert torch.equal(got[~want.isfinite()].nan_to_num(), want[~want.isfinite()].nan_to_num())
 
 
-DTYPES = [torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16, torch.bool]
-
-
 @case
 def copies_between_dtypes_are_exact():
     args = [torch.randint(0, 2 if d == torch.bool else 100, (517,)).to(d) for d in DTYPES]
@@ -243,15 +233,12 @@ def integers_wrap():
 
 @case
 def masked_pieces():
-    check(lambda q: torch.cat([-q[..., 13:], q[..., :13]], -1) * q, torch.randn(3, 5, 26))
-    check(lambda q: F.pad(q * 2, (3, 2, 1, 1), value=7.0) + 1, torch.randn(5, 19))
-    check(lambda q: F.pad(F.pad(q, (1, 1)).exp(), (2, 0)).sum(1), torch.randn(5, 19))
+    kernel_programs.masked_pieces(check)
 
 
 @case
 def embedding_reads_rows():
-    check(lambda w, i: F.embedding(i, w) * 2 + w[0], torch.randn(50, 24), torch.randint(0, 50, (7, 3)))
-    check(lambda w, i: w[i, i % 24].exp(), torch.randn(50, 24), torch.randint(-24, 24, (301,)))
+    kernel_programs.embedding_reads_rows(check)
 
 
 @cases(above=(50,), below=(-51,))

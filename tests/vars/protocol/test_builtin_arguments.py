@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from util import result_or_error
 
 import pyframe
 from pyframe import testing
@@ -72,13 +73,6 @@ def test_special_methods_that_give_another_type(use: Callable[[Any], Any]) -> No
             return str(error)
 
     assert pyframe.compile(fn, backend="eager")(X) == fn(X)
-
-
-def outcome(fn: Callable[..., Any], *args: Any) -> Any:
-    try:
-        return fn(*args)
-    except Exception as error:
-        return type(error), str(error)
 
 
 class Shortens:
@@ -295,7 +289,7 @@ def flat(value: Any) -> Any:
     ids=lambda fn: fn.__name__,
 )  # fmt: skip
 def test_as_eager(fn: Callable[..., Any]) -> None:
-    assert flat(outcome(pyframe.compile(fn, backend="eager"), X)) == flat(outcome(fn, X))
+    assert flat(result_or_error(pyframe.compile(fn, backend="eager"), X)) == flat(result_or_error(fn, X))
 
 
 def test_a_trace_has_a_most_number_of_steps() -> None:
