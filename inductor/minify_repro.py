@@ -26,24 +26,29 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from .run_repro import verdict
+from .run_repro import Ending, Verdict, verdict
 from .verify.compare import copies
 from .verify.repro import NotWritable, grad_mode, write_repro
 from .verify.unused import remove_unused
 
+_MAX_SYMPTOM = 300  # characters
 Reduction = Callable[[fx.GraphModule, list[Any]], "tuple[fx.GraphModule, list[Any]] | None"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A repro script and the outcome of running it: kind and message of its failure, and the size of its graph."""
+    """A repro script, the outcome of running it, and the size of its graph."""
 
     path: Path
-    kind: str
-    symptom: str
+    verdict: Verdict
     operators: int
     outputs: int
     sizes: tuple[int, ...] = ()
+
+    @property
+    def symptom(self) -> str:
+        """The outcome in words, for reports."""
+        return str(self.verdict)[:_MAX_SYMPTOM]
 
 
 # ---- reductions: functions from a graph and its inputs to smaller ones; None if they do not apply
@@ -172,7 +177,7 @@ class Minifier:
 
     def run(self) -> Candidate:
         """Reduce until nothing helps or time runs out; returns the smallest candidate."""
-        if self.best.kind in ("right", "eager"):
+        if not self.best.verdict.is_failure:
             return self.best
         before = None
         while before != self.best and time.monotonic() < self.deadline:
@@ -189,7 +194,7 @@ class Minifier:
         if time.monotonic() > self.deadline:
             return False
         found = self._try(self.best.path, reduction)
-        better = _cost(found) < _cost(self.best) and found.kind == self.best.kind
+        better = _cost(found) < _cost(self.best) and found.verdict.same_failure(self.best.verdict)
         if better:
             self.best = found
             self.report(f"{found.operators} operators, sizes {list(found.sizes)}: {found.symptom}")
@@ -261,12 +266,12 @@ class Minifier:
         if answer is not None:
             return answer
         if written is None:
-            return Candidate(path, "no candidate", "the reduction does not apply", sys.maxsize, 0)
+            return Candidate(path, Verdict(Ending.NOT_RUN), sys.maxsize, 0)
         code = process.exitcode or 0
         crashed = code < 0 and -code != signal.SIGKILL
-        how = f"crash: {signal.Signals(-code).name}" if crashed else "it did not end in time"
+        how = Verdict(Ending.CRASH, signal.Signals(-code).name) if crashed else Verdict(Ending.TIMEOUT)
         gm, inputs = load(written)
-        return Candidate(written, how, how, len(calls(gm)), len(_results(gm)), _sizes(inputs))
+        return Candidate(written, how, len(calls(gm)), len(_results(gm)), _sizes(inputs))
 
 
 def _child(path: Path, reduction: Reduction | None, folder: Path, send: Any) -> None:
@@ -285,9 +290,7 @@ def _child(path: Path, reduction: Reduction | None, folder: Path, send: Any) -> 
             return
         gm, inputs = load(path)
     send.send(path)
-    found = verdict(gm, inputs)
-    kind = ":".join(found.split(":")[: 2 if found.startswith("error") else 1]) if ":" in found else found.split()[0]
-    send.send(Candidate(path, kind, found[:300], len(calls(gm)), len(_results(gm)), _sizes(inputs)))
+    send.send(Candidate(path, verdict(gm, inputs), len(calls(gm)), len(_results(gm)), _sizes(inputs)))
 
 
 def _sizes(inputs: Sequence[Any]) -> tuple[int, ...]:
@@ -319,7 +322,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output = chosen.output or chosen.script.with_name(f"{chosen.script.stem}_min.py")
     minifier = Minifier(chosen.script.resolve(), chosen.seconds, chosen.timeout, lambda text: print(text, flush=True))
     best = minifier.run()
-    if best.kind in ("right", "eager"):
+    if not best.verdict.is_failure:
         return 1
     output.write_text(best.path.read_text().replace(best.path.name, output.name))
     values = best.path.with_suffix(".pt")

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from util import line_of
 
 import inductor.compile
 import inductor.generate
 import pyframe
 from inductor import minify_repro, verify_policy
 from inductor.codegen.cpp.ops import ARITHMETIC
-from inductor.run_repro import verdict
+from inductor.run_repro import Ending, verdict
 from inductor.verify import repro
 from inductor.verify.compare import Outcome, copies, difference, run
 from inductor.verify.unused import remove_unused
@@ -29,11 +30,6 @@ def waves(x, y):
     b = a * 2
     c = torch.cos(b)  # the cosine
     return c.sum(-1), b
-
-
-def line_of(marker):
-    with open(__file__) as source:
-        return next(i for i, line in enumerate(source, 1) if line.rstrip().endswith(f"# {marker}"))
 
 
 @pytest.fixture
@@ -67,7 +63,7 @@ def inputs(**kind):
 
 def check_message(message):
     assert f"the compiled graph of waves ({__file__}:" in message
-    assert "aten.cos.default" in message and f"{__file__}:{line_of('the cosine')}: c = torch.cos(b)" in message, message
+    assert "aten.cos.default" in message and f"{__file__}:{line_of(__file__, 'the cosine')}: c = torch.cos(b)" in message, message
     assert re.search(r"computed by k\d+", message), message
 
 
@@ -279,7 +275,7 @@ def test_the_minifier_leaves_the_operator_alone(fault, tmp_path):
     best = minifier.run()
     gm, given = minify_repro.load(best.path)
     names = [node.target for node in minify_repro.calls(gm)]
-    assert names == [torch.cos] and best.kind == "wrong", (lines, names)
+    assert names == [torch.cos] and best.verdict.ending is Ending.WRONG, (lines, names)
     assert sum(x.numel() for x in given) <= 2, [x.shape for x in given]
 
 
@@ -291,7 +287,18 @@ def test_the_minifier_for_an_error_of_the_compiler(no_cache, monkeypatch, tmp_pa
     minifier = minify_repro.Minifier(script, 300, 60, lambda text: None)
     best = minifier.run()
     reduced, _ = minify_repro.load(best.path)
-    assert [node.target for node in minify_repro.calls(reduced)] == [torch.cos] and best.kind.startswith("error"), best
+    assert [node.target for node in minify_repro.calls(reduced)] == [torch.cos], best
+    assert best.verdict.ending is Ending.ERROR, best
+
+
+def test_the_minifier_leaves_a_script_alone_that_eager_refuses(tmp_path):
+    gm = torch.fx.symbolic_trace(lambda x, y: x.t() @ y.t())
+    given = [torch.ones(2, 3), torch.ones(2, 3)]
+    script = Path(repro.write_repro(gm, given, "not for eager", tmp_path))
+    minifier = minify_repro.Minifier(script, 300, 60, lambda text: None)
+    best = minifier.run()
+    assert best.verdict.ending is Ending.EAGER_RAISES and best.verdict.detail and minifier.tried == 1
+    assert minify_repro.main([str(script), "--output", str(tmp_path / "small.py")]) == 1
 
 
 def test_a_script_runs_alone(tmp_path):
@@ -314,7 +321,7 @@ def test_a_script_has_the_grad_mode_of_the_call(tmp_path):
         modes.append(torch.is_grad_enabled())
         return gm
 
-    assert verdict(again, given, compile_graph) == "right" and modes == [False] and torch.is_grad_enabled()
+    assert verdict(again, given, compile_graph).ending is Ending.RIGHT and modes == [False] and torch.is_grad_enabled()
 
 
 def test_a_script_imports_what_registers_its_operators(tmp_path, monkeypatch):
