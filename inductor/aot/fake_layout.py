@@ -15,6 +15,7 @@ import torch
 from torch._decomp import decomposition_table, meta_table
 from torch._prims_common import suggest_memory_format
 from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import torch_decomp_decompositions
 
 aten = torch.ops.aten
 
@@ -55,7 +56,8 @@ def mend_layouts() -> None:
     layouts |= dict.fromkeys(_CONTIGUOUS, _contiguous) | dict.fromkeys(_CHANNELS, _by_channels)
     layouts |= dict.fromkeys(PADS, _padded) | dict.fromkeys(PADS_BACKWARD, _pad_gradient)
     for operator, layout in layouts.items():
-        rule = _with_layout(layout, None if operator in meta_table else decomposition_table.get(operator))
+        decomposed = None if operator in meta_table else decomposition_table.get(operator)
+        rule = _with_layout(layout, decomposed, decomposed is not None and torch_decomp_decompositions(operator))
         _register(operator, rule)
         meta_table.setdefault(operator, rule)  # operators missing in this table are decomposed before rules are tried
 
@@ -87,11 +89,13 @@ class _Inside(threading.local):
 _inside = _Inside()
 
 
-def _with_layout(layout: Callable[..., Any], decomposed: Callable[..., Any] | None) -> Callable[..., Any]:
+def _with_layout(
+    layout: Callable[..., Any], decomposed: Callable[..., Any] | None, always: bool
+) -> Callable[..., Any]:
     """A fake tensor rule that takes torch's result and changes the strides of the (first) result. `layout(result,
     *args)` returns a memory format, a tensor with the right strides, or None if torch is right. `decomposed`: the
-    operator's decomposition, if torch's fake tensors have no implementation of its own."""
-    always = decomposed is not None and decomposed.__module__ == "torch._decomp.decompositions"
+    operator's decomposition, if torch's fake tensors have no implementation of its own; with `always`, they use it
+    even if all sizes are known."""
 
     def rule(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
         if operator in _inside.operators:
