@@ -78,7 +78,6 @@ def has_functional_form(target: Any) -> bool:
         for schema in _schemas(target)
         if any(part.alias_info is not None for part in (*schema.arguments, *schema.returns))
     ]
-    # the dispatcher does not know TorchScript's operators on lists, such as `aten::mul_.t`; tensors never call these
     return all(
         any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _FUNCTIONALIZED_BY)
         for name in aliasing
@@ -95,11 +94,19 @@ def _schemas(target: Any) -> list[Any]:
         return [target._schema]
     if isinstance(target, torch._ops.OpOverloadPacket):
         return [getattr(target, name)._schema for name in target.overloads()]
-    if isinstance(target, str):
-        return torch._C._jit_get_schemas_for_operator(f"aten::{target}")
-    c_function = isinstance(target, types.BuiltinFunctionType | types.MethodDescriptorType)
-    # Functions and methods of torch in C are bindings of the ATen operator of that name.
-    return torch._C._jit_get_schemas_for_operator(f"aten::{target.__name__}") if c_function else []
+    if isinstance(target, types.BuiltinFunctionType | types.MethodDescriptorType):
+        target = target.__name__  # functions and methods of torch in C are bindings of the ATen operator of that name
+    if not isinstance(target, str):
+        return []
+    found = torch._C._jit_get_schemas_for_operator(f"aten::{target}")
+    return [schema for schema in found if not _is_of_container(schema)]
+
+
+def _is_of_container(schema: Any) -> bool:
+    """Whether an operator is TorchScript's own for a list or dict, such as `aten::sort.int`. Programs cannot call these
+    as functions or methods of torch, and the dispatcher does not know them."""
+    first = schema.arguments[0].type if schema.arguments else None
+    return isinstance(first, torch.ListType | torch.DictType) and not torch._C._dispatch_has_kernel(_full_name(schema))
 
 
 def _given(node: fx.Node, name: str) -> bool:
