@@ -124,21 +124,20 @@ class BreakEmitter:
     def emit(self, cg: Codegen, commits: Sequence[Commit]) -> None:
         """Emit everything from the values of the live locals on."""
         asm, root, end = cg.asm, self.root, self.end
-        values = {name: self._temp(cg, root.locals[name]) for name in self.live}
+        values = {name: cg.load_to_local(root.locals[name]) for name in self.live}
         own = [(name, root.cells[name].content) for name in root.cc.cellvars if name in root.cells]
-        contents = {name: None if content is None else self._temp(cg, content) for name, content in own}
+        contents = {name: None if content is None else cg.load_to_local(content) for name, content in own}
         if any(getattr(var, "enters_for_real", False) for var in end.stack):
-            cg.load_const(Entered)
-            cg.call_top()
+            cg.load_call(Entered)
             cg.entered = asm.store_fast()
             asm.exit_on_error(Entered.leave, cg.entered)
-        slots = [None if is_null(var) else self._temp(cg, var) for var in end.stack]
-        self.handled = [self._temp(cg, var) for var in root.handled_for_real()]
+        slots = [None if is_null(var) else cg.load_to_local(var) for var in end.stack]
+        self.handled = [cg.load_to_local(var) for var in root.handled_for_real()]
         if cg.dry:
             self.lingering = self._lingering(cg)
             kept = [name for name in asm.params if _still_bound(root.locals.get(name), name)]
             self.passed = [name for name in (*kept, *self.lingering) if name not in (*self.live, *self.cells)]
-        linger = {name: self._temp(cg, root.locals[name]) for name in self.lingering}
+        linger = {name: cg.load_to_local(root.locals[name]) for name in self.lingering}
         asm.raise_errors_here()
         raised_at = self._last_effect() if commits and end.loop is None else None
         if raised_at is None:
@@ -257,10 +256,6 @@ class BreakEmitter:
             if (var.source is None and getattr(var, "node", None) is None and cg.counts.get(id(var)))
             or (isinstance(var.source, LocalSource) and var.source.local != name)
         ]
-
-    def _temp(self, cg: Codegen, var: Var) -> str:
-        cg.load(var)
-        return cg.asm.store_fast()
 
     def _handing_over(self) -> tuple[int, list[Instr]] | None:
         """For a call: the stack slot where it starts, and the instructions that perform it so that this frame does not

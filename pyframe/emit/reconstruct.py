@@ -63,8 +63,7 @@ class Codegen:
 
     def load_globals(self, globals_: dict[str, Any]) -> None:
         if globals_ is self.function.__globals__:
-            self.load_const(globals)
-            self.call_top()
+            self.load_call(globals)
         else:
             self.load_const(globals_)
 
@@ -78,6 +77,11 @@ class Codegen:
             self.emit("CALL_KW", len(loads))
         else:
             self.emit("CALL", len(loads))
+
+    def load_call(self, fn: Any, *args: Any) -> None:
+        """Push the result of calling a Python object with constants: `fn(*args)`."""
+        self.load_const(fn)
+        self.call_top(*(lambda arg=arg: self.load_const(arg) for arg in args))
 
     def sequence(self, build: str, items: Sequence[Var]) -> None:
         for item in items:
@@ -133,6 +137,11 @@ class Codegen:
             var.reconstruct(self)
             if id(var) not in self.temps and self.counts[id(var)] > 1:
                 self.remember(var)
+
+    def load_to_local(self, var: Var) -> str:
+        """Store the value of `var` in a new local; returns its name."""
+        self.load(var)
+        return self.asm.store_fast()
 
     def _load_output(self, var: Var) -> None:
         if self.dry:

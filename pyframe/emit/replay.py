@@ -11,7 +11,6 @@ from inductor.modes import SET_GRAD
 from ..core.effects import Effect
 from ..vars.objects.builtin_instances import fill
 from ..vars.objects.functions import CellVar
-from ..vars.protocol.base import Var
 from .reconstruct import Codegen
 
 Commit = Callable[[], None]
@@ -47,14 +46,9 @@ def _modes_first(effects: Sequence[Effect]) -> list[Effect]:
     return ordered
 
 
-def _temp(cg: Codegen, var: Var) -> str:
-    cg.load(var)
-    return cg.asm.store_fast()
-
-
 def _container(cg: Codegen, effect: Effect) -> Commit:
     target = effect.target
-    place = _temp(cg, target)
+    place = cg.load_to_local(target)
     if effect.kind == "DICT":
         target._build(cg)
     elif effect.kind == "SET":
@@ -74,9 +68,9 @@ def _container(cg: Codegen, effect: Effect) -> Commit:
 
 def _attr(cg: Codegen, effect: Effect) -> Commit:
     target, name = effect.target, effect.detail
-    place = _temp(cg, target)
+    place = cg.load_to_local(target)
     value = target.written(name)
-    temp = None if value is None else _temp(cg, value)
+    temp = None if value is None else cg.load_to_local(value)
 
     def commit() -> None:
         if temp is None or name in target.dropped:
@@ -113,7 +107,7 @@ def _discard(delete: Callable[[Any, str], None], target: Any, name: str) -> None
 
 
 def _global(cg: Codegen, effect: Effect) -> Commit:
-    value = _temp(cg, effect.target.written[effect.detail])
+    value = cg.load_to_local(effect.target.written[effect.detail])
 
     def commit() -> None:
         cg.asm.load_fast(value)
@@ -126,8 +120,8 @@ def _global(cg: Codegen, effect: Effect) -> Commit:
 
 def _cell(cg: Codegen, effect: Effect) -> Commit:
     cell: CellVar = effect.target
-    place = _temp(cg, cell)
-    value = None if cell.content is None else _temp(cg, cell.content)
+    place = cg.load_to_local(cell)
+    value = None if cell.content is None else cg.load_to_local(cell.content)
 
     def commit() -> None:
         if value is not None:
@@ -140,7 +134,7 @@ def _cell(cg: Codegen, effect: Effect) -> Commit:
 
 def _call(cg: Codegen, effect: Effect) -> Commit:
     fn, args, kwargs = effect.detail
-    temps = [_temp(cg, arg) for arg in (*args, *kwargs.values())]
+    temps = [cg.load_to_local(arg) for arg in (*args, *kwargs.values())]
 
     def commit() -> None:
         cg.load_const(fn)
@@ -151,7 +145,7 @@ def _call(cg: Codegen, effect: Effect) -> Commit:
 
 
 def _handled(cg: Codegen, effect: Effect) -> Commit:
-    before = _temp(cg, effect.detail)
+    before = cg.load_to_local(effect.detail)
 
     def commit() -> None:
         cg.asm.load_fast(before)

@@ -335,8 +335,7 @@ class GeneratorVar(IteratorVar):
 
     def reconstruct(self, cg: Any) -> None:
         if self.done:
-            cg.load_const(_ended)
-            cg.call_top()
+            cg.load_call(_ended)
             return
         if self.started:
             raise NotRebuilt("a generator that has started and is still needed after the graph", self.created_at)

@@ -108,9 +108,7 @@ class RangeVar(SequenceVar):
         return super().call_method(tx, name, args, kwargs)
 
     def reconstruct(self, cg: Any) -> None:
-        cg.load_const(range)
-        parts = (self.value.start, self.value.stop, self.value.step)
-        cg.call_top(*(lambda part=part: cg.load_const(part) for part in parts))
+        cg.load_call(range, self.value.start, self.value.stop, self.value.step)
 
 
 maker(range)(RangeVar)

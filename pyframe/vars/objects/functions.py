@@ -64,8 +64,7 @@ class CellVar(Var):
         if self.name is not None and cg.has_cell(self.name):
             cg.asm.load_closure(self.name)
             return
-        cg.load_const(types.CellType)
-        cg.call_top()
+        cg.load_call(types.CellType)
         cg.remember(self)
         if self.content is not None:
             cg.set_attr_of_top("cell_contents", self.content)

@@ -305,9 +305,6 @@ class InstanceVar(Var):
         """Iterators over the items of a list, and over those of a dict, for `__reduce_ex__`."""
         return None, None
 
-    def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
-        return tx.call(self.getattr_(tx, name), args, kwargs)
-
     def hash_(self, tx: Tracer) -> Var | None:
         if lookup(self.cls, "__hash__") is None:
             tx.raise_(TypeError, f"unhashable type: {self.cls.__name__!r}")
@@ -439,8 +436,7 @@ class InstanceVar(Var):
 
     def rebuild_empty(self, cg: Any) -> None:
         """Push a new object of the class, without attributes."""
-        cg.load_const(object.__new__)
-        cg.call_top(lambda: cg.load_const(self.cls))
+        cg.load_call(object.__new__, self.cls)
 
     def refill(self, cg: Any) -> None:
         """Fill the object on top of the stack with its contents other than attributes; subclasses override this."""

@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.source import AttrSource, ConstSource, Source
+from ...core.source import Source
 from ..containers.sequence import TupleVar
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
@@ -16,7 +16,7 @@ from ..protocol.text import Late
 from ..tracer import Tracer
 from .functions import BoundMethodVar
 from .instance_dict import no_slot_message
-from .lookup import class_function, constant_function
+from .lookup import class_function, class_source, constant_function
 
 FIELD: type = type(collections.namedtuple("_Probe", "a").a)  # type: ignore[attr-defined]
 
@@ -78,10 +78,7 @@ class NamedTupleVar(TupleVar):
         found = lookup(self.cls, name)
         if not isinstance(found, types.FunctionType):
             return None
-        return BoundMethodVar(tx.wrap(found, self._class_part(name)), self)
-
-    def _class_part(self, name: str) -> Source:
-        return AttrSource(ConstSource.of(self.cls, self.cls.__name__), name)
+        return BoundMethodVar(tx.wrap(found, class_source(self.cls, name)), self)
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         found = lookup(self.cls, name)
@@ -92,7 +89,7 @@ class NamedTupleVar(TupleVar):
         if isinstance(found, property):
             return tx.call(constant_function(tx, found.fget), [self], {})
         if isinstance(found, types.FunctionType):
-            return BoundMethodVar(tx.wrap(found, self._class_part(name)), self)
+            return BoundMethodVar(tx.wrap(found, class_source(self.cls, name)), self)
         if isinstance(found, classmethod):
             return BoundMethodVar(class_function(tx, self.cls, name, found), make(self.cls))
         if isinstance(found, staticmethod):
@@ -101,7 +98,7 @@ class NamedTupleVar(TupleVar):
             return super().getattr_(tx, name)
         if hasattr(type(found), "__get__"):
             return self.unsupported(tx, f"attribute {name!r}")
-        return tx.wrap(found, self._class_part(name))
+        return tx.wrap(found, class_source(self.cls, name))
 
     def setattr_(self, tx: Tracer, name: str, value: Var | None) -> None:
         if "__dict__" in dir(self.cls) or "__setattr__" in vars(self.cls):

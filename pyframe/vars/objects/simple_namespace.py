@@ -49,8 +49,7 @@ class NamespaceVar(InstanceVar):
             self.store(tx, key, value)
 
     def rebuild_empty(self, cg: Any) -> None:
-        cg.load_const(self.cls)
-        cg.call_top()
+        cg.load_call(self.cls)
 
 
 @functools.cache

@@ -68,8 +68,7 @@ class LockVar(Var):
     def reconstruct(self, cg: Any) -> None:
         if self.held:
             raise NotRebuildable("a lock that is held cannot be rebuilt")
-        cg.load_const(self.make)
-        cg.call_top()
+        cg.load_call(self.make)
 
 
 class SharedLockVar(HeldVar):

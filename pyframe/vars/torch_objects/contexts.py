@@ -198,14 +198,9 @@ class GradModeVar(ContextVar):
 
     def reconstruct(self, cg: Any) -> None:
         if self.switched_before:  # effects are replayed after values are rebuilt: set the mode that this will restore
-            cg.load_const(SET_GRAD)
-            cg.call_top(lambda: cg.load_const(self.previous))
+            cg.load_call(SET_GRAD, self.previous)
             cg.emit("POP_TOP")
-        cg.load_const(self.cls)
-        if self.takes_mode:
-            cg.call_top(lambda: cg.load_const(self.enabled))
-        else:
-            cg.call_top()
+        cg.load_call(self.cls, *[self.enabled] * self.takes_mode)
 
 
 class GradSwitchVar(BuiltinVar):
@@ -261,8 +256,7 @@ class GraphModeVar(ContextVar):
         return ConstVar(None)
 
     def reconstruct(self, cg: Any) -> None:
-        cg.load_const(self.cls)
-        cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
+        cg.load_call(self.cls, *self.values)
 
 
 class AutocastVar(GraphModeVar):
@@ -299,8 +293,7 @@ class RecordFunctionVar(ContextVar):
         return ConstVar(None)
 
     def reconstruct(self, cg: Any) -> None:
-        cg.load_const(self.cls)
-        cg.call_top(*(lambda value=value: cg.load_const(value) for value in self.values))
+        cg.load_call(self.cls, *self.values)
 
 
 class InferenceModeVar(GraphModeVar):
@@ -337,9 +330,8 @@ class AttentionVar(GraphModeVar):
         return make({})
 
     def reconstruct(self, cg: Any) -> None:
-        cg.load_const(sdpa_kernel)
         backends, set_priority = self.values
-        cg.call_top(lambda: cg.load_const([SDPBackend(n) for n in backends]), lambda: cg.load_const(set_priority))
+        cg.load_call(sdpa_kernel, [SDPBackend(n) for n in backends], set_priority)
 
 
 @maker(torch.device)

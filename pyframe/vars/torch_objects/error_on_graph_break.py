@@ -96,8 +96,7 @@ class StrictnessVar(ContextVar):
         return ConstVar(None)
 
     def reconstruct(self, cg: Any) -> None:
-        cg.load_const(_entered)
-        cg.call_top(*(lambda value=value: cg.load_const(value) for value in (self.on, *self.previous)))
+        cg.load_call(_entered, self.on, *self.previous)
 
 
 @register(error_on_graph_break)

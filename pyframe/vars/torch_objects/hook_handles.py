@@ -31,8 +31,7 @@ class HookIdVar(Var):
         return ConstVar((other is self) == (op == "=="))
 
     def reconstruct(self, cg: Any) -> None:
-        cg.load_const(_next_id)
-        cg.call_top()
+        cg.load_call(_next_id)
 
 
 def _next_id() -> int:

@@ -14,7 +14,7 @@ import torch
 
 from ...core.source import CallSource, Source
 from ..containers.sequence import ListVar, TupleVar
-from ..protocol.base import NotConstant, Var
+from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar
 from ..tracer import Tracer
 from .tensor import TensorVar
@@ -224,18 +224,11 @@ def _plain(var: Var) -> bool:
     return isinstance(var, ConstVar) and type(var.value) in (*VALUES, bool)
 
 
-class UnknownContainerVar(Var):
+class UnknownContainerVar(HeldVar):
     """A list, dict or set whose items are not guarded: changes are replayed after the graph, and reading items breaks
     the graph."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any, source: Source) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
+    __slots__ = ()
 
     def describe(self) -> str:
         return f"{self.source}, whose items are known only at run time"

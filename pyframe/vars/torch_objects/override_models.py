@@ -52,8 +52,7 @@ class StateVar(ContextVar):
         return ConstVar(None)
 
     def reconstruct(self, cg: Any) -> None:
-        cg.load_const(self.cls)
-        cg.call_top()
+        cg.load_call(self.cls)
 
 
 def _context(cls: Any) -> Handler:

@@ -26,7 +26,7 @@ from ..containers.sequence import ListVar, TupleVar, is_plain
 from ..objects.functions import BuiltinVar
 from ..objects.instances import InstanceVar
 from ..protocol import dunder, slots
-from ..protocol.base import Raised, Var
+from ..protocol.base import HeldVar, Raised, Var
 from ..protocol.class_reads import MISSING, lookup, reads_attributes_itself
 from ..protocol.const import ConstVar, make
 from ..tracer import Tracer
@@ -312,17 +312,12 @@ class AccessorVar(Var):
         cg.load_const(self.value)
 
 
-class DescriptorVar(Var):
+class DescriptorVar(HeldVar):
     """`torch.Tensor.name`, the descriptor of an attribute that is computed in C."""
 
-    __slots__ = ("value",)
+    __slots__ = ()
 
-    def __init__(self, value: types.GetSetDescriptorType, source: Any = None) -> None:
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return types.GetSetDescriptorType
+    value: types.GetSetDescriptorType
 
     def constant(self) -> Any:
         return self.value
