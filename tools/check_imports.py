@@ -19,12 +19,12 @@ LAYERS: dict[str, list[str]] = {
     "": ["inductor", "pyframe"],
     "pyframe": [
         "_C", "bytecode", "core", "errors", "exc", "config", "metrics", "callables", "module", "report", "stance",
-        "vars", "requirements", "dynamic", "emit", "interp", "backends", "options", "example_inputs", "entries",
+        "options", "vars", "requirements", "dynamic", "emit", "interp", "backends", "example_inputs", "entries",
         "recompile", "driver", "api", "testing", "__init__",
     ],
     "pyframe.vars": [
-        "__init__", "tracer", "registry", "polyfills", "protocol", "containers", "objects", "numbers",
-        "torch_objects", "higher_order", "stdlib", "wrap",
+        "__init__", "codegen", "traced_graph", "tracer", "registry", "polyfills", "protocol", "containers", "objects",
+        "numbers", "torch_objects", "higher_order", "stdlib", "wrap",
     ],
     "inductor": [
         "_C", "extension", "errors", "log", "dtypes", "overlap", "torch_compat", "verify_policy", "options",

@@ -23,7 +23,7 @@ from .assemble import Assembler, call_moving_arguments
 from .handlers import starts_of_handling
 from .loop_break import LoopEmitter
 from .loops import UNBOUND
-from .reconstruct import Codegen
+from .reconstruct import ValueEmitter
 from .replay import Commit
 from .resume import (
     FIRST,
@@ -121,7 +121,7 @@ class BreakEmitter:
                 raise SkipFrame("super() without arguments in a frame that has deleted its first argument")
             self.first = FIRST
 
-    def emit(self, cg: Codegen, commits: Sequence[Commit]) -> None:
+    def emit(self, cg: ValueEmitter, commits: Sequence[Commit]) -> None:
         """Emit everything from the values of the live locals on."""
         asm, root, end = cg.asm, self.root, self.end
         values = {name: cg.load_to_local(root.locals[name]) for name in self.live}
@@ -247,7 +247,7 @@ class BreakEmitter:
         }
         return written.intersection(self.passed)
 
-    def _lingering(self, cg: Codegen) -> list[str]:
+    def _lingering(self, cg: ValueEmitter) -> list[str]:
         """Locals that nothing will read, but that keep objects alive which may be observed in other ways."""
         dead = {name: var for name, var in self.root.locals.items() if name not in self.live and name not in self.cells}
         return [

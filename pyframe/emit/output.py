@@ -22,7 +22,7 @@ from . import replay
 from .assemble import Assembler
 from .eager_retry import CannotUndo, Undo, as_it_is, none_on_error, undo_of
 from .graph_break import BreakEmitter
-from .reconstruct import Codegen
+from .reconstruct import ValueEmitter
 from .resume import continuation
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class OutputBuilder:
     def build(self) -> TraceResult:
         """Emit the code twice: a dry run finds what the graph has to return, the second run writes the code."""
         tx = self.tx
-        dry = Codegen(self.assembler(), self.cells, tx.func)
+        dry = ValueEmitter(self.assembler(), self.cells, tx.func)
         dry.rewritten = tx.rewritten
         try:
             self.draw(dry)
@@ -124,7 +124,7 @@ class OutputBuilder:
                 return None
             raise SkipFrame(str(error)) from error
 
-    def draw(self, cg: Codegen) -> None:
+    def draw(self, cg: ValueEmitter) -> None:
         """Draw the random numbers that the traced code draws and check the predicted branches on them. The frame does
         this first."""
         for draw in self.tx.draws:
@@ -135,7 +135,7 @@ class OutputBuilder:
             cg.call_top(*(lambda source=source: cg.load_source(source) for source in sources(branch.tree)))
             cg.emit("POP_TOP")
 
-    def place(self, cg: Codegen, source: Source) -> str:
+    def place(self, cg: ValueEmitter, source: Source) -> str:
         """Store the value of `source` in a local and return its name."""
         cg.load_source(source)
         return cg.asm.store_fast()
@@ -149,7 +149,7 @@ class OutputBuilder:
             return "single"
         return _template(value, wanted)
 
-    def body(self, cg: Codegen) -> None:
+    def body(self, cg: ValueEmitter) -> None:
         """Emit everything after the call of the graph."""
         commits = replay.compute(cg, self.tx.effects)
         if self.end.brk is None:

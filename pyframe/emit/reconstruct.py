@@ -1,28 +1,27 @@
-"""`Codegen`: emits instructions that rebuild the values of Vars at run time, each object once."""
+"""`ValueEmitter`: emits the instructions that rebuild the values of Vars at run time, each object once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ..core import source as src
 from ..errors import InternalError
+from ..vars.codegen import Load
 from ..vars.containers.mapping import ObjectKey
 from ..vars.objects.class_construction import new_class_of
 from ..vars.objects.functions import CellVar
 from ..vars.protocol.base import Var
 from .assemble import Assembler
 
-Load = Callable[[], None]
-
 
 def _table(source: src.ModuleAttrSource) -> src.Source:
     return src.DictItemSource(src.InstanceDictSource(source.parent), source.where)
 
 
-class Codegen:
+class ValueEmitter:
     """Emits into `asm`. With `outputs` None, this is the dry run that finds out which graph values are needed
     (`wanted`) and how often each Var is loaded (`counts`)."""
 
@@ -41,9 +40,9 @@ class Codegen:
         self.read_first: dict[src.Source, str | None] = {}  # those also read -> local with the value before the graph
         self.dry = True
 
-    def real(self, asm: Assembler) -> Codegen:
-        """The Codegen of the real run, based on this dry run."""
-        other = Codegen(asm, self.cells, self.function)
+    def real(self, asm: Assembler) -> ValueEmitter:
+        """The emitter of the real run, based on this dry run."""
+        other = ValueEmitter(asm, self.cells, self.function)
         other.wanted, other.counts, other.dry, other.keep = self.wanted, self.counts, False, self.keep
         other.read_first = self.read_first
         return other

@@ -11,7 +11,7 @@ from inductor.modes import SET_GRAD
 from ..core.effects import Effect
 from ..vars.objects.builtin_instances import fill
 from ..vars.objects.functions import CellVar
-from .reconstruct import Codegen
+from .reconstruct import ValueEmitter
 
 Commit = Callable[[], None]
 
@@ -28,7 +28,7 @@ def distinct(effects: Iterable[Effect]) -> list[Effect]:
     return list(seen.values())
 
 
-def compute(cg: Codegen, effects: Iterable[Effect]) -> list[Commit]:
+def compute(cg: ValueEmitter, effects: Iterable[Effect]) -> list[Commit]:
     """Emit the computation of all new values; returns functions that emit the writes."""
     return [_COMPUTE[effect.kind](cg, effect) for effect in _modes_first(distinct(effects))]
 
@@ -46,13 +46,13 @@ def _modes_first(effects: Sequence[Effect]) -> list[Effect]:
     return ordered
 
 
-def _container(cg: Codegen, effect: Effect) -> Commit:
+def _container(cg: ValueEmitter, effect: Effect) -> Commit:
     target = effect.target
     place = cg.load_to_local(target)
     if effect.kind == "DICT":
-        target._build(cg)
+        target.load_contents(cg)
     elif effect.kind == "SET":
-        target._build(cg)
+        target.load_contents(cg)
     else:
         cg.sequence("BUILD_LIST", target.items)
     items = cg.asm.store_fast()
@@ -66,7 +66,7 @@ def _container(cg: Codegen, effect: Effect) -> Commit:
     return refill
 
 
-def _attr(cg: Codegen, effect: Effect) -> Commit:
+def _attr(cg: ValueEmitter, effect: Effect) -> Commit:
     target, name = effect.target, effect.detail
     place = cg.load_to_local(target)
     value = target.written(name)
@@ -106,7 +106,7 @@ def _discard(delete: Callable[[Any, str], None], target: Any, name: str) -> None
         pass
 
 
-def _global(cg: Codegen, effect: Effect) -> Commit:
+def _global(cg: ValueEmitter, effect: Effect) -> Commit:
     value = cg.load_to_local(effect.target.written[effect.detail])
 
     def commit() -> None:
@@ -118,7 +118,7 @@ def _global(cg: Codegen, effect: Effect) -> Commit:
     return commit
 
 
-def _cell(cg: Codegen, effect: Effect) -> Commit:
+def _cell(cg: ValueEmitter, effect: Effect) -> Commit:
     cell: CellVar = effect.target
     place = cg.load_to_local(cell)
     value = None if cell.content is None else cg.load_to_local(cell.content)
@@ -132,7 +132,7 @@ def _cell(cg: Codegen, effect: Effect) -> Commit:
     return commit
 
 
-def _call(cg: Codegen, effect: Effect) -> Commit:
+def _call(cg: ValueEmitter, effect: Effect) -> Commit:
     fn, args, kwargs = effect.detail
     temps = [cg.load_to_local(arg) for arg in (*args, *kwargs.values())]
 
@@ -144,7 +144,7 @@ def _call(cg: Codegen, effect: Effect) -> Commit:
     return commit
 
 
-def _handled(cg: Codegen, effect: Effect) -> Commit:
+def _handled(cg: ValueEmitter, effect: Effect) -> Commit:
     before = cg.load_to_local(effect.detail)
 
     def commit() -> None:
@@ -154,7 +154,7 @@ def _handled(cg: Codegen, effect: Effect) -> Commit:
     return commit
 
 
-_COMPUTE: dict[str, Callable[[Codegen, Effect], Commit]] = {
+_COMPUTE: dict[str, Callable[[ValueEmitter, Effect], Commit]] = {
     **dict.fromkeys(("LIST", "DICT", "SET", "DEQUE"), _container),
     "ATTR": _attr,
     "GLOBAL": _global,

@@ -13,7 +13,7 @@ from torch import fx
 class LazyUnbackedNode:
     """An unbacked number whose node is added to the graph on first use."""
 
-    def __init__(self, graph: Any, value: Any, build: Callable[[], fx.Node]) -> None:
+    def __init__(self, graph: fx.Graph, value: Any, build: Callable[[], fx.Node]) -> None:
         """`value`: its SymInt or SymFloat."""
         self.graph, self.value, self._build = graph, value, build
         self._node: fx.Node | None = None

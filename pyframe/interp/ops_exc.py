@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..bytecode.flow import reachable
 from ..bytecode.isa import EXIT_IS_A_PAIR
 from ..core.per_code import per_code
+from ..vars.codegen import Codegen
 from ..vars.containers.sequence import TupleVar
 from ..vars.objects.classes import ClassVar
 from ..vars.objects.exceptions import ExceptionVar, TracebackVar
@@ -52,7 +53,7 @@ class ExitVar(Var):
         result = self.context.exit(tx, *args) if isinstance(self.context, InstanceVar) else self.context.exit(tx)
         return result if isinstance(result, Var) else ConstVar(None)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         """Push the bound `__exit__`. An `__enter__` of the program has been traced; torch's modes, which the graph
         restored, are entered again."""
         if isinstance(self.context, SharedLockVar):

@@ -38,6 +38,7 @@ from ..emit.graph import GraphBuilder
 from ..emit.output import End, OutputBuilder, TraceResult
 from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
+from ..options import Options
 from ..vars import wrap as wrapping
 from ..vars.containers.iterator import Call, GeneratorVar, NotRebuilt
 from ..vars.containers.mapping import ObjectKey, key_of
@@ -101,7 +102,7 @@ class Trace:
         self,
         func: types.FunctionType,
         locals_: tuple[Any, ...],
-        options: Any,
+        options: Options,
         make_graph: Callable[[Tracer], GraphBuilder],
         compile_graph: Callable[[Trace, fx.GraphModule], Any],
         planned_breaks: Planned,

@@ -14,12 +14,15 @@ from ..core.effects import EffectLog
 from ..core.expr import Tree
 from ..core.guard import UserLine
 from ..core.source import Source
+from ..options import Options
+from .traced_graph import TracedGraph
 
 if TYPE_CHECKING:
     from .objects.functions import CellVar
     from .protocol.base import Var
     from .stdlib.random_generators import Draw
     from .stdlib.rng_guards import RngBranchGuard
+    from .torch_objects.overrides import Overrides
 
 
 T = TypeVar("T")
@@ -58,16 +61,19 @@ class Tracer(Protocol):
         """What is known of the root frame if it is a resume function."""
 
     @property
-    def overrides(self) -> Any:
-        """The ``vars.torch_objects.overrides.Overrides`` of this trace."""
+    def overrides(self) -> Overrides:
+        """The state of `__torch_function__` overrides in this trace."""
+        ...
 
     @property
-    def graph(self) -> Any:
-        """The ``emit.graph.GraphBuilder`` of this trace."""
+    def graph(self) -> TracedGraph:
+        """The FX graph of this trace."""
+        ...
 
     @property
-    def options(self) -> Any:
-        """The frozen ``options.Options`` in force."""
+    def options(self) -> Options:
+        """The options in force."""
+        ...
 
     @property
     def frames(self) -> Sequence[Any]:

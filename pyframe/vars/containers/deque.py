@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import Source
+from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, fold
@@ -97,7 +98,7 @@ class DequeVar(ListVar):
     def _extend(self, tx: Tracer, items: Var) -> None:
         self.call_method(tx, "extend", [items], {})
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(collections.deque)
         cg.call_top(lambda: cg.sequence("BUILD_LIST", self.items), lambda: cg.load_const(self.maxlen))
 

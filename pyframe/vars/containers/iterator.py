@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
+from ..codegen import Codegen
 from ..protocol import dunder, slots
 from ..protocol.base import NotRebuildable, Raised, Var
 from ..protocol.const import MethodVar, make
@@ -94,7 +95,7 @@ class ItemsIteratorVar(IteratorVar):
         self.position += 1
         return self.items[self.position - 1]
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.owner is not None and not self.done:
             _load_at(cg, self.owner, self.position)
             return
@@ -143,7 +144,7 @@ class ReversedVar(IteratorVar):
         self.position -= 1
         return self.items[self.position + 1]
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.done:
             cg.load_const(iter)
             cg.call_top(lambda: cg.sequence("BUILD_LIST", []))
@@ -194,7 +195,7 @@ class SizedIteratorVar(IteratorVar):
         self.position += 1
         return self.items[self.position - 1]
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         # The new bytecode refills a dict that the trace changed, which would invalidate an iterator over the real dict.
         if self.done or any(effect.target is self.container for effect in self.tx.effects):
             cg.load_const(iter)
@@ -221,7 +222,7 @@ class LazyVar(IteratorVar):
     def advance(self, tx: Tracer) -> Var | None:
         return self.step(tx)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.kind)
         loads = [*self.parts, *self.named.values()]
         cg.call_top(*(lambda part=part: cg.load(part) for part in loads), names=tuple(self.named))
@@ -242,7 +243,7 @@ def iterator_at(iterable: Any, position: int) -> Iterator[Any]:
     return iterator
 
 
-def _load_at(cg: Any, owner: Var, position: int) -> None:
+def _load_at(cg: Codegen, owner: Var, position: int) -> None:
     cg.load_const(iterator_at if position else iter)
     if position:
         cg.call_top(lambda: cg.load(owner), lambda: cg.load_const(position))
@@ -333,7 +334,7 @@ class GeneratorVar(IteratorVar):
         if item is not None:
             tx.raise_(RuntimeError, "generator ignored GeneratorExit")
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.done:
             cg.load_call(_ended)
             return

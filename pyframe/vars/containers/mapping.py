@@ -15,6 +15,7 @@ import torch
 
 from ...core.python_compat import NOT_A_PAIR, UNHASHABLE, UNHASHABLE_ELEMENT, UNHASHABLE_KEY, full_name
 from ...core.source import AttrSource, InstanceDictSource, Source
+from ..codegen import Codegen
 from ..protocol import dunder, slots
 from ..protocol.base import NotConstant, Raised, Var
 from ..protocol.class_reads import lookup
@@ -342,20 +343,21 @@ class DictVar(Var):
             self.items = {where: value, **self.items}
         self.changed(tx)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.cls is collections.defaultdict:
             cg.load_const(collections.defaultdict)
-            cg.call_top(lambda: cg.load(self.factory or ConstVar(None)), lambda: self._build(cg))
+            cg.call_top(lambda: cg.load(self.factory or ConstVar(None)), lambda: self.load_contents(cg))
         elif self.cls is dict:
-            self._build(cg)
+            self.load_contents(cg)
         else:
             cg.load_const(self.cls)
-            cg.call_top(lambda: self._build(cg))
+            cg.call_top(lambda: self.load_contents(cg))
             cg.remember(self)
             for name, value in self.fields.items():
                 cg.set_attr_of_top(name, value)
 
-    def _build(self, cg: Any) -> None:
+    def load_contents(self, cg: Codegen) -> None:
+        """Push a new dict of the items."""
         if cg.dry:
             check_keys(self.items)
         for key, value in self.items.items():
@@ -479,7 +481,7 @@ class DictViewVar(Var):
             return tx.call(make(types.MappingProxyType), [self.mapping], {})
         return attribute_of_type(tx, self, name)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.mapping)
         cg.emit("LOAD_ATTR", self.part)
         cg.call_top()

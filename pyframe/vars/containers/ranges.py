@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from ...core.source import Source
+from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import FOLDED, ConstVar, fold, maker
@@ -107,7 +108,7 @@ class RangeVar(SequenceVar):
             self._limit(tx)
         return super().call_method(tx, name, args, kwargs)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_call(range, self.value.start, self.value.stop, self.value.step)
 
 

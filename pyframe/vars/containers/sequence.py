@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeGuard
 import torch
 
 from ...core.source import Source
+from ..codegen import Codegen
 from ..protocol import dunder, slots
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import ConstVar, attribute_of_type, constants, fold, make, maker
@@ -156,7 +157,7 @@ class SequenceVar(Var):
         found = dunder.call(tx, self, name, args)
         return self.unsupported(tx, f"method {name!r}") if found is None else found
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.sequence(self.build, self.items)
 
 
@@ -200,7 +201,7 @@ class SizeVar(TupleVar):
             return total
         return super().call_method(tx, name, args, kwargs)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(torch.Size)
         cg.call_top(lambda: cg.sequence("BUILD_TUPLE", self.items))
 
@@ -233,7 +234,8 @@ class ListVar(SequenceVar):
             self.native(tx, "__setitem__", at, value.unpack(tx) if sliced else value)
         self.changed(tx)
 
-    def _build(self, cg: Any) -> None:
+    def load_contents(self, cg: Codegen) -> None:
+        """Push a new list of the items."""
         cg.sequence("BUILD_LIST", self.items)
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
@@ -366,7 +368,7 @@ class SliceVar(Var):
         found = dunder.call(tx, self, name, args)
         return self.unsupported(tx, f"method {name!r}") if found is None else found
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         for part in (self.start, self.stop, self.step):
             cg.load(part)
         cg.emit("BUILD_SLICE", 3)

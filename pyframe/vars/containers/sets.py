@@ -7,6 +7,7 @@ from typing import Any
 
 from ...core.python_compat import UNHASHABLE, UNHASHABLE_ELEMENT
 from ...core.source import Source
+from ..codegen import Codegen
 from ..protocol import dunder
 from ..protocol.base import NotConstant, Var
 from ..protocol.const import COMPARE, ConstVar, attribute_of_type, fold, make, maker
@@ -179,14 +180,15 @@ class SetVar(Var):
         self.changed(tx)
         return ConstVar(None)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.cls is not set:
             cg.load_const(self.cls)
-            cg.call_top(lambda: self._build(cg))
+            cg.call_top(lambda: self.load_contents(cg))
         else:
-            self._build(cg)
+            self.load_contents(cg)
 
-    def _build(self, cg: Any) -> None:
+    def load_contents(self, cg: Codegen) -> None:
+        """Push a new set of the items."""
         if cg.dry:
             check_keys(self.items)
         for key in self.items:

@@ -78,9 +78,9 @@ class Branch:
             if not isinstance(leaf, TensorVar):
                 continue
             if contiguous and not _is_contiguous(leaf.fake):
-                leaf = tx.graph.call_method("contiguous", [leaf], {})
+                leaf = _tensor(tx.graph.call_method("contiguous", [leaf], {}))
             if leaf.node.graph is not self.graph or _storage(leaf.fake) in known:
-                leaf = tx.graph.call_method("clone", [leaf], {})
+                leaf = _tensor(tx.graph.call_method("clone", [leaf], {}))
             known.add(_storage(leaf.fake))
             self.outputs[place] = leaf
         outputs = [self.outputs[i] for i in places]
@@ -106,6 +106,12 @@ class Branch:
                 env[own[id(var)]] = node
         graph.output(graph.graph_copy(self.gm.graph, env))
         return fx.GraphModule(self.gm, graph)
+
+
+def _tensor(var: Var) -> TensorVar:
+    """A Var that is known to be a tensor."""
+    assert isinstance(var, TensorVar)
+    return var
 
 
 def _storage(fake: torch.Tensor) -> Any:
@@ -307,8 +313,8 @@ def _while_loop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return tx.graph_break(KIND, "the body_fn of torch.while_loop returns another structure than it takes")
     named = (("cond", test), ("body", body))
     graphs = [tx.graph.stack.attach(f"while_loop_{name}", branch.taking(lifted)) for name, branch in named]
-    args = [*graphs, TupleVar(leaves), TupleVar(lifted)]
-    output_vars = tx.graph.record(torch.ops.higher_order.while_loop, args, results)
+    operands = [*graphs, TupleVar(leaves), TupleVar(lifted)]
+    output_vars = tx.graph.record(torch.ops.higher_order.while_loop, operands, results)
     return body.restore(output_vars)
 
 
@@ -343,16 +349,17 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     xs, restore_xs, _ = leaves_of(tx, given["xs"], "xs of scan")
     if not init or not xs or not all(isinstance(leaf, TensorVar) for leaf in (*init, *xs)):
         return tx.graph_break(KIND, "scan needs tensors, at least one in init and one in xs")
-    if any(not -x.fake.dim() <= dim < x.fake.dim() for x in xs):  # type: ignore[attr-defined]
+    if any(not -x.fake.dim() <= dim < x.fake.dim() for x in map(_tensor, xs)):
         return tx.graph_break(KIND, f"scan along dimension {dim} of {_described(xs[0])}")
-    dim %= xs[0].fake.dim()  # type: ignore[attr-defined]
+    dim %= _tensor(xs[0]).fake.dim()
     if dim:
         xs = [tx.graph.call(torch.movedim, [x, dim, 0], {}) for x in xs]
     if backwards:
         xs = [tx.graph.call(torch.flip, [x, [0]], {}) for x in xs]
     init = _contiguous(tx, init)
     with tx.graph.fake_mode:
-        rows = [x.fake.detach().select(0, 0).requires_grad_(x.fake.requires_grad) for x in xs]  # type: ignore[attr-defined]
+        fakes = [_tensor(x).fake for x in xs]
+        rows = [fake.detach().select(0, 0).requires_grad_(fake.requires_grad) for fake in fakes]
     items = [restore_init(init), restore_xs(xs)]
     body = Branch(tx, "the combine_fn of scan", given["combine_fn"], items, [*_fakes(tx, init), *rows])
     if not isinstance(body.result, SequenceVar) or len(body.result.items) != 2:
@@ -366,8 +373,8 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     body.close(range(len(body.outputs)), contiguous=True)
     recorded = _records(init, xs, body.lifted)
     results = _carried(tx, "scan", init, body.outputs[: len(carry)], recorded)
-    length = xs[0].fake.shape[0]  # type: ignore[attr-defined]
-    results += [_result(tx, y.fake, recorded, length) for y in body.outputs[len(carry) :]]  # type: ignore[attr-defined]
+    length = fakes[0].shape[0]
+    results += [_result(tx, _tensor(y).fake, recorded, length) for y in body.outputs[len(carry) :]]
     graph = tx.graph.stack.attach("scan_combine", body.gm)
     operands = [ListVar(init), ListVar(xs), TupleVar(body.lifted)]
     output_vars = tx.graph.record(torch.ops.higher_order.scan, [graph, *operands], results)
@@ -375,7 +382,7 @@ def _scan(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if backwards:
         ys = [tx.graph.call_method("flip", [y, [0]], {}) for y in ys]
     if dim:
-        ys = [tx.graph.call(torch.movedim, [y, 0, dim], {}) if dim < y.fake.dim() else y for y in ys]
+        ys = [tx.graph.call(torch.movedim, [y, 0, dim], {}) if dim < _tensor(y).fake.dim() else y for y in ys]
     return TupleVar(body.restore([*output_vars[: len(carry)], *ys]).unpack(tx))
 
 

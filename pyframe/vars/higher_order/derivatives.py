@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch._functorch import eager_transforms
 
+from ..codegen import Codegen
 from ..containers.iterator import NotRebuilt
 from ..containers.sequence import SequenceVar, TupleVar
 from ..objects.functions import FunctionVar
@@ -70,7 +71,7 @@ class PullbackVar(Var):
         assert isinstance(found, SequenceVar)
         return self.inputs(found.items)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         raise NotRebuilt("a function that torch.func.vjp returns", self.held.step)
 
 

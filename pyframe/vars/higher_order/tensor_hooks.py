@@ -14,6 +14,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ...core.in_order import in_order
+from ..codegen import Codegen
 from ..protocol.base import Raised, Var
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import Args, Kwargs, register
@@ -55,7 +56,7 @@ class TensorHookVar(Var):
             tx.graph.graph.erase_node(self.registers)
         return ConstVar(None)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         hooks = self.tensor.hooks
         cg.load_const(_handle)
         place = len(hooks) - hooks.index(self) if self in hooks else 0

@@ -17,6 +17,7 @@ import torch
 from ...core import symbolic
 from ...core.expr import OPS, Expr, Holds, Number, Tree, sources
 from ...core.source import Source, is_drawn
+from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.const import COMPARE, ConstVar, MethodVar, fold, make, maker
@@ -138,7 +139,7 @@ class NumberVar(Var):
     def format_(self, tx: Tracer, spec: Var) -> Var:
         return fold(tx, format, self.constant(), spec.constant())
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         load_tree(cg, self.tree)
 
 
@@ -201,7 +202,7 @@ def tree_of(var: Var) -> Tree:
     return var.tree if isinstance(var, NumberVar) else Number.of(var.constant())
 
 
-def load_tree(cg: Any, tree: Tree) -> None:
+def load_tree(cg: Codegen, tree: Tree) -> None:
     """Emit instructions that push the value of `tree`."""
     if isinstance(tree, Source):
         cg.load_source(tree)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import Source
+from ..codegen import Codegen
 from ..containers.mapping import DictVar, var_of
 from ..containers.sequence import ListVar, TupleVar
 from ..containers.sets import SetVar
@@ -144,7 +145,7 @@ class BuiltinInstanceVar(InstanceVar):
         return self.getattr_c(tx, name) or super()._found(tx, name)
 
     # ---- reconstruction ----
-    def rebuild_empty(self, cg: Any) -> None:
+    def rebuild_empty(self, cg: Codegen) -> None:
         cg.load_const(self.kind.__new__)
         if self.kind in (*SCALARS, tuple, frozenset):
             exact = _exact(self.base)
@@ -152,13 +153,14 @@ class BuiltinInstanceVar(InstanceVar):
         else:
             cg.call_top(lambda: cg.load_const(self.cls))
 
-    def refill(self, cg: Any) -> None:
-        if not isinstance(self.base, DictVar | ListVar | SetVar) or self.kind is frozenset:
+    def refill(self, cg: Codegen) -> None:
+        base = self.base
+        if not isinstance(base, DictVar | ListVar | SetVar) or self.kind is frozenset:
             return
         temp = cg.temps[id(self)]
         cg.load_const(fill)
         cg.call_top(
-            lambda: cg.asm.load_fast(temp), lambda: cg.load_const(self.kind), lambda: self.base._build(cg)
+            lambda: cg.asm.load_fast(temp), lambda: cg.load_const(self.kind), lambda: base.load_contents(cg)
         )
         cg.emit("POP_TOP")
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from ...core.files import our_file
 from ...core.python_compat import ANNOTATIONLIB, LAZY_ANNOTATIONS
+from ..codegen import Codegen
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar
 from ..protocol import slots
@@ -111,7 +112,7 @@ class NewClassVar(ClassVar):
         else:
             self.run(tx, type.__setattr__, make(name), value)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.maker)
         cg.call_top(*(lambda part=part: cg.load(part) for part in self.parts))
         cg.remember(self)  # before the members, whose cells may refer back to the class

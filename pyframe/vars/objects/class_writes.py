@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..codegen import Codegen
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..tracer import Tracer
@@ -35,7 +36,7 @@ class WrittenClassVar(HeldVar):
     def setter(self, special: str) -> Any:
         return None
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...core.python_compat import CLASSMETHODS_CHAIN
 from ...core.source import ConstSource, Source
+from ..codegen import Codegen
 from ..protocol import arity, dunder, slots
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.class_reads import MISSING, is_immutable, lookup, note_class, reads_attributes_itself
@@ -201,7 +202,7 @@ class ClassVar(HeldVar):
         method = self._of_metaclass(tx, "__len__")
         return super().length(tx) if method is None else tx.call(method, [], {})
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 

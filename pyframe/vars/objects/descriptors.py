@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import AttrSource, DictItemSource, Source
+from ..codegen import Codegen
 from ..protocol import dunder, slots
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, MethodVar, attribute_of_type, make
@@ -74,7 +75,7 @@ class PropertyVar(Var):
             return tx.call(fn, args[:1] if name == "__get__" else args, {})
         return self.unsupported(tx, f"method {name!r}")
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(property)
         cg.call_top(*(lambda part=part: cg.load(part or ConstVar(None)) for part in (*self.accessors, self.doc)))
 
@@ -135,7 +136,7 @@ class WrappedFunctionVar(Var):
             tx.raise_(TypeError, "'classmethod' object is not callable")
         return tx.call(self.fn, args, kwargs)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.kind)
         cg.call_top(lambda: cg.load(self.fn))
 
@@ -205,7 +206,7 @@ class ProxyVar(Var):
         inner = self.mapping.repr_(tx)
         return None if inner is None else ConstVar(f"mappingproxy({inner.constant()})")
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(types.MappingProxyType)
         cg.call_top(lambda: cg.load(self.mapping))
 

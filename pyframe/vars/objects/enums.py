@@ -9,6 +9,7 @@ import enum
 from typing import Any
 
 from ...core.source import AttrSource, ConstSource, DictItemSource
+from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
@@ -42,7 +43,7 @@ class _Member(InstanceVar):
         make_flags(op, self, other)
         return super().binary(tx, op, other, reflected)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import AttrSource, Source
+from ..codegen import Codegen
 from ..containers.iterator import NotRebuilt
 from ..containers.mapping import DictVar, pairs_of
 from ..containers.sequence import ListVar, TupleVar
@@ -210,7 +211,7 @@ class ExceptionVar(InstanceVar):
             link = after
         self.links["__context__"] = handled
 
-    def _rebuild(self, cg: Any) -> None:
+    def _rebuild(self, cg: Codegen) -> None:
         """Push a new exception of this class with these arguments."""
         if self.origin is not None:
             cls, args, kwargs = self.origin
@@ -234,7 +235,7 @@ class ExceptionVar(InstanceVar):
         if self.step and "__traceback__" not in self.links:
             raise NotRebuilt("an exception that was raised, and is kept", self.step, "exception-in-traced-code")
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         self.needs_traceback()
         self._rebuild(cg)
         for name in (*_LINKS, "__suppress_context__", "__traceback__"):
@@ -260,7 +261,7 @@ class TracebackVar(Var):
     def truth(self, tx: Tracer) -> bool:
         return True
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if isinstance(self.owner, ExceptionVar) and self.owner.step:
             raise NotRebuilt("the traceback of an exception", self.owner.step, "exception-in-traced-code")
         cg.load(self.owner)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.python_compat import LAZY_ANNOTATIONS
 from ...core.source import AttrSource, ConstSource, FuncPartSource, SeqItemSource, Source
+from ..codegen import Codegen
 from ..containers.sequence import TupleVar
 from ..protocol import arity, dunder, result_size_bounds
 from ..protocol.base import HeldVar, NotConstant, Var
@@ -60,7 +61,7 @@ class CellVar(Var):
         self.content = value
         tx.effects.change("CELL", self, None, tx.user_line)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.name is not None and cg.has_cell(self.name):
             cg.asm.load_closure(self.name)
             return
@@ -269,7 +270,7 @@ class FunctionVar(Var):
         tx.guard(self.source, "PREDICATE", (_Dispatches(kind, found), (), f"dispatches {kind.__name__} as before"))
         return tx.wrap(found, tx.const_source(found, f"dispatch({kind.__name__})"))
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.fn is not None:
             cg.load_const(self.fn)
             return
@@ -387,7 +388,7 @@ class BoundMethodVar(Var):
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         return tx.call(self.fn, [self.obj, *args], kwargs)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(types.MethodType)
         cg.call_top(lambda: cg.load(self.fn), lambda: cg.load(self.obj))
 
@@ -439,7 +440,7 @@ class PartialVar(Var):
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         return tx.call(self.fn, [*self.args, *args], {**self.kwargs, **kwargs})
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(functools.partial)
         loads = [lambda arg=arg: cg.load(arg) for arg in (self.fn, *self.args, *self.kwargs.values())]
         cg.call_top(*loads, names=tuple(self.kwargs))
@@ -528,6 +529,6 @@ class BuiltinVar(HeldVar):
             return fold(tx, self.value, *values, **named)
         return tx.graph_break("unknown-c-function", self.describe())
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..codegen import Codegen
 from ..containers.iterator import IteratorVar
 from ..protocol import slots
 from ..protocol.base import Raised, Var
@@ -30,7 +31,7 @@ class ByIndexVar(IteratorVar):
         self.position += 1
         return item
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(_iterator_at)
         cg.call_top(lambda: cg.load(self.owner), lambda: cg.load_const(None if self.done else self.position))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...core.python_compat import full_name
 from ...core.source import AttrSource, HiddenDictSource, InstanceDictSource, Source
+from ..codegen import Codegen
 from ..containers.mapping import DictVar, key_of, pairs_of
 from ..protocol.base import Var
 from ..protocol.class_reads import reads_attributes_itself
@@ -148,7 +149,7 @@ class FieldsVar(DictVar):
             found = tx.fields_of[id(owner)] = cls(owner, tx)
         return found
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if reads_attributes_itself(self.owner.python_type()):
             cg.load_const(object.__getattribute__)
             cg.call_top(lambda: cg.load(self.owner), lambda: cg.load_const("__dict__"))

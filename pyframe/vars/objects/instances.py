@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...core.source import DictItemSource, Source
+from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import Raised, Var
 from ..protocol.class_reads import MISSING, lookup, reads_attributes_itself
@@ -420,7 +421,7 @@ class InstanceVar(Var):
     def exit(self, tx: Tracer, *args: Var) -> Var:
         return self._invoke(tx, "__exit__", *(args or (ConstVar(None),) * 3))
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.value is not MISSING and self.source is None:
             cg.load_const(self.value)
             return
@@ -434,9 +435,9 @@ class InstanceVar(Var):
                 hidden = wins_over_fields(type(raw)) and not isinstance(raw, types.MemberDescriptorType)
                 cg.set_attr_of_top(name, value, plain=plain and not hidden)
 
-    def rebuild_empty(self, cg: Any) -> None:
+    def rebuild_empty(self, cg: Codegen) -> None:
         """Push a new object of the class, without attributes."""
         cg.load_call(object.__new__, self.cls)
 
-    def refill(self, cg: Any) -> None:
+    def refill(self, cg: Codegen) -> None:
         """Fill the object on top of the stack with its contents other than attributes; subclasses override this."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import AttrSource, CallSource, ConstSource, Source
+from ..codegen import Codegen
 from ..containers.iterator import NotRebuilt
 from ..polyfills.builtins import lru_cache_wrapper
 from ..protocol.base import HeldVar, NotConstant, Var
@@ -65,7 +66,7 @@ class CachedFunctionVar(HeldVar):
         tx.guard(source, "EQUALS" if type(result) in _EQUAL_TYPES else "ID", result)
         return tx.wrap(result, ConstSource.of(result, f"{_name(self.value)}(...)"))
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 
@@ -100,7 +101,7 @@ class NewCacheVar(Var):
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         return tx.call(self.fn, args, kwargs)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         raise NotRebuilt(f"{self.describe()} and is needed after the graph", self.created_at, "unsupported-object")
 
 

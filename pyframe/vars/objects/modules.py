@@ -10,6 +10,7 @@ import types
 from typing import Any
 
 from ...core.source import AttrSource, ConstSource, InstanceDictSource
+from ..codegen import Codegen
 from ..protocol.base import HeldVar, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..tracer import Tracer
@@ -72,5 +73,5 @@ class PyModuleVar(HeldVar):
     def truth(self, tx: Tracer) -> bool:
         return True
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)

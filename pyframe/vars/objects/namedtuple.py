@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import Source
+from ..codegen import Codegen
 from ..containers.sequence import TupleVar
 from ..protocol.base import Var
 from ..protocol.class_reads import MISSING, lookup
@@ -115,7 +116,7 @@ class NamedTupleVar(TupleVar):
             return tx.call(self.getattr_(tx, name), args, kwargs)
         return super().call_method(tx, name, args, kwargs)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self._named():
             cg.load_const(tuple.__new__)
             cg.call_top(lambda: cg.load_const(self.cls), lambda: cg.sequence("BUILD_TUPLE", self.items))

@@ -7,6 +7,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..codegen import Codegen
 from ..containers.mapping import DictVar
 from ..protocol.base import Var
 from ..protocol.const import ConstVar, fold
@@ -48,7 +49,7 @@ class NamespaceVar(InstanceVar):
         for key, value in given.items.items():
             self.store(tx, key, value)
 
-    def rebuild_empty(self, cg: Any) -> None:
+    def rebuild_empty(self, cg: Codegen) -> None:
         cg.load_call(self.cls)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.source import CallSource, GlobalSource
+from ..codegen import Codegen
 from ..protocol import slots
 from ..protocol.base import HeldVar, Var
 from ..protocol.const import ConstVar, attribute_of_type, make
@@ -74,7 +75,7 @@ class WeakRefVar(HeldVar, WeakVar):
                 )
         return tx.wrap(value, CallSource(self.source, follow, "deref") if self.source else None)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 
@@ -98,7 +99,7 @@ class NewWeakVar(WeakVar):
             tx.graph_break("unsupported-object", f"{self.describe()}, which may be gone,")
         return self.target
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(weakref.ref)
         cg.call_top(*(lambda part=part: cg.load(part) for part in (self.target, self.callback) if part is not None))
 

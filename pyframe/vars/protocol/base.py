@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.source import Source
 from ...errors import TraceSignal
+from ..codegen import Codegen
 
 if TYPE_CHECKING:
     from ..tracer import Tracer
@@ -165,9 +166,9 @@ class Var:
         return None
 
     # ---- bytecode that rebuilds the value ----
-    def reconstruct(self, cg: Any) -> None:
-        """Emit instructions that leave this value on the stack.  ``cg`` is ``emit.reconstruct.Codegen``; it has
-        already tried ``source`` and its cache of values built before.  Raises NotRebuildable."""
+    def reconstruct(self, cg: Codegen) -> None:
+        """Emit instructions that leave this value on the stack.  ``cg`` has already
+        tried ``source`` and its cache of values built before.  Raises NotRebuildable."""
         raise NotRebuildable(f"{self.describe()} cannot be rebuilt")
 
 

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..codegen import Codegen
 from ..registry import method_model
 from ..tracer import Tracer
 from . import arity, result_size_bounds
@@ -184,7 +185,7 @@ class ConstVar(HeldVar):
             return model(tx, [self], {})
         return make(list(self.value)).iterate(tx) if isinstance(self.value, enum.Flag) else super().iterate(tx)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 
@@ -218,7 +219,7 @@ class MethodVar(Var):
     def truth(self, tx: Tracer) -> bool:
         return True
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load(self.obj)
         cg.emit("LOAD_ATTR", self.name)
 

@@ -6,8 +6,7 @@ dict key.
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..codegen import Codegen
 from ..tracer import Tracer
 from . import slots
 from .base import Var
@@ -45,6 +44,6 @@ class IdVar(Var):
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         return self.unsupported(tx, op)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(id)
         cg.call_top(lambda: cg.load(self.var))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..codegen import Codegen
 from .base import Var
 
 
@@ -12,7 +11,7 @@ class NullVar(Var):
 
     __slots__ = ()
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.emit("PUSH_NULL")
 
 

@@ -5,8 +5,7 @@ They can be stored, passed on and returned.  Any other operation on them breaks 
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..codegen import Codegen
 from ..tracer import Tracer
 from . import dunder
 from .base import HeldVar, Var
@@ -29,5 +28,5 @@ class OpaqueVar(HeldVar):
         own = hasattr(type(self.value), dunder.name_of(op, reflected))
         return self.unsupported(tx, f"operator {op}") if own else None
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)

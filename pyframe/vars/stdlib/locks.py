@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core.source import Source
 from ...errors import Restart
+from ..codegen import Codegen
 from ..protocol.base import HeldVar, NotRebuildable, Var
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import Handler, register
@@ -65,7 +66,7 @@ class LockVar(Var):
         self.held -= 1
         return ConstVar(None)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.held:
             raise NotRebuildable("a lock that is held cannot be rebuilt")
         cg.load_call(self.make)
@@ -109,7 +110,7 @@ class SharedLockVar(HeldVar):
         self.tx.opaque[id(self.value)] = self.value
         raise Restart()
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 

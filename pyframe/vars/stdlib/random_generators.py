@@ -21,6 +21,7 @@ import torch
 from ... import _C
 from ...core.expr import sources
 from ...core.source import CallSource, DrawnSource, SeqItemSource, Source, UnbackedSource
+from ..codegen import Codegen
 from ..containers.sequence import ListVar, SequenceVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS
 from ..numbers.symint import NumberVar
@@ -63,14 +64,14 @@ class Draw:
     bounds: tuple[int, int] | None = None
     repeats: bool = False
 
-    def load(self, cg: Any) -> None:
+    def load(self, cg: Codegen) -> None:
         """Push the result."""
         cg.load_const(_C.run_disabled(self.fn))
         loads = [lambda arg=arg: _load(cg, arg) for arg in (*self.args, *self.kwargs.values())]
         cg.call_top(*loads, names=tuple(self.kwargs))
 
 
-def _load(cg: Any, arg: Var) -> None:
+def _load(cg: Codegen, arg: Var) -> None:
     if isinstance(arg, RngVar | NumberVar | StateVar):
         cg.load(arg)
     else:
@@ -194,7 +195,7 @@ class RngVar(HeldVar):
         except (TypeError, ValueError, ArithmeticError, LookupError) as error:
             return tx.graph_break("exception-in-traced-code", f"{label}: {type(error).__name__}: {error}")
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 

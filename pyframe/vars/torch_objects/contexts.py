@@ -23,6 +23,7 @@ from inductor.modes import ENTER_AUTOCAST, ENTER_INFERENCE, EXIT_AUTOCAST, EXIT_
 
 from ...core.effects import Effect
 from ...core.source import AttrSource, Source
+from ..codegen import Codegen
 from ..objects.functions import BuiltinVar, FunctionVar
 from ..protocol import slots
 from ..protocol.base import NotConstant, Var
@@ -196,7 +197,7 @@ class GradModeVar(ContextVar):
         self.previous = None
         return ConstVar(None)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.switched_before:  # effects are replayed after values are rebuilt: set the mode that this will restore
             cg.load_call(SET_GRAD, self.previous)
             cg.emit("POP_TOP")
@@ -255,7 +256,7 @@ class GraphModeVar(ContextVar):
             self.mode = None
         return ConstVar(None)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_call(self.cls, *self.values)
 
 
@@ -292,7 +293,7 @@ class RecordFunctionVar(ContextVar):
     def exit(self, tx: Tracer) -> Var:
         return ConstVar(None)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_call(self.cls, *self.values)
 
 
@@ -329,7 +330,7 @@ class AttentionVar(GraphModeVar):
         super().enter(tx)
         return make({})
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         backends, set_priority = self.values
         cg.load_call(sdpa_kernel, [SDPBackend(n) for n in backends], set_priority)
 

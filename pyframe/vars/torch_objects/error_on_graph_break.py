@@ -10,6 +10,7 @@ from typing import Any
 
 from ...core.effects import Effect
 from ...errors import UserError
+from ..codegen import Codegen
 from ..protocol.base import Var
 from ..protocol.const import ConstVar
 from ..registry import register
@@ -95,7 +96,7 @@ class StrictnessVar(ContextVar):
         tx.effects.cancel(self.effects.pop())
         return ConstVar(None)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_call(_entered, self.on, *self.previous)
 
 

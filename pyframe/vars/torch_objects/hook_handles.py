@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
+from ..codegen import Codegen
 from ..containers.sequence import ListVar, TupleVar
 from ..objects.instances import InstanceVar
 from ..protocol.base import Var
@@ -30,7 +30,7 @@ class HookIdVar(Var):
             return self.unsupported(tx, op)
         return ConstVar((other is self) == (op == "=="))
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_call(_next_id)
 
 
@@ -61,7 +61,7 @@ class HooksRefVar(Var):
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         return self.hooks
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(weakref.ref)
         cg.call_top(lambda: cg.load(self.hooks))
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ...core.source import CallSource, Source
+from ..codegen import Codegen
 from ..containers.sequence import ListVar, TupleVar
 from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.const import BINARY, COMPARE, UNARY, ConstVar, MethodVar
@@ -168,7 +169,7 @@ class RuntimeValueVar(Var):
         values = (arg.value(leaves) if isinstance(arg, RuntimeValueVar) else arg.constant() for arg in self.args)
         return self.fn(*values)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.fn)
         cg.call_top(*(lambda arg=arg: cg.load(arg) for arg in self.args))
 

@@ -18,6 +18,7 @@ from ...core.source import (
     ModuleAttrSource,
     Source,
 )
+from ..codegen import Codegen
 from ..containers.mapping import DictVar
 from ..objects.functions import FunctionVar
 from ..objects.instance_dict import fields_of
@@ -223,7 +224,7 @@ class NNModuleVar(InstanceVar):
                 tx.guard(AttrSource(ConstSource.of(module, "torch.nn.modules.module"), name), "LEN", 0)
         return found
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.value is MISSING:
             super().reconstruct(cg)
         else:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...core.source import CallSource, Source
+from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar
 from ..containers.sequence import SequenceVar, SliceVar, TupleVar, is_plain
 from ..numbers.dynamic import wrap_tensor
@@ -167,7 +168,7 @@ class NdArrayVar(Var):
     def iterate(self, tx: Tracer) -> Var:
         return ItemsIteratorVar(self.unpack(tx))
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(number_of if self.scalar else array_of)
         cg.call_top(lambda: cg.load(self.tensor))
 
@@ -310,7 +311,7 @@ class ArrayFunctionVar(NumpyFunctionVar):
         fn = operator.attrgetter(name)(_numpy())
         return _result(_node(tx, name, fn, args, kwargs, self.value), name.rpartition(".")[2])
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..codegen import Codegen
 from ..containers.mapping import pairs_of
 from ..containers.sequence import ListVar, TupleVar
 from ..objects.classes import ClassVar
@@ -51,7 +52,7 @@ class StateVar(ContextVar):
         self.entered.__exit__(None, None, None)
         return ConstVar(None)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_call(self.cls)
 
 

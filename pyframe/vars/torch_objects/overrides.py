@@ -21,6 +21,7 @@ from torch.utils._device import DeviceContext
 from ... import _C
 from ...core.effects import Effect
 from ...core.source import CallSource, ConstSource
+from ..codegen import Codegen
 from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar, is_plain
 from ..objects.functions import BuiltinVar
@@ -308,7 +309,7 @@ class AccessorVar(Var):
             return ConstVar(None)
         return tx.overrides.get_attribute(args[0], self.attribute)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 
@@ -330,7 +331,7 @@ class DescriptorVar(HeldVar):
         except AttributeError as error:
             return tx.raise_(AttributeError, *error.args)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 

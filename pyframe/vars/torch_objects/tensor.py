@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from ...core.source import AttrSource, CallSource, Source
+from ..codegen import Codegen
 from ..containers.iterator import ItemsIteratorVar, NotRebuilt
 from ..containers.sequence import ListVar, SizeVar, SliceVar, TupleVar
 from ..numbers.numpy_scalars import NUMPY_NUMBERS
@@ -140,7 +141,7 @@ class TensorVar(Var):
             return make(self.cls)
         if name in self.own:
             return self.own[name]
-        original = tx.graph.inputs.originals.get(self.source)
+        original = self._original(tx)
         if name == "grad_fn" and not self.fake.is_leaf and not tx.graph.stack.is_nested:
             return self._grad_fn(tx)
         if name == "grad" and self.grad is not None:
@@ -169,9 +170,13 @@ class TensorVar(Var):
         assert self.source is not None
         return self.source
 
+    def _original(self, tx: Tracer) -> torch.Tensor | None:
+        """The tensor itself, if it existed before the frame."""
+        return None if self.source is None else tx.graph.inputs.originals.get(self.source)
+
     def own_attributes(self, tx: Tracer) -> dict[str, Any]:
         """The attributes that the program has set on the tensor; guarded if there were none before the frame."""
-        original = tx.graph.inputs.originals.get(self.source)
+        original = self._original(tx)
         if original is None:
             return self.own
         if not original.__dict__:
@@ -241,7 +246,7 @@ class TensorVar(Var):
             return SizeVar([make(size) for size in sizes]) if name == "size" else make(tuple(sizes))
         if name == "storage_offset":
             tx.graph.guard_offset(self)
-        if name == "_is_view" and (original := tx.graph.inputs.originals.get(self.source)) is not None:
+        if name == "_is_view" and (original := self._original(tx)) is not None:
             tx.guard(CallSource(self.origin(), torch.Tensor._is_view, name), "EQUALS", original._is_view())
             return ConstVar(original._is_view())
         if name in METADATA_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
@@ -365,9 +370,6 @@ class TensorVar(Var):
     def iterate(self, tx: Tracer) -> Var:
         return ItemsIteratorVar(self.unpack(tx))
 
-    def reconstruct(self, cg: Any) -> None:
-        cg.load_graph_output(self)
-
 
 class GradFnVar(Var):
     """`tensor.grad_fn` of a tensor that requires gradients; the real object exists once the graph has run."""
@@ -398,7 +400,7 @@ class GradFnVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         return MethodVar(self, name) if name == "name" else super().getattr_(tx, name)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         if self.result is not self.tensor.node:
             raise NotRebuilt("the grad_fn of a tensor before a write", self.step, "unsupported-object")
         cg.load(self.tensor)

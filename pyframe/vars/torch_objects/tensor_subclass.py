@@ -13,6 +13,7 @@ from torch import nn
 from inductor.subclasses.wrapper_tensors import is_wrapper_class
 
 from ...core.source import Source
+from ..codegen import Codegen
 from ..objects.instances import InstanceVar
 from ..objects.originals import as_first_seen, in_torch
 from ..protocol import dunder
@@ -75,7 +76,7 @@ class TensorSubclassVar(InstanceVar):
         return self._result(tx, self.special(tx, name), other)
 
     # ---- leaving the graph ----
-    def rebuild_empty(self, cg: Any) -> None:
+    def rebuild_empty(self, cg: Codegen) -> None:
         cg.load_const(_as_subclass)
         cg.call_top(lambda: cg.load(self.base), lambda: cg.load_const(self.cls))
 

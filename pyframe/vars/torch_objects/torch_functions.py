@@ -16,6 +16,7 @@ import torch
 from inductor import torch_compat
 
 from ...core.source import CallSource, ConstSource
+from ..codegen import Codegen
 from ..containers.sequence import SequenceVar, SizeVar
 from ..numbers.unbacked import check
 from ..objects.originals import as_first_seen, in_torch
@@ -248,7 +249,7 @@ class TorchFunctionVar(HeldVar):
         source = CallSource(ConstSource.of(read, self.describe()), operator.call, "call")
         tx.guard(source, "EQUALS" if isinstance(found, (int, float, str, *CONSTANT_CLASSES)) else "ID", found)
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)
 
 
@@ -290,5 +291,5 @@ class DisabledVar(HeldVar):
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         return tx.graph_break("disabled-function", f"{getattr(self.value, '__name__', self.value)} is marked disabled")
 
-    def reconstruct(self, cg: Any) -> None:
+    def reconstruct(self, cg: Codegen) -> None:
         cg.load_const(self.value)

@@ -14,6 +14,7 @@ import torch
 from inductor.subclasses.wrapper_tensors import NoForm, is_wrapper, is_wrapper_class, methods_of, parts_of, same_context
 
 from ...core.source import AttrSource, ConstSource, FuncPartSource, Source
+from ..codegen import Codegen
 from ..numbers.dynamic import guard_metadata
 from ..objects.instantiation import CONSTRUCTORS
 from ..objects.lookup import guarded_lookup
@@ -76,7 +77,7 @@ class WrapperTensorVar(TensorSubclassVar):
     def fields(self, tx: Tracer) -> dict[str, Var]:
         return self.unsupported(tx, "__dict__")
 
-    def rebuild_empty(self, cg: Any) -> None:
+    def rebuild_empty(self, cg: Codegen) -> None:
         cg.load(self.base)
 
 
