@@ -209,7 +209,7 @@ def _assumed_sizes(x: torch.Tensor) -> list[tuple[int, int]]:
     each with that number."""
     shape: Sequence[Any] = x.shape
     sizes = [(d, n.node) for d, n in enumerate(shape) if isinstance(n, torch.SymInt)]
-    return [(d, int(node.expr)) for d, node in sizes if node.expr.is_number and not node._expr.is_number]
+    return [(d, int(node.expr)) for d, node in sizes if node.expr.is_number and not node._expr.is_number]  # type: ignore[attr-defined, unused-ignore]
 
 
 def _like(known: Any, arg: Any) -> Any:

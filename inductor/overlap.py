@@ -62,7 +62,7 @@ def _look_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
 def _turned(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of known sizes differ only in the order of their dimensions."""
     first, second = ([(s, n) for n, s in zip(x.shape, x.stride()) if n != 1] for x in (a, b))
-    return a.storage_offset() == b.storage_offset() and first != second and sorted(first) == sorted(second)
+    return bool(a.storage_offset() == b.storage_offset()) and first != second and sorted(first) == sorted(second)
 
 
 def _is_dense(x: torch.Tensor) -> bool:

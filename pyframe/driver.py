@@ -57,7 +57,7 @@ from .vars.protocol.class_reads import reads_of_classes
 from .vars.torch_objects.overrides import are_traced, modes_around
 
 MAX_RESTARTS = 200
-_IMPORT_GLOBALS: Any = vars(importlib._bootstrap)  # type: ignore[attr-defined]
+_IMPORT_GLOBALS: Any = vars(importlib._bootstrap)
 _FEW = 2  # that many operators on 0-d tensors cost no more than a graph call with its guards
 
 
@@ -224,7 +224,7 @@ class FrameCompiler:
         start = time.perf_counter()
         state = _C.GlobalState.capture()
         self.backend_seconds.spent = 0.0
-        overrides = torch._C._get_torch_function_state()  # type: ignore[attr-defined]  # not in torch's stubs
+        overrides = torch._C._get_torch_function_state()  # type: ignore[attr-defined, unused-ignore]  # not in torch's stubs
         modes = modes_around()
         with torch._C.DisableTorchFunction() if modes else torch._C.DisableTorchFunctionSubclass():
             result, trace = self._trace(func, locals_, captures, (overrides, modes))

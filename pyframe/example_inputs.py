@@ -63,7 +63,7 @@ def _copied_parts(tensor: torch.Tensor) -> torch.Tensor:
             copied = form.build(iter([part.detach().clone() for part in parts]))
         else:
             copied = tensor.detach().clone()
-    return copied.requires_grad_(tensor.requires_grad)  # type: ignore[no-any-return]
+    return copied.requires_grad_(tensor.requires_grad)
 
 
 class _Copies:
@@ -107,7 +107,7 @@ class _Copies:
         if storage is None:
             storage = self.storages[memory] = tensor.untyped_storage().clone()
         empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        return empty.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+        return empty.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
 def _memory(tensor: torch.Tensor) -> int | None:

@@ -149,7 +149,7 @@ def _calls_nested(
 
 
 _STRIDED = torch.strided
-_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
+_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _NONE: frozenset[int] = frozenset()
 _is_batched = torch._C._functorch.is_legacy_batchedtensor  # gradients under `is_grads_batched`
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}  # the types of gradients that a compiled backward accepts
@@ -193,8 +193,8 @@ def _view(view: View, primals: Sequence[torch.Tensor], outputs: Sequence[torch.T
         return new if view.tracked else new.detach()
 
 
-_set_creation = torch._C._autograd._set_creation_meta  # type: ignore[attr-defined]  # not in torch's stubs
-_MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE  # type: ignore[attr-defined]
+_set_creation = torch._C._autograd._set_creation_meta
+_MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
 
 
 def bump(x: torch.Tensor, version: int) -> None:

@@ -158,7 +158,7 @@ def _left_plain(x: Any) -> bool:
     as `torch.ops.aten.add(4, 3.3)`."""
     return (
         isinstance(x, torch.Tensor)
-        and not torch._is_functional_tensor(x)  # type: ignore[attr-defined]
+        and not torch._is_functional_tensor(x)
         and torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Functionalize)
     )
 
@@ -225,8 +225,8 @@ class _Layout:
         back = sorted(range(len(order)), key=order.__getitem__)
         with torch.no_grad():
             restrided = value.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
-        torch._functionalize_replace(x, restrided)  # type: ignore[attr-defined]
-        torch._functionalize_commit_update(x)  # type: ignore[attr-defined]
+        torch._functionalize_replace(x, restrided)
+        torch._functionalize_commit_update(x)
 
 
 class GraphRun(torch.fx.Interpreter):
@@ -248,7 +248,7 @@ class GraphRun(torch.fx.Interpreter):
         fixed = [(x, x._version) for x in tensors if id(x) in self.unfolded or elements_overlap(x)]
         if len(tensors) > 1 and n.target is not operator.setitem:  # setitem may write to a part
             fixed += [(x, x._version) for x in tensors if any(partly_the_same(x, y) for y in tensors)]
-        layouts = [_Layout.of(x) for x in tensors if torch._is_functional_tensor(x)]  # type: ignore[attr-defined]
+        layouts = [_Layout.of(x) for x in tensors if torch._is_functional_tensor(x)]
         if layouts and n.target in _AS_STRIDED and _has_fixed_offset(n):
             # `refuse_fixed_offsets` does not see this after a write to the input: the new value has other memory
             if storage_of(tensors[0]) in self._inputs(n.graph):
@@ -270,7 +270,7 @@ class GraphRun(torch.fx.Interpreter):
             raise
         if _left_plain(result) and n.op.startswith("call"):
             result = torch._to_functional_tensor(result)
-        if n.target in _NOT_INVERTIBLE and torch._is_functional_tensor(result):  # type: ignore[attr-defined]
+        if n.target in _NOT_INVERTIBLE and torch._is_functional_tensor(result):
             self.strided.append(result)
         if any(x._version != version for x, version in fixed):
             raise NotFunctional(
@@ -429,7 +429,7 @@ def _is_static(x: torch.Tensor) -> bool:
 def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
     """The values for the sizes of the example inputs, without adding guards; None if one depends on data."""
     found = [n if isinstance(n, int) else n.node.hint for n in numbers]
-    return None if None in found else found
+    return None if None in found else found  # type: ignore[return-value, unused-ignore]
 
 
 def _same_order(size: Sequence[int], stride: Sequence[int], other: Sequence[int]) -> bool:

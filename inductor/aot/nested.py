@@ -93,7 +93,7 @@ class Nested:
                 return None, *([None] * count), *gradients
 
         watch_hooks(LaterResults)
-        return super(torch.autograd.Function, LaterResults).apply  # type: ignore[misc,no-any-return]
+        return super(torch.autograd.Function, LaterResults).apply
 
     def gradients(
         self, ctx: Any, level: Level, tangents: Sequence[torch.Tensor | None]
@@ -122,7 +122,7 @@ class Nested:
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:
     """Make a function's autograd nodes record hooks on its results in `hook_dicts`, even if a result is gone."""
-    node: Any = function._backward_cls  # type: ignore[attr-defined]
+    node: Any = function._backward_cls
 
     def register(self: Any, tensor: torch.Tensor) -> None:
         super(node, self)._register_hook_dict(tensor)

@@ -34,7 +34,7 @@ class _Written:
 
     def before_write(self) -> torch.Tensor:
         """The input with its old elements and its autograd history."""
-        return _WithElements.apply(self.x, self.elements)  # type: ignore[no-any-return, no-untyped-call]
+        return _WithElements.apply(self.x, self.elements)
 
 
 class _Same(torch.autograd.Function):
@@ -60,7 +60,7 @@ class _WithElements(torch.autograd.Function):
         return elements.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[torch.Tensor | None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[torch.Tensor | None, None]:
         return grad, None
 
 

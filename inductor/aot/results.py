@@ -16,8 +16,8 @@ from ..overlap import elements_overlap
 from .functionalize import NotFunctional, storage_of
 from .plain_memory import refuse_special
 
-_creation_of = torch._C._autograd._get_creation_meta  # type: ignore[attr-defined]  # not in torch's stubs
-_MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE  # type: ignore[attr-defined]
+_creation_of = torch._C._autograd._get_creation_meta
+_MULTIPLE = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
 
 
 @dataclass(frozen=True)

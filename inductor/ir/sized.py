@@ -46,7 +46,7 @@ class SizedTensor:
 
     def numel(self) -> AnySize:
         """The number of elements."""
-        return math.prod(self.shape)  # type: ignore[return-value]
+        return math.prod(self.shape)
 
     def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
         """Like `Tensor.is_contiguous`; False if contiguity is not certain for all values of the symbols."""

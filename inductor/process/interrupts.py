@@ -18,7 +18,7 @@ from typing import Any
 
 from torch._library.simple_registry import find_torch_dispatch_rule
 
-_IMPORT_GLOBALS: Any = vars(importlib._bootstrap)  # type: ignore[attr-defined]
+_IMPORT_GLOBALS: Any = vars(importlib._bootstrap)
 _SIGNALS = tuple(map(int, signal.valid_signals()))
 # Functions that torch calls from C++ and that must not raise, because an exception there ends the process. This one
 # imports modules, and a delayed handler would otherwise run in it when the import ends.

@@ -207,9 +207,9 @@ class _Joint:
 def _gradients(outputs: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]) -> Sequence[Any]:
     """`torch.autograd.grad`, without calling `__torch_function__` of the classes for this call, which the program does
     not make. The program's backward functions see `__torch_function__`, as in eager."""
-    engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+    engine: Any = torch.autograd.Variable._execution_engine
     with torch._C._EnableTorchFunction():
-        return engine.run_backward(  # type: ignore[no-any-return]
+        return engine.run_backward(
             tuple(outputs), tuple(tangents), False, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
         )
 

@@ -72,4 +72,4 @@ def _unhashable(fn: Callable[[], Any]) -> str:
 
 
 UNHASHABLE = "{error}"
-UNHASHABLE_KEY, UNHASHABLE_ELEMENT = _unhashable(lambda: {[]: 1}), _unhashable(lambda: {[]})  # type: ignore[misc]
+UNHASHABLE_KEY, UNHASHABLE_ELEMENT = _unhashable(lambda: {[]: 1}), _unhashable(lambda: {[]})

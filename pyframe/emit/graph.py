@@ -371,7 +371,7 @@ class GraphBuilder:
 
 def _has_offset(offset: int, tensor: torch.Tensor) -> bool:
     with torch._C.DisableTorchFunction():
-        return tensor.storage_offset() == offset
+        return bool(tensor.storage_offset() == offset)
 
 
 def _version(tensor: torch.Tensor) -> int | None:

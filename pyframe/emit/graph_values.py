@@ -117,7 +117,7 @@ class GraphValues:
         if value.node is None:
             assert value.source is not None
             value.node = self._inputs.add(value.source, value.example)
-        return value.node  # type: ignore[no-any-return]
+        return value.node
 
     # ---- results ----
     def wrap(self, node: fx.Node, result: Any, args: Sequence[TensorVar]) -> Var:

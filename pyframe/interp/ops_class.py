@@ -130,7 +130,7 @@ def _namespace(tx: Trace, meta: Var, name: Var, bases: Var, kwargs: Mapping[str,
     prepare = lookup(meta.value, "__prepare__")
     if not isinstance(getattr(prepare, "__func__", None), types.FunctionType):
         return DictVar({})
-    return tx.call(meta.getattr_(tx, "__prepare__"), [name, bases], kwargs)  # type: ignore[no-any-return]
+    return tx.call(meta.getattr_(tx, "__prepare__"), [name, bases], kwargs)
 
 
 @register(builtins.__build_class__)
@@ -152,4 +152,4 @@ def build_class(tx: Trace, args: list[Var], kwargs: dict[str, Var]) -> Var:
     if isinstance(cell, CellVar) and cell.content is None and isinstance(cls, ClassVar):
         text = f"__class__ not set defining {name.constant()!r} as {cls.value!r}."
         tx.raise_(RuntimeError, f"{text} Was __classcell__ propagated to type.__new__?")
-    return cls  # type: ignore[no-any-return]
+    return cls

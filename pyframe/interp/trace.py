@@ -221,7 +221,7 @@ class Trace:
     def wrap(self, value: Any, source: Source | None) -> Var:
         """The Var of an object that existed before the frame, one for each object; `value` itself if it is a Var."""
         if issubclass(type(value), Var):  # isinstance() might run the program's `__class__` property
-            return value  # type: ignore[no-any-return]
+            return value
         if self.placeholder_objects:
             placeholder = self.placeholder_objects.get(id(value))
             if placeholder is not None:

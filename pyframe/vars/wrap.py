@@ -182,7 +182,7 @@ def _tensor(tx: Tracer, value: torch.Tensor, source: Source | None) -> Var:
         source = ConstSource.of(value, "<tensor constant>")
     if (inner := tx.inner_tensors.get(id(value))) is not None:
         tx.guard(source, "SAME", inner[0])
-        return inner[1]()  # type: ignore[no-any-return]
+        return inner[1]()
     base = value._base if value._is_view() else None
     if any(map(_is_special, (value,) if base is None else (value, base))):
         return _opaque(tx, value, source)

@@ -123,7 +123,7 @@ def _vjp(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         return tx.graph_break("unsupported-object", "torch.func.vjp with gradients disabled")
     body = Body(tx, fn, primals, {}, _fakes(tx, tensors, True))
     count, structure, outputs, aux = _aux_parts(tx, body, has_aux)
-    width, step = len(tensors), tx.steps  # type: ignore[attr-defined]
+    width, step = len(tensors), tx.steps
     parts = _split(body, count)
 
     def apply(*values: Any) -> Any:

@@ -127,7 +127,7 @@ def wrap_tensor(tx: Tracer, value: torch.Tensor, source: Source) -> TensorVar | 
     dims = _dynamic_dims(tx, value, source)
     if dims and is_wrapper(value) and (symbolic_fake := _symbolic_wrapper(tx, value, source, dims)) is not None:
         guard_metadata(tx, value, source, symbolic_fake)
-        return tx.graph.input(source, value, fake=symbolic_fake)  # type: ignore[no-any-return]
+        return tx.graph.input(source, value, fake=symbolic_fake)
     fake = None
     if is_wrapper(value):
         dims = {}
@@ -142,14 +142,14 @@ def wrap_tensor(tx: Tracer, value: torch.Tensor, source: Source) -> TensorVar | 
         strides = _symbolic_strides(tx, source, sizes, value)
     tx.guard(source, "TENSOR", _meta(value, sizes, strides))
     if not dims:
-        return tx.graph.input(source, value, fake=fake)  # type: ignore[no-any-return]
+        return tx.graph.input(source, value, fake=fake)
     for dim, mark in dims.items():
         _limit(tx, SizeSource(source, dim), value.size(dim), mark)
     for dim, stride in enumerate(strides):
         there = StrideSource(source, dim)
         if isinstance(stride, SYMBOLIC) and there not in tx.graph.numbers.values:
             assume(tx, Expr("==", (there, tree_of(from_symbolic(stride)))))
-    return tx.graph.input(source, value, (sizes, strides))  # type: ignore[no-any-return]
+    return tx.graph.input(source, value, (sizes, strides))
 
 
 def _meta(value: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> TensorMeta:
@@ -204,7 +204,7 @@ def _symbolic_instance(
             same = [int(n) == m for n, m in zip(map(_hint, (*fake.shape, *fake.stride())), _layout(value))]
     except (RuntimeError, TypeError, ValueError, AssertionError):  # raised by the subclass: use constant sizes
         return None
-    return fake if all(same) and fake.dim() == value.dim() else None  # type: ignore[no-any-return]
+    return fake if all(same) and fake.dim() == value.dim() else None
 
 
 def _layout(value: torch.Tensor) -> tuple[int, ...]:
@@ -212,7 +212,7 @@ def _layout(value: torch.Tensor) -> tuple[int, ...]:
 
 
 def _hint(number: Any) -> int:
-    return int(number.node.hint) if isinstance(number, torch.SymInt) else number  # type: ignore[no-any-return]
+    return int(number.node.hint) if isinstance(number, torch.SymInt) else number  # type: ignore[arg-type, unused-ignore]
 
 
 def _symbolic_part(tx: Tracer, part: torch.Tensor, source: Source, outer: Outer) -> torch.Tensor | None:
@@ -229,7 +229,7 @@ def _symbolic_part(tx: Tracer, part: torch.Tensor, source: Source, outer: Outer)
             sizes[dim] = _size(tx, SizeSource(source, dim), size, dims[dim])
             _limit(tx, SizeSource(source, dim), size, dims[dim])
     if not any(isinstance(size, SYMBOLIC) for size in sizes):
-        return tx.graph.fake_mode.from_tensor(part, static_shapes=True)  # type: ignore[no-any-return]
+        return tx.graph.fake_mode.from_tensor(part, static_shapes=True)
     if wraps:
         return _symbolic_instance(tx, part, source, sizes, outer)
     strides = _symbolic_strides(tx, source, sizes, part)

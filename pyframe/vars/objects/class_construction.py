@@ -419,7 +419,7 @@ def from_factory(tx: Tracer, factory: Callable[..., Any], args: Sequence[Var], k
     try:
         cls = factory(*values, **named)
     except (TypeError, ValueError) as error:
-        return tx.raise_(type(error), *error.args)  # type: ignore[no-any-return]
+        return tx.raise_(type(error), *error.args)
     var = NewClassVar(cls, _call_factory, [BuiltinVar(factory), TupleVar(list(args)), DictVar(kwargs)])
     tx.placeholder_objects[id(cls)] = (cls, var)
     return var
@@ -485,7 +485,7 @@ def _call_annotate_function(tx: Tracer, args: list[Var], kwargs: dict[str, Var])
 
 
 def _annotations_of_class(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    return args[0].getattr_(tx, "__annotations__")  # type: ignore[no-any-return]
+    return args[0].getattr_(tx, "__annotations__")
 
 
 @register(functools.total_ordering)

@@ -62,7 +62,7 @@ class ClassVar(HeldVar):
         if written is None:
             tx.raise_(AttributeError, f"type object {cls.__name__!r} has no attribute {name!r}")
         if written is not MISSING:
-            return written  # type: ignore[no-any-return]
+            return written
         if name == "__dict__" and any(base in tx.class_writes for base in cls.__mro__):
             return self.unsupported(tx, "__dict__ of a class that the program has changed")
         if reads_attributes_itself(type(cls)):

@@ -34,7 +34,7 @@ def reduced(tx: Tracer, obj: Any) -> Var:
         return obj.call_method(tx, "__reduce__", [], {})
     in_attributes = getattr(obj, "kind", None) is not None or issubclass(obj.cls, types.SimpleNamespace)
     if not in_attributes and lookup(obj.cls, "__reduce__") is not object.__reduce__:
-        return obj.unsupported(tx, "__reduce__(), written in C,")  # type: ignore[no-any-return]
+        return obj.unsupported(tx, "__reduce__(), written in C,")
     if not in_attributes and not isinstance(lookup(obj.cls, "__getstate__"), types.FunctionType):
         _check_fields(tx, obj.cls)
     lists, dicts = obj.contents(tx)

@@ -38,11 +38,11 @@ def in_format(tx: Tracer, annotate: Var, number: Var) -> Var:
         if not slots.has_type(raised.exc, NotImplementedError):
             raise
     if number.constant() != FORWARDREF:
-        return annotate.unsupported(tx, "annotations as strings")  # type: ignore[no-any-return]
+        return annotate.unsupported(tx, "annotations as strings")
     try:
         return tx.call(annotate, [make(VALUE)], {})
     except Raised:
-        return annotate.unsupported(tx, "annotations that cannot be evaluated")  # type: ignore[no-any-return]
+        return annotate.unsupported(tx, "annotations that cannot be evaluated")
 
 
 class PlaceholderAnnotate:

@@ -248,7 +248,7 @@ def wrap_descriptor(tx: Tracer, value: Any, source: Source | None) -> Var:
     tx.guard(source, "TYPE", type(value))
 
     def part(name: str) -> Var:
-        return tx.wrap(getattr(value, name), AttrSource(source, name) if source else None)  # type: ignore[no-any-return]
+        return tx.wrap(getattr(value, name), AttrSource(source, name) if source else None)
 
     if type(value) is property:
         accessors = [None if getattr(value, name) is None else part(name) for name in ACCESSORS]

@@ -45,7 +45,7 @@ class CellVar(Var):
         return types.CellType
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
-        return self.unsupported(tx, f"the comparison {op}")  # type: ignore[no-any-return]
+        return self.unsupported(tx, f"the comparison {op}")
 
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if name == "cell_contents":
@@ -173,13 +173,13 @@ class FunctionVar(Var):
         if name == "__get__":
             return BindVar(self)
         if self.fn is None:
-            return tx.raise_(AttributeError, f"'function' object has no attribute {name!r}")  # type: ignore[no-any-return]
+            return tx.raise_(AttributeError, f"'function' object has no attribute {name!r}")
         try:
             value = getattr(self.fn, name)
         except (AttributeError, NameError) as error:  # NameError: lazy annotations are evaluated by this read
             if isinstance(error, AttributeError) and self.source is not None:
                 tx.guard(self.source, "NO_ATTR", name)
-            return tx.raise_(type(error), *error.args)  # type: ignore[no-any-return]
+            return tx.raise_(type(error), *error.args)
         return tx.wrap(value, AttrSource(self.source, name) if self.source else None)
 
     def _part(self, tx: Tracer, name: str) -> Var:

@@ -142,7 +142,7 @@ class InstanceVar(Var):
                 return own
         written = written_in_class(tx, self.cls, name)
         if written is not MISSING and written is not None:
-            return BoundMethodVar(written, self) if isinstance(written, FunctionVar) else written  # type: ignore[no-any-return]
+            return BoundMethodVar(written, self) if isinstance(written, FunctionVar) else written
         raw = guarded_lookup(tx, self.cls, name) if written is MISSING else MISSING
         if raw is MISSING:
             tx.raise_(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")

@@ -232,4 +232,4 @@ def attribute_of_type(tx: Tracer, obj: Var, name: str) -> Var:
         return MethodVar(obj, name)
     if found is None or isinstance(found, str):  # `__hash__` of a list, `__doc__`
         return ConstVar(found)
-    return obj.unsupported(tx, f"attribute {name!r}")  # type: ignore[no-any-return]
+    return obj.unsupported(tx, f"attribute {name!r}")

@@ -163,7 +163,7 @@ def equal(tx: Tracer, left: Var, right: Var) -> bool:
 def checked_iterator(tx: Tracer, found: Var) -> Var:
     """Return `found`, the result of an `__iter__`; raise TypeError in the traced program if it is not an iterator."""
     if not has_type(found, object):
-        return found.unsupported(tx, "as the result of iter()")  # type: ignore[no-any-return]
+        return found.unsupported(tx, "as the result of iter()")
     if lookup(found.python_type(), "__next__") is MISSING:
         tx.raise_(TypeError, f"iter() returned non-iterator of type {type_name(found)!r}")
     return found

@@ -106,7 +106,7 @@ def _formatted(tx: Tracer, template: Var, method: Any, values: list[Any], named:
     try:
         return ConstVar(method(template.constant(), *values, **named))
     except (TypeError, ValueError, LookupError, AttributeError) as error:
-        return template.unsupported(tx, f"formatting that raises {type(error).__name__}")  # type: ignore[no-any-return]
+        return template.unsupported(tx, f"formatting that raises {type(error).__name__}")
 
 
 @register(str, method="format")

@@ -333,7 +333,7 @@ def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 @register(super)
 def _super(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     if len(args) != 2:
-        frame = tx.frames[-1]  # type: ignore[attr-defined]
+        frame = tx.frames[-1]
         if not frame.code.co_argcount:
             return tx.raise_(RuntimeError, "super(): no arguments")
         if "__class__" not in frame.cells:

@@ -6,7 +6,7 @@ These are patterns of `re`, times of `datetime`, `json` of plain values, `struct
 
 from __future__ import annotations
 
-import _string  # type: ignore[import-not-found]
+import _string
 import binascii
 import dataclasses
 import datetime
@@ -144,7 +144,7 @@ def _sub(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`re.sub`, whose replacement may be a function of the program."""
     if not any(isinstance(arg, FunctionVar) for arg in (*args, *kwargs.values())):
         return _call(tx, "re.sub", re.sub, args, kwargs)
-    return tx.inline(polyfills.re_sub, args, kwargs)  # type: ignore[no-any-return]
+    return tx.inline(polyfills.re_sub, args, kwargs)
 
 
 def _listed(fn: Callable[..., Any]) -> Handler:

@@ -84,7 +84,7 @@ class TorchGeneratorVar(GraphObjectVar):
         if name == "device":
             return make(self.example.device)
         if lookup(torch.Generator, name) is MISSING:
-            return tx.raise_(AttributeError, f"'torch._C.Generator' object has no attribute {name!r}")  # type: ignore[no-any-return]
+            return tx.raise_(AttributeError, f"'torch._C.Generator' object has no attribute {name!r}")
         return MethodVar(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
@@ -138,7 +138,7 @@ def _manual_seed(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
 def _get_state(tx: Tracer, args: Args, kwargs: Kwargs) -> Var:
     generator = _generator_of(args)
     fake = tx.graph.fake_mode.from_tensor(generator.example.get_state(), static_shapes=True)
-    return tx.graph.record(get_state, [generator], [fake])[0]  # type: ignore[no-any-return]
+    return tx.graph.record(get_state, [generator], [fake])[0]
 
 
 @register(torch.Generator, method="set_state")
@@ -169,7 +169,7 @@ def _number(tx: Tracer, read: Callable[..., tuple[int]], args: Sequence[Var]) ->
     """An int that a graph node returns."""
     if not tx.graph.numbers.makes_numbers:
         tx.graph_break("unsupported-object", f"{read.__name__}() where the graph may not hold unbacked numbers")
-    return tx.graph.record(read, args, [None])[0]  # type: ignore[no-any-return]
+    return tx.graph.record(read, args, [None])[0]
 
 
 @register(torch.Generator, method="seed")
@@ -194,7 +194,7 @@ def _generator(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         values, named = [arg.constant() for arg in args], {name: value.constant() for name, value in kwargs.items()}
         device = torch.Generator(*values, **named).device
     except (NotConstant, RuntimeError, TypeError) as error:
-        return tx.graph_break("unsupported-object", f"torch.Generator(): {error}")  # type: ignore[no-any-return]
+        return tx.graph_break("unsupported-object", f"torch.Generator(): {error}")
     return _new_generator(tx, make_generator, device, device)
 
 
@@ -211,7 +211,7 @@ def _seeding(fn: Callable[[int], Any], gives_default: bool = False) -> Handler:
         _not_nested(tx, label)
         given = (*args, *kwargs.values())
         if len(given) != 1 or not set(kwargs) <= {"seed"}:
-            return tx.graph_break("exception-in-traced-code", f"{label} takes one seed")  # type: ignore[no-any-return]
+            return tx.graph_break("exception-in-traced-code", f"{label} takes one seed")
         tx.graph.call_for_effect(node, [_seed_of(tx, given[0], label)], {})
         default = torch.default_generator
         return tx.wrap(default, ConstSource.of(default, "torch.default_generator")) if gives_default else ConstVar(None)

@@ -76,7 +76,7 @@ class NdArrayVar(Var):
         self.attrs: dict[str, Var] = {}
 
     def python_type(self) -> type:
-        return self._dtype().type if self.scalar else numpy.ndarray  # type: ignore[no-any-return]
+        return self._dtype().type if self.scalar else numpy.ndarray
 
     def describe(self) -> str:
         return str(self.source) if self.source else "an array of numpy"
@@ -123,7 +123,7 @@ class NdArrayVar(Var):
         """A NumPy scalar next to a tensor, as the number that torch converts it to."""
         if not self.scalar:
             return self.unsupported(tx, f"{op} with {other.describe()}")
-        return tx.graph.call_method("item", [self.tensor], {})  # type: ignore[no-any-return]
+        return tx.graph.call_method("item", [self.tensor], {})
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if isinstance(other, TensorVar) and not op.endswith("="):
@@ -247,7 +247,7 @@ def _node(
     if expected is not None and expected != found:
         tx.graph.forget(known)
         tx.graph_break("unsupported-torch-op", f"numpy.{name} returns {expected}, torch's implementation {found}")
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 def _dtypes(var: Var) -> list[torch.dtype]:
@@ -290,7 +290,7 @@ def _given(tx: Tracer, var: Var) -> Var:
     if isinstance(value, NUMPY_NUMBERS):  # NumPy scalars have a dtype, like an array without dimensions
         dtype = torch.from_numpy(numpy.zeros(1, type(value))).dtype
         number = ConstVar(numpy.asarray(value).item())
-        return tx.graph.call(torch.tensor, [number], {"dtype": ConstVar(dtype)})  # type: ignore[no-any-return]
+        return tx.graph.call(torch.tensor, [number], {"dtype": ConstVar(dtype)})
     if value in (float, int, bool, complex):
         return ConstVar(numpy.dtype(value).name)
     return var

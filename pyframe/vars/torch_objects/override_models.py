@@ -79,7 +79,7 @@ def _handle(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     """`handle_torch_function(public_api, relevant_args, *args, **kwargs)`."""
     func, relevant, *given = args
     found = tx.overrides.overloaded(relevant.unpack(tx), tensors=True)
-    return tx.overrides.ask(func, found, given, kwargs, python=True)  # type: ignore[no-any-return]
+    return tx.overrides.ask(func, found, given, kwargs, python=True)
 
 
 def _by_name(args: Sequence[Var], kwargs: Mapping[str, Var]) -> dict[str, Var]:
@@ -92,7 +92,7 @@ def _called(tx: Tracer, given: Mapping[str, Var]) -> Var:
     named: dict[str, Var] = {}
     if "kwargs" in given and slots.constant_or(given["kwargs"], 0) is not None:
         named = dict(pairs_of(tx, given["kwargs"]))
-    with tx.overrides.disabled(max(tx.overrides.state, State.SUBCLASSES_DISABLED, key=int)):
+    with tx.overrides.disabled(max(tx.overrides.state, State.SUBCLASSES_DISABLED, key=int)):  # type: ignore[arg-type, unused-ignore]
         args = given["args"].unpack(tx) if "args" in given else []
         if isinstance(given["func"], TorchFunctionVar):
             return given["func"].call_keywords(tx, args, named)
@@ -163,12 +163,12 @@ def _push(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
 
 @register(torch._C._pop_torch_function_stack, overridable=False)
 def _pop(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    return tx.overrides.pop()  # type: ignore[no-any-return]
+    return tx.overrides.pop()
 
 
 @register(torch._C._get_function_stack_at, overridable=False)
 def _mode_at(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
-    return tx.overrides.all_modes()[slots.index(tx, args[0])]  # type: ignore[no-any-return]
+    return tx.overrides.all_modes()[slots.index(tx, args[0])]
 
 
 

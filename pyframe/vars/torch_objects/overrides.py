@@ -34,7 +34,7 @@ from ..tracer import Tracer
 from .tensor import TO_NUMBERS, TensorVar
 from .tensor_subclass import TensorSubclassVar
 
-State = torch._C._TorchFunctionState  # type: ignore[attr-defined]  # not in torch's stubs
+State = torch._C._TorchFunctionState  # type: ignore[attr-defined, unused-ignore]  # not in torch's stubs
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 DISABLED = torch._C._disabled_torch_function_impl
 # Methods whose C function has another name, which is the one that overrides receive.
@@ -56,7 +56,7 @@ class Overrides:
 
     def __init__(self, tx: Tracer) -> None:
         self.tx = tx
-        self.state = torch._C._get_torch_function_state()  # type: ignore[attr-defined]  # not in torch's stubs
+        self.state = torch._C._get_torch_function_state()  # type: ignore[attr-defined, unused-ignore]  # not in torch's stubs
         self.modes: list[Var] = []
         self.around = False  # whether modes were active before the frame
         self.switches: list[tuple[Callable[..., Any], Var, Effect]] = []  # by this frame, not undone since
@@ -273,7 +273,7 @@ class AccessorVar(Var):
 
     @property
     def attribute(self) -> str:
-        return self.value.__self__.__name__  # type: ignore[no-any-return, attr-defined]
+        return self.value.__self__.__name__  # type: ignore[attr-defined]
 
     def python_type(self) -> type:
         return types.MethodWrapperType

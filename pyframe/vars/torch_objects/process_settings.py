@@ -78,7 +78,7 @@ def write(tx: Tracer, fn: Any, args: Sequence[Var], kwargs: Mapping[str, Var]) -
     try:
         values, named = [arg.constant() for arg in args], {name: arg.constant() for name, arg in kwargs.items()}
     except NotConstant as unknown:
-        return tx.graph_break("unsupported-context-manager", f"{label} of {unknown}")  # type: ignore[no-any-return]
+        return tx.graph_break("unsupported-context-manager", f"{label} of {unknown}")
     if setting.apply is None:
         given = (*values, *named.values())
         if not given or not any(type(given[-1]) is type(each) and given[-1] == each for each in setting.accepts):
@@ -117,7 +117,7 @@ def read(tx: Tracer, fn: Any, args: Sequence[Var]) -> Var | None:
     try:
         now = fn(*(arg.constant() for arg in args))
     except (NotConstant, RuntimeError, TypeError, ValueError) as error:
-        return tx.graph_break("exception-in-traced-code", f"torch.{fn.__name__}(): {error}")  # type: ignore[no-any-return]
+        return tx.graph_break("exception-in-traced-code", f"torch.{fn.__name__}(): {error}")
     last, values = tx.graph.modes.written[setting.group]
     if setting.exact and last is setting and values:
         return make(values[-1])

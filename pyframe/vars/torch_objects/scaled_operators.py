@@ -17,10 +17,10 @@ def _scaled(name: str, combine: str, add: str) -> Handler:
         value = kwargs.get("value")
         known = isinstance(value, TensorVar) and value.fake.dim() == 0 and value.fake.is_floating_point()
         if not known or len(args) != 2 or not tensor.fake.is_floating_point():
-            return tx.graph.call_method(name, [tensor, *args], kwargs)  # type: ignore[no-any-return]
+            return tx.graph.call_method(name, [tensor, *args], kwargs)
         combined = tx.graph.call_method(combine, args, {})
         change = tx.graph.call_method("mul", [combined, value], {})
-        return tx.graph.call_method(add, [tensor, change], {})  # type: ignore[no-any-return]
+        return tx.graph.call_method(add, [tensor, change], {})
 
     return run
 

@@ -118,7 +118,7 @@ class TensorVar(Var):
     def getattr_(self, tx: Tracer, name: str) -> Var:
         if tx.overrides.moded and isinstance(getattr(torch._C.TensorBase, name, None), types.GetSetDescriptorType):
             if name not in ("__class__", "__dict__"):
-                return tx.overrides.get_attribute(self, name)  # type: ignore[no-any-return]
+                return tx.overrides.get_attribute(self, name)
         if not torchs_own(lookup(torch.Tensor, name), name):
             return tx.graph_break("unsupported-object", f"torch.Tensor.{name}, which which the program has replaced,")
         if name == "shape":
@@ -210,7 +210,7 @@ class TensorVar(Var):
 
     def call_method(self, tx: Tracer, name: str, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         if tx.overrides.concern([self, *args], kwargs):
-            return tx.overrides.method(name, [self, *args], kwargs)  # type: ignore[no-any-return]
+            return tx.overrides.method(name, [self, *args], kwargs)
         return self.method(tx, name, args, kwargs)
 
     def _is_replaceable(self) -> bool:
@@ -283,12 +283,12 @@ class TensorVar(Var):
     # ---- slots ----
     def unary(self, tx: Tracer, op: str) -> Var:
         if tx.overrides.moded:
-            return tx.overrides.method(_UNARY_METHODS[op], [self], {})  # type: ignore[no-any-return]
+            return tx.overrides.method(_UNARY_METHODS[op], [self], {})
         return tx.graph.call(UNARY[op], [self], {})
 
     def binary(self, tx: Tracer, op: str, other: Var, reflected: bool) -> Var | None:
         if tx.overrides.concern([self, other]):
-            return tx.overrides.operator(dunder.name_of(op, reflected), [self, other])  # type: ignore[no-any-return]
+            return tx.overrides.operator(dunder.name_of(op, reflected), [self, other])
         other = getattr(other, "base", other)  # the number in an instance of a number subclass
         if not _operand(other):
             return None
@@ -298,7 +298,7 @@ class TensorVar(Var):
 
     def compare(self, tx: Tracer, op: str, other: Var) -> Var | None:
         if tx.overrides.concern([self, other]):
-            return tx.overrides.operator(dunder.comparison(op), [self, other])  # type: ignore[no-any-return]
+            return tx.overrides.operator(dunder.comparison(op), [self, other])
         other = getattr(other, "base", other)
         return tx.graph.call(COMPARE[op], [self, other], {}) if _operand(other) else None
 
@@ -314,14 +314,14 @@ class TensorVar(Var):
 
     def length(self, tx: Tracer) -> Var:
         if tx.overrides.moded:
-            return tx.overrides.method("__len__", [self], {})  # type: ignore[no-any-return]
+            return tx.overrides.method("__len__", [self], {})
         if self.fake.dim() == 0:
             tx.raise_(TypeError, "len() of a 0-d tensor")
         return make(self.fake.shape[0])
 
     def getitem(self, tx: Tracer, key: Var) -> Var:
         if tx.overrides.concern([self, key]):
-            return tx.overrides.method("__getitem__", [self, key], {})  # type: ignore[no-any-return]
+            return tx.overrides.method("__getitem__", [self, key], {})
         keys = key.items if isinstance(key, TupleVar) else [key]
         if any(map(is_unbacked, keys)) and all(map(_moves_view, keys)):
             return self._viewed(tx, keys)
@@ -343,7 +343,7 @@ class TensorVar(Var):
                 before = [ConstVar(slice(None))] * dim
                 view = tx.graph.call(operator.getitem, [view, TupleVar([*before, each])], {})
             dim += left if _is(each, Ellipsis) else 1
-        return view  # type: ignore[no-any-return]
+        return view
 
     def setitem(self, tx: Tracer, key: Var, value: Var | None) -> None:
         if value is None:
@@ -360,7 +360,7 @@ class TensorVar(Var):
 
     def unpack(self, tx: Tracer) -> list[Var]:
         if tx.overrides.moded:
-            return tx.overrides.method("__iter__", [self], {}).unpack(tx)  # type: ignore[no-any-return]
+            return tx.overrides.method("__iter__", [self], {}).unpack(tx)
         if self.fake.dim() == 0:
             tx.raise_(TypeError, "iteration over a 0-d tensor")
         parts = tx.graph.call_method("unbind", [self], {})

@@ -46,7 +46,7 @@ def _deepcopied(tensor: torch.Tensor, memo: dict[int, Any], storage: int) -> tor
     if tensor.requires_grad:
         result.requires_grad_()
     if tensor.grad is not None:
-        result.grad = tensor.grad.__deepcopy__(memo)  # type: ignore[no-untyped-call]
+        result.grad = tensor.grad.__deepcopy__(memo)
     memo[storage] = memo[id(tensor)] = result
     return result
 

@@ -48,7 +48,7 @@ def parameter(data: torch.Tensor, mode: bool) -> torch.Tensor:
 def _mode(tx: Tracer, mode: Var, what: str) -> bool:
     if not mode.is_constant() or type(mode.constant()) is not bool:
         tx.graph_break("unsupported-object", f"{what} of anything but one known bool")
-    return mode.constant()  # type: ignore[no-any-return]
+    return mode.constant()
 
 
 @register(torch.Tensor, method="requires_grad_")

@@ -87,7 +87,7 @@ def _as_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
         before = torch.is_grad_enabled()
         torch._C._set_grad_enabled(True)  # record gradients if `tensor` requires them
         try:
-            return tensor.as_subclass(cls)  # type: ignore[arg-type]
+            return tensor.as_subclass(cls)
         finally:
             torch._C._set_grad_enabled(before)
 

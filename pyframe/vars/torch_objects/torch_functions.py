@@ -270,7 +270,7 @@ def _constant_of(cls: type) -> Handler:
         except NotConstant as unknown:
             return tx.graph_break("unsupported-object", f"torch.{cls.__name__} of {unknown}")
         if cls is torch.device and tx.overrides.moded:
-            return tx.overrides.ask(make(cls), [], args, kwargs)  # type: ignore[no-any-return]
+            return tx.overrides.ask(make(cls), [], args, kwargs)
         return fold(tx, cls, *values, **named)
 
     return construct

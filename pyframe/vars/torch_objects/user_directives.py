@@ -69,7 +69,7 @@ _MARKED = torch._disable_dynamo(lambda: None).__code__
 def behind_mark(value: types.FunctionType) -> types.FunctionType:
     """The original of a function that torch itself excludes from tracing, such as `torch.manual_seed` once
     `torch._dynamo` is imported."""
-    return value.__wrapped__ if value.__code__ is _MARKED else value  # type: ignore[attr-defined, no-any-return]
+    return value.__wrapped__ if value.__code__ is _MARKED else value  # type: ignore[attr-defined]
 
 
 class ConstantResultVar(FunctionVar):

@@ -229,7 +229,7 @@ def _guard(
 
 
 def _read(tx: Tracer, read: Callable[[], Any], name: str) -> Var:
-    return read().inner_tensor(tx, name)  # type: ignore[no-any-return]
+    return read().inner_tensor(tx, name)
 
 
 CONSTRUCTORS.append((makes_instances, make_instance))
