@@ -2,6 +2,9 @@
 
 Models often build masks from sizes alone: all true where nothing is padded, or lower triangular. The fastest attention
 kernels do not accept a mask tensor, but they support both cases directly (no mask, or `is_causal`).
+
+A mask is evaluated as it is where attention reads it, and the nodes that only it needed are removed. (The tracer's
+`pyframe.emit.constant_eval` answers another question: what a tensor is at the end of an unfinished graph.)
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ def without_known_masks(gm: fx.GraphModule) -> fx.GraphModule:
     `gm` is a torch-level graph (before ATen) whose nodes carry fake tensors.
     """
     masked = [n for n in gm.graph.nodes if n.target is F.scaled_dot_product_attention and _mask(n) is not None]
-    known, pure = _known(gm.graph, masked) if masked else ({}, set())
+    known, pure = _constant_masks(gm.graph, masked) if masked else ({}, set())
     if not known:
         return gm
     graph = fx.Graph()
@@ -92,7 +95,7 @@ class _Deterministic(TorchDispatchMode):
         return result
 
 
-def _known(graph: fx.Graph, masked: Sequence[fx.Node]) -> tuple[dict[fx.Node, str], set[fx.Node]]:
+def _constant_masks(graph: fx.Graph, masked: Sequence[fx.Node]) -> tuple[dict[fx.Node, str], set[fx.Node]]:
     """Evaluates the masks that depend on no input, on the CPU and in graph order.
 
     Returns "all" or "causal" for each attention node with such a mask, and the set of evaluated nodes that neither

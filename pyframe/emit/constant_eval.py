@@ -1,8 +1,11 @@
-"""Computes the value of a graph node while tracing, by running the nodes that it depends on with real tensors.
+"""Computes the value that a tensor has at the end of an unfinished graph, by running nodes with real tensors.
 
-This works if the node depends only on constants and on inputs whose values the caller passes; `known_tensors` decides
-which inputs those are and adds their guards. `only_views` shares the analysis of nodes: the driver does not compile a
-graph that only creates views of its inputs.
+The tracer asks for it where the program reads a tensor: the value includes every in-place write so far. It exists if
+the tensor depends only on constants and on inputs whose values the caller passes; `known_tensors` decides which inputs
+those are and adds their guards. (`inductor.passes.attention` evaluates nodes too, but of finished graphs: it needs the
+value that a mask had where attention read it, and which nodes may then be removed.)
+
+`only_views` shares the analysis of nodes: the driver does not compile a graph that only creates views of its inputs.
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ class _OnlyPure(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def evaluate_constant(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> tuple[torch.Tensor | None, set[fx.Node]]:
-    """The value of a node at the end of its graph, and the nodes of `given` that it depends on.
+def value_at_end(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> tuple[torch.Tensor | None, set[fx.Node]]:
+    """The value of a node's tensor after all nodes of its graph, and the nodes of `given` that it depends on.
 
     `given` maps input nodes to their current values. The value is None if it depends on other inputs of the graph or on
     random numbers.

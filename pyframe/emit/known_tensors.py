@@ -20,7 +20,7 @@ from ..vars.protocol.base import Var
 from ..vars.protocol.const import ConstVar
 from ..vars.torch_objects.tensor import TensorVar
 from ..vars.tracer import Tracer
-from .constant_eval import evaluate_constant
+from .constant_eval import value_at_end
 from .graph_inputs import GraphInputs
 from .graph_modes import GraphModes
 
@@ -59,7 +59,7 @@ class KnownTensors:
             return None
         originals = self._inputs.originals
         given = {node: originals[source] for node, source in self._buffers.items() if reads}
-        found, read = evaluate_constant(var.node, given)
+        found, read = value_at_end(var.node, given)
         if found is not None:
             for source in (self._buffers[node] for node in read):
                 value = originals[source].item()
