@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 import enum
 import types
+import typing
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from ..vars.containers.sequence import TupleVar
 from ..vars.objects.class_construction import CONFLICT
 from ..vars.objects.classes import ClassVar
 from ..vars.objects.functions import BuiltinVar, CellVar, FunctionVar
+from ..vars.objects.lookup import defined_in
 from ..vars.protocol import slots
 from ..vars.protocol.base import Raised, Var
 from ..vars.protocol.class_reads import lookup
@@ -103,7 +105,9 @@ def _resolved(tx: Trace, bases: Sequence[Var]) -> tuple[list[Var], bool]:
             found.append(base)
             continue
         replaced_by = tx.existing(base).__mro_entries__
-        if getattr(replaced_by, "__module__", "") not in ("typing", "types"):  # the program's code
+        function = getattr(replaced_by, "__func__", replaced_by)
+        # The program's own `__mro_entries__` would have to be traced.
+        if not isinstance(function, types.FunctionType) or not defined_in(function, typing, types):
             base.unsupported(tx, "__mro_entries__()")
         entries = replaced_by(tuple(tx.existing(each) for each in bases))
         found += [tx.wrap(entry, tx.const_source(entry, entry.__name__)) for entry in entries]

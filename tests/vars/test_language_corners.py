@@ -290,6 +290,27 @@ def bases_that_are_no_classes(base):
     return Derived.__bases__, base.asked
 
 
+class ClaimsToBeTypings:
+    def __mro_entries__(self, bases):
+        calls.append(len(bases))
+        return ()
+
+    __mro_entries__.__module__ = "typing"
+
+
+calls: list[int] = []
+
+
+@case(ClaimsToBeTypings())
+def bases_from_a_function_that_names_another_module(base):
+    class Derived(base):
+        pass
+
+    found = list(calls)
+    calls.clear()
+    return Derived.__bases__, found
+
+
 class Derived(property):
     pass
 

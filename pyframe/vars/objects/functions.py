@@ -448,12 +448,13 @@ class PartialVar(Var):
             cg.set_attr_of_top(name, value)
 
 
-# Modules whose C functions are pure; a call is constant-folded when all arguments are known.
+# Modules whose C functions are pure; a call is constant-folded when all arguments are known. The modules are named, so
+# that none is imported for this; a function written in C has no other record of who defines it.
 PURE_MODULES = {"math", "cmath", "operator", "_operator", "builtins", "_struct", "unicodedata", "_bisect"}
 _KEEP_NOTHING = {"math", "cmath", "builtins", "_struct", "unicodedata"}  # neither keep nor change arguments
 _SEARCHES = {bisect.bisect_left, bisect.bisect_right}
 # Builtins with side effects, or that read the frame: a call without a model breaks the graph.
-IMPURE = {"print", "input", "open", "exec", "eval", "compile", "breakpoint", "globals", "locals", "vars", "dir"}
+_IMPURE = {print, input, open, exec, eval, compile, breakpoint, globals, locals, vars, dir}
 # Types whose class methods (`int.from_bytes`, `str.maketrans`) are pure.
 _PURE_CLASSES = {int, float, str, bytes}
 _PURE = {str.maketrans, bytes.maketrans}
@@ -506,7 +507,7 @@ class BuiltinVar(HeldVar):
         if handler is not None:
             return handler(tx, list(args), dict(kwargs))
         name = getattr(self.value, "__name__", "?")
-        if name in IMPURE and getattr(self.value, "__module__", "") in ("builtins", "_io"):
+        if isinstance(self.value, types.BuiltinFunctionType) and self.value in _IMPURE:
             return tx.graph_break("builtin-side-effect", f"{name}() was called")
         if isinstance(self.value, types.MethodDescriptorType | types.WrapperDescriptorType) and args:
             past_overrides = getattr(args[0], "c_method", None)

@@ -31,6 +31,12 @@ def in_torch(code: types.CodeType) -> bool:
     return code.co_filename.startswith(_TORCH)
 
 
+def torchs_class(cls: type) -> bool:
+    """Whether torch defines a class. Unlike a Python function, which has its code, a class has no other record of its
+    origin than the name of its module."""
+    return cls.__module__.partition(".")[0] == "torch"
+
+
 def torchs_own(found: Any, name: str) -> bool:
     """Whether `found`, the attribute `name` of `torch.Tensor`, is torch's original.
 

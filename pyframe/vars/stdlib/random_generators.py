@@ -30,7 +30,7 @@ from ..protocol.base import HeldVar, NotConstant, Var
 from ..protocol.class_reads import MISSING, lookup
 from ..protocol.const import ConstVar, MethodVar
 from ..registry import register
-from ..torch_objects.numpy_arrays import NdArrayVar, tensor_of
+from ..torch_objects.numpy_arrays import NdArrayVar, is_array, tensor_of
 from ..tracer import Tracer
 
 _INT64 = 1 << 63
@@ -288,7 +288,7 @@ def _array(example: Any) -> torch.Tensor | None:
     """A numpy array or number as a tensor; None for anything else."""
     if isinstance(example, NUMPY_NUMBERS):
         return _of_number(example)
-    return tensor_of(example) if type(example).__module__ == "numpy" else None
+    return tensor_of(example) if is_array(example) else None
 
 
 def _result(tx: Tracer, example: Any, source: Source, bounds: tuple[int, int] | None) -> Var:

@@ -45,6 +45,10 @@ _METADATA = frozenset("ndim size itemsize nbytes".split())
 _from_numpy = torch.from_numpy  # torch's own, even if the program replaces it
 
 
+def is_array(value: Any) -> bool:
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
 def tensor_of(array: Any) -> torch.Tensor | None:
     """A tensor that shares the memory of an array; None if that is impossible."""
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
@@ -353,6 +357,8 @@ def wrap_numpy(tx: Tracer, value: Any, source: Source | None) -> Var | None:
     if issubclass(cls, numpy.ndarray):
         return wrap_array(tx, value, source)
     kinds = (types.FunctionType, types.BuiltinFunctionType, *NUMPY_FUNCTIONS)
+    # The name of the module only saves the look-up in `_functions`, which imports torch._numpy; except for ufuncs: for
+    # these it is the only record of who defined them.
     if not issubclass(cls, kinds) or not (getattr(value, "__module__", None) or "").startswith("numpy"):
         return None
     if not issubclass(cls, NUMPY_FUNCTIONS) and value not in _functions():

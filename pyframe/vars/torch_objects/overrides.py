@@ -26,6 +26,7 @@ from ..containers.mapping import DictVar
 from ..containers.sequence import ListVar, TupleVar, is_plain
 from ..objects.functions import BuiltinVar
 from ..objects.instances import InstanceVar
+from ..objects.originals import torchs_class
 from ..protocol import dunder, slots
 from ..protocol.base import HeldVar, Raised, Var
 from ..protocol.class_reads import MISSING, lookup, reads_attributes_itself
@@ -357,7 +358,7 @@ def are_traced() -> bool:
         return False
     return all(
         isinstance(lookup(type(mode), "__torch_function__"), types.FunctionType)
-        and not type(mode).__module__.startswith("torch.")
+        and not torchs_class(type(mode))
         for mode in modes
     )
 
