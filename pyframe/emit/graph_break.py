@@ -8,7 +8,7 @@ import functools
 import sys
 import types
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import _C
 from ..bytecode import OPS, CanonicalCode, Instr, Label, call_sequence
@@ -20,6 +20,7 @@ from ..vars.protocol.base import Var
 from ..vars.protocol.null import is_null
 from ..vars.torch_objects.contexts import Entered
 from .assemble import Assembler, call_moving_arguments
+from .finished_trace import End, FinishedTrace, RootFrame
 from .handlers import starts_of_handling
 from .loop_break import LoopEmitter
 from .loops import UNBOUND
@@ -37,9 +38,6 @@ from .resume import (
     super_argument,
 )
 from .varying_values import VaryingValues
-
-if TYPE_CHECKING:
-    from ..interp.trace import Trace
 
 # Their results may contain a NULL, which cannot be passed to a resume function.
 _NULL_RESULTS = ("LOAD_SUPER_ATTR", "LOAD_FAST_AND_CLEAR", "SEND")
@@ -100,9 +98,9 @@ def cells_of_comprehensions(cc: CanonicalCode) -> set[str]:
 
 
 class BreakEmitter:
-    """Emits the code after the graph of a frame that breaks. `end` is the `output.End` of its trace."""
+    """Emits the code after the graph of a frame that breaks. `end`: how its trace ended."""
 
-    def __init__(self, tx: Trace, root: Any, end: Any, cells: set[str]) -> None:
+    def __init__(self, tx: FinishedTrace, root: RootFrame, end: End, cells: set[str]) -> None:
         self.tx, self.root, self.end, self.cells = tx, root, end, cells
         self.known = continuation(root.code)
         self.varying = VaryingValues(self.known)
@@ -345,8 +343,9 @@ class BreakEmitter:
         kept = end.stack[: len(end.stack) - row.pops(instr.arg)]
         if not row.terminator:
             asm.label(tail)
-            if end.brk.kind == "exception-in-traced-code" and (self.tx.options.fullgraph or self.tx.error_on_break):
-                asm.call([Instr("LOAD_CONST", functools.partial(_no_error, str(end.brk)))], [], 0)
+            strict, brk = self.tx.options.fullgraph or self.tx.error_on_break, end.brk
+            if strict and brk is not None and brk.kind == "exception-in-traced-code":
+                asm.call([Instr("LOAD_CONST", functools.partial(_no_error, str(brk)))], [], 0)
             pushed = (False,) * row.pushes(instr.arg)
             if instr.op == "LOAD_METHOD":  # embedded as LOAD_ATTR, whose result is called without a self
                 asm.push_null_for_call()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import types
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import fx
 
@@ -21,12 +21,10 @@ from ..vars.protocol.const import ConstVar
 from . import replay
 from .assemble import Assembler
 from .eager_retry import CannotUndo, Undo, as_it_is, none_on_error, undo_of
+from .finished_trace import End, FinishedTrace, RootFrame
 from .graph_break import BreakEmitter
 from .reconstruct import ValueEmitter
 from .resume import continuation
-
-if TYPE_CHECKING:
-    from ..interp.trace import Trace
 
 
 @dataclass
@@ -43,24 +41,10 @@ class TraceResult:
     gms: list[Any] = field(default_factory=list)
 
 
-@dataclass
-class End:
-    """How the trace of the root frame ended: it returned `value`, or it broke with `brk` at instruction `at`. With
-    `loop`, the break is inside the loop with that head, and `at` is its GET_ITER or the head. `plain`: the loop runs
-    eagerly."""
-
-    value: Var | None = None
-    brk: GraphBreak | None = None
-    at: int = 0
-    stack: list[Var] = field(default_factory=list)
-    loop: int | None = None
-    plain: bool = False
-
-
 class OutputBuilder:
     """Builds the replacement code of a traced frame that ended at `end`: with a return value or at a graph break."""
 
-    def __init__(self, tx: Trace, root: Any, end: End) -> None:
+    def __init__(self, tx: FinishedTrace, root: RootFrame, end: End) -> None:
         self.tx, self.root, self.end = tx, root, end
         cc = root.cc
         self.cells = set(cc.freevars) | (set(cc.cellvars) if end.brk is not None else set())

@@ -34,8 +34,9 @@ from ..core.source import (
     is_drawn,
 )
 from ..emit.assemble import frame_arguments
+from ..emit.finished_trace import End
 from ..emit.graph import GraphBuilder
-from ..emit.output import End, OutputBuilder, TraceResult
+from ..emit.output import OutputBuilder, TraceResult
 from ..emit.resume import continuation
 from ..errors import GraphBreak, Restart, SkipFrame, Unsupported
 from ..options import Options
