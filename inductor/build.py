@@ -14,6 +14,7 @@ from .aot.input_fallback import AlignedRetry
 from .artifact import Artifact
 from .autocast import is_autocast_enabled, without_autocast
 from .compile_report import CompileReport
+from .cudagraphs.recorder import recorded
 from .eager.operator_errors import run_with_aten
 from .fx_utils.places import label_of
 from .log.stages import count
@@ -55,22 +56,32 @@ def _addresses(sources: Sequence[str], names: Sequence[str], processes: Processe
     return list(kernel_addresses(build_all(sources, processes=processes), names))
 
 
-def make_callable(gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any]) -> Callable[..., Any]:
-    """The callable that takes the place of `gm`. `spec`: the artifact's plan, or the one for certain sizes."""
+def make_callable(
+    gm: fx.GraphModule, artifact: Artifact, spec: PlanSpec, addresses: list[Any], report: CompileReport | None = None
+) -> Callable[..., Any]:
+    """The callable that takes the place of `gm`. `spec`: the artifact's plan, or the one for certain sizes. With a
+    `report`, calls on a GPU are recorded as CUDA graphs, and the report says why if they are not."""
     attributes = tuple(value for _, value in attributes_of(gm))
     plan = make_plan(
         spec, addresses, attributes, artifact.form or "list", fallback=run_with_aten(gm), label=label_of(gm)
     )
+    if report is not None:
+        plan = recorded(plan, spec, addresses, attributes, artifact.form or "list", report.not_recorded.append)
     if artifact.structure is not None:
         plan = _unflattened(plan, artifact.structure)
     return without_autocast(plan) if is_autocast_enabled() else plan
 
 
-def make_half(spec: PlanSpec, addresses: list[Any], label: str | None = None) -> Callable[..., Any]:
-    """The plan of a forward or a backward. Inputs that are not aligned as the kernels expect are copied first."""
+def make_half(
+    spec: PlanSpec, addresses: list[Any], label: str | None = None, report: CompileReport | None = None
+) -> Callable[..., Any]:
+    """The plan of a forward or a backward. Inputs that are not aligned as the kernels expect are copied first.
+    `report`: as for `make_callable`."""
     otherwise = AlignedRetry(spec)
     otherwise.plan = make_plan(spec, addresses, form="list", fallback=otherwise, label=label)
-    return otherwise.plan
+    if report is None:
+        return otherwise.plan
+    return recorded(otherwise.plan, spec, addresses, (), "list", report.not_recorded.append)
 
 
 def _unflattened(plan: Callable[..., Any], structure: pytree.TreeSpec) -> Callable[..., Any]:

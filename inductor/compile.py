@@ -164,7 +164,7 @@ def _compile_half(
         store(key, artifact, report)
     else:
         show_code(artifact)
-    return make_half(artifact.spec, build(artifact, report))
+    return make_half(artifact.spec, build(artifact, report), report=report if options.cudagraphs else None)
 
 
 def _compile_one_size(
@@ -225,7 +225,8 @@ def _compile(
         store(key, artifact, report)
     else:
         show_code(artifact)
-    return make_callable(gm, artifact, artifact.spec, build(artifact, report))
+    recording = report if options.cudagraphs else None
+    return make_callable(gm, artifact, artifact.spec, build(artifact, report), recording)
 
 
 # ---- graphs of many sizes
@@ -260,10 +261,10 @@ def _compile_sizes(
         store(key, artifact, report)
     else:
         show_code(artifact)
-    addresses = build(artifact, report)
+    addresses, recording = build(artifact, report), report if options.cudagraphs else None
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
-        return make_callable(gm, artifact, spec_at(artifact.spec, values), addresses)
+        return make_callable(gm, artifact, spec_at(artifact.spec, values), addresses, recording)
 
     return Template(program_of(artifact), make)
 
@@ -279,7 +280,8 @@ def _compile_training(
     artifact = _training_artifact(captured, inputs, options, report)
     halves = artifact.forward, artifact.backward
     built = zip(halves, _half_labels(gm), strict=True)
-    forward, backward = (make_half(half.spec, build(half, report), label) for half, label in built)
+    recording = report if options.cudagraphs else None
+    forward, backward = (make_half(half.spec, build(half, report), label, recording) for half, label in built)
     return wrap(captured, artifact.spec, forward, backward, functools.partial(cut_after, gm, compile_piece))
 
 
@@ -295,12 +297,12 @@ def _train_sizes(
     captured = Captured.of(gm, inputs)
     artifact = _training_artifact(captured, inputs, options, report, sized)
     kernels = [build(half, report) for half in (artifact.forward, artifact.backward)]
-    labels = _half_labels(gm)
+    labels, recording = _half_labels(gm), report if options.cudagraphs else None
     in_pieces = functools.partial(cut_after, gm, compile_piece)
 
     def make(values: Mapping[str, int]) -> Callable[..., Any]:
         specs = (spec_at(half.spec, values) for half in (artifact.forward, artifact.backward))
-        forward, backward = map(make_half, specs, kernels, labels)
+        forward, backward = map(make_half, specs, kernels, labels, (recording, recording))
         return wrap(captured, training_spec_at(artifact.spec, values), forward, backward, in_pieces)
 
     return Template(program_of(artifact), make)

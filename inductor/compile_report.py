@@ -14,6 +14,7 @@ class CompileReport:
 
     `seconds`: time by phase. `cache`: hit, miss or off. `fallback`: why the graph runs with ATen operators, None if it
     was compiled. `apart`: why the graph is compiled separately for each combination of sizes, None if it is not.
+    `not_recorded`: why calls are not recorded as CUDA graphs, for each plan where this was asked for and is impossible.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -22,6 +23,7 @@ class CompileReport:
     externs: int = 0
     fallback: str | None = None
     apart: str | None = None
+    not_recorded: list[str] = field(default_factory=list)
 
     def add(self, piece: CompileReport) -> None:
         """Add the report of a subgraph to this one."""
@@ -32,6 +34,8 @@ class CompileReport:
         self.externs += piece.externs
         self.fallback = self.fallback or piece.fallback
         self.apart = self.apart or piece.apart
+        piece.not_recorded.extend(self.not_recorded)
+        self.not_recorded = piece.not_recorded  # one list, since calls add to it
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:

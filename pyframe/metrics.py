@@ -34,6 +34,8 @@ class Counters(dict[str, Any]):
             fallbacks=0,
             verified=0,
             verify_failures=0,
+            cudagraphs_recorded=0,
+            cudagraphs_refused=0,
         )
 
 

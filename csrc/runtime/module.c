@@ -147,6 +147,9 @@ static PyMethodDef plan_methods[] = {
     {"take", plan_take, METH_O,
      "take(list): a call with the arguments in `list`, which is empty from then on, so that the plan can release each\n"
      "as soon as it is not needed any more. Unchanged if the fallback is called."},
+    {"addresses", (PyCFunction)(void (*)(void))plan_addresses, METH_FASTCALL,
+     "addresses(inputs, skip): the addresses of the first inputs, given as a tuple, as 8 bytes each; 0 for those that\n"
+     "the bytes `skip` mark. Raises what a call with these inputs would raise."},
     {NULL},
 };
 

@@ -131,4 +131,7 @@ void plan_clear_launch(launch *l);
 PyObject *plan_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 PyObject *plan_take(PyObject *self, PyObject *list);
 
+/* plan_inputs.c: a METH_FASTCALL method. */
+PyObject *plan_addresses(PyObject *self, PyObject *const *args, Py_ssize_t n_args);
+
 #endif

@@ -97,13 +97,22 @@ plan_clear_launch(launch *l)
 
 /* ---- Running ---- */
 int
-plan_cuda_start(run *r, void **previous)
+plan_check_status(const plan_object *plan)
 {
-    plan_object *plan = r->plan;
     volatile int64_t *word = plan->status_word; /* kernels write it at any time */
     if (word != NULL && *word != 0) {
         *word = 0;
         PyErr_SetString(PyExc_IndexError, "index out of range in a compiled graph (reported asynchronously)");
+        return -1;
+    }
+    return 0;
+}
+
+int
+plan_cuda_start(run *r, void **previous)
+{
+    plan_object *plan = r->plan;
+    if (plan_check_status(plan) < 0) {
         return -1;
     }
     if (cuda_driver.simulated_stream != NULL) {

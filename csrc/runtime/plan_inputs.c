@@ -1,6 +1,8 @@
 /* The inputs of one call: checks them against what the plan was compiled for, and reports the writes to them. */
 #include "plan_run.h"
 
+#include <string.h>
+
 enum { INPUT_ALIGNMENT = 16 };
 
 static int
@@ -10,15 +12,11 @@ wrong_input(Py_ssize_t i, const char *what)
     return -1;
 }
 
+/* Check a tensor input against what the plan was compiled for; its address. */
 static int
-read_input(run *r, Py_ssize_t i, PyObject *object)
+check_input(const plan_object *plan, Py_ssize_t i, PyObject *object, void **data)
 {
-    const shape *expected = &r->plan->inputs[i];
-    buffer *b = &r->buffers[i];
-    if (expected->dtype == -1) { /* a Python int: nothing to read */
-        b->tensor = Py_NewRef(object);
-        return 0;
-    }
+    const shape *expected = &plan->inputs[i];
     tensor_view view;
     if (tv_read(object, &view) < 0) {
         return -1;
@@ -45,9 +43,58 @@ read_input(run *r, Py_ssize_t i, PyObject *object)
         PyErr_Format(PyExc_ValueError, "input %zd of a compiled graph has no memory", i);
         return -1;
     }
-    b->data = view.data;
+    *data = view.data;
+    return 0;
+}
+
+static int
+read_input(run *r, Py_ssize_t i, PyObject *object)
+{
+    buffer *b = &r->buffers[i];
+    if (r->plan->inputs[i].dtype != -1 && check_input(r->plan, i, object, &b->data) < 0) {
+        return -1;
+    } /* else a Python int: nothing to read */
     b->tensor = Py_NewRef(object);
     return 0;
+}
+
+/* What identifies the memory that a call would use: 8 bytes for each input given, its address, or the value of an int;
+ * 0 for those that `skip` marks with a byte other than 0. */
+PyObject *
+plan_addresses(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    const plan_object *plan = (plan_object *)self;
+    if (n_args != 2 || !PyTuple_Check(args[0]) || !PyBytes_Check(args[1])
+        || PyTuple_GET_SIZE(args[0]) != PyBytes_GET_SIZE(args[1]) || PyTuple_GET_SIZE(args[0]) > plan->n_inputs) {
+        PyErr_SetString(PyExc_TypeError, "addresses() takes a tuple of inputs, and bytes of the same length");
+        return NULL;
+    }
+    if (plan_check_status(plan) < 0) {
+        return NULL;
+    }
+    Py_ssize_t n = PyTuple_GET_SIZE(args[0]);
+    const char *skip = PyBytes_AS_STRING(args[1]);
+    PyObject *result = PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(int64_t));
+    for (Py_ssize_t i = 0; result != NULL && i < n; i++) {
+        PyObject *object = PyTuple_GET_ITEM(args[0], i);
+        void *data = NULL;
+        int64_t word = 0;
+        int failed;
+        if (plan->inputs[i].dtype == -1) {
+            word = PyLong_AsLongLong(object);
+            failed = word == -1 && PyErr_Occurred() != NULL;
+        } else {
+            failed = check_input(plan, i, object, &data) < 0;
+            word = (int64_t)(intptr_t)data;
+        }
+        if (failed) {
+            Py_CLEAR(result);
+            break;
+        }
+        word = skip[i] ? 0 : word;
+        memcpy(PyBytes_AS_STRING(result) + i * (Py_ssize_t)sizeof word, &word, sizeof word);
+    }
+    return result;
 }
 
 int

@@ -78,7 +78,9 @@ def _compiled(gm: Any) -> list[str]:
     if report.fallback is not None:
         return [f"    not compiled: {report.fallback}"]
     lines = [f"    compiled: {report.kernels} kernels, {report.externs} ATen calls, graph cache {report.cache}"]
-    return lines if report.apart is None else [*lines, f"    compiled for each size: {report.apart}"]
+    if report.apart is not None:
+        lines.append(f"    compiled for each size: {report.apart}")
+    return lines + [f"    without CUDA graphs: {reason}" for reason in dict.fromkeys(report.not_recorded)]
 
 
 def _once(breaks: Iterable[GraphBreak]) -> list[GraphBreak]:

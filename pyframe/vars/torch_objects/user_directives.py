@@ -23,7 +23,7 @@ from ...core.source import ConstSource, Source
 from ...errors import UserError
 from ..objects.functions import FunctionVar
 from ..protocol.base import NotConstant, Var
-from ..protocol.const import fold
+from ..protocol.const import ConstVar, fold
 from ..registry import call_model, register
 from ..tracer import Tracer
 from . import torch_functions
@@ -111,6 +111,12 @@ def _is_unwritten_input(tx: Tracer, tensor: TensorVar) -> bool:
     """Whether a tensor existed before the frame and the graph has not written to its memory."""
     is_input = tensor.source in tx.graph.inputs.originals
     return is_input and not tensor.fake.is_inference() and tensor.fake._version == 0
+
+
+@register(torch.compiler.cudagraph_mark_step_begin)
+def _mark_step(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
+    """Recorded graphs keep no results across steps that would have to be given up, so that there is nothing to do."""
+    return ConstVar(None)
 
 
 def substitute(original: Any, replacement: types.FunctionType, may_fold: bool, check_signature: bool) -> None:

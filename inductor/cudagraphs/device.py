@@ -1,0 +1,113 @@
+"""What recording needs of CUDA: an interface, and its implementation for one GPU.
+
+`Device` is all that the rest of the package calls, so that tests can run it on the CPU with an implementation that
+replays the plan at the recorded addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+Body = Callable[[Sequence[torch.Tensor]], None]
+
+
+class Graph(Protocol):
+    """A recorded graph."""
+
+    def replay(self) -> None:
+        """Queue the recorded work on the current stream."""
+
+
+class Device(Protocol):
+    """One device and its pool of scratch memory. `lock` is held while a call of the device's recordings is recorded or
+    queued. `memories` are the memories of its recordings, as long as they live."""
+
+    lock: threading.Lock
+    memories: weakref.WeakSet[Any]
+
+    def current(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes the device the current one."""
+
+    def capturing(self) -> bool:
+        """Whether the current stream is being captured already."""
+
+    def capture(self, body: Body, tensors: Sequence[Any]) -> Graph:
+        """Record what `body(tensors)` queues, without executing it. The graph keeps none of the tensors alive. What
+        `body` raises is raised, and RuntimeError if it did something that cannot be recorded."""
+
+    def enter_stream(self, used: set[int]) -> Any:
+        """Let the current stream wait for what the stream of the last replay has queued by now. Adds it to `used`; the
+        stream if it was not in there, otherwise None."""
+
+
+class Cuda:
+    """The CUDA device with this index."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.lock = threading.Lock()
+        self.memories: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.side = torch.cuda.Stream(index)
+        self.pool = torch.cuda.graph_pool_handle()
+        self.last: Any = None  # the stream of the last replay
+        self.raw: int | None = None
+        self._raw_stream = torch._C._cuda_getCurrentRawStream
+
+    def current(self) -> contextlib.AbstractContextManager[Any]:
+        if torch.cuda.current_device() == self.index:
+            return contextlib.nullcontext()
+        return torch.cuda.device(self.index)
+
+    def capturing(self) -> bool:
+        return torch.cuda.is_current_stream_capturing()
+
+    def capture(self, body: Body, tensors: Sequence[Any]) -> Graph:
+        graph = torch.cuda.CUDAGraph()
+        collects = gc.isenabled()
+        gc.disable()  # a finalizer could free a graph or an event, which is not allowed during a capture
+        try:
+            with torch.cuda.stream(self.side):
+                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                try:
+                    body(tensors)
+                except BaseException:
+                    self.pool = torch.cuda.graph_pool_handle()  # the old one may not be usable any more
+                    with contextlib.suppress(RuntimeError):  # the capture is invalid already
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
+        finally:
+            if collects:
+                gc.enable()
+        return graph
+
+    def enter_stream(self, used: set[int]) -> Any:
+        raw = self._raw_stream(self.index)
+        if raw != self.raw:
+            stream = torch.cuda.current_stream(self.index)
+            if self.last is not None:
+                stream.wait_stream(self.last)
+            self.last, self.raw = stream, raw
+        if raw in used:
+            return None
+        used.add(raw)
+        return self.last
+
+
+# The devices that recordings were asked for. Tests add one for the CPU.
+devices: dict[str, Any] = {}
+
+
+def device_of(name: str) -> Any:
+    """The Device of "cuda:N"; None for the CPU, where graphs are not recorded."""
+    found = devices.get(name)
+    if found is None and name.startswith("cuda:"):
+        found = devices[name] = Cuda(int(name.removeprefix("cuda:")))
+    return found
