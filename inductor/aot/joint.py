@@ -328,11 +328,15 @@ class _Trace:
         self.returned = [InputState.of(x) for x in finals.returned]
         with torch._C._DisableAutocast():  # as in eager, where backward() is called outside of the region
             tangents = [_tangent(x) for x in finals.returned[: finals.differentiable]]
+            seen = [x for x in (*primals, *finals.returned, *tangents) if isinstance(x, torch.Tensor)]
+            values_before = list(map(unwrapped, seen))
             wanted = [x for x, (requires_grad, _) in zip(leaves, self.grads) if requires_grad]
             found: Sequence[Any] = [None] * len(wanted)
             if tangents and wanted:
                 outputs = finals.returned[: len(tangents)]
                 found = torch.autograd.grad(outputs, wanted, tangents, allow_unused=True)
+            if any(unwrapped(x) is not value for x, value in zip(seen, values_before)):
+                raise NotFunctional("the backward pass writes to an input, a result or the gradient of a result")
             if len(tangents) > 1:
                 self.reaching = reaching(history, leaves)
         finals.tangents = tangents
@@ -342,7 +346,6 @@ class _Trace:
         gradients = [unwrapped(x.conj() if x is not None and x.is_conj() else x) for x in placed]
         returned = [unwrapped(x) for x in finals.returned]
         return [returned, [unwrapped(x) for _, x in finals.written], gradients, [unwrapped(x) for x in tangents]]
-
 
     def _relations(self, finals: ForwardOutputs, values: Sequence[Any], primals: Sequence[Any]) -> AutogradGraph:
         """The autograd graph of the differentiable results; sets `nested`, `parts` and `own_backward`. Empty if there
