@@ -15,6 +15,7 @@ branches and loop bodies. A small outer graph calls the subgraphs and runs the o
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from .aot.functionalize import mutable
+from .aot.functionalize import attributes_of, mutable
 from .aot.results import RecordedWrites
 from .dynamic.dispatch import is_symbolic
 from .eager.higher_order import RUNNERS
@@ -53,7 +54,8 @@ _SPARSE: dict[Any, tuple[int, str]] = {
 
 def needs_split(gm: fx.GraphModule) -> bool:
     """Whether an operator must run outside of compiled subgraphs, or only a part records gradients."""
-    return any(_cuts(node) for node in gm.graph.nodes) or _enables_grad(gm)
+    recording = _Recording(gm)
+    return any(_cuts(node, recording) for node in gm.graph.nodes) or _enables_grad(gm)
 
 
 def _enables_grad(gm: fx.GraphModule) -> bool:
@@ -63,7 +65,22 @@ def _enables_grad(gm: fx.GraphModule) -> bool:
     return any(node.target is SET_GRAD and node.args == (True,) for node in gm.graph.nodes)
 
 
-def _cuts(node: fx.Node) -> bool:
+class _Recording:
+    """Whether autograd may record anything while a graph runs. Found out when it is first asked."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        self.gm = gm
+
+    @functools.cached_property
+    def possible(self) -> bool:
+        if not torch.is_grad_enabled() and not _enables_grad(self.gm):
+            return False
+        values = map(value_of, self.gm.graph.nodes)
+        given = (x for _, x in attributes_of(self.gm))
+        return any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*values, *given))
+
+
+def _cuts(node: fx.Node, recording: _Recording) -> bool:
     if node.op == "call_method" and node.target in _READS:
         return True
     if node.op == "call_function" and (node.target in RUNNERS or node.target in AS_RECORDED or _in_order(node)):
@@ -72,7 +89,7 @@ def _cuts(node: fx.Node) -> bool:
         return True
     if node.op.startswith("call") and any(map(_is_special, (node, *node.all_input_nodes))):
         return True
-    if _has_sparse_gradient(node) or _writes_as_custom(node):
+    if _has_sparse_gradient(node) or _writes_as_custom(node, recording):
         return True
     if any(isinstance(value_of(arg), torch.Generator) for arg in node.all_input_nodes) and node.op != "output":
         return True
@@ -99,11 +116,11 @@ def _has_sparse_gradient(node: fx.Node) -> bool:
     return bool(node.args[place] if len(node.args) > place else node.kwargs.get(name))
 
 
-def _writes_as_custom(node: fx.Node) -> bool:
+def _writes_as_custom(node: fx.Node, recording: _Recording) -> bool:
     """Whether a node is an operator of another library that writes to arguments; these have no functional form.
 
-    False if an argument requires a gradient or is a view. A subgraph that returns a view of a tensor it creates does
-    not share the version counter of the view's base, where autograd looks for writes.
+    False if gradients are recorded and an argument requires one or is a view. A subgraph that returns a view of a
+    tensor it creates does not share the version counter of the view's base, where autograd looks for writes.
     """
     if not isinstance(node.target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return False
@@ -111,8 +128,8 @@ def _writes_as_custom(node: fx.Node) -> bool:
     overloads = [target] if isinstance(target, torch._ops.OpOverload) else map(target.__getattr__, target.overloads())
     if not any(op.namespace not in ("aten", "prims") and op._schema.is_mutable for op in overloads):
         return False
-    given = (value_of(arg) for arg in node.all_input_nodes)
-    return not any(isinstance(x, torch.Tensor) and (x.requires_grad or x._is_view()) for x in given)
+    given = [x for x in map(value_of, node.all_input_nodes) if isinstance(x, torch.Tensor)]
+    return not any(x.requires_grad or x._is_view() for x in given) or not recording.possible
 
 
 def _symbols(*nodes: fx.Node) -> set[Any]:
@@ -232,6 +249,7 @@ class _Cutter:
         self.open: dict[fx.Node, None] = {}
         self.pieces = 0
         self.differentiated = _differentiated(gm, ends)
+        self.recording = _Recording(gm)
 
     def run(self) -> fx.GraphModule:
         """The outer graph: nodes that run with ATen are copied to it, the others are collected into subgraphs."""
@@ -258,7 +276,7 @@ class _Cutter:
         """Whether a node runs in the outer graph instead of a compiled subgraph."""
         if node.name in self.apart:
             return True
-        if _cuts(node) or self._is_number(node) or node.target in _MODES or node.target is torch.autograd.grad:
+        if _cuts(node, self.recording) or self._is_number(node) or node.target in _MODES or node.target is torch.autograd.grad:
             return True
         if getattr(node.target, "gives_function", False):
             return True

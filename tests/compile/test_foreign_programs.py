@@ -101,6 +101,43 @@ def test_a_graph_is_cut_at_an_operator_of_a_library_that_writes_to_its_arguments
     assert not any("ATen" in str(warning.message) for warning in recwarn)
 
 
+def test_operators_of_a_library_write_to_views_in_a_graph_without_gradients(recwarn):
+    @torch.library.custom_op("foreign_programs::rotated", mutates_args=("a", "b"))
+    def rotated(a: torch.Tensor, b: torch.Tensor) -> None:
+        a.sin_()
+        b.cos_()
+
+    @torch.library.custom_op("foreign_programs::normalized_into", mutates_args=("out",))
+    def normalized_into(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+        out.copy_(x / x.norm() * weight)
+
+    class Attention(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.arange(8.0))
+            self.inner = torch.nn.Linear(8, 24)
+
+        def forward(self, x, cache):
+            h = torch.empty_like(x)
+            normalized_into(h, x, self.weight)
+            q, k, v = self.inner(h).split(8, -1)
+            rotated(q.view(-1, 2, 4), k.view(-1, 2, 4))
+            rotated(cache[0], cache[1])
+            return (q @ k.t()).softmax(-1) @ v + x, q, k, cache[1:]
+
+    module = Attention()
+    compiled = pyframe.compile(module)
+    for mode, n in ((torch.no_grad, 3), (torch.no_grad, 5), (torch.inference_mode, 5)):
+        with mode():
+            x, cache, expected = torch.arange(8.0 * n).reshape(n, 8).sin(), torch.ones(2, 3), torch.ones(2, 3)
+            got, want = compiled(x, cache), module(x, expected)
+            for a, b in zip((*got, cache), (*want, expected)):
+                torch.testing.assert_close(a, b)
+            assert got[1].untyped_storage().data_ptr() == got[2].untyped_storage().data_ptr()
+            assert got[3].data_ptr() == cache[1].data_ptr()
+    assert not any("ATen" in str(warning.message) for warning in recwarn)
+
+
 @pytest.mark.parametrize(
     "read",
     [
