@@ -14,8 +14,7 @@ from torch import fx
 from torch._guards import tracing
 
 from .aot.autograd import Captured, wrap
-from .aot.functionalize import attributes_of, records_gradients
-from .aot.joint import refuse_shared_writes
+from .aot.functionalize import attributes_of, records_gradients, refuse_shared_writes
 from .aot.partition import partition
 from .aot.plain_memory import refuse_special
 from .aot.random import seeded
@@ -141,7 +140,7 @@ def _train_wrappers(
     fakes, mode = static_fakes(flat)
     with stub_torch_compiler, report.phase("joint"):
         inner = to_inner_joint(gm, forms, fakes, mode, list(map(State.of, inputs)), training_decompositions())
-        refuse_shared_writes(flat, set(inner.joint.writes))
+        refuse_shared_writes(inner.joint.graph, flat, inner.joint.writes)
     with stub_torch_compiler, report.phase("passes"):
         seeded(inner.joint.graph)
     with stub_torch_compiler, report.phase("partition"):

@@ -276,7 +276,9 @@ class _Cutter:
         """Whether a node runs in the outer graph instead of a compiled subgraph."""
         if node.name in self.apart:
             return True
-        if _cuts(node, self.recording) or self._is_number(node) or node.target in _MODES or node.target is torch.autograd.grad:
+        if _cuts(node, self.recording) or self._is_number(node):
+            return True
+        if node.target in _MODES or node.target is torch.autograd.grad:
             return True
         if getattr(node.target, "gives_function", False):
             return True

@@ -30,6 +30,27 @@ def elements_overlap(x: torch.Tensor) -> bool:
     return False
 
 
+def spans_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the memory from the first to the last element of one strided tensor intersects that of another. Symbolic
+    sizes count with their values for the example inputs; True if one has no such value."""
+    if memory_of(a) != memory_of(b):
+        return False
+    spans = [_span_in_bytes(x) for x in (a, b)]
+    if spans[0] is None or spans[1] is None:
+        return True
+    return spans[0][0] < spans[1][1] and spans[1][0] < spans[0][1]
+
+
+def _span_in_bytes(x: torch.Tensor) -> tuple[int, int] | None:
+    """Where the elements of a tensor begin and end in its storage; None if that depends on data."""
+    numbers = [n if isinstance(n, int) else n.node.hint for n in (x.storage_offset(), *x.shape, *x.stride())]
+    if None in numbers:
+        return None
+    start, size, stride = numbers[0], numbers[1 : 1 + x.dim()], numbers[1 + x.dim() :]
+    extent = 1 + sum((n - 1) * s for n, s in zip(size, stride)) if math.prod(size) else 0
+    return start * x.element_size(), (start + extent) * x.element_size()
+
+
 def partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two dense tensors share memory without being identical element by element. For tensors of unknown sizes:
     whether they may."""

@@ -6,7 +6,7 @@ Parameters and buffers become inputs. The only writes that remain are `copy_` ca
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..fx_utils.arguments import node_at, output_of, results_of
 from ..fx_utils.places import blame, name_of
 from ..fx_utils.writes import has_functional_form
 from ..ir.nodes import dense_order
-from ..overlap import elements_overlap, partly_the_same
+from ..overlap import elements_overlap, partly_the_same, spans_overlap
 from ..process.import_stubs import stub_torch_compiler
 from .calls import call, python_kernels
 from .eager_checks import TRACED_AS
@@ -111,8 +111,7 @@ def to_aten(
         graph = computed_values(graph, fakes)
         mutated = _check_writes(graph)
         _check_unused(graph.graph)
-        if any(storage_of(fakes[i]) == storage_of(x) for i in mutated for k, x in enumerate(fakes) if k != i):
-            raise NotFunctional("a mutated input shares memory with another input")
+        refuse_shared_writes(graph, fakes, mutated)
         _return_aliases(graph, aliases, fakes)
         _lay_out(graph, strides)
     views = tuple(alias is not None and alias.tracked for alias in aliases)
@@ -373,6 +372,18 @@ def storage_of(x: Any) -> Any:
     if x.layout != torch.strided:
         raise NotFunctional(f"a tensor of layout {x.layout}")
     return x.untyped_storage()._cdata
+
+
+def refuse_shared_writes(graph: torch.fx.GraphModule, inputs: Sequence[Any], written: Iterable[int]) -> None:
+    """NotFunctional if the memory of a written input overlaps that of another input, or an `as_strided` could reach it
+    from there. At run time the plan checks that they do not overlap."""
+    memory = [storage_of(x) for x in inputs]
+    pairs = [(i, k) for i in written for k in range(len(inputs)) if i != k and memory[i] == memory[k]]
+    if not pairs:
+        return
+    strided = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default)
+    if strided or any(spans_overlap(inputs[i], inputs[k]) for i, k in pairs):
+        raise NotFunctional("a mutated input shares memory with another input")
 
 
 def _find_aliases(

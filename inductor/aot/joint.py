@@ -26,7 +26,7 @@ from .functionalize import (
     NotFunctional,
     attributes_of,
     refuse_fixed_offsets,
-    storage_of,
+    refuse_shared_writes,
     unwrapped,
     version_of,
 )
@@ -118,7 +118,7 @@ def to_joint(
         _numbers_inline(graph)
     finals = trace.finals
     writes = tuple(i for i, _ in finals.written)
-    refuse_shared_writes(primals, set(writes))
+    refuse_shared_writes(graph, primals, writes)
     separate_memory(graph, trace.returned, writes)
     tangents = graph.graph.find_nodes(op="placeholder")[len(primals) :]
     permanent = tuple(
@@ -189,13 +189,6 @@ def _numbers_inline(gm: torch.fx.GraphModule) -> None:
         if any(number(x) is not x for x in node.all_input_nodes):
             node.args, node.kwargs = torch.fx.map_arg((node.args, node.kwargs), number)
     gm.graph.eliminate_dead_code()
-
-
-def refuse_shared_writes(primals: Sequence[Any], indices: set[int]) -> None:
-    """NotFunctional if a mutated input shares memory with another input input."""
-    owners = [storage_of(x) for x in primals]
-    if any(owners.count(owners[i]) > 1 for i in indices):
-        raise NotFunctional("a mutated input shares memory with another input")
 
 
 def module_tensors(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...], dict[str, int]]:
