@@ -1,20 +1,26 @@
 """Programs as users write them: captured and compiled they do what they do eagerly.
 
-`language_programs` and `interface_programs` are about the capture, whose graphs run as they are; of the others those in
-COMPILED are compiled, and the rest captured, but for those in LONG. `python tests/programs/run_programs.py` compiles all of them.
+Programs in COMPILED are compiled to kernels, those in LONG are left out because they take seconds, and the others are
+captured and their graphs run as they are. `python tests/programs/run_programs.py` compiles all of them.
 """
 
 from __future__ import annotations
 
 import autograd_programs
+import control_flow_programs
 import interface_programs
 import language_programs
+import library_programs
 import operator_programs
 import pytest
+import recipe_programs
 import tutorial_programs
 from programs_support import check, programs_of
 
-MODULES = (language_programs, interface_programs, tutorial_programs, operator_programs, autograd_programs)
+MODULES = (
+    language_programs, control_flow_programs, library_programs, interface_programs, tutorial_programs, recipe_programs,
+    operator_programs, autograd_programs,
+)  # fmt: skip
 CASES = {name: case for module in MODULES for name, case in programs_of(module).items()}
 COMPILED = {
     "rope_complex", "nn_tutorial_whole_step", "custom_autograd_legendre", "set_grad_between", "decorators",

@@ -94,3 +94,12 @@ def agree(fn: Callable[..., Any], args: Any, fullgraph: bool = True) -> None:
         assert same(expected, got), f"{fn.__name__}, {turn}:\n  eager    {expected}\n  captured {got}"
     assert counters["graphs"] or expected[0] == "raised", "nothing was captured"
     assert not counters["recompiles"], "the second call was captured again"
+
+
+class Point:
+    """A class of the program that `match` statements and failing constructors use."""
+
+    __match_args__ = ("a", "b")
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
