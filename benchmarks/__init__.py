@@ -1,1 +1,1 @@
-"""Benchmarks: eager, torch.compile and ours side by side from one run; medians of interleaved runs."""
+"""Benchmarks that compare eager, torch.compile and ours in one run, by medians of interleaved measurements."""

@@ -1,30 +1,34 @@
-"""Whether models compiled by the default backend compute what they should, in inference and in training.
+"""Checks whether models compiled by the default backend compute what they should, in inference and in training.
 
     python -m benchmarks.accuracy                                   # CPU: float32 and bfloat16
     python -m benchmarks.accuracy --device cuda --workers 12 --budget 400
     python -m benchmarks.accuracy --only convnext bert --dtype autocast --train
-    python -m benchmarks.accuracy --peer                            # torch.compile beside it
-    python -m benchmarks.accuracy --reuse                           # the peer's columns from the last results
+    python -m benchmarks.accuracy --peer                            # torch.compile as well
+    python -m benchmarks.accuracy --reuse                           # torch.compile's columns from the last results
 
-Each job is one model in one dtype in one mode, in a process of its own, with an empty cache.  The compiled model is
-called twice on the same inputs; in training each call is followed by a backward pass, and gradients accumulate.
-Compared are the outputs of both calls, the loss, the gradients of all parameters and floating-point inputs, and all
-buffers, against a reference: the same model in float64 run by eager on the CPU (in float32 for bfloat16 and autocast).
-A tensor is right where its error is at most three times eager's own against that reference, or the dtype's tolerance
-(`TOLERANCES`), or where it equals eager's result to that tolerance: by root mean square, and for single elements.  In
-half precision, whose tolerance is wide, two more errors are measured: the part that is a multiple of the tensor, as a
-wrong factor makes it, and the largest error of an element beside the others.  Large constants, such as the -1e9 of a
-mask, are no measure for what is beside them, and a small gradient is measured by itself unless it is noise.
-Where ours is further off, the compiled model runs once more, and so do both with parameters that differ in their last
-bits, against the reference for the same parameters.  A tensor is then judged by the medians of the errors, ours and
-eager's, at all these points, since a choice that rounding makes at one of them (a mask, an expert) is no defect of a
-kernel; the detail says how many were.  An error that is not there again at the same parameters is not excused.
-`tests/test_accuracy_faults.py` has faults that must be seen.
-"eager wrong" are jobs in which ours is right, and eager is off by more than rounding explains.  Dropout is off, so
-that systems can be compared, but for blocks that are there for it, whose reference takes the numbers that eager drew.
+Each job is one model in one dtype in one mode, in a process of its own, with an empty cache. The compiled model is
+called twice on the same inputs; in training each call is followed by a backward pass, and gradients accumulate. The
+outputs of both calls, the loss, the gradients of all parameters and floating-point inputs, and all buffers are compared
+with a reference: the same model in float64, run by eager on the CPU (in float32 for bfloat16 and autocast).
 
-`--dtype autocast` keeps parameters and inputs in float32 and runs the forward pass under autocast to bfloat16.
-Results are written after each job.  The exit status is 1 if any result is wrong or any job failed.
+A tensor is right if its error is at most three times eager's own error against that reference, or at most the dtype's
+tolerance (`TOLERANCES`), or if it equals eager's result within that tolerance. Both the root mean square and single
+elements are checked. The tolerance of half precision is wide, so two more errors are measured there: the part that is a
+multiple of the tensor, which a wrong factor causes, and the largest error of an element relative to the other elements.
+Large constants, such as the -1e9 of a mask, do not count as the scale of the elements beside them, and a small gradient
+is measured on its own scale unless it is noise.
+
+If ours is further off, the compiled model runs once more, and both run with parameters that differ in their last bits,
+against the reference for the same parameters. A tensor is then judged by the medians of the errors, ours and eager's,
+at all these points, because a discrete choice (a mask, an expert) that rounding decides at one of them is not a defect
+of a kernel; the detail says how many were. An error that is not reproduced with the same parameters is not excused.
+`tests/test_accuracy_faults.py` injects faults that must be detected.
+
+"eager wrong" counts jobs in which ours is right, and eager is off by more than rounding explains. Dropout is disabled,
+so that systems can be compared, except in blocks that test dropout; their reference uses the numbers that eager drew.
+
+`--dtype autocast` keeps parameters and inputs in float32 and runs the forward pass under autocast to bfloat16. Results
+are written after each job. Exit status 1 if any result is wrong or any job failed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Small models for `benchmarks.accuracy`: one or two layers that are typical of a class of architectures.
 
-Attention in its variants, norms over any axis, convolutions, layouts, pooling, recurrent layers, embeddings and losses.
-What training does around layers (dropout, checkpoints, frozen and tied parameters) is in `accuracy_training`.
+They cover variants of attention, norms over any axis, convolutions, layouts, pooling, recurrent layers, embeddings and
+losses. `accuracy_training` has what training adds (dropout, checkpoints, frozen and tied parameters).
 """
 
 from __future__ import annotations

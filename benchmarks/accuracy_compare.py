@@ -1,4 +1,4 @@
-"""One job of `benchmarks.accuracy`: a model run by eager, by a reference in a wider dtype, and compiled."""
+"""Runs one job of `benchmarks.accuracy`: a model in eager, in a reference with a wider dtype, and compiled."""
 
 from __future__ import annotations
 

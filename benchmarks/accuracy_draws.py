@@ -1,7 +1,7 @@
-"""Random numbers that one run of a model drew, given to another run: a reference for models with dropout.
+"""Replays the random numbers that one run of a model drew in another run, so that models with dropout have a reference.
 
-A generator gives float64 other numbers than bfloat16, so that the same seed is another model in a wider dtype.  Here
-eager's draws are recorded where they reach an operator of ATen, and a run in a wider dtype gets them converted.
+A generator draws other numbers for float64 than for bfloat16, so the same seed would give another model in a wider
+dtype. This module records eager's draws as results of ATen operators, and a run in a wider dtype gets them converted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What training does around layers, for `benchmarks.accuracy`: dropout, checkpoints, shared and frozen parameters,
-regions of autocast, modules used twice, results that need no gradient."""
+"""Models for `benchmarks.accuracy` that test what training adds: dropout, checkpoints, shared and frozen parameters,
+regions of autocast, modules that are used twice, results that need no gradient."""
 
 from __future__ import annotations
 

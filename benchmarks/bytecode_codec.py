@@ -1,18 +1,19 @@
-"""Time of our bytecode codec against that of the `bytecode` package, per code object and as a share of a first call.
+"""Compares the time of our bytecode codec with that of the `bytecode` package, per code object and per first call.
 
     python -m benchmarks.bytecode_codec --pythons python3.12 python3.13 python3.14
 
-Two steps are compared, the ones that the package could do below our canonical instructions:
+Two steps are compared, those that the package could do below our canonical instructions:
 
     read    `codec.read(code)`               against `bytecode.ConcreteBytecode.from_code(code)`
     write   `codec.RawAssembler.finish(...)` against `bytecode.Bytecode.to_code(stacksize, ...)` of the same code
 
-The package is timed in its favour: its instructions are made beforehand, and it is given the stack size.
+The comparison favours the package: its instructions exist beforehand, and it is given the stack size.
 
-First part: the code objects of some modules of the standard library, torch.nn and transformers (compiled from source,
-not imported; those that the interpreter has), in microseconds per code object, on this interpreter and on `--pythons`.
-Second part: the code objects that the first call of a program reads and writes, and what the first call would cost more
-with the package. Processor time throughout: the least of `--rounds` runs of each step, the median of a first call.
+The first part times the code objects of some modules of the standard library, torch.nn and transformers (compiled from
+source, not imported; those that the interpreter has), in microseconds per code object, on this interpreter and on
+`--pythons`. The second part counts the code objects that the first call of a program reads and writes, and estimates
+how much longer the first call would take with the package. All times are processor time: the minimum of `--rounds` runs
+of each step, and the median of first calls.
 """
 
 from __future__ import annotations

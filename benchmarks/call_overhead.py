@@ -1,4 +1,4 @@
-"""Time of a call where there is next to nothing to compute.
+"""Measures the time of a call of functions that compute almost nothing.
 
     python -m benchmarks.call_overhead
 """

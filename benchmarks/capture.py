@@ -1,12 +1,12 @@
-"""How much of real models is captured: graphs, breaks and seconds, next to torch.compile's.
+"""Measures how much of real models is captured: graphs, breaks and seconds, beside torch.compile's.
 
     python -m benchmarks.capture [--only SUBSTRING ...] [--quick] [--reuse] [--compare]
 
-Each model runs in a process of its own, twice under a backend that runs the graph as it is; its result is compared
-with eager's.  `operators`: how many run from graphs in the second call.  `--reuse` takes the columns of torch.compile
-from the last results, in which columns added since are "-".  `--compare`, for another Python or torch: measures
-`pyframe` alone, writes nothing, and prints each model whose graphs, breaks, operators or equality differ from the last
-results, or where they come from other reasons; exit status 1 if graphs or breaks are more, or results differ.
+Each model runs twice in a process of its own, with a backend that runs the graph as it is, and its result is compared
+with eager's. `operators` counts those that run from graphs in the second call. `--reuse` takes the columns of
+torch.compile from the last results; columns that were added since are "-". `--compare`, for another Python or torch,
+measures `pyframe` alone, writes nothing, and prints each model whose graphs, breaks, reasons of breaks, operators or
+equality differ from the last results; exit status 1 if there are more graphs or breaks, or if results differ.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The programs of `benchmarks.capture`: architectures of transformers and timm with random weights and small sizes,
-and hand-written modules that are hard to capture.  `CASES[name]()` gives a module and its keyword arguments."""
+"""The programs of `benchmarks.capture`: architectures of transformers and timm with random weights and small sizes, and
+hand-written modules that are hard to capture. `CASES[name]()` returns a module and its keyword arguments."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Seconds of the first call, each in a fresh process, with a cold and a warm cache.
+"""Measures the first call in a fresh process, in seconds, with a cold and a warm cache.
 
     python -m benchmarks.compile_time
 
-The clock runs from before the import of the compiler under test to the end of the first call; `import torch`, and
-`import transformers` with the construction of the model, come before it for both. "CPU s" is the processor time of the
-process and of the processes that it started and that ended, which other work on the machine hardly changes;
-torch.compile's pool of compilers lives on and is not in it.
+The clock runs from before the import of the compiler to the end of the first call; `import torch`, `import
+transformers` and the construction of the model come before it for all compilers. "CPU s" is the processor time of the
+process and of child processes that have ended; it hardly depends on other work on the machine. torch.compile's pool of
+compile workers does not end and is not included.
 """
 
 from __future__ import annotations

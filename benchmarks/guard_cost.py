@@ -1,10 +1,10 @@
-"""Time of a call before its first kernel, as a model grows: guards, and what carries the inputs to the graph.
+"""Measures the time from a call to its first kernel as a model grows: the guards, and passing the inputs to the graph.
 
     python -m benchmarks.guard_cost
 
-Hugging Face's Llama from a config (width 32), with 4, 16 and 64 layers, captured as one graph by both compilers.  The
-backend is the same for both: its compiled function raises `Reached` at once, so a call ends where the first kernel
-would start; what is timed holds the raising and catching of that exception (the row "exception alone").
+The model is Hugging Face's Llama from a config (width 32), with 4, 16 and 64 layers; both compilers capture it as one
+graph. The backend is the same for both: its compiled function raises `Reached` at once, so a call ends where the first
+kernel would start. The measured time includes raising and catching that exception (the row "exception alone").
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""GPU time of fused kernels beside the time that memory alone takes, and host time of calls.
+"""Measures the GPU time of fused kernels, compares it with the time to move the data, and measures host time per call.
 
     python -m benchmarks.kernels --device cuda
 
-Floors are bytes that have to be read and written over the bandwidth of a copy of 1 GiB, measured in the same run.
+The floor of a kernel is the number of bytes that it must read and write, divided by the bandwidth of a copy of 1 GiB
+that is measured in the same run.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Seconds of the first call of programs of thousands of operators, and how they grow with the number of operators.
+"""Measures the first call of programs with thousands of operators, and how it grows with the number of operators.
 
-    python -m benchmarks.large_graphs                      # torch.compile beside it, where it ends within the limit
+    python -m benchmarks.large_graphs                      # torch.compile as well, if it finishes within the limit
     python -m benchmarks.large_graphs --only products --sizes 500 1000 --systems pyframe
 
 Each run is a process of its own with an empty cache. The clock starts after an eager run, before the import of the
-compiler under test. "CPU s" is the processor time of the process and of the C++ compilers that it starts, which other
-work on the machine does not change. "growth" is that time over the time for half as many operators: 2 where a compiler
-takes time in proportion to the graph.
+compiler. "CPU s" is the processor time of the process and of the C++ compilers that it starts, which does not depend on
+other work on the machine. "growth" is that time divided by the time for half as many operators: 2 if the time is
+proportional to the size of the graph.
 """
 
 from __future__ import annotations

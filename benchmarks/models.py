@@ -1,11 +1,11 @@
-"""Speed of whole models against eager and torch.compile.
+"""Measures the speed of whole models, in inference, against eager and torch.compile.
 
     python -m benchmarks.models --suite demo
     python -m benchmarks.models --suite gpu
 
-Suite gpu: bfloat16 inference on CUDA, wall time of a few calls from an idle GPU to an idle GPU. Errors are those of the
-outputs against eager's and, beside eager's own, against float32 arithmetic on the same weights and inputs: the norm of
-the difference in percent of the norm of the outputs.
+The suite gpu runs bfloat16 inference on CUDA; times are wall time of a few calls, from an idle GPU to an idle GPU.
+Errors are given against eager's outputs and, like eager's own, against float32 arithmetic on the same weights and
+inputs: the norm of the difference in percent of the norm of the outputs.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""First calls of many functions at once: threads of one process beside torch.compile, which compiles one at a time.
+"""Measures first calls of many functions at once, in threads of one process, beside torch.compile.
 
     python -m benchmarks.parallel_compile
 
-Each way runs in a fresh process with empty caches. The jobs are functions of their own, half of them training steps,
-with constants and sizes that make every kernel another one. "one at a time" calls one after the other in the main
-thread, "in threads" lets each job have a thread, all of which start together. The clock runs from before the import of
-the compiler to the last result; then results and gradients are compared with eager's: "wrong" counts jobs that differ,
-"failed" those that raise.  `--only` runs some of the ways and prints their rows alone.
+torch.compile compiles one function at a time. Each way runs in a fresh process with empty caches. The jobs are
+different functions, half of them training steps, with constants and sizes that make every kernel different. "one at a
+time" calls them one after the other in the main thread; "in threads" gives each job a thread, and all threads start
+together. The clock runs from before the import of the compiler to the last result; then results and gradients are
+compared with eager's: "wrong" counts jobs that differ, "failed" those that raise. `--only` runs some of the ways and
+prints only their rows.
 """
 
 from __future__ import annotations

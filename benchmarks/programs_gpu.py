@@ -1,4 +1,4 @@
-"""Models of usual sizes for a GPU: GPT-2 124M, BERT base, ResNet-50, MobileNetV3; in bfloat16, without gradients."""
+"""Models of usual sizes for a GPU, in bfloat16 without gradients: GPT-2 124M, BERT base, ResNet-50, MobileNetV3."""
 
 from __future__ import annotations
 

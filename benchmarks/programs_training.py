@@ -1,4 +1,5 @@
-"""Training programs of usual sizes for a GPU: modules that return the loss; no dropout, so that losses compare."""
+"""Training programs of usual sizes for a GPU: modules that return the loss, without dropout so that losses can be
+compared."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""A training step (forward, loss, backward, AdamW) of whole models, and the seconds of the first one.
+"""Measures a training step (forward, loss, backward, AdamW) of whole models, and the time of the first step.
 
     python -m benchmarks.training                  # small models on the CPU, in float32
     python -m benchmarks.training --device cuda    # usual sizes, autocast to bfloat16, parameters in float32
     python -m benchmarks.training --device cuda --program bert
     python -m benchmarks.training --device cuda --program gpt --profile    # the GPU time of a step by kernel
-    python -m benchmarks.training --tiny           # the programs of `--device cuda` in small, to see whether they run
+    python -m benchmarks.training --tiny           # the programs of `--device cuda` at small sizes, as a test
 
-Every gradient is checked: its error against float64 (float32 under autocast) is at most three times eager's own, or
-the tolerance; the benchmark fails where it is not. Step times are medians of interleaved runs in one process. Each
-system's first step, peak memory and losses are those of a process of its own. Its clock starts before the import of
-the compiler under test, with an empty cache, and after one eager step. The process of the step times finds the caches
-as those left them: its first steps are the warm ones.
+Every gradient is checked: its error against float64 (float32 under autocast) may be three times eager's own, or the
+tolerance; otherwise the benchmark fails. Step times are medians of interleaved runs in one process. The first step,
+peak memory and losses of each system are measured in a process of its own, whose clock starts before the import of the
+compiler, with an empty cache, after one eager step. The process that measures step times uses the caches that those
+processes filled, so its first steps are the warm ones.
 """
 
 from __future__ import annotations

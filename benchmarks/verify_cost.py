@@ -1,11 +1,12 @@
-"""What the option `verify` costs per call: a graph that is checked at 1% of its calls beside one that never is.
+"""Measures what the option `verify` costs per call: a graph that is checked at 1% of its calls, beside one that never
+is.
 
     python -m benchmarks.verify_cost
 
-`verify=0.01` checks each call with a probability of 1%, and spends at most 1% of the time on checks. Off and on
-alternate in short rounds. "us" is the median of the rounds, most of which hold no check: the cost of counting calls.
-"least" compares the fastest rounds, "total" the time of all rounds, checks included. Checks are as rare
-as their share of the time demands: where "checks" is 0 the ratios say nothing of their cost.
+`verify=0.01` checks each call with a probability of 1%, and spends at most 1% of the time on checks. Rounds with and
+without the option alternate. "us" is the median of the rounds, most of which contain no check: the cost of counting
+calls. "least" compares the fastest rounds, "total" the time of all rounds, checks included. Checks are as rare as their
+share of the time requires; if "checks" is 0, the ratios say nothing about their cost.
 """
 
 from __future__ import annotations

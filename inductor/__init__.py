@@ -1,4 +1,4 @@
-"""inductor: compiles torch.fx graphs to fused, vectorised kernels.
+"""inductor: compiles torch.fx graphs to fused, vectorised kernels, in C++ for the CPU and in Triton for GPUs.
 
 Public names are imported on first use, so parts of the package can be imported without the compiler.
 """

@@ -1,4 +1,4 @@
-"""From an artifact to a callable: builds and loads its kernels, and makes the plan that runs them."""
+"""Turns an artifact into a callable: builds and loads its kernels, and makes the plan that runs them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The C extension `inductor._C`; None if it was not built; equivalent Python code then runs instead.
+"""Imports the C extension `inductor._C`. The name is None if the extension was not built; Python code then does its
+work.
 
-An extension that exists but cannot be loaded (another CPython, a missing symbol) raises ImportError: to run without it
+An extension that exists but cannot be loaded (another CPython, a missing symbol) raises ImportError: running without it
 would be slow, and would hide that the installation is broken.
 """
 

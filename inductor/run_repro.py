@@ -1,4 +1,7 @@
-"""The main program of a repro script: runs the graph compiled and with ATen, and compares the results."""
+"""The main program of a repro script: runs the graph compiled and with ATen, and compares the results.
+
+`verdict` returns how that ended as a `Verdict`, which the minifier compares; scripts print it.
+"""
 
 from __future__ import annotations
 

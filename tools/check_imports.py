@@ -2,9 +2,10 @@
 
     python tools/check_imports.py
 
-`LAYERS` lists the modules and packages of a package from the lowest to the highest: each may import itself and those
-before it. A module that no list names is an error, and so is an import of torch's own compiler anywhere. Imports within
-functions count; those under ``if TYPE_CHECKING`` do not. Exit status 1 and one line for each violation.
+`LAYERS` lists the modules and packages of each package from the lowest to the highest: each may import itself and those
+before it. A module that is not listed is an error, and so is an import of torch's own compiler anywhere. Imports within
+functions count; those under ``if TYPE_CHECKING`` do not. Prints one line for each violation; exit status 1 if there is
+one.
 """
 
 from __future__ import annotations

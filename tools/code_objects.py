@@ -1,4 +1,7 @@
-"""Walks and compares code objects, for the tools, benchmarks and tests of the bytecode codec. Needs no package."""
+"""Walks and compares code objects, for the tools, benchmarks and tests of the bytecode codec.
+
+Imports only the standard library, so that workers can use it in a CPython without torch.
+"""
 
 from __future__ import annotations
 

@@ -5,13 +5,13 @@
     python tools/cpython_suite.py --python 3.12 --verbose test_dict test_generators
     python tools/cpython_suite.py --mode trace --python venv312/bin/python
 
-rebuild: every function's code is `materialize(canonicalize(code))`; needs no torch.
-trace: every frame is sent through the tracer with backend "eager" (`pyframe.testing.trace_everything`); a Python given
-by its path has torch, and our extension modules built for it.
+In mode `rebuild`, the code of every function is replaced by `materialize(canonicalize(code))`; this needs no torch. In
+mode `trace`, every frame goes through the tracer with the backend "eager" (`pyframe.testing.trace_everything`); an
+interpreter given by its path needs torch, and our extension modules built for it.
 
-A module that takes too long is cut off: the tests that it came to are compared.
+If a test module exceeds its time limit, the tests that it completed are compared.
 
-Writes benchmarks/results/cpython_suite.{json,txt} unless modules are named.  Exit status 1 where anything differs.
+Writes benchmarks/results/cpython_suite.{json,txt} unless test modules are named. Exit status 1 if any outcome differs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One run of one of CPython's test modules: `python cpython_suite_worker.py MODE MODULE OUTCOME SECONDS [NAME...]`.
+"""Runs one of CPython's test modules: `python cpython_suite_worker.py MODE MODULE OUTCOME SECONDS [NAME...]`.
 
-OUTCOME gets one line of JSON for each test as it ends, so that a run that is cut off says how far it came, and
-{"replaced": count} at the end.  The run ends after SECONDS of processor time.  With NAMEs, only tests whose id
-contains one of them run.
+Writes one line of JSON to the file OUTCOME as each test ends, so that an interrupted run shows how far it came, and
+{"replaced": count} at the end. The run is stopped after SECONDS of processor time. If NAMEs are given, only tests whose
+id contains one of them run.
 """
 
 from __future__ import annotations

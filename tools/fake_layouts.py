@@ -1,16 +1,17 @@
-"""Layouts that fake tensors predict against those of the kernels, for every operator of torch's database.
+"""Compares the layouts that fake tensors predict with those of the real kernels, for every operator of torch's
+database.
 
     python -m tools.fake_layouts                               # every operator
     python -m tools.fake_layouts --only add --only cumsum      # some
-    python -m tools.fake_layouts --part 2/4 --seconds 250      # the second quarter, for so long
+    python -m tools.fake_layouts --part 2/4 --seconds 250      # the second quarter, for at most 250 seconds
     python -m tools.fake_layouts --out benchmarks/results      # writes fake_layouts_cpu.txt there
 
-Strides of what a compiled program returns are those that its captured graph has on fake tensors, so a fake operator
-that is wrong about them makes a wrong result.  Each sample of the database is run in several layouts (``LAYOUTS``) on
-real and on fake tensors of ``inductor``.  Compared are dtype, shape, strides, storage offset and which results share
-memory with which arguments or results.  Functions are called as ``inductor`` traces them; for each one that differs the
-first ATen operators that differ are named.  Strides of sizes below 2 and of empty tensors mean nothing and are not
-compared.  Exit status 1 where something differs that is not in ``EXPECTED``, or an entry of it no longer does.
+A compiled program returns tensors with the strides that its graph has on fake tensors, so a fake operator with wrong
+strides leads to a wrong result. Each sample of the database is run in several layouts (``LAYOUTS``) on real tensors and
+on fake tensors of ``inductor``. Dtype, shape, strides, storage offset, and which results share memory with which
+arguments or results are compared. Functions are called as ``inductor`` traces them; if one differs, the first ATen
+operators that differ are named. Strides of empty tensors and of dimensions below size 2 are not compared, because they
+have no meaning. Exit status 1 if something differs that is not in ``EXPECTED``, or an entry of it no longer differs.
 """
 
 from __future__ import annotations

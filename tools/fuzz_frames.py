@@ -1,10 +1,10 @@
-"""Random Python programs, captured and uncaptured: results, side effects and exceptions must agree.
+"""Runs random Python programs with and without capture, and compares results, side effects and exceptions.
 
-    python tools/fuzz_frames.py --count 2000 --seed 0       # prints the smallest form of what differs
-    python tools/fuzz_frames.py --show 17                   # the program of one seed
+    python tools/fuzz_frames.py --count 2000 --seed 0       # prints a failing program in its smallest form
+    python tools/fuzz_frames.py --show 17                   # prints the program of one seed
 
 A program has helper functions, generators and classes, closures, containers, exceptions, `with`, `match`, tensors and
-graph breaks.  It is called several times with changing arguments.  Exit status 1 where a program differs.
+graph breaks. It is called several times with different arguments. Exit status 1 if a program differs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The grammar of the random programs of fuzz_frames.py."""
+"""The grammar of the random programs of `fuzz_frames.py`: `RULES` lists the forms of each kind of statement and
+expression, in which `<int>` stands for any form of that kind."""
 
 from __future__ import annotations
 

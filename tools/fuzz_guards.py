@@ -1,17 +1,17 @@
-"""Changes what a compiled program depends on, between two calls: the next calls must be as in eager.
+"""Changes something that a compiled program depends on between two calls; the next calls must give what eager gives.
 
-    python tools/fuzz_guards.py --changes 3000 --seed 0      # as many changes, over as many programs as that takes
-    python tools/fuzz_guards.py --peer --changes 500         # the same changes under torch.compile, too
-    python tools/fuzz_guards.py --records FILE --budget 300  # in pieces: goes on after the programs that FILE has
+    python tools/fuzz_guards.py --changes 3000 --seed 0      # 3000 changes, over as many programs as necessary
+    python tools/fuzz_guards.py --peer --changes 500         # the same changes under torch.compile as well
+    python tools/fuzz_guards.py --records FILE --budget 300  # in parts: continues after the programs that FILE contains
     python tools/fuzz_guards.py --show 17                    # the program of a seed and all of its changes
     python tools/fuzz_guards.py --repro 17:42                # a standalone script of one change of a seed
 
-The programs come from ``guard_programs``; ``guard_changes`` finds what may be changed by walking from the program, so
-what no guard looks at is found too.  Each program is run in a process of its own, each change in a fork of that, so
-that nothing has to be put back.  After the change the program is called twice; value, type and type of an exception
-must be those of the same two calls in a process where nothing was ever compiled.  Changes after which eager itself
-gives something else each time (memory that nobody has written, as of a product with a tensor on `meta`) are left out:
-eager runs twice, once with the bytes of fresh memory set.  Exit status 1 where a change differs.
+The programs come from ``guard_programs``. ``guard_changes`` finds what can be changed by walking from the program, so
+it also finds what no guard checks. Each program runs in a process of its own, and each change in a fork of that
+process, so that nothing has to be restored. After the change the program is called twice; value, type, and the type of
+an exception must be those of the same two calls in a process in which nothing was compiled. Changes after which the
+result of eager itself varies (uninitialized memory, as in a product with a tensor on `meta`) are left out: eager runs
+twice, once with fresh memory filled with other bytes. Exit status 1 if a change leads to another result than in eager.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The common first part of every random program of fuzz_frames.py."""
+"""The source that every random program of `fuzz_frames.py` begins with: imports, classes and helper functions."""
 
 # ruff: noqa: F401 the programs use what is imported
 

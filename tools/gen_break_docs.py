@@ -1,7 +1,7 @@
 """Writes docs/graph_breaks.md from the catalogue in pyframe/core/breaks.py and the programs in tools/break_examples.py.
 
     python tools/gen_break_docs.py            # writes the page
-    python tools/gen_break_docs.py --check    # exit status 1 when the page is out of date
+    python tools/gen_break_docs.py --check    # exit status 1 if the page is out of date
 """
 
 from __future__ import annotations

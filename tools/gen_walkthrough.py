@@ -1,7 +1,7 @@
 """Regenerates the excerpts in `docs/architecture.md`: what each stage prints for one small program.
 
     python tools/gen_walkthrough.py            # compiles the program and writes the excerpts into the page
-    python tools/gen_walkthrough.py --check    # exit status 1 when the page is out of date
+    python tools/gen_walkthrough.py --check    # exit status 1 if the page is out of date
 
 An excerpt is the code block that follows a line `<!-- walkthrough: NAME -->`; NAME is one of the keys that `excerpts`
 returns. The program itself is the block named `program`, so it is edited in the page. It is compiled in a process of

@@ -1,4 +1,4 @@
-"""The source text of the changes that tools/fuzz_guards.py makes, by the kind of object that is changed."""
+"""Writes the changes that `tools/fuzz_guards.py` makes as source text, for each kind of object that is changed."""
 
 # what a class may be given: method -> bodies
 SPECIAL = {

@@ -1,8 +1,9 @@
-"""What may be changed between two calls of a program: found by walking from the program, not from the guards.
+"""Finds what can be changed between two calls of a program, by walking from the program instead of from its guards.
 
-``Walk`` goes from the globals that the program's code names to every object that it can reach under names that executed
-code mentions: instance dicts, classes along the MRO and their metaclasses, functions and what they are made of, cells,
-containers, modules.  For each it writes the changes that Python allows there as text, run in the program's module.
+``Walk`` goes from the globals that the program's code names to every object that it can reach under names that occur in
+executed code: instance dicts, classes along the MRO and their metaclasses, functions and their parts, cells,
+containers, modules. For each it writes the changes that Python allows there as source text, which runs in the program's
+module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions that the changes of tools/fuzz_guards.py call.  A printed failure includes their source."""
+"""Functions that the changes of `tools/fuzz_guards.py` call. A printed failure includes their source."""
 
 import copy
 import functools

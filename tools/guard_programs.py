@@ -1,7 +1,7 @@
-"""The programs of tools/fuzz_guards.py: features, each some definitions and some statements that use them.
+"""The programs of `tools/fuzz_guards.py`, composed of features: some definitions, and some statements that use them.
 
-A feature is ``(definitions, statements)``.  Statements run in the body of ``program(x)`` and append to ``out``.  A word
-``a|b|c`` between ``<`` and ``>`` is a choice made by the seed.
+A feature is ``(definitions, statements)``. The statements run in the body of ``program(x)`` and append to ``out``.
+``<a|b|c>`` is a choice that the seed makes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""More features of the programs of tools/fuzz_guards.py: what else Python and torch let a program read.
+"""More features of the programs of `tools/fuzz_guards.py`, for other things that a program can read from Python and
+torch.
 
-See ``guard_programs`` for the form.
+``guard_programs`` describes the form.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shrinks a script that shows a fault of the compiler to the smallest graph that still shows it.
+"""Shrinks a script that shows a bug of the compiler to the smallest graph that still shows it.
 
     python tools/minify.py REPRO [--output small.py] [--seconds 600] [--timeout 120]
 """

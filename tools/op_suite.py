@@ -7,22 +7,22 @@
     python tools/op_suite.py --peer 24                         # torch.compile and ours on a sample of operators
 
 Each operator of `torch.testing._internal.common_methods_invocations.op_db`, with each dtype that it lists, is compiled
-by `pyframe.compile` with the default backend and called twice (the second call must not compile again), in the modes
+by `pyframe.compile` with the default backend and called twice (the second call must not compile again), in these modes:
 
     forward    its samples, and the same with non-contiguous tensors
     inplace    the variant that writes to its input
     backward   gradients of every input that has one
-    dynamic    `dynamic=True`, and a call with other sizes where the database has one
-    errors     its error inputs: an exception of eager's type
+    dynamic    `dynamic=True`, and a call with other sizes if the database has one
+    errors     inputs for which the database expects an exception: its type must be eager's
 
-Compared: containers, value, class, dtype, shape, strides, device, layout, requires_grad, conj and neg bits, shared
-memory, and the inputs afterwards. A value is right within the tolerance of `torch.testing.assert_close`, or where its
-error against float64 is at most 3 times eager's. Cases run in worker processes: one that dies is a "crash" of the case
-that it ran.
+Containers, values, classes, dtypes, shapes, strides, devices, layouts, requires_grad, conjugate and negative bits,
+shared memory, and the inputs afterwards are compared. A value is right if it is within the tolerance of
+`torch.testing.assert_close`, or if its error against float64 is at most 3 times eager's. Cases run in worker processes;
+if one dies, the case that it ran is a "crash".
 
-Results are added to OUT/op_suite.jsonl as they come and OUT/op_suite.{json,txt} are written from them, so a later run
-of some operators updates their rows. `--resume` skips what has a row. Exit status 1 if something is not right that
-`op_suite_exceptions.py` does not name, or the reverse.
+Each result is appended to OUT/op_suite.jsonl at once, and OUT/op_suite.{json,txt} are written from that file, so a
+later run of some operators updates their rows. `--resume` skips operators that have a row. Exit status 1 if something
+is not right that `op_suite_exceptions.py` does not list, or if something that it lists is right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the operator suite compares the outcome of a compiled call with that of the eager call."""
+"""Compares the outcome of a compiled call with that of the eager call, for the operator suite."""
 
 from __future__ import annotations
 

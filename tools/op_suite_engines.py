@@ -1,4 +1,4 @@
-"""The compilers that the operator suite can try: ours, and torch.compile as the peer."""
+"""The compilers that the operator suite can test: ours, and torch.compile for comparison."""
 
 from __future__ import annotations
 

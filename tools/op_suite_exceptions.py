@@ -1,4 +1,4 @@
-"""What the operator suite does not compare, and failures that are known, each with the reason."""
+"""Lists what the operator suite does not compare, and the known failures, each with the reason."""
 
 from __future__ import annotations
 

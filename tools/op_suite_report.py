@@ -1,4 +1,4 @@
-"""The rows of the operator suite: stored, merged, and written as a table."""
+"""Stores and merges the rows of the operator suite, and writes them as a table."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""One process of the operator suite: takes units (an operator in one mode) from standard input, runs their cases
-through a compiler and through eager, and writes what it found to a file descriptor (its first argument) as JSON lines.
+"""The worker process of the operator suite: takes units (an operator in one mode) from standard input, runs their cases
+compiled and in eager, and writes the outcomes as JSON lines to a file descriptor (its first argument).
 
-Several cases are compiled as one function.  Where that function fails, its cases are tried in halves, down to one, so
-that a verdict is always about one case; "together" is the verdict where cases are right alone and wrong together.
-Before each attempt the names of its cases are written, so that the parent knows which ones a death of the process is
-about.
+Several cases are compiled as one function. If that function fails, its cases are tried in halves, down to single ones,
+so that a verdict always concerns one case; the verdict is "together" if cases are right alone and wrong together. The
+names of the cases are written before each attempt, so that the parent knows which ones were running if the process
+dies.
 """
 
 from __future__ import annotations

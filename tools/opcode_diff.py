@@ -1,10 +1,10 @@
-"""Print what the canonical instructions of one CPython version have that another's lack.
+"""Prints which canonical instructions one CPython version has and another lacks.
 
     python tools/opcode_diff.py              # every version against the one before it
     python tools/opcode_diff.py 3.11 3.13    # one pair
 
-For the running version, real opcodes that the tables forget are listed too: the first thing to look at when a new
-CPython comes out.
+For the running version it also lists real opcodes that are missing from the tables, which is where to start when a new
+CPython is released.
 """
 
 from __future__ import annotations

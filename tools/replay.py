@@ -1,12 +1,12 @@
-"""What is compiled for a fixed set of programs, as text, so that two versions of this project can be compared.
+"""Records what is compiled for a fixed set of programs, as text, so that two versions of this project can be compared.
 
     python tools/replay.py record DIR                 # captured graphs, guards, bytecode, loop IR, kernels, plans
     python tools/replay.py record DIR --only bench random
-    python tools/replay.py diff BEFORE AFTER          # exit status 1 where they differ
+    python tools/replay.py diff BEFORE AFTER          # exit status 1 if they differ
     python tools/replay.py diff BEFORE AFTER --brief  # only which programs and stages
 
-A change that only moves or renames code must leave the difference empty; of any other change it shows what it does to
-generated code. Each program is compiled in a process of its own with an empty cache, and with every stage written by
+For a change that only moves or renames code the difference must be empty; for any other change it shows the effect on
+generated code. Each program is compiled in a process of its own with an empty cache, and every stage is written by
 `PYFRAME_DUMP`. The groups of programs:
 
     bench     the models of the benchmarks at small sizes, inference and training, and one function at several sizes
@@ -14,8 +14,8 @@ generated code. Each program is compiled in a process of its own with an empty c
     random    programs of `tools.fuzz_graphs` by seed, kernels for the CPU
     triton    other seeds, Triton kernels (interpreted on the CPU)
 
-Addresses of objects, keys of the cache, and the folders of this checkout, of the interpreter and of its packages are
-replaced by names.
+Addresses of objects, cache keys, and the paths of this checkout, of the interpreter and of its packages are replaced by
+names.
 """
 
 from __future__ import annotations

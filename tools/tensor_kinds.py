@@ -1,15 +1,15 @@
-"""Tensors that are more than dense memory, and operators whose results depend on data, against eager.
+"""Compares programs on other kinds of tensors than dense ones, and operators whose results depend on data, with eager.
 
     python tools/tensor_kinds.py                              # every program, in all four ways
     python tools/tensor_kinds.py --only sparse --only nested  # some kinds of tensor
-    python tools/tensor_kinds.py --device cuda --seconds 900  # the arguments on a GPU; stops after so many seconds
-    python tools/tensor_kinds.py --peer                       # torch.compile's score, too
+    python tools/tensor_kinds.py --device cuda --seconds 900  # the arguments on a GPU; stops after 900 seconds
+    python tools/tensor_kinds.py --peer                       # torch.compile as well
     python tools/tensor_kinds.py --out benchmarks/results     # writes tensor_kinds_cpu.txt and .json there
 
-The programs are in ``tensor_kinds_programs``.  Each is called twice, compiled and in eager, for inference and training,
-with static and dynamic sizes: type, values, dtype, layout, sizes, strides, whether a gradient is required, gradients
-and the type of an exception must agree.  Kinds run in worker processes, so that one that dies counts as wrong and ends
-nothing else.  Exit status 1 where anything differs.
+The programs are in ``tensor_kinds_programs``. Each is called twice, compiled and in eager, for inference and training,
+with static and dynamic sizes. Type, values, dtype, layout, sizes, strides, `requires_grad`, gradients and the type of
+an exception must agree. Each kind runs in a worker process; if one dies, its program counts as wrong and the run
+continues. Exit status 1 if anything differs.
 """
 
 from __future__ import annotations

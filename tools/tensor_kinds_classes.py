@@ -1,4 +1,4 @@
-"""Wrapper subclasses as libraries for quantization write them, for the programs of ``tensor_kinds``."""
+"""Wrapper subclasses in the style of quantization libraries, for the programs of ``tensor_kinds``."""
 
 from __future__ import annotations
 

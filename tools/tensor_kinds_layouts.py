@@ -1,4 +1,4 @@
-"""Programs of ``tensor_kinds`` on images in channels-last layout, whose results must lie in memory as eager's do."""
+"""Programs of ``tensor_kinds`` on images in channels-last layout, whose results must have the strides of eager's."""
 
 from __future__ import annotations
 

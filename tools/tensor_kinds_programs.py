@@ -1,6 +1,6 @@
 """The programs of ``tensor_kinds``: for each kind of tensor, small programs that take, create and return tensors of it.
 
-``PROGRAMS[kind][name]`` is ``(function, make)``; ``make()`` gives the arguments, new tensors for each call.
+``PROGRAMS[kind][name]`` is ``(function, make)``; ``make()`` returns the arguments, new tensors for each call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """More programs of ``tensor_kinds``: wrapper subclasses that are mutated, viewed, created, nested, swapped and trained.
 
-Tensors in a ``SimpleNamespace`` are no leaves of the arguments, so that they require no gradient and may be written.
+Some arguments are tensors in a ``SimpleNamespace``, which is not a pytree node: such tensors require no gradient, so
+that they may be written.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The tests of the C extensions under AddressSanitizer and UndefinedBehaviorSanitizer.
+"""Runs the tests of the C extensions under AddressSanitizer and UndefinedBehaviorSanitizer.
 
     python tools/test_asan.py [PYTEST ARGUMENTS]
 
-Builds both extensions with the sanitizers in a copy of the tree (build/asan) and runs the tests of `csrc` there.  The
-first error ends the process, and so the run.  CPython's allocations go to malloc one by one (PYTHONMALLOC), so that
-each object has its own borders.  Leaks are not looked for: CPython, torch and compiled kernels hold memory until
-the process ends, on purpose; leaks of ours are the business of tests/api/test_threads_and_leaks.py.  An allocation that
-is too large fails, as it does without the sanitizers.
+Builds both extensions with the sanitizers in a copy of the tree (build/asan) and runs the tests of `csrc` there. The
+first error ends the run. CPython allocates each object by malloc (PYTHONMALLOC), so that overruns of single objects are
+found. Leaks are not detected, because CPython, torch and compiled kernels keep memory until the process ends on
+purpose; tests/api/test_threads_and_leaks.py looks for leaks. An allocation that is too large fails as it does without
+sanitizers.
 """
 
 from __future__ import annotations

@@ -3,15 +3,15 @@
     python tools/version_matrix.py [--torch 2.11.0 2.13.0 2.15.0] [--python 3.11 3.12 3.13 3.14] [--env EXE ...]
         [--tests PATH ...] [--resume] [--seconds N] [--workers N] [--budget SECONDS] [--output FOLDER]
 
-One environment for each pair, `.venv-TORCH-pyPYTHON` at the root, is made where it is missing (by `make`, which asks
-pip for torch); `--env` names interpreters that have torch already, in place of those.  A CPython that is not installed,
-or an environment that pip cannot make, is a row that says so.
+Each pair has an environment `.venv-TORCH-pyPYTHON` at the root, which is created if it is missing (by `make`, which
+lets pip install torch); `--env` names interpreters that already have torch, to be used instead. If a CPython is not
+installed or pip cannot create an environment, the row says so.
 
 The suite runs in parts: each folder in `tests`, and the test files outside folders together (`--tests` names other
-parts).  What each part gave is added to FOLDER/version_matrix.jsonl at once, with the commit that it ran on, so a run
-can be stopped: `--resume` leaves out the parts that passed already on any commit, `--seconds` starts no part after that
-time.  FOLDER/version_matrix.txt and .json (FOLDER: benchmarks/results) are made of the latest result of each part; a
-part without one is named in the table.  Exit status 1 if a test failed anywhere.
+parts). The result of each part is appended to FOLDER/version_matrix.jsonl at once, with the commit, so a run can be
+interrupted: `--resume` skips parts that have passed on any commit, and `--seconds` starts no part after that time.
+FOLDER/version_matrix.txt and .json (FOLDER: benchmarks/results) show the latest result of each part; a part without a
+result is named in the table. Exit status 1 if a test failed anywhere.
 """
 
 from __future__ import annotations

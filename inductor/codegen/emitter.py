@@ -1,4 +1,4 @@
-"""What the emitters of C++ and of Triton kernels have in common: names of variables, and arguments for the buffers."""
+"""The base class of the emitters of C++ and of Triton kernels: names of variables, and arguments for the buffers."""
 
 from __future__ import annotations
 

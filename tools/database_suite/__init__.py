@@ -1,2 +1,3 @@
-"""torch's databases of modules, optimizers, foreach operators, autograd functions, custom and higher-order operators,
-and programs over whole parts of torch, through the default backend, compared with eager."""
+"""Compares compiled calls with eager for torch's test databases other than that of operators: modules, optimizers,
+foreach operators, autograd functions, custom and higher-order operators; and for programs that use whole parts of
+torch."""

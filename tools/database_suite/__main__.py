@@ -5,13 +5,13 @@
     python -m tools.database_suite --peer 40                          # torch.compile and ours on a sample of entries
 
 Databases: `module_db`, `optim_db`, the foreach operators, `autograd_function_db`, `custom_op_db`, `hop_db`, torch's
-references of operators in Python, distributions, and programs over function transforms and training loops. What is
-compared, the worker processes, and the rows of the report are those of `tools/op_suite.py`: results, strides,
-gradients, inputs and buffers afterwards, a second call, which must not compile again.
+Python references of operators, distributions, and programs with function transforms and training loops. Comparisons,
+worker processes and the rows of the report are those of `tools/op_suite.py`: results, strides, gradients, inputs and
+buffers afterwards, and a second call, which must not compile again.
 
-Results are added to OUT/database_suite.jsonl as they come and OUT/database_suite.{json,txt} are written from them.
-`--resume` leaves out what has a row. Exit status 1 where something is not right that `exceptions.py` does not name, or
-the other way round.
+Each result is appended to OUT/database_suite.jsonl at once; OUT/database_suite.{json,txt} are written from that file.
+`--resume` skips entries that have a row. Exit status 1 if something is not right that `exceptions.py` does not list, or
+if something that it lists is right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The databases by name. Each is imported at its first use, since some of them import much of torch."""
+"""The databases by name. Each is imported at its first use, because some of them import large parts of torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every distribution of `torch.distributions`, with parameters made from its own `arg_constraints`, and every
+"""Compares every distribution of `torch.distributions`, with parameters made from its own `arg_constraints`, and every
 registered pair of `kl_divergence`.
 
-Modes: `draw` (samples, with gradients where there are reparametrized ones), `density` (`log_prob`, `cdf`, `icdf`, with
+Modes: `draw` (samples, with gradients if they are reparametrized), `density` (`log_prob`, `cdf`, `icdf`, with
 gradients), `moments` (mean, variance, mode, entropy ...), `kl`, `errors` (parameters and values out of range).
 """
 

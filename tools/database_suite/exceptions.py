@@ -1,4 +1,4 @@
-"""What the database suite does not run, and failures that are known, each with the reason."""
+"""Lists what the database suite does not run, and the known failures, each with the reason."""
 
 from __future__ import annotations
 

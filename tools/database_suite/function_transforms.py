@@ -1,6 +1,7 @@
-"""`torch.func` over small functions and models: transforms alone, of one another, and over modules.
+"""Programs that apply `torch.func` to small functions and models: single transforms, nested ones, and transforms of
+modules.
 
-Each program is a function of tensors; it is compiled and called twice, with other numbers the second time.
+Each program is a function of tensors; it is compiled and called twice, the second time with other numbers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""torch's database of modules (`common_modules.module_db`): every layer with its constructor arguments and inputs.
+"""Runs torch's database of modules (`common_modules.module_db`): every layer with its constructor arguments and inputs.
 
-A case is a module that is called once. Modes: `train` (results, buffers, gradients of parameters and inputs),
-`eval` (the module in eval mode, without gradients), `eval_backward` (where eval mode computes otherwise than training),
-`dynamic` (compiled with `dynamic=True`, called with another batch size too), `errors` (its error inputs).
+A case is a module that is called once. Modes: `train` (results, buffers, gradients of parameters and inputs), `eval`
+(the module in eval mode, without gradients), `eval_backward` (gradients of modules that compute something else in eval
+mode), `dynamic` (compiled with `dynamic=True`, and also called with another batch size), `errors` (the inputs for which
+the database expects an exception).
 """
 
 from __future__ import annotations

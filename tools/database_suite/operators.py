@@ -1,5 +1,7 @@
-"""Databases whose entries are `OpInfo`s that torch's list of operators (`op_db`, run by `tools/op_suite.py`) leaves
-out. Their units are those of the operator suite."""
+"""Databases of `OpInfo`s beside torch's main list of operators, `op_db`, which `tools/op_suite.py` runs.
+
+Their cases are run and compared by the operator suite.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""torch's database of optimizers (`common_optimizers.optim_db`): loops of a few training steps, compared after each in
-results, parameters and the optimizer's state.
+"""Runs torch's database of optimizers (`common_optimizers.optim_db`) in loops of a few training steps, and compares
+results, parameters and the optimizer's state after each step.
 
-Modes: `model` (the model is compiled), `step` (`optimizer.step` is), `whole` (a function of a training step: forward,
-backward, step), `schedule` (`optimizer.step` is compiled, and a learning-rate scheduler steps in between), `errors`
-(error inputs of the database).
+Modes: `model` (the model is compiled), `step` (`optimizer.step` is compiled), `whole` (a function that does a whole
+training step is compiled: forward, backward, step), `schedule` (`optimizer.step` is compiled, and a learning-rate
+scheduler changes the rate between steps), `errors` (the inputs for which the database expects an exception).
 """
 
 from __future__ import annotations

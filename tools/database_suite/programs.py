@@ -1,7 +1,7 @@
-"""Programs that are run call by call: with a compiler, in eager, and in eager with float64; compared after each call.
+"""Runs a program compiled, in eager, and in eager with float64, and compares the results after each call.
 
-A program gets the function that compiles as an argument. In the eager run that function returns its argument, so the
-same text is the program and its oracle.
+A program takes the function that compiles as an argument. In the eager run that function returns its argument, so the
+same source is both the program and its reference.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Programs around training as tutorials write them: gradient clipping, parametrizations, autocast and loss scaling,
+"""Training programs as tutorials write them: gradient clipping, parametrizations, autocast and loss scaling,
 learning-rate schedulers, averaged models, checkpoints, data loaders, hooks.
 
-Each is a small model and a function of a step that is compiled; compared are losses, gradients, parameters and buffers
-after every step.
+Each consists of a small model and a compiled function that does one step. Losses, gradients, parameters and buffers are
+compared after every step.
 """
 
 from __future__ import annotations

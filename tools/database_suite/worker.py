@@ -1,4 +1,4 @@
-"""One process of the database suite: runs units "database:entry" that `op_suite_worker.serve` reads."""
+"""The worker process of the database suite: runs units "database:entry", which `op_suite_worker.serve` reads."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Exceptions at chosen points of capture, compilation and call, and what they leave behind."""
+"""Raises exceptions at chosen points of capture, compilation and call, and checks the state that they leave."""

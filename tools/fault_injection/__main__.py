@@ -1,14 +1,14 @@
-"""Exceptions at the k-th point of capture, compilation and call: afterwards the process is as before, and the next call
-is right.
+"""Raises an exception at the k-th point of capture, compilation or a call, and checks that the process is in the same
+state as before and that the next call is right.
 
     python -m tools.fault_injection                     # a sample of the points of each kind
     python -m tools.fault_injection --all               # every point
     python -m tools.fault_injection --program training --stage first --kind interrupt --at 1234
 
-Kinds of points: `points.KINDS`; `alloc` makes one allocation of CPython fail (needs `_testcapi`), and `signal` is
-Ctrl-C after so many milliseconds of the processor's time, wherever that is, in torch's code too.  Stages: the first
-call in a process (nothing is looked up in the cache of graphs, so the whole compiler runs), a first call of a process
-that has compiled before and finds the graph in the cache, and a call of what is compiled.
+`points.KINDS` lists the kinds of points. `alloc` makes one allocation of CPython fail (needs `_testcapi`). `signal`
+sends Ctrl-C after a number of milliseconds of processor time, wherever the program then is, including torch's code.
+Stages: the first call in a process that uses no cached graph, so the whole compiler runs; a first call in a process
+that has compiled before and finds the graph in the cache; and a later call of the compiled function.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The points at which an exception can be raised, and the counter that raises it at the k-th of them.
 
-`interrupt` and `memory` points are the places where CPython handles a signal: after each call returns and before its
-result is used, and where a function starts.  They are made by rewriting the sources of pyframe and inductor as they are
-imported, so that neither a trace function nor a tool of `sys.monitoring` is needed (under those, pyframe stands aside).
-`exit` points follow the exit of each context manager of a `with` statement in these sources, and that of torch's modes
-wherever they are used; the class of a context manager that programs use is not changed, since a capture would see it.
-The other kinds are made by wrapping functions: imports of modules that are not loaded, taking locks, calls of the
-backend and of what it returns.
+`interrupt` and `memory` points are the places where CPython handles a signal: after a call has returned and before its
+result is used, and at the start of a function. They are inserted by rewriting the sources of pyframe and inductor when
+these are imported, so that neither a trace function nor a tool of `sys.monitoring` is needed (pyframe is inactive under
+both). `exit` points follow the exit of each context manager of a `with` statement in these sources, and the exit of
+torch's modes everywhere; context manager classes that programs use are not changed, because a capture would see it. The
+other kinds wrap functions: imports of modules that are not loaded, taking locks, calls of the backend and of the
+function that it returns.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""The programs: inference, a training step, and a graph break inside try and with.  A program is a function of nothing
-that returns `(compiled, call, names)`: `call(fn)` gives results to compare, for the compiled and the eager function."""
+"""The programs into which faults are injected: inference, a training step, and a graph break inside `try` and `with`.
+
+A program is a function without parameters that returns `(compiled, call, names)`; `call(fn)` returns the results to
+compare, for the compiled function and for the eager one.
+"""
 
 from __future__ import annotations
 

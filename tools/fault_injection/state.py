@@ -1,4 +1,4 @@
-"""The state of the process that an exception must leave as it was."""
+"""Reads the state of the process that an exception must not change, so that it can be compared before and after."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Runs faults in one program at one stage: each in a child forked from this process.
+"""Injects faults into one program at one stage, each in a child process forked from this one.
 
     python -m tools.fault_injection.worker PROGRAM STAGE
-    stdin: lines of JSON {"kind", "at"}; at 0 counts the points; stdout: one line of JSON for each
+
+Reads lines of JSON {"kind", "at"} from standard input, where 0 means to count the points, and writes one line of JSON
+for each to standard output.
 """
 
 from __future__ import annotations

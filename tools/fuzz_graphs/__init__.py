@@ -1,1 +1,1 @@
-"""Random tensor programs, compiled and compared with eager. See `python -m tools.fuzz_graphs --help`."""
+"""Compiles random tensor programs and compares them with eager. See `python -m tools.fuzz_graphs --help`."""

@@ -1,5 +1,5 @@
-"""The code generator for GPUs without one: graphs on the CPU are lowered as if they were on "cuda:0", and their Triton
-kernels run in Triton's interpreter on CPU tensors. Call `install` before anything imports triton."""
+"""Runs the code generator for GPUs on a machine without one: graphs on the CPU are lowered as if they were on "cuda:0",
+and their Triton kernels run in Triton's interpreter on CPU tensors. Call `install` before anything imports triton."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Random programs that are valid by construction: each statement is run in eager as it is made, and dropped if that
-raises."""
+"""Generates random programs that are valid by construction: each statement is run in eager when it is generated, and
+dropped if it raises."""
 
 from __future__ import annotations
 

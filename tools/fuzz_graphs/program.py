@@ -1,4 +1,5 @@
-"""A tensor program as data: inputs, statements, results; its source, its eager function, and its inputs' values."""
+"""A random tensor program as data (inputs, statements, results), with its source, its eager function and its input
+values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Runs of a program in float64 whose results are off by rounding errors: how far a correct program may be from another.
+"""Runs a program in float64 with artificial rounding errors, to find how much two correct runs may differ.
 
-Two things are off: the value of each statement that computes (`Perturbation`), and the result of each ATen operator
-that rounds, of the backward too (`RoundedOperators`), since an operator's formula may magnify what was rounded within.
+An error is added to the value of each statement that computes (`Perturbation`) and to the result of each ATen operator
+that rounds, including those of the backward (`RoundedOperators`), because the formula of an operator may magnify what
+was rounded inside it.
 """
 
 from __future__ import annotations

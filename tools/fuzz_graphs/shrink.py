@@ -1,4 +1,4 @@
-"""The smallest program that fails like a given one."""
+"""Shrinks a failing program to the smallest one that fails in the same way."""
 
 from __future__ import annotations
 

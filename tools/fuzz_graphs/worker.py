@@ -1,5 +1,7 @@
-"""A process that checks programs: it reads and writes one JSON object per line. If a program crashes it, the parent
-starts another one. A program is given as data or as a seed."""
+"""The worker process that checks random programs: reads and writes one JSON object per line.
+
+A program is given as data or as a seed. If a program crashes the process, the parent starts another one.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The operators that programs are made of, each a function that writes one expression over the generator's values.
+"""The operators that random programs consist of, each a function that writes one expression over the generator's
+values.
 
-A module for each group of operators has its table `ROWS`. The order of the rows decides which program a seed gives.
+Each module has a table `ROWS` for a group of operators. The order of the rows decides which program a seed gives.
 """
 
 from __future__ import annotations

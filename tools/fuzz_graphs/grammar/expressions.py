@@ -1,5 +1,5 @@
-"""What the modules of operators share: the decorator that adds an operator to their tables, and functions that write a
-part of an expression: an index, a slice, a view, a mask, the dimensions of a reduction."""
+"""Helpers of the operator modules: the decorator that adds an operator to a table, and functions that write a part of
+an expression, such as an index, a slice, a view, a mask, or the dimensions of a reduction."""
 
 from __future__ import annotations
 

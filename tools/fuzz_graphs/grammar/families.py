@@ -1,6 +1,8 @@
-"""Further families of operators that programs are made of: contractions, sampling of images, windows and pools in one
-to three dimensions, sorting without ties, searches, accumulating writes, complex numbers, matrix functions, losses,
-normalisations, embeddings. They take tensors of any rank and cut or reshape them to what the operator wants."""
+"""More families of operators: contractions, sampling of images, windows and pools in one to three dimensions, sorting
+without ties, searches, accumulating writes, complex numbers, matrix functions, losses, normalizations, embeddings.
+
+They accept tensors of any rank, and slice or reshape them to what the operator needs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes into a value or a view of one."""
+"""Statements that write to a value or to a view of one."""
 
 from __future__ import annotations
 
