@@ -19,6 +19,7 @@ from pyframe.vars import registry
 ROOT = Path(__file__).parents[2]
 import gen_walkthrough  # noqa: E402
 
+FILES = [str(path) for folder in ("pyframe", "inductor", "tools", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # The programs of these pages have tests of their own.
 RUN_ELSEWHERE = {"graph_breaks.md": "tests/report/test_break_catalogue.py", "user_guide.md": "tests/api/test_user_guide.py"}
@@ -68,8 +69,11 @@ def test_the_architecture_page_takes_an_hour():
 
 @pytest.mark.parametrize("page", PAGES, ids=names_of(PAGES))
 def test_the_files_that_it_names_exist(page):
-    named = {path.rstrip("/.") for path in _PATH.findall(page.read_text())}
+    text = page.read_text()
+    named = {path.rstrip("/.") for path in _PATH.findall(text)}
     assert sorted(path for path in named if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()) == []
+    short = set(re.findall(r"`([\w/]+\.py)\b", text))  # relative to a package
+    assert sorted(path for path in short if not any(file.endswith(f"/{path}") for file in FILES)) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names_of(PAGES))
