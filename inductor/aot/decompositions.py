@@ -16,6 +16,7 @@ from ..ir.nodes import dense_order
 from ..lower import LOWERINGS
 from .batch_norm import batch_norm, batch_norm_without_running, writing_batch_norm
 from .fake_layout import PADS, PADS_BACKWARD, pad_format
+from .interpolation import LINEAR, LINEAR_VEC, linear, linear_vec
 from .torch_mistakes import NEAREST, NEAREST_OF_VOLUMES, WRONG
 
 aten = torch.ops.aten
@@ -44,6 +45,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.as_strided_scatter.default] = as_strided_scatter
     table[aten.linalg_vector_norm.default] = vector_norm
     table[getattr(aten.random, "from")] = random_from
+    table |= {op: linear for op in LINEAR if op in table} | {op: linear_vec for op in LINEAR_VEC if op in table}
     orders: dict[Any, Callable[..., Sequence[int] | None]] = {aten.select_scatter.default: _as_first}
     orders |= {op: _descending for op in NEAREST} | {op: _as_kernel(op) for op in _OTHER_LAYOUTS}
     orders |= {op: _by_channels for op in NEAREST_OF_VOLUMES} | {op: _as_padded for op in PADS}
@@ -51,7 +53,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for op, order in orders.items():
         if op in table:
             table[op] = _with_layout(table[op], order)
-    refusals = dict.fromkeys(_FLOATS_ONLY, _of_integers) | dict.fromkeys(_NLL_LOSSES, _of_other_classes)
+    refusals = dict.fromkeys(_FLOATS_ONLY, _of_integers) | dict.fromkeys((*LINEAR, *LINEAR_VEC), _of_integers_or_on_cpu)
+    refusals |= dict.fromkeys(_NLL_LOSSES, _of_other_classes)
     for op, refuses in {**refusals, aten.binary_cross_entropy.default: _on_cpu}.items():
         if op in table:
             table[op] = _where_taken(table[op], refuses)
@@ -76,6 +79,10 @@ _NLL_LOSSES = (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 
 def _of_integers(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
     return not (x.is_floating_point() or x.is_complex())
+
+
+def _of_integers_or_on_cpu(x: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+    return x.is_cpu or _of_integers(x)  # ATen's kernel for the CPU is faster than loops that gather
 
 
 def _of_other_classes(x: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any) -> bool:

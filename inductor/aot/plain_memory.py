@@ -20,13 +20,34 @@ from .fake import make_fx
 aten = torch.ops.aten
 
 
-# For each view operator that changes how memory is read, the operator that computes its values.
+def _with_strides(copy: Callable[..., Any], fixed: int) -> Callable[..., Any]:
+    """`copy`, whose result is contiguous, applied to the dimensions in the order in which they are in memory, so that
+    the result has the strides of the view. The last `fixed` dimensions stay where they are."""
+
+    def call(x: torch.Tensor, *args: Any) -> Any:
+        leading = x.dim() - fixed
+        order = sorted(range(leading), key=lambda d: -x.stride(d))
+        if order == list(range(leading)):
+            return copy(x, *args)
+        result = copy(x.permute(*order, *range(leading, x.dim())), *args)
+        return result.permute(*(order.index(d) for d in range(leading)), *range(leading, result.dim()))
+
+    return call
+
+
+def _view_of_dtype(x: torch.Tensor, dtype: torch.dtype) -> Any:
+    """The values of `x.view(dtype)`; with another element size, the last dimension is the innermost one in memory."""
+    fixed = 0 if x.dtype.itemsize == dtype.itemsize else 1
+    return _with_strides(aten.view_copy.dtype, fixed)(x, dtype)
+
+
+# For each view operator that changes how memory is read, what computes its values.
 _VALUES: dict[Any, Callable[..., Any]] = {
     aten._conj.default: aten._conj_physical.default,
     aten._neg_view.default: aten.neg.default,
-    aten.view_as_real.default: aten.view_as_real_copy.default,
-    aten.view_as_complex.default: aten.view_as_complex_copy.default,
-    aten.view.dtype: aten.view_copy.dtype,
+    aten.view_as_real.default: _with_strides(aten.view_as_real_copy.default, 0),
+    aten.view_as_complex.default: _with_strides(aten.view_as_complex_copy.default, 1),
+    aten.view.dtype: _view_of_dtype,
 }
 
 

@@ -2,6 +2,7 @@
 
 - multilabel_margin_loss: positions after the first -1 of a target count as targets of class 0 (torch 2.11 to 2.15).
 - Interpolation of uint8: ATen computes with integers, the decompositions with floats; results may differ by one.
+- Linear interpolation: see `interpolation.py`.
 - dropout that drops nothing: ATen returns its argument, torch's Python kernel a copy, so a write to one of the two is
   not visible in the other. dropout that drops everything: ATen draws no random numbers.
 - Nearest interpolation of 1d signals: ATen's results are contiguous; those of the decompositions keep the layout of the
@@ -22,6 +23,7 @@ from torch._C import DispatchKey
 from torch._prims_common import suggest_memory_format
 
 from ..errors import Unsupported
+from .interpolation import LINEAR, LINEAR_VEC, linear, linear_vec
 
 aten = torch.ops.aten
 WRONG = (aten.multilabel_margin_loss_forward.default,)
@@ -37,7 +39,9 @@ NEAREST_OF_VOLUMES = (
     aten.upsample_nearest3d.vec, aten.upsample_nearest3d.default,
     aten._upsample_nearest_exact3d.vec, aten._upsample_nearest_exact3d.default,
 )  # fmt: skip
-_REPLACED = (*WRONG, *WRONG_FOR_BYTES, *NEAREST, *NEAREST_OF_VOLUMES, aten.dropout.default)
+_REPLACED = tuple(
+    dict.fromkeys((*WRONG, *WRONG_FOR_BYTES, *LINEAR, *LINEAR_VEC, *NEAREST, *NEAREST_OF_VOLUMES, aten.dropout.default))
+)
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
@@ -46,14 +50,16 @@ def without_mistakes() -> Iterator[None]:
     """Within this block, torch's Python dispatcher does not use the wrong kernels either.
 
     Operators in WRONG run ATen's kernels. A dropout that drops nothing returns its argument, and one that drops
-    everything draws no numbers. Operators in WRONG_FOR_BYTES raise Unsupported for uint8; such a graph is compiled for
+    everything draws no numbers. Operators in LINEAR and LINEAR_VEC compute as ATen does; those in WRONG_FOR_BYTES raise Unsupported for uint8; such a graph is compiled for
     each combination of sizes. Results of NEAREST become contiguous; those of NEAREST_OF_VOLUMES become channels last if
     the argument is.
     """
     taken = [(op, key, op.py_kernels.pop(key)) for op in _REPLACED for key in _KEYS if key in op.py_kernels]
     try:
         for op, key, kernel in taken:
-            if op in WRONG_FOR_BYTES:
+            if op in LINEAR or op in LINEAR_VEC:
+                op.py_kernels[key] = _linear(kernel, linear if op in LINEAR else linear_vec, op in WRONG_FOR_BYTES)
+            elif op in WRONG_FOR_BYTES:
                 op.py_kernels[key] = _without_bytes(kernel)
             elif op in NEAREST:
                 op.py_kernels[key] = _contiguous(kernel)
@@ -75,6 +81,16 @@ def _without_bytes(kernel: Callable[..., Any]) -> Callable[..., Any]:
         if x.dtype == torch.uint8:
             raise Unsupported("interpolation of uint8 with dynamic sizes")
         return kernel(x, *args, **kwargs)
+
+    return call
+
+
+def _linear(kernel: Callable[..., Any], ours: Callable[..., Any], refuses_bytes: bool) -> Callable[..., Any]:
+    of_integers = _without_bytes(kernel) if refuses_bytes else kernel
+
+    @functools.wraps(kernel)
+    def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return (ours if x.is_floating_point() else of_integers)(x, *args, **kwargs)
 
     return call
 

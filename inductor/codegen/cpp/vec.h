@@ -132,11 +132,11 @@ INL hd widened(hf x) { return CVT(x, hd); }
 INL vu widened(vh x) { return CVT(x, vu); }
 #endif
 
-// ---- half precision
+// ---- half precision. A NaN stays one, with its sign: operators that move elements keep all bits of them
 INL float up(bf16 x) { return bits_f((uint32_t)x.u << 16); }
 INL bf16 down_bf16(float x) {
   uint32_t u = f_bits(x);
-  return {x != x ? (uint16_t)0x7fc0 : (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16)};
+  return {x != x ? (uint16_t)(u >> 16 | 0x40) : (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16)};
 }
 INL float up(f16 x) { _Float16 h; __builtin_memcpy(&h, &x, 2); return (float)h; }
 INL f16 down_f16(float x) { _Float16 h = (_Float16)x; f16 r; __builtin_memcpy(&r, &h, 2); return r; }
@@ -144,7 +144,7 @@ INL vf up_bf16(vh x) { return (vf)(widened(x) << 16); }
 INL vh down_bf16(vf x) {
   vu u = (vu)x;
   vu r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-  return CVT((vu)((x != x) ? (vi)(vu{} + 0x7fc0) : (vi)r), vh);
+  return CVT((vu)((x != x) ? (vi)(u >> 16 | 0x40) : (vi)r), vh);
 }
 #if defined(__F16C__) && W == 8
 typedef short v8hi_ __attribute__((vector_size(16)));
