@@ -77,3 +77,38 @@ def test_autocast_leaves_in_place_operators_alone(name, grad):
     if want.requires_grad:
         gradients = [torch.autograd.grad(y.square().sum(), a)[0] for y in (want, got)]
         torch.testing.assert_close(*gradients)
+
+
+def _with_extremes(*shape, dtype=torch.float32):
+    """Normal random numbers with infinities, NaN and large numbers among them."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    special = torch.tensor([float("inf"), -float("inf"), float("nan"), 1e30, -1e30])
+    x.view(-1)[torch.randperm(x.numel(), generator=torch.Generator().manual_seed(1))[:5]] = special
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("mode, dims", [("linear", 1), ("bilinear", 2), ("trilinear", 3)])
+def test_linear_interpolation_of_extreme_values(mode, dims, align_corners):
+    """With `v0 + (v1 - v0) * w`, a neighbour that is infinite gives NaN, and one that is large hides the other."""
+    x = _with_extremes(2, 2, *([4] * dims))
+    for dynamic, outs in ((True, (3, 4, 7)), (False, (7,))):
+        for out in outs:
+            def resized(x, out=out):
+                return F.interpolate(x, size=[out] * dims, mode=mode, align_corners=align_corners)
+
+            torch.testing.assert_close(pyframe.compile(resized, dynamic=dynamic)(x), resized(x), equal_nan=True)
+
+
+def test_gradient_of_linear_interpolation_with_sizes_that_vary():
+    def resized(x):
+        return F.interpolate(x, scale_factor=1.5, mode="bilinear")
+
+    compiled = pyframe.compile(resized, dynamic=True)
+    for n in (4, 5):
+        x = torch.randn(2, 3, n, n + 1).contiguous(memory_format=torch.channels_last).requires_grad_()
+        want, got = resized(x), compiled(x)
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+        g = torch.randn_like(want)
+        torch.testing.assert_close(torch.autograd.grad(got, x, g), torch.autograd.grad(want, x, g))

@@ -98,3 +98,25 @@ def test_a_written_result_that_the_backward_does_not_need():
                 yield [f"{n:.5f}" for n in x.grad.tolist()]
 
     assert list(outcomes(pyframe.compile(fn))) == list(outcomes(fn))
+
+
+def test_what_follows_an_operator_without_a_derivative_is_a_function_of_its_own() -> None:
+    """The backward of `unique` raises. A backward pass that does not need it must not reach it, as a part of the graph
+    after `unique` would if it were one function for autograd."""
+
+    def f(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total = b.unique().sum()
+        doubled = b * 2
+        columns = a.square().sum(0)
+        return torch.std_mean(doubled, 0)[0], torch.dstack([columns <= total, columns]), total * 2
+
+    a = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    gradients = []
+    for run in (f, pyframe.compile(f)):
+        deviation, stacked, total = run(a, b)
+        loss = deviation.sum() + stacked.sum()
+        gradients.append(torch.autograd.grad(loss, (a, b)))
+        with pytest.raises(NotImplementedError):
+            total.backward()
+    torch.testing.assert_close(*gradients)

@@ -91,3 +91,17 @@ def test_numbers_beyond_half_precision_are_converted_first(name, dtype):
 
     for got, want in zip(pyframe.compile(fn)(x, whole), fn(x, whole)):
         assert got.dtype == want.dtype and torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(2, 3), (5, 39)])
+def test_moving_elements_keeps_the_sign_of_nan(dtype, shape):
+    def signs(x):
+        return x.tril(0).signbit(), torch.cat([x, x.flip(0)]), torch.where(x > 0, x, x)
+
+    nan = float("nan")
+    x = torch.tensor([nan, -nan, 1.5, -0.0, -nan]).repeat(shape[0] * shape[1])[: shape[0] * shape[1]].reshape(shape)
+    x = (x.view(torch.int32) >> 16).to(torch.int16).view(torch.bfloat16) if dtype == torch.bfloat16 else x.half()
+    assert x.isnan().any() and (x.isnan() & x.signbit()).any() and (x.isnan() & ~x.signbit()).any()
+    for want, got in zip(signs(x), pyframe.compile(signs)(x)):
+        assert torch.equal(got.signbit(), want.signbit())

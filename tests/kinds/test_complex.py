@@ -140,3 +140,16 @@ def test_negated_gradients_reach_the_backward() -> None:
         x = X.clone().requires_grad_()
         gradients.append(torch.autograd.grad(run(x), x, Z.conj().imag)[0])
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 4)])
+def test_parts_of_complex_numbers_keep_the_layout(shape: tuple[int, int], dynamic: bool) -> None:
+    def parts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        z = torch.complex(x.t(), x.t() * 0.5 + 1)
+        pairs = torch.stack([x.t(), x.t()], -1)
+        return z.real + z.imag, torch.view_as_complex(pairs).abs(), x.t().view(torch.int32) + 1
+
+    x = torch.randn(shape)
+    for want, got in zip(parts(x), pyframe.compile(parts, dynamic=dynamic)(x)):
+        assert torch.equal(got, want) and got.stride() == want.stride()
