@@ -64,8 +64,8 @@ def _neighbours(
     device: torch.device, dtype: torch.dtype, size: int, out: int, align_corners: bool, factor: float | None,
     copied: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """For each of `out` positions along a dimension of `size` elements: the indices of its two neighbours and the weight
-    of the second."""
+    """For each of `out` positions along a dimension of `size` elements: the indices of its two neighbours, and the
+    weight of the second."""
     positions = torch.arange(out, device=device)
     if copied:
         return positions, positions, torch.zeros_like(positions, dtype=dtype)

@@ -26,7 +26,8 @@ def _with_strides(copy: Callable[..., Any], fixed: int) -> Callable[..., Any]:
 
     def call(x: torch.Tensor, *args: Any) -> Any:
         leading = x.dim() - fixed
-        order = sorted(range(leading), key=lambda d: -x.stride(d))
+        strides = x.stride()
+        order = sorted(range(leading), key=lambda d: -strides[d])
         if order == list(range(leading)):
             return copy(x, *args)
         result = copy(x.permute(*order, *range(leading, x.dim())), *args)

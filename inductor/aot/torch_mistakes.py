@@ -50,9 +50,9 @@ def without_mistakes() -> Iterator[None]:
     """Within this block, torch's Python dispatcher does not use the wrong kernels either.
 
     Operators in WRONG run ATen's kernels. A dropout that drops nothing returns its argument, and one that drops
-    everything draws no numbers. Operators in LINEAR and LINEAR_VEC compute as ATen does; those in WRONG_FOR_BYTES raise Unsupported for uint8; such a graph is compiled for
-    each combination of sizes. Results of NEAREST become contiguous; those of NEAREST_OF_VOLUMES become channels last if
-    the argument is.
+    everything draws no numbers. Operators in LINEAR and LINEAR_VEC compute as ATen does. Operators in WRONG_FOR_BYTES
+    raise Unsupported for uint8; such a graph is compiled for each combination of sizes. Results of NEAREST become
+    contiguous; those of NEAREST_OF_VOLUMES become channels last if the argument is.
     """
     taken = [(op, key, op.py_kernels.pop(key)) for op in _REPLACED for key in _KEYS if key in op.py_kernels]
     try:
