@@ -155,6 +155,11 @@ class GraphBuilder:
                 self.values.forget(node)
                 self.graph.erase_node(node)
 
+    @staticmethod
+    def writes(node: fx.Node) -> bool:
+        """Whether an operation wrote to one of its arguments when it ran on fake tensors."""
+        return bool(node.meta.get(COUNTED_WRITES))
+
     def release(self) -> None:
         """Free everything when the capture is done: the nodes of a graph form a reference cycle, and so do a trace and
         its graph."""

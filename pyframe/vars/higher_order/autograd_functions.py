@@ -7,8 +7,13 @@ are then removed.
 
 from __future__ import annotations
 
+import contextlib
+import enum
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+import types
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +32,7 @@ from ..torch_objects.contexts import GradModeVar
 from ..torch_objects.overrides import leaves_of, owned, without_subclass
 from ..torch_objects.tensor import TensorVar
 from ..torch_objects.tensor_subclass import TensorSubclassVar
+from ..torch_objects.torch_functions import is_torch_function
 from ..torch_objects.wrapper_subclass import WrapperTensorVar
 from ..tracer import Tracer
 
@@ -57,20 +63,41 @@ class Context:
 
 
 @functools.cache
-def apply_of(cls: type[Function], apart: bool = False, enabled: bool = False) -> Callable[..., Any]:
+def apply_of(
+    cls: type[Function], apart: bool = False, enabled: bool = False, objects: tuple[tuple[int, Any], ...] = ()
+) -> Callable[..., Any]:
     """The function that the graph node calls. `apart`: a compiled graph cannot contain the call. `enabled`: the class
-    of an argument overrides torch functions inside `forward`."""
+    of an argument overrides torch functions inside `forward`. `objects`: arguments that a graph cannot pass, as
+    positions and weak references."""
 
-    def apply(*args: Any, **kwargs: Any) -> Any:
-        if not enabled:
-            return cls.apply(*args, **kwargs)
-        with torch._C._EnableTorchFunction():
-            return cls.apply(*args, **kwargs)
+    def apply(*args: Any) -> Any:
+        given = list(args)
+        for position, reference in objects:
+            given[position] = reference()
+        with _real_tensors_allowed() if apart else contextlib.nullcontext():
+            if not enabled:
+                return cls.apply(*given)
+            with torch._C._EnableTorchFunction():
+                return cls.apply(*given)
 
     apply.__name__ = f"apply_{cls.__name__}"
     apply.__qualname__ = f"{cls.__module__}.{cls.__qualname__}.apply"
     apply.__module__ = __name__
     return in_order(apply) if apart else apply
+
+
+@contextlib.contextmanager
+def _real_tensors_allowed() -> Iterator[None]:
+    """While tracing, what `forward` reads from outside is a real tensor; operators take its metadata."""
+    mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    if mode is None:
+        yield
+        return
+    before, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
+    try:
+        yield
+    finally:
+        mode.allow_non_fake_inputs = before
 
 
 @register(AUTOGRAD_APPLY, overridable=False)
@@ -87,29 +114,113 @@ def _apply(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
         ctx, result = _forward(tx, cls, inputs)
         dirty = ctx.getattr_(tx, "dirty").unpack(tx)
         return _not_the_inputs(tx, result, [each for each in inputs if not any(each is other for other in dirty)])
+    return _recorded(tx, cls, inputs, wraps)
+
+
+def _recorded(tx: Tracer, cls: type[Function], inputs: list[Var], wraps: bool) -> Var:
+    """The call as one node that autograd records. `wraps`: an argument is an instance of a tensor subclass."""
     effects, nodes = len(tx.effects), set(tx.graph.graph.nodes)
+    if effects and _may_see_changes(tx, cls, inputs):  # the node calls `apply` before the changes are made
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} may read objects that were changed before it")
     tx.graph.values.only_constants = True  # the node below does not take numbers that are graph inputs
     try:
         ctx, result = _forward(tx, cls, inputs)
-        if ctx.getattr_(tx, "dirty").truth(tx):
-            tx.graph_break("unsupported-object", f"{cls.__qualname__} marks an input as changed in place")
         _backward(tx, cls, ctx, result)
     finally:
         tx.graph.values.only_constants = False
     if len(tx.effects) != effects:
         tx.graph_break("unsupported-object", f"{cls.__qualname__} changes objects that exist outside of it")
+    outside = _reads_outside(tx, cls, inputs, nodes)
     tx.graph.forget(nodes)
-    # the gradient of such a result is not that of a view
-    aliases = bool(_storages(result) & _storages(TupleVar(inputs)))
-    # the backward may check which results have a gradient: a compiled one passes zeros for those that have none
-    asks = not ctx.getattr_(tx, "materializes").truth(tx) and isinstance(result, SequenceVar)
-    if aliases and tx.graph.stack.is_nested:
-        tx.graph_break("unsupported-object", f"{cls.__qualname__} returns an input, or a view of one")
-    if asks and tx.graph.stack.is_nested:
-        tx.graph_break(
-            "unsupported-object", f"{cls.__qualname__} turns set_materialize_grads off and has several results"
-        )
-    return owned(tx.graph.call(apply_of(cls, aliases or asks, wraps), [without_subclass(each) for each in inputs], {}))
+    apart = {
+        # the gradient of such a result is not that of a view
+        "returns an input, or a view of one": bool(_storages(result) & _storages(TupleVar(inputs))),
+        # the backward may check which results have a gradient: a compiled one passes zeros for those that have none
+        "turns set_materialize_grads off and has several results": isinstance(result, SequenceVar)
+        and not ctx.getattr_(tx, "materializes").truth(tx),
+        "marks an input as changed in place": ctx.getattr_(tx, "dirty").truth(tx),
+        "reads tensors that are not its arguments": outside,
+    }
+    reason = next((what for what, found in apart.items() if found), None)
+    if reason is not None and tx.graph.stack.is_nested:
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} {reason}")
+    given = [without_subclass(each) for each in inputs]
+    objects = tuple((at, _reference(tx, each)) for at, each in enumerate(given) if isinstance(each, InstanceVar))
+    apply = apply_of(cls, reason is not None, wraps, objects)
+    return owned(tx.graph.call(apply, [None if isinstance(each, InstanceVar) else each for each in given], {}))
+
+
+def _reference(tx: Tracer, argument: InstanceVar) -> weakref.ref[Any]:
+    """A weak reference to an argument that existed before the frame, and a guard that it is the same object."""
+    value = argument.value
+    if argument.source is None or not hasattr(type(value), "__weakref__"):
+        tx.graph_break("unsupported-object", f"{argument.describe()} as an argument of an autograd.Function")
+    tx.guard(argument.source, "ID", value)
+    return weakref.ref(value)
+
+
+_PARTS = ("forward", "setup_context", "backward", "vjp")
+_WITHOUT_STATE = (
+    types.ModuleType, type, types.BuiltinFunctionType, int, float, complex, str, bytes, type(None), torch.Tensor,
+    torch.dtype, torch.device, enum.Enum, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
+)  # fmt: skip
+
+
+def _may_see_changes(tx: Tracer, cls: type[Function], inputs: Sequence[Var]) -> bool:
+    """Whether the functions of `cls` may read something that the program changed, which happens after the graph."""
+    rebinds = any(each.kind in ("GLOBAL", "CELL") for each in tx.effects)
+    return rebinds or bool(tx.class_writes) or any(isinstance(v, InstanceVar) for v in inputs) or _reads_objects(cls)
+
+
+def _reads_objects(cls: type[Function]) -> bool:
+    """Whether the functions of `cls`, and those they call by name, name an object that a program may change."""
+    todo = [_part(cls, name)[0] for name in _PARTS]
+    seen = set()
+    while todo:
+        fn = inspect.unwrap(todo.pop())
+        if not isinstance(fn, types.FunctionType) or fn in seen or is_torch_function(fn):
+            continue
+        seen.add(fn)
+        for value in _named_values(fn):
+            if isinstance(value, types.FunctionType):
+                todo.append(value)
+            elif not isinstance(value, _WITHOUT_STATE):
+                return True
+    return False
+
+
+def _named_values(fn: types.FunctionType) -> Iterator[Any]:
+    """The values of the global variables and closure cells that the code of a function names."""
+    codes = [fn.__code__]
+    for code in codes:
+        yield from (fn.__globals__[name] for name in code.co_names if name in fn.__globals__)
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    for cell in fn.__closure__ or ():
+        with contextlib.suppress(ValueError):  # an empty cell
+            yield cell.cell_contents
+
+
+def _reads_outside(tx: Tracer, cls: type[Function], inputs: Sequence[Var], before: set[torch.fx.Node]) -> bool:
+    """Whether the operations that are not in `before` take tensors that are neither in `inputs` nor their own; breaks
+    the graph if they write to such a tensor."""
+    traced = [node for node in tx.graph.graph.nodes if node not in before and node.op != "placeholder"]
+    outside = _tensors_outside(inputs, traced)
+    written = (given for node in traced if tx.graph.writes(node) for given in node.all_input_nodes)
+    if any(_memory(node) & outside for node in written):
+        tx.graph_break("unsupported-object", f"{cls.__qualname__} writes to a tensor that is not its argument")
+    return bool(outside)
+
+
+def _tensors_outside(inputs: Sequence[Var], nodes: Sequence[torch.fx.Node]) -> set[int]:
+    """The memory of the tensors that `nodes` take and that are neither in `inputs` nor computed by `nodes`."""
+    taken = {given for node in nodes for given in node.all_input_nodes}.difference(nodes)
+    tensors = [leaf for leaf in map(without_subclass, leaves_of(inputs)) if isinstance(leaf, TensorVar)]
+    return set().union(*map(_memory, taken)).difference(memory_of(each.fake) for each in tensors)
+
+
+def _memory(node: torch.fx.Node) -> set[int]:
+    value = node.meta.get("val")
+    return {memory_of(value)} if isinstance(value, torch.Tensor) else set()
 
 
 def _requires_grad(value: Var) -> bool:
