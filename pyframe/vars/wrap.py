@@ -75,6 +75,7 @@ from .stdlib.pure_functions import PATTERNS, wrap_decimal, wrap_pattern
 from .stdlib.random_generators import is_rng, wrap_rng
 from .torch_objects import (  # noqa: F401  registers the models of these modules
     hook_handles,
+    lazy_modules,
     override_models,
     scaled_operators,
     tensor_copy,

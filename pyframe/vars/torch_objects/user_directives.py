@@ -80,8 +80,8 @@ class ConstantResultVar(FunctionVar):
 
     def call(self, tx: Tracer, args: Sequence[Var], kwargs: Mapping[str, Var]) -> Var:
         try:
-            values = [_existing(tx, arg) for arg in args]
-            named = {name: _existing(tx, arg) for name, arg in kwargs.items()}
+            values = [existing(tx, arg) for arg in args]
+            named = {name: existing(tx, arg) for name, arg in kwargs.items()}
         except NotConstant as unknown:
             tx.graph_break("unsupported-object", f"{self.name}, marked assume_constant_result, called with {unknown}")
         try:
@@ -98,7 +98,7 @@ def _region(tx: Tracer, args: list[Var], kwargs: dict[str, Var]) -> Var:
     return tx.call(args[0], args[1:], kwargs)
 
 
-def _existing(tx: Tracer, var: Var) -> Any:
+def existing(tx: Tracer, var: Var) -> Any:
     """The object of a Var: a constant, or an object that existed before the frame and is unchanged."""
     if var.is_constant():
         return var.constant()
