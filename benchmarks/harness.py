@@ -31,6 +31,14 @@ def interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int, calls: i
     return {name: statistics.median(s) for name, s in samples.items()}
 
 
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def in_mode(name: str, mode: str) -> str:
+    """The name of the results of a benchmark in one of torch.compile's modes."""
+    return name if mode == "default" else f"{name}_{mode.replace('-', '_')}"
+
+
 def systems(fn: Any, args: Sequence[Any], theirs: Any, ours: Any) -> dict[str, Callable[[], Any]]:
     """What is timed side by side."""
     return {"eager": lambda: fn(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)}

@@ -1,6 +1,7 @@
 """Measures the GPU time of fused kernels, compares it with the time to move the data, and measures host time per call.
 
     python -m benchmarks.kernels --device cuda
+    python -m benchmarks.kernels --host-time --mode reduce-overhead
 
 The floor of a kernel is the number of bytes that it must read and write, divided by the bandwidth of a copy of 1 GiB
 that is measured in the same run.
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 
 import pyframe
 
-from .harness import gpu_interleaved, host_interleaved, report, systems
+from .harness import MODES, gpu_interleaved, host_interleaved, in_mode, report, systems
 from .programs import relative_error
 
 ROWS, COLUMNS = 8192, 4096
@@ -128,15 +129,15 @@ def chain(count: int) -> Callable[[torch.Tensor], torch.Tensor]:
     return fn
 
 
-def host_rows(rounds: int) -> list[dict[str, Any]]:
+def host_rows(rounds: int, mode: str) -> list[dict[str, Any]]:
     rows = []
     for count in (1, 5, 50):
         torch.compiler.reset()
         fn, x = chain(count), torch.randn(64, 64, device="cuda")
-        ours, theirs = pyframe.compile(fn), torch.compile(fn)
-        error = relative_error(ours(x), fn(x))
+        ours, theirs = pyframe.compile(fn, mode=mode), torch.compile(fn, mode=mode)
         for _ in range(10):
             ours(x), theirs(x)
+        error = relative_error(ours(x), fn(x))
         calls = max(1, 500 // count)
         t = host_interleaved(systems(fn, (x,), theirs, ours), rounds, calls)
         rows.append(
@@ -159,10 +160,15 @@ def main() -> None:
     parser.add_argument("--device", choices=["cuda"], default="cuda")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only", help="kernels whose name contains this")
+    parser.add_argument("--host-time", action="store_true", help="only the host time of calls")
+    parser.add_argument("--mode", choices=MODES, default="default", help="of torch.compile and pyframe; for host time")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks.kernels needs a GPU")
     with torch.no_grad():
+        if options.host_time or options.mode != "default":
+            report(in_mode("host_time_cuda", options.mode), host_rows(options.rounds, options.mode))
+            return
         speed = bandwidth()
         rows = kernel_rows(options.rounds, speed, options.only)
         ratios = [r["torch.compile / pyframe"] for r in rows]
@@ -170,7 +176,7 @@ def main() -> None:
         report("kernels_cuda", rows, bandwidth_bytes_per_second=speed, geomean_over_torch_compile=mean)
         print(f"geometric mean over torch.compile: {mean:.2f}; copy bandwidth {speed / 1e12:.2f} TB/s")
         if not options.only:
-            report("host_time_cuda", host_rows(options.rounds))
+            report("host_time_cuda", host_rows(options.rounds, options.mode))
 
 
 if __name__ == "__main__":

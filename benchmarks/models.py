@@ -1,11 +1,12 @@
 """Measures the speed of whole models, in inference, against eager and torch.compile.
 
     python -m benchmarks.models --suite demo
-    python -m benchmarks.models --suite gpu
+    python -m benchmarks.models --suite gpu [--mode reduce-overhead]
 
 The suite gpu runs bfloat16 inference on CUDA; times are wall time of a few calls, from an idle GPU to an idle GPU.
 Errors are given against eager's outputs and, like eager's own, against float32 arithmetic on the same weights and
 inputs: the norm of the difference in percent of the norm of the outputs.
+`--mode` is the mode of torch.compile and of pyframe.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 
 import pyframe
 
-from .harness import host_interleaved, interleaved, report, systems
+from .harness import MODES, host_interleaved, in_mode, interleaved, report, systems
 from .programs import DEMO, mean_error, relative_error
 from .programs_gpu import GPU, on
 
@@ -70,19 +71,21 @@ def exact(model: torch.nn.Module, args: Sequence[torch.Tensor]) -> Any:
         return wide(*(x.float() if x.is_floating_point() else x for x in args))
 
 
-def gpu_row(name: str, make: Callable[[], Any], rounds: int, calls: int) -> dict[str, Any]:
+def gpu_row(name: str, make: Callable[[], Any], rounds: int, calls: int, mode: str) -> dict[str, Any]:
     torch.manual_seed(0)
     torch.compiler.reset()
     pyframe.reset()
     model, args = on("cuda", torch.bfloat16, make())
-    ours, theirs = pyframe.compile(model), torch.compile(model)
+    ours, theirs = pyframe.compile(model, mode=mode), torch.compile(model, mode=mode)
     want, truth = model(*args), exact(model, args)
     before = counts()
     got = ours(*args)
     made = {key: value - before[key] for key, value in counts().items()}
     for _ in range(5):
-        ours(*args), theirs(*args)
+        last = ours(*args)
+        theirs(*args)
     torch.cuda.synchronize()
+    got = last  # of a recorded call, in a mode that records
     fns = systems(model, args, theirs, ours)
     t = interleaved({key: with_idle_gpu(fn, calls) for key, fn in fns.items()}, rounds=rounds, calls=1)
     host = host_interleaved(fns, rounds=rounds, calls=1)
@@ -113,10 +116,10 @@ def gpu_suite(options: argparse.Namespace) -> None:
     if not torch.cuda.is_available():
         raise SystemExit("the suite gpu needs a GPU")
     names = [name for name in GPU if options.only.lower() in name.lower()]
-    rows = [gpu_row(name, GPU[name], options.rounds, options.calls) for name in names]
+    rows = [gpu_row(name, GPU[name], options.rounds, options.calls, options.mode) for name in names]
     ratios = [r["torch.compile / pyframe"] for r in rows]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    report("models_gpu", rows, geomean_over_torch_compile=mean, calls=options.calls)
+    report(in_mode("models_gpu", options.mode), rows, geomean_over_torch_compile=mean, calls=options.calls)
     print(f"geometric mean over torch.compile: {mean:.2f}")
 
 
@@ -126,6 +129,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--calls", type=int, default=5, help="suite gpu: calls between two waits for the GPU")
     parser.add_argument("--only", default="", help="suite gpu: models whose name contains this")
+    parser.add_argument("--mode", choices=MODES, default="default", help="suite gpu: of torch.compile and pyframe")
     options = parser.parse_args()
     with torch.no_grad():
         if options.suite == "gpu":

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import pyframe
+from benchmarks import decode
 from benchmarks.programs import mean_error
 from benchmarks.programs_gpu import GPU, SMALL, on
 
@@ -25,3 +26,12 @@ def test_model(name):
         assert mean_error(compiled(*args), model(*args)) < 1e-4
     assert pyframe.counters["graphs"] == before + 1
 
+
+
+@pytest.mark.parametrize("name", decode.TINY)
+def test_decoder(name):
+    model = decode.made(decode.TINY[name], "cpu")
+    with torch.no_grad():
+        want = decode.logits(model, model, decode.CHECKED, "cpu")
+        compiled = pyframe.compile(model, fullgraph=True, mode="reduce-overhead")
+        assert mean_error(decode.logits(model, compiled, decode.CHECKED, "cpu"), want) < 0.02
