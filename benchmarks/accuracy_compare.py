@@ -174,7 +174,7 @@ def flat(value: Any, path: str, seen: set[int] | None = None) -> Iterator[tuple[
 
 
 def _backward(out: Any, results: dict[str, Any]) -> None:
-    """From the loss alone where the model gives one, else from all its results, each with random weights."""
+    """Backward from the loss if the model returns one, otherwise from all its results with random weights."""
     loss = out.get("loss") if isinstance(out, Mapping) else None
     if loss is not None:
         loss.backward()
@@ -208,7 +208,7 @@ def _gradients(named: Iterable[tuple[str, Any]], prefix: str) -> Found:
 
 
 def run_job(job: Job, case: Case, system: str) -> dict[str, Any]:
-    """`status`, what is wrong, and the seconds of the first call."""
+    """The fields of the job's row: `status`, what is wrong, and the seconds of the first call."""
     stochastic = getattr(case, "stochastic", False)
     if stochastic and job.device == "cuda":
         return {"status": "not for this setting", "detail": "compiled graphs draw other numbers on a GPU than eager"}
@@ -255,11 +255,11 @@ Change = Callable[[torch.nn.Module], None]
 def _reference(
     job: Job, case: Case, draws: bool, change: Change | None = None, recorded: Recorded | None = None
 ) -> tuple[Found | None, str]:
-    """What a wider dtype gives, or None and why there is nothing.  `recorded`: the model has dropout, and these are the
-    numbers that eager drew for it, which the reference takes.
+    """The results in a wider dtype, or None and the reason why there are none. `recorded`: the numbers that eager drew
+    for a model with dropout, which the reference uses.
 
-    It is computed on the CPU: an error in an operator of the GPU then shows as one of eager, and is not taken for what
-    is right. On the GPU only where the CPU cannot, or would draw other random numbers."""
+    The reference is computed on the CPU, so that an error in a GPU operator shows as an error of eager and is not taken
+    for the right result. It is computed on the GPU only if the CPU cannot, or would draw other random numbers."""
     wide = torch.float64 if job.dtype == "float32" else torch.float32
     devices = [job.device] if draws else ["cpu", *[job.device] * (job.device != "cpu")]
     for device in devices:
@@ -281,8 +281,9 @@ def _reference(
 
 
 def _disturbed(job: Job, case: Case, draws: bool) -> list[tuple[Found, Found | None]]:
-    """What eager gives where parameters differ a little, each with the reference for the same parameters: eager's own
-    error is a matter of luck in a model that makes rounding large, such as a batch norm over four numbers."""
+    """Eager's results for slightly different parameters, each with the reference for the same parameters. In a model
+    that magnifies rounding, such as a batch norm over four numbers, eager's own error at a single point is a matter of
+    luck."""
     found = []
     for seed in range(DISTURBED):
         change = functools.partial(_disturb, seed=seed)
@@ -293,7 +294,8 @@ def _disturbed(job: Job, case: Case, draws: bool) -> list[tuple[Found, Found | N
 
 
 def _compiled_again(setting: Setting, case: Case, compiled: Callable[..., Any]) -> list[Found]:
-    """What the compiled model of `setting` gives once more, and where parameters differ as in `_disturbed`."""
+    """The results of the compiled model of `setting` in a second run, and for parameters that differ as in
+    `_disturbed`."""
     found = []
     for seed in (None, *range(DISTURBED)):
         fresh = prepared(setting.job, case, False).model
@@ -311,8 +313,9 @@ def _compiled_again(setting: Setting, case: Case, compiled: Callable[..., Any]) 
 
 @torch.no_grad()
 def _disturb(model: torch.nn.Module, seed: int) -> None:
-    """Multiplies parameters by one plus normal noise of about the distance between two numbers of bfloat16: a part of a
-    model may compute in that, whatever the dtype of its parameters, and less would round to the same numbers there."""
+    """Multiplies parameters by 1 plus normal noise of about the relative distance of neighbouring bfloat16 numbers: a
+    part of the model may compute in bfloat16 whatever the dtype of its parameters, and smaller noise would vanish
+    there."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.is_floating_point():
@@ -338,15 +341,15 @@ def compare(
     got: Found, runs: Sequence[tuple[Found, Found | None]], dtype: str, nearby: Sequence[Found] = (),
     again: Found | None = None,
 ) -> dict[str, Any]:
-    """Whether each result is right: "right", "wrong", or "eager wrong" where ours are right and eager's are far off;
-    the largest ratio to eager's error, and what is wrong.
+    """The status of a job: "right", "wrong", or "eager wrong" if ours is right and eager is far off; the largest ratio
+    of our error to eager's; and what is wrong.
 
-    `runs`: what eager gives and the reference for it, then the same with parameters that differ in their last bits.
-    `nearby`: what is compared, for those parameters.  With it, a tensor whose error is too large for the first
-    parameters is judged by the medians of the errors, ours and eager's: a choice that rounding makes (which side of 0
-    an activation is on, which expert a token goes to) is another one at some of these points, while a kernel that is
-    wrong is wrong at all of them.  `again`: what is compared, once more for the first parameters: an error that is not
-    there again was not rounding's, and no median excuses it."""
+    `got`: our results. `runs`: pairs of eager's results and their reference, first for the same parameters, then for
+    parameters that differ in their last bits. `nearby`: our results for those parameters. If it is given, a tensor
+    whose error is too large for the first parameters is judged by the medians of the errors, ours and eager's: a choice
+    that rounding decides (the sign of an activation, the expert of a token) differs at some of these points, while a
+    wrong kernel is wrong at all of them. `again`: our results in a second run with the first parameters: an error that
+    does not occur again was not caused by rounding, and no median excuses it."""
     want, reference = runs[0]
     wrong, eager_wrong, by_median = [], [], 0
     worst = 0.0
@@ -390,7 +393,7 @@ def _tensor(found: Found | None, name: str, like: torch.Tensor) -> torch.Tensor 
 
 
 def _eager_off(ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, tolerance: float, largest: float) -> float:
-    """Eager's error over the tensor's size where it is no rounding error; 0 elsewhere."""
+    """Eager's error relative to the size of the tensor if it is too large for a rounding error; otherwise 0."""
     if not exact.is_floating_point():
         return 0.0
     scale = _scale(eager, exact, tolerance, largest)
@@ -406,13 +409,14 @@ def _brief(value: Any) -> str:
 
 
 def _kind(name: str) -> str:
-    """Results of one call, gradients of one call, buffers: what is measured by one scale."""
+    """The group of tensors that share one scale: results of one call, gradients of one call, or buffers."""
     of_input = ": gradient of input " in name  # that of a mask may be near the largest number there is
     return name.rsplit(":", 1)[0] + ("gradient" if ": gradient" in name else "") + (" of input" if of_input else "")
 
 
 def _largest(found: Found, reference: Found | None) -> dict[str, float]:
-    """The largest root mean square of each kind, large constants apart: a mask's -1e9 is no measure for others."""
+    """The largest root mean square of each kind, without large constants: a mask's -1e9 is not a scale for other
+    tensors."""
     largest: dict[str, float] = {}
     for name, value in found.items():
         kind = _kind(name)
@@ -428,7 +432,7 @@ def _largest(found: Found, reference: Found | None) -> dict[str, float]:
 def _judged(
     ours: torch.Tensor, eager: torch.Tensor, known: torch.Tensor | None, tolerance: float, largest: float
 ) -> tuple[float, str]:
-    """The error over eager's (0 where it is within the tolerance), and what is wrong, or "".  `known`: the reference,
+    """The ratio of the error to eager's (0 if within the tolerance), and what is wrong, or "". `known`: the reference,
     if there is one."""
     if ours.shape != eager.shape or ours.dtype != eager.dtype:
         return float("inf"), f"{_described(ours)} instead of {_described(eager)}"
@@ -453,8 +457,8 @@ def _judged(
 def _without_fillers(
     ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
-    """The elements but for large constants that are as they should be, such as the -1e9 of a mask: beside them, the
-    others would be lost. None where there are none."""
+    """The elements except large constants that are correct, such as the -1e9 of a mask, beside which errors of the
+    other elements would not count. None if there are no such constants."""
     ours, eager, exact = ours.cpu(), eager.cpu(), exact.cpu()
     equal = ours == exact.to(ours.dtype)
     if not bool(equal.any()):
@@ -474,7 +478,7 @@ def _differ(
 
 
 def _complete(known: torch.Tensor | None, eager: torch.Tensor) -> torch.Tensor:
-    """The reference; eager's elements where it is not a number, and eager is."""
+    """The reference, with eager's elements where it is NaN and eager is not."""
     if known is None:
         return eager
     unknown = known.isnan() & ~eager.to(known.device).isnan()
@@ -484,7 +488,7 @@ def _complete(known: torch.Tensor | None, eager: torch.Tensor) -> torch.Tensor:
 def _off(
     ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, tolerance: float, largest: float
 ) -> tuple[float, str]:
-    """As `_judged`, of elements."""
+    """Like `_judged`, for elements."""
     scale = _scale(eager, exact, tolerance, largest)
     errors = _errors(ours, exact, eager.dtype, tolerance)
     allowed = _allowed(ours, exact, scale, tolerance)
@@ -499,7 +503,7 @@ def _typical(
     ours: Sequence[torch.Tensor | None], pairs: Sequence[tuple[torch.Tensor | None, torch.Tensor | None]],
     tolerance: float, largest: float,
 ) -> tuple[float, str]:  # fmt: skip
-    """As `_judged`, of the medians over the points: `ours` and `pairs` go together."""
+    """Like `_judged`, for the medians over the points; `ours` and `pairs` correspond."""
     points = [(x, them, wide) for x, (them, wide) in zip(ours, pairs, strict=True)
               if x is not None and them is not None and wide is not None]  # fmt: skip
     if len(points) < len(pairs):
@@ -530,7 +534,8 @@ def _medians(
 def _ratio(
     errors: Sequence[float], owns: Sequence[float], allowed: Sequence[float], scale: float, form: str
 ) -> tuple[float, str]:
-    """The largest ratio of one of ours to eager's where it is not allowed anyway, and the first that is too large."""
+    """The largest ratio of our errors to eager's among those that exceed the tolerance, and the first one that is too
+    large."""
     ratio, text = 0.0, ""
     for kind, error, own, most in zip(KINDS, errors, owns, allowed, strict=False):
         if kind == "factor":  # that of an error without a direction is now large, now small
@@ -558,7 +563,7 @@ def _errors(x: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype, tolerance:
 
 
 def _allowed(ours: torch.Tensor, exact: torch.Tensor, scale: float, tolerance: float) -> list[float]:
-    """The largest errors that are right whatever eager's are."""
+    """The largest errors that are accepted whatever eager's are."""
     allowed = [tolerance * scale, tolerance * max(scale * PEAK, size(exact).peak)]
     if tolerance >= WIDE and not ours.is_complex():
         rest = outlier(ours, exact, tolerance).rest

@@ -30,7 +30,7 @@ def _draws(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 class Recorded(TorchDispatchMode):
-    """Under it, what is drawn is kept in `draws`: (the operator, the tensor of random numbers)."""
+    """A mode that records random draws in `draws`: (the operator, the tensor of random numbers)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -51,7 +51,7 @@ def make(name: str) -> Case:
 
 
 def ordered() -> list[str]:
-    """All models: what is quick and diverse first, then the groups in turn."""
+    """All models: quick and diverse ones first, then the groups in turn."""
     blocks = [f"block/{name}" for name in BLOCKS]
     spread = [name for start in range(4) for name in blocks[start::4]]
     first = [*blocks[:7], *_in_turn([spread[: len(spread) // 4], [name for name in DIVERSE if name in ALL]])]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 PIECE = 1 << 20  # elements
-TRIMMED = 1000  # one of so many errors is no part of the rest
+TRIMMED = 1000  # the largest one in so many errors is excluded from `Outlier.rest`
 
 
 class Size(NamedTuple):
@@ -26,8 +26,8 @@ def size(value: torch.Tensor) -> Size:
 
 
 def difference(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> Size:
-    """The size of `a - b`.  An infinite number counts as the largest of `dtype`, since rounding decides which numbers
-    near that overflow; where both are infinite alike, as what is masked is, there is no difference to be measured."""
+    """The size of `a - b`. Infinities count as the largest number of `dtype`, because rounding decides which numbers
+    near it overflow; where both are the same infinity, as in masked elements, nothing is measured."""
     pairs = zip(_pieces(a), _pieces(b), strict=True)
     if a.is_complex() or b.is_complex():
         return _size(x.to(torch.complex128) - y.to(torch.complex128) for x, y in pairs)

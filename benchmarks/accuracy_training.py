@@ -159,7 +159,7 @@ def in_place() -> ModelAndInputs:
 
 @block
 def masked_mean() -> ModelAndInputs:
-    """Means over what is not padded, as sentence encoders take them."""
+    """Means over the elements that are not padding, as sentence encoders compute them."""
     def run(self: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
         wide = mask.unsqueeze(-1).expand(y.size()).float()
@@ -184,7 +184,7 @@ def gathers() -> ModelAndInputs:
 
 @block
 def pad_and_concatenate() -> ModelAndInputs:
-    """Shifted copies beside each other, padded on one axis."""
+    """Shifted copies, concatenated and padded on one axis."""
     def run(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
         both = torch.cat([F.pad(y[:, 1:], [0, 0, 0, 1]), y], 2)

@@ -237,7 +237,7 @@ def report_all(options: argparse.Namespace) -> None:
         for row in child("--corpora", "--rounds", str(options.rounds), python=python)
     ]
     calls = measure_first_calls(options.rounds)
-    sys.argv = [sys.argv[0]]  # the paths of interpreters are no part of the record
+    sys.argv = [sys.argv[0]]  # the record does not contain paths of interpreters
     report("bytecode_codec", rows, first_calls=calls, package=bytecode.__version__)
     print(table(calls))
     with (RESULTS / "bytecode_codec.txt").open("a") as out:

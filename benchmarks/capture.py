@@ -25,7 +25,7 @@ from typing import Any
 from .capture_models import CASES, QUICK
 from .harness import RESULTS, report
 
-# Where this machine keeps what is installed, and this project.
+# Paths of installed packages and of this project, which differ between machines.
 _OUTSIDE = re.compile(r"/\S*?/(?:site-packages|lib/python3\.\d+)/|" + re.escape(f"{Path(__file__).parents[1]}/"))
 
 

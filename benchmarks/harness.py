@@ -40,7 +40,7 @@ def in_mode(name: str, mode: str) -> str:
 
 
 def systems(fn: Any, args: Sequence[Any], theirs: Any, ours: Any) -> dict[str, Callable[[], Any]]:
-    """What is timed side by side."""
+    """The functions that are timed, interleaved, by name of the system."""
     return {"eager": lambda: fn(*args), "torch.compile": lambda: theirs(*args), "pyframe": lambda: ours(*args)}
 
 

@@ -65,7 +65,7 @@ def with_idle_gpu(fn: Callable[[], Any], calls: int) -> Callable[[], None]:
 
 
 def exact(model: torch.nn.Module, args: Sequence[torch.Tensor]) -> Any:
-    """What float32 arithmetic gives for the model's weights and inputs."""
+    """The results of float32 arithmetic for the model's weights and inputs."""
     wide = copy.deepcopy(model).float()
     with torch.backends.cudnn.flags(allow_tf32=False):
         return wide(*(x.float() if x.is_floating_point() else x for x in args))

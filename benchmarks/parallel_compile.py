@@ -79,7 +79,7 @@ def jobs(count: int) -> list[Job]:
 
 
 def result(call: Callable[..., torch.Tensor], x: torch.Tensor) -> list[torch.Tensor]:
-    """What a job gives: its output, and for a training step the gradient of the input."""
+    """The result of a job: its output, and for a training step the gradient of the input."""
     if not x.requires_grad:
         with torch.no_grad():
             return [call(x)]

@@ -107,7 +107,8 @@ def relative_error(got: Any, want: Any) -> float:
 
 
 def mean_error(got: Any, want: Any) -> float:
-    """Norm of the difference over the norm of what is wanted, the worst of all tensors; dtypes may differ."""
+    """The largest ratio, over all tensors, of the norm of the difference to that of the expected value; dtypes may
+    differ."""
     a, b = tensors(got), tensors(want)
     if len(a) != len(b) or any(x.shape != y.shape for x, y in zip(a, b)):
         return float("inf")

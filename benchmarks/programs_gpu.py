@@ -50,7 +50,8 @@ class _Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @contextlib.contextmanager
 def _torchvision() -> Iterator[None]:
-    """timm imports torchvision for image transforms, which no model here uses: placeholders where it is missing."""
+    """timm imports torchvision for image transforms, which no model here uses; placeholders replace it if it is
+    missing."""
     if importlib.util.find_spec("torchvision") is not None:
         yield
         return

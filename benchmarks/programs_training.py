@@ -17,7 +17,7 @@ ModelAndInputs = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 
 class WithLoss(nn.Module):
-    """Cross-entropy of the logits that `model(x)` gives, classes last."""
+    """The cross-entropy of the logits `model(x)`, whose last dimension is the classes."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -169,7 +169,7 @@ def wrapped(system: str, model: torch.nn.Module) -> Callable[..., Any]:
 
 
 def child(name: str, system: str, setting: Setting) -> None:
-    """Prints what is measured in a process of its own."""
+    """Prints the measurements that are made in a process of their own."""
     model, args = prepare(name, setting)
     stepper(model, args, setting, "eager")().item()
     start = time.perf_counter()

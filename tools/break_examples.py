@@ -17,8 +17,8 @@ import pyframe
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """`code` breaks; `fixed` is one graph under `fullgraph=True`.  `same` says whether both give the same result,
-    `note` what else is to be known."""
+    """Example programs of one kind of graph break: `code` breaks; `fixed` is one graph under `fullgraph=True`. `same`:
+    whether both return the same result; `note`: further remarks."""
 
     code: str
     fixed: str

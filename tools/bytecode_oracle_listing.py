@@ -275,7 +275,8 @@ def _reach(listing: Listing, index: int) -> int:
 
 
 def _successors(listing: Listing, index: int) -> list[int]:
-    """Of a step: for a test first where it goes if it holds; otherwise the next step, then that of the jump."""
+    """The successors of a step. For a test, the first is the target taken if the test is true; otherwise the next step
+    comes first, then the jump target."""
     step = listing.steps[index]
     if step.op in _ENDS:
         return []

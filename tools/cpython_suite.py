@@ -56,7 +56,7 @@ MODULES = (
 _IDENTITY = "whether equal strings that are computed are one object, and tuples that an iterator in C uses again"
 _SIZES = "sys.getsizeof() of a container that the frame created"
 _OBJECTS = "how many objects there are, or are found to be garbage: those of captures made meanwhile count too"
-# Tests of what is promised not to be kept where frames go through the tracer, with the reason; "*" is any class.
+# Tests of behaviour that traced frames need not preserve, with the reason; "*" is any class.
 NOT_TRACED = {
     "test.test_class.ClassTests.testSetattrWrapperNameIntern": _IDENTITY,
     "test.test_dict.DictTest.test_str_nonstr": _IDENTITY,

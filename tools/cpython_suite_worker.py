@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def rebuild_everything() -> Any:
-    """Replace the code of every function there is, and of every module imported from now on; gives a counter."""
+    """Replace the code of every existing function, and of functions of modules imported from now on; returns a list
+    that counts them."""
     package = types.ModuleType("pyframe")  # past pyframe/__init__.py: no torch
     package.__path__ = [str(ROOT / "pyframe")]
     sys.modules["pyframe"] = package
@@ -61,7 +62,7 @@ MACHINERY = ("contextlib", "difflib", "linecache", "re", "tokenize", "traceback"
 
 
 def trace_tests(module: str) -> Any:
-    """Send every frame of a test through the tracer, those of unittest around it left out; gives a counter."""
+    """Send every frame of a test through the tracer, except unittest's own frames; returns a counter."""
     sys.path.insert(0, str(ROOT))
     from pyframe import testing
 

@@ -131,7 +131,7 @@ def to_fakes(args: Any, mode: Any) -> Any:
 
 
 def difference(real: Any, fake: Any, real_args: Any, fake_args: Any) -> str | None:
-    """How results differ in what is compared; None where they do not."""
+    """A description of how the results differ in the properties that are compared, or None if they agree."""
     mine, theirs = pytree.tree_leaves(fake), pytree.tree_leaves(real)
     if len(mine) != len(theirs):
         return f"{len(mine)} results for {len(theirs)}"
@@ -209,7 +209,7 @@ def variants(args: Any) -> Iterator[tuple[str, Any]]:
 
 
 def samples(op: Any, device: str) -> Iterator[Any]:
-    """Arguments of an operator, of float32 where it takes that, else of the first dtype that it takes."""
+    """Samples of arguments of an operator, in float32 if it supports that, otherwise in its first dtype."""
     dtypes = op.supported_dtypes(device)
     dtype = next((d for d in (torch.float32, torch.int64, torch.complex64, torch.bool) if d in dtypes), None)
     if dtype is None:

@@ -265,7 +265,7 @@ def difference(text: str) -> str | None:
 
 
 def shrink(functions: dict[str, list[Node]], tries: int = 200) -> dict[str, list[Node]]:
-    """The program with whatever can go taken out, while it still differs in the same part of the same call."""
+    """The smallest program, by removing statements, that still differs in the same part of the same call."""
 
     def kind(text: str) -> str | None:
         found = difference(text)
@@ -289,7 +289,7 @@ def shrink(functions: dict[str, list[Node]], tries: int = 200) -> dict[str, list
 
 
 def _smaller(functions: dict[str, list[Node]]) -> Iterator[tuple[list[Node], int, int, list[Node]]]:
-    """(block, start, stop, what to put in place of these statements), from coarse to fine."""
+    """Candidates (block, start, stop, replacement of these statements), from large to small removals."""
 
     def visit(block: list[Node]) -> Iterator[tuple[list[Node], int, int, list[Node]]]:
         size = len(block)
@@ -389,7 +389,7 @@ def supervise(given: Any) -> collections.Counter[str]:
 
 
 def save(given: Any, end: int, tally: collections.Counter[str]) -> None:
-    """Writes what is known after the seeds before `end`."""
+    """Writes the counts for the seeds before `end`."""
     path = ROOT / "benchmarks" / "results" / "fuzz_frames"
     facts = {
         "command": f"python tools/fuzz_frames.py --count {given.count} --seed {given.seed} --save",

@@ -13,7 +13,7 @@ SETUP = (
     "xs, d, st, tup, fs, g = [1, 2], {'k': a}, {1, a}, (a, 2), [], iter(())",
     "box, p, z = Box(a), Point(a), 0",
 )
-# What every fuzzed function but the program itself has in place of these parameters.
+# Statements that define these names in every fuzzed function except the program itself, whose parameters they are.
 SETUP_OF_HELPERS = ("u, k, flag = t, 2, False", "bump = lambda: xs.append(n)")
 SETUP_OF_PROGRAM = ("def bump():", "    nonlocal n, m", "    n += 1; m -= 1; xs.append(m)")
 # a, t, u, k, flag of each call, and what changes before it.

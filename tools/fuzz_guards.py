@@ -122,7 +122,7 @@ def _close(one: Any, other: Any) -> bool:
 
 
 def outcome(fn: Callable[..., Any], x: Any) -> Any:
-    """What a call gives, as plain data: ("value", ...) or ("raises", type)."""
+    """The outcome of a call as plain data: ("value", ...) or ("raises", type)."""
     try:
         found = fn(x)
     except Exception as error:
@@ -134,7 +134,7 @@ def outcome(fn: Callable[..., Any], x: Any) -> Any:
 
 
 def forked(work: Callable[[], Any], limit: float) -> Any:
-    """What `work` gives in a forked process, or None where that dies or takes more than `limit` seconds."""
+    """The result of `work` in a forked process, or None if that process dies or takes more than `limit` seconds."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -158,7 +158,7 @@ def forked(work: Callable[[], Any], limit: float) -> Any:
 
 
 def load(text: str, seed: int) -> types.ModuleType:
-    """The program's module, made of its text."""
+    """The program as a module, from its source text."""
     module = types.ModuleType("program_module")
     name = f"<program {seed}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
@@ -223,7 +223,7 @@ def found_changes(text: str, seed: int) -> list[Change]:
 
 
 def sample(changes: list[Change], seed: int, count: int) -> list[Change]:
-    """`count` of the changes, each kind as likely as another, whatever the number of its changes."""
+    """`count` of the changes; every kind is equally likely, however many changes it has."""
     rng = random.Random(seed)
     by_kind: dict[str, list[Change]] = collections.defaultdict(list)
     for change in changes:

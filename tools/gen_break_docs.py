@@ -52,7 +52,7 @@ def section(row: BreakKind) -> list[str]:
 
 
 def render() -> str:
-    """The page.  Runs the programs: what they print is what is shown."""
+    """The text of the page. Runs the programs; the page shows what they print."""
     contents = ["", *(f"- [{name}](#{name})" for name in CATALOGUE)]
     sections = [line for row in CATALOGUE.values() for line in ["", *section(row)]]
     return "\n".join([HEADER, *contents, *sections]) + "\n"

@@ -40,7 +40,7 @@ def blocks(page: str) -> dict[str, str]:
 
 
 def excerpts(program: str) -> dict[str, str]:
-    """What the stages print for `program`, which defines `f(x, bias)`. RuntimeError where it does not run."""
+    """The output of each stage for `program`, which defines `f(x, bias)`. RuntimeError if the program fails."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "example.py").write_text(program + "\n" + _CALL)
         Path(folder, "broken.py").write_text(_WITH_A_BREAK)

@@ -24,7 +24,7 @@ def twist(value):
 
 
 def changed(fn):
-    """A function that gives a twisted result of `fn`."""
+    """A function that returns a changed result of `fn`."""
 
     def changed_function(*args, **kwargs):
         return twist(fn(*args, **kwargs))
@@ -43,7 +43,7 @@ def changed_for(fn, namespace):
 
 
 class Callable:
-    """An object called in place of a function."""
+    """An object that replaces a function and is called instead."""
 
     def __init__(self, fn):
         self.fn = fn
@@ -66,7 +66,7 @@ class Data:
 
 
 def constants_changed(fn):
-    """The code of `fn` with other numbers in it; a code that gives 7 where it has none."""
+    """The code of `fn` with other numeric constants; if it has none, code that returns 7."""
     code = fn.__code__
     consts = tuple(c + 1 if type(c) in (int, float) else c for c in code.co_consts)
     if consts != code.co_consts:
@@ -116,7 +116,7 @@ def rename_key(held, key):
 
 
 def cache_of(fn):
-    """The same function behind a fresh `functools.lru_cache` that twists what it gives."""
+    """The same function in a new `functools.lru_cache` that changes its results."""
     return functools.lru_cache(changed(fn.__wrapped__))
 
 
@@ -129,7 +129,7 @@ def hook_input(module, args):
 
 
 def added_to_results(self, fn, classes, args=(), kwargs=None):
-    """`__torch_function__` of a mode that adds one to what is multiplied."""
+    """`__torch_function__` of a mode that adds one to the results of multiplications."""
     found = fn(*args, **(kwargs or {}))
     return found + 1 if getattr(fn, "__name__", "") in ("mul", "__mul__", "linear") else found
 
@@ -141,7 +141,7 @@ def swapped(tensor):
 
 
 class Doubled(torch.nn.Module):
-    """A parametrization, or a module in place of another."""
+    """A parametrization, or a module that replaces another one."""
 
     def forward(self, x):
         return x * 2

@@ -54,7 +54,7 @@ UNITS_OF_A_WORKER = 120  # then it is replaced: libraries that it loaded stay in
 
 
 class Worker:
-    """One process; `ask` gives the answers to a request one by one."""
+    """One worker process; `ask` yields the answers to a request one by one."""
 
     def __init__(self, engine: str, seconds: float, script: Path = WORKER) -> None:
         self.seconds, self.units = seconds, 0
@@ -128,7 +128,7 @@ class Worker:
 def run_unit(
     worker: list[Worker], engine: str, request: dict[str, Any], seconds: float, script: Path = WORKER
 ) -> Row:
-    """Every case's verdict for one operator in one mode. `worker[0]` is replaced where it dies."""
+    """The verdict of each case of one operator in one mode. `worker[0]` is replaced if the process dies."""
     chosen = request["samples"], " ".join(request["dtypes"]), request["commit"]
     row = Row(request["op"], request["mode"], request["device"], engine, *chosen)
     begun = time.monotonic()
@@ -159,7 +159,7 @@ def run_unit(
 def _after_death(
     row: Row, plan: list[list[str]] | None, started: list[str], last: dict[str, Any]
 ) -> list[list[str]]:
-    """What is left to do when the process died while it ran the cases `started`."""
+    """The cases that remain after the process died while it ran the cases `started`."""
     if not started:
         row.cases["samples"] = ["crash", last["dead"]]
     if len(started) == 1:

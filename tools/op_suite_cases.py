@@ -20,7 +20,7 @@ DTYPES = (
     torch.complex64,
 )  # fmt: skip
 MODES = ("forward", "inplace", "backward", "dynamic", "errors")
-MAX_LISTED = 2000  # samples of one operator and dtype that are looked at, before some are chosen
+MAX_LISTED = 2000  # samples of one operator and dtype from which some are chosen
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def dtypes_of(op: Any, mode: str, device: str, wanted: Sequence[torch.dtype]) ->
 
 
 def function_of(op: Any, mode: str) -> Callable[..., Any] | None:
-    """What is called; None where the operator has no such variant."""
+    """The function to call, or None if the operator has no such variant."""
     if mode == "inplace":
         return op.get_inplace()
     if mode == "backward" and not op.supports_autograd:

@@ -108,8 +108,8 @@ def _elements(x: torch.Tensor, y: torch.Tensor) -> str | None:
 
 
 def _as_exact(part: str, position: int, x: torch.Tensor, y: torch.Tensor, exact: Outcome | None) -> bool:
-    """Whether `y` is about as near to the exact value as eager's `x` is; where `x` is not finite though the exact value
-    is, as where eager's intermediate results overflow, `y` has to be the exact value within the dtype's tolerance."""
+    """Whether `y` is about as close to the exact value as eager's `x`. If `x` is not finite although the exact value is
+    (eager's intermediate results overflowed), `y` must equal the exact value within the dtype's tolerance."""
     if exact is None or not (x.is_floating_point() or x.is_complex()):
         return False
     leaves = pytree.tree_leaves(dict(exact.parts())[part])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Results whose elements are whatever was in memory: everything else about them is compared.
+# Operators whose results have uninitialized elements: everything else about the results is compared.
 UNINITIALISED = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_",
 }  # fmt: skip

@@ -19,9 +19,9 @@ VERDICTS = ("right", "wrong", "error", "other error", "no error", "not reused", 
 
 @dataclass(frozen=True)
 class Tables:
-    """What a suite's report says beside its rows: the suite's name, the failures that are known ("name mode",
-    "name mode dtype" or "name mode case": the verdict, and why it stays so), what is not run (with the reason), and
-    operators whose elements, or the elements of some of whose results, are uninitialised memory."""
+    """Data of a suite that its report uses: the suite's name; the known failures ("name mode", "name mode dtype" or
+    "name mode case": the verdict, and the reason); what is not run, with the reason; and operators some of whose
+    results have uninitialized elements."""
 
     title: str
     known: Mapping[str, tuple[str, str]]
@@ -56,7 +56,7 @@ class Row:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Row:
-        """From what is stored."""
+        """The row from its stored form."""
         return Row(**{**data, "remarks": set(data["remarks"])})
 
     def counts(self) -> collections.Counter[str]:

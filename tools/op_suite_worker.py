@@ -65,7 +65,7 @@ class Calls:
         return differentiable(call)
 
     def afterwards(self, call: Any) -> Any:
-        """What is compared of the inputs after the call."""
+        """The properties of the inputs that are compared after the call."""
         return call
 
 
@@ -197,7 +197,7 @@ class Unit:
         return False
 
     def _problems(self, cases: list[Case]) -> dict[str, tuple[str, str] | None]:
-        """By names of cases, what is not right; the same for all of them where the compiled function raises."""
+        """What is not right, by names of cases; the same for all cases if the compiled function raises."""
         self.tell(start=[case.name for case in cases])
         eager = batch_function(self.function, len(cases))
         calls = [case.call for case in cases]

@@ -32,7 +32,7 @@ def parse_version(text: str) -> Version:
 
 
 def diff(old: Version, new: Version) -> str:
-    """One paragraph: ops gone, ops new."""
+    """One paragraph with the ops that were removed and those that are new."""
     before, after = canonical_ops(old), canonical_ops(new)
     lines = ["{}.{} -> {}.{}".format(*old, *new)]
     for title, names in (("gone", before - after), ("new", after - before)):

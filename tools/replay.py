@@ -216,7 +216,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.command == "diff":
         return int(show_differences(options.before, options.after, options.brief) > 0)
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of what is compared
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets affects the output
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
     sys.path.insert(0, str(ROOT))
     failed = record(options.folder, options.only)

@@ -64,7 +64,8 @@ WAYS = tuple(Way(grad, dynamic) for grad in (False, True) for dynamic in (None, 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one program called in one way. `graphs`, `breaks`: of the capture; `error`: eager raises."""
+    """The outcome of one program called in one way. `graphs`, `breaks`: counts of the capture; `error`: the exception
+    that eager raises."""
 
     kind: str
     name: str
@@ -125,7 +126,7 @@ def difference(got: Any, want: Any, strides: bool = True) -> str | None:
 
 
 def _loss(results: Sequence[torch.Tensor]) -> torch.Tensor:
-    """A number of which every element of the results has another gradient."""
+    """A number whose gradient is different for every element of the results."""
     total = torch.zeros((), device=results[0].device)
     for x in results:
         if x.is_nested:
@@ -252,7 +253,7 @@ def check_all(
 
 
 def report(outcomes: dict[str, list[Outcome]], device: str, chosen: Sequence[str]) -> str:
-    """The outcomes as text: a table by kind, then what is wrong; `chosen`: the kinds that should have run."""
+    """The outcomes as text: a table by kind, then the failures; `chosen`: the kinds that should have run."""
     lines = [f"tools/tensor_kinds.py, torch {torch.__version__}, {device}"]
     for compiler, found in outcomes.items():
         lines += ["", f"{compiler}: {'kind':<18}{'right':>7}{'wrong':>7}{'graphs':>8}{'breaks':>8}{'ATen':>6}"]

@@ -25,7 +25,7 @@ FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-
 
 
 def copy_sources() -> None:
-    """A fresh copy of the tree without what is built; objects of an earlier run stay."""
+    """A new copy of the tree without build products; object files of an earlier run remain."""
     for name in SOURCES:
         source, target = ROOT / name, COPY / name
         if source.is_file():

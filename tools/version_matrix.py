@@ -46,7 +46,7 @@ def interpreter(version: str) -> str | None:
 
 
 def environment(torch: str, python: str) -> tuple[Path | None, str]:
-    """The interpreter of the environment for this pair, made where it is missing, and what is to be said of it."""
+    """The interpreter of the environment for this pair, which is created if it is missing, and a remark about it."""
     exe = interpreter(python)
     if exe is None:
         return None, f"no CPython {python} here"

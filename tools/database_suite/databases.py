@@ -22,7 +22,7 @@ class Database(Protocol):
         ...
 
 
-# name: (module of this package, function that gives the Database)
+# name: (module of this package, function that returns the Database)
 LOCATIONS = {
     "modules": ("modules", "modules"),
     "optimizers": ("optimizers", "optimizers"),

@@ -53,7 +53,7 @@ SPECIAL: dict[str, Callable[[], Parameters]] = {
         "loc": _normal(BATCH), "scale": _positive(BATCH), "concentration": _positive(BATCH) * 0.1
     },
 }  # fmt: skip
-# Distributions that are made of others.
+# Distributions that are composed of others.
 COMPOSED: dict[str, Callable[..., Any]] = {
     "Independent": lambda loc, scale: distributions.Independent(distributions.Normal(loc, scale), 1),
     "MixtureSameFamily": lambda loc, scale: distributions.MixtureSameFamily(

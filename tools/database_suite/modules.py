@@ -26,7 +26,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.com
 
 
 def call_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """What is compiled."""
+    """The function that is compiled."""
     return module(*args, **kwargs)
 
 
@@ -43,7 +43,7 @@ class _Instance:
         ]  # fmt: skip
 
     def restored(self) -> torch.nn.Module:
-        """The module, its tensors as they were at first."""
+        """The module, with its tensors reset to their initial values."""
         with torch.no_grad():
             for tensors, name, tensor, value in self.tensors:
                 tensors[name] = tensor
@@ -53,7 +53,7 @@ class _Instance:
 
 
 class ModuleCalls(Calls):
-    """Calls whose input is an `_Instance`; a run has the module in its place, always the same object."""
+    """Calls whose input is an `_Instance`; a run replaces it by the module, always the same object."""
 
     def copy(self, call: Any) -> Any:
         """The module restored, and copies of its arguments."""
@@ -172,13 +172,13 @@ def _build(info: Any, given: Any, device: str, dtype: torch.dtype | None, traini
 
 
 def _larger_batch(call: Any) -> Any:
-    """The call with every tensor twice as long along the first dimension; None where eager does not take that."""
+    """The call with every tensor repeated along the first dimension, or None if eager rejects that."""
     instance, args, kwargs = call
     try:
         larger = pytree.tree_map_only(torch.Tensor, lambda x: torch.cat([x, x]) if x.dim() else x, (args, kwargs))
         with torch.no_grad():
             copy.deepcopy(instance.restored())(*larger[0], **larger[1])
-    except Exception:  # any: eager's refusal, of whatever type, says that there is no such call
+    except Exception:  # of any type: if eager raises, there is no such call
         return None
     return instance, *larger
 

@@ -24,9 +24,9 @@ Step = Callable[[int], Any]
 
 @dataclass(frozen=True)
 class Program:
-    """`make(compile, dtype)` sets the program up, its numbers in `dtype`, and returns a function: given the number of
-    the call, it makes that call and returns what is compared (any containers of tensors and other objects). The first
-    `compiling_calls` of the `calls` may compile; those after them must not."""
+    """`make(compile, dtype)` sets up the program with numbers in `dtype`, and returns a function that takes the number
+    of a call, makes that call, and returns the values to compare (containers of tensors and other objects). The first
+    `compiling_calls` of the `calls` may compile; later ones must not."""
 
     name: str
     make: Callable[[Compile, torch.dtype], Step]
@@ -62,7 +62,7 @@ class _Run:
 
 
 def verdict(program: Program, engine: Any) -> tuple[str, str]:
-    """The word of the report, and what is wrong."""
+    """The verdict for the report, and a description of what is wrong."""
     eager = functools.partial(_Run, program, _as_it_is)
     try:
         wanted = eager(program.dtype)

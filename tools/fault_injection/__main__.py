@@ -43,7 +43,7 @@ class Worker:
 
     def __init__(self, program: str, stage: str, scratch: str, alone: bool) -> None:
         folder = tempfile.mkdtemp(dir=scratch)
-        cache = scratch if alone else tempfile.mkdtemp(dir=scratch)  # half written files of others are no fault
+        cache = scratch if alone else tempfile.mkdtemp(dir=scratch)  # others may leave half-written files
         own = {"TMPDIR": folder, "PYFRAME_CACHE_DIR": str(Path(cache) / "cache"), "OMP_NUM_THREADS": "1"}
         env = {**os.environ, **own}
         line = [sys.executable, "-m", "tools.fault_injection.worker", program, stage]

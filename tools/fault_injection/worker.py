@@ -48,7 +48,7 @@ def main() -> None:
     if stage != "first":
         call(compiled)
     gc.collect()
-    gc.freeze()  # children neither look through what is there now nor copy it
+    gc.freeze()  # children neither scan nor copy existing objects
     usual: list[str] = []  # what a call without a fault changes: modules that it loads add filters of warnings
     usual += _in_child(lambda: _run(stage, target, compiled, call, want, {"kind": "none", "at": 0}))["changes"]
     for line in sys.stdin:
@@ -70,7 +70,7 @@ def _backend(stage: str) -> Any:
 
 
 def _in_child(work: Any) -> dict[str, Any]:
-    """What `work` gives, run in a forked child."""
+    """The result of `work`, run in a forked child."""
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -141,7 +141,7 @@ def _with_fault(kind: str, at: int, work: Any) -> tuple[Any, BaseException | Non
     counter.arm(kind, at)
     try:
         return work(), None
-    except BaseException as error:  # what came out is what is examined
+    except BaseException as error:  # the exception is the result to examine
         counter.disarm()
         return None, error.with_traceback(None) if _is_injected(error) else error
     finally:
@@ -186,19 +186,19 @@ def _with_signal(at: int, work: Any) -> tuple[Any, BaseException | None]:
 
 
 def _is_injected(error: BaseException | None) -> bool:
-    """Whether the exception is the injected one or says that it is its cause."""
+    """Whether the exception is the injected one or was caused by it."""
     while error is not None:
         if isinstance(error, (KeyboardInterrupt, MemoryError, Injected)):
             return True
-        if type(error).__name__ == "OutOfMemoryError":  # torch's, where it can make no tensor object, as in eager
+        if type(error).__name__ == "OutOfMemoryError":  # from torch, if it cannot create a tensor object
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
 def _is_failed_store(error: BaseException) -> bool:
-    """CPython from 3.13 on says AttributeError where there is no memory to set an attribute of a class.  Where such an
-    attribute is set, nothing else makes it do so: the class of a class that refuses raises from its own frame."""
+    """Whether CPython had no memory to set an attribute of a class: CPython 3.13 and later then raise AttributeError. A
+    class that refuses an attribute raises from a frame of its own instead."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

@@ -40,8 +40,8 @@ class Outcome:
 
 @dataclass
 class Verdict:
-    """`kind`: "" for a program that is right, "skip" where eager itself fails, else what is wrong. `sensitive`: numbers
-    that differ, and that rounding in another place changes as much."""
+    """`kind`: "" if the program is right, "skip" if eager itself fails, otherwise what is wrong. `sensitive`: counts
+    numbers that differ, but that other rounding errors change as much."""
 
     kind: str = ""
     detail: str = ""
@@ -141,7 +141,7 @@ def gradients(
 
 
 def write_to_results(results: tuple[torch.Tensor, ...], args: Any, seen: Outcome) -> None:
-    """Which results and bases share memory: each result is written in turn, and what else changes is looked at."""
+    """Which results and bases share memory: writes to each result in turn and records which others change."""
     every = {f"result {k}": r.detach() for k, r in enumerate(results)} | {
         f"base {k}": b.detach() for k, b in enumerate(args.bases)
     }
@@ -265,7 +265,7 @@ def excused(name: str, found: torch.Tensor, expected: torch.Tensor, references: 
 
 
 def same_number(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Where two tensors are equal, infinities and what is not a number included."""
+    """Elementwise: whether two tensors are equal, where equal infinities and two NaNs count as equal."""
     return (a == b) | (a.isnan() & b.isnan())
 
 
@@ -298,16 +298,16 @@ def reference_runs(
                     modes.enter_context(RoundedOperators(operators, k))
                 outcomes.append(call(fn, program, seed, device, True, sizes, writes=False))
     except (RuntimeError, TypeError, IndexError, ValueError):
-        return []  # operators that do not take float64 beside what they are given
+        return []  # some operators do not accept float64 together with their other arguments
     finally:
         torch.set_default_dtype(before)
     return outcomes
 
 
 def strides_of_fakes(program: Program, seed: int, device: str, sizes: dict[int, int] | None) -> list[Any] | None:
-    """The strides that torch's own fake tensors say each result has: where these are not eager's, nobody who compiles
-    can know it. What a statement needs values for, or makes of a size that depends on data, is taken from eager; None
-    where such a statement writes."""
+    """The strides of the results according to torch's own fake tensors, to excuse strides that no compiler could
+    predict. Values that a statement needs, and sizes that depend on data, are taken from eager; None if such a
+    statement writes."""
     mode = FakeTensorMode()
     real = {f"x{i}": x.detach() for i, x in enumerate(arguments(program, seed, device, sizes=sizes).given)}
     fake = {name: mode.from_tensor(x) for name, x in real.items()}
@@ -410,7 +410,7 @@ def guarded(
         return call(compiled, program, seed, device, sizes=sizes)
     except Wrong as wrong:
         return wrong
-    except Exception as error:  # noqa: BLE001  whatever it raises is the finding
+    except Exception as error:  # noqa: BLE001  any exception is the finding
         return Wrong(f"error {type(error).__name__}", f"{where}: {error}\n{trace_of(error)}")
 
 

@@ -150,7 +150,7 @@ class Generator:
         shape, layout = self.with_layout(shape)
         grad = self.trains and floating and self.chance(0.75)
         if layout == "b" and self.chance(0.3 if grad else 0.0):
-            layout = "b * 1"  # no leaf: may be written
+            layout = "b * 1"  # not a leaf: may be written
         return self.add_input(Input(shape, dtype, values, layout, None, grad))
 
     def with_layout(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], str]:

@@ -28,15 +28,15 @@ ROUNDED = frozenset(
     "gelu_backward silu silu_backward softplus mish elu addcmul addcdiv lerp _cdist_forward _cdist_backward "
     "_pdist_forward _trilinear".split()
 )
-# Of these the operand is off, too: partial sums are rounded, and differences from a mean, whose size the result does
-# not tell. They are computed in float32 at least, whatever the dtype of the operand.
+# For these the operand gets an error, too: partial sums and differences from a mean are rounded, and the result does
+# not show how large these are. They are computed in float32 at least, for any dtype of the operand.
 SUMS = frozenset("sum nansum mean cumsum native_layer_norm native_group_norm".split())
 
 
 class RoundedOperators(TorchDispatchMode):
-    """Multiplies results of the operators of `ROUNDED` by 1 plus noise of the rounding error that their dtypes have in
-    the program as it is; these are noted, by operator and call, in a run with `noted`. The mean and variance that one
-    operator gives are computed by two others, in another order."""
+    """Multiplies the results of the operators in `ROUNDED` by 1 plus noise as large as the rounding error of the dtypes
+    that they have in the program. A first run with `noted` records these dtypes by operator and call. If one operator
+    computes both the mean and the variance, two operators compute them here, in another order."""
 
     def __init__(self, dtypes: dict[tuple[str, int], torch.dtype], seed: int, noted: bool = False) -> None:
         super().__init__()

@@ -62,7 +62,7 @@ def kernels() -> int:
 
 
 def compiler_of(device: str) -> tuple[Callable[..., Any], Counter[str]]:
-    """What compiles, and where it counts graphs and fallbacks of the present program."""
+    """The compiler to test, and the counters of graphs and fallbacks of the current program."""
     notes: Counter[str] = Counter()
     if device == "eager":
         return lambda fn, dynamic: fn, notes
