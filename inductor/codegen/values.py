@@ -14,6 +14,7 @@ import torch
 
 from ..dtypes import dtype_name
 from ..errors import Unsupported
+from ..ir import symbolic as ir
 from ..ir.body import Op, Ref
 from ..ir.ops import REDUCTIONS
 from ..ir.size import AnySize, same
@@ -31,7 +32,7 @@ DEEP = 60  # values deeper than this are emitted iteratively, after their operan
 STATUS = "%status"  # pseudo-buffer: the word that a kernel sets when an index is out of bounds
 
 
-def kind_of(dtype: Any) -> str:
+def kind_of(dtype: torch.dtype | str) -> str:
     """The compute type of a dtype. Raises Unsupported for dtypes that kernels lack, such as complex."""
     name = dtype_name(dtype)
     if name not in KIND:
@@ -128,7 +129,8 @@ class Values:
         for member in group.members:
             self._member(member, group.stored)
 
-    def make(self, op: str, args: tuple[Val, ...], attrs: tuple[Any, ...], dtype: Any, loop: bool = False) -> Val:
+    def make(self, op: str, args: tuple[Val, ...], attrs: tuple[Any, ...], dtype: torch.dtype | str,
+             loop: bool = False) -> Val:
         """The value of an op; an existing one if it is equal."""
         key = (op, tuple(a.id for a in args), attrs, dtype_name(dtype))
         if key not in self.table:
@@ -191,7 +193,7 @@ class _Member:
             args = [args[0], make("where", (mask, args[1], one), (), args[1].dtype)]
         return make(op.name, tuple(args), (), op.dtype)
 
-    def _index(self, expr: Any) -> tuple[Index, tuple[tuple[str, Val], ...]]:
+    def _index(self, expr: ir.Index) -> tuple[Index, tuple[tuple[str, Val], ...]]:
         index = from_ir(expr).substitute(self.env)
         return index, tuple((n, self.symbols[n]) for n in sorted(index.names() & self.symbols.keys()))
 

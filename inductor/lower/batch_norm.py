@@ -8,14 +8,15 @@ from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.symbolic import Index
 from .common import used_results
-from .registry import Unlowered, lowering
+from .registry import LoweringGraph, Unlowered, lowering
 
 WORK = 6
 
 
 @lowering("native_batch_norm")
 def native_batch_norm(
-    graph: Any, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+    graph: LoweringGraph, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, training: bool,
+    momentum: float, eps: float
 ) -> tuple[TensorValue | None, ...]:
     """Normalization with the running statistics. Unlowered in training, which needs the statistics of the batch."""
     if training:
@@ -25,14 +26,14 @@ def native_batch_norm(
 
 @lowering("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
 def without_training(
-    graph: Any, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+    graph: LoweringGraph, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
 ) -> tuple[TensorValue | None, ...]:
     """The overloads that always use the running statistics."""
     return given_statistics(graph, x, weight, bias, mean, var, eps)
 
 
 def given_statistics(
-    graph: Any, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, eps: float
+    graph: LoweringGraph, x: TensorValue, weight: Any, bias: Any, mean: Any, var: Any, eps: float
 ) -> tuple[TensorValue | None, ...]:
     """(x - mean) / sqrt(var + eps) * weight + bias, per channel. Unlowered if other results are used: a backward
     needs them, and only ATen computes them."""

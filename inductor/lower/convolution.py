@@ -10,7 +10,7 @@ import torch
 from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.symbolic import Index
-from .registry import Unlowered, lowering
+from .registry import LoweringGraph, Unlowered, lowering
 from .windows import Window, pair
 
 MAX_TAPS = 25
@@ -18,7 +18,7 @@ MAX_TAPS = 25
 
 @lowering("convolution")
 def convolution(
-    graph: Any, x: TensorValue, weight: TensorValue, bias: Any, stride: Sequence[int], padding: Sequence[int],
+    graph: LoweringGraph, x: TensorValue, weight: TensorValue, bias: Any, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> TensorValue:
     """A depthwise convolution as a sum over the taps of each channel's filter, which fuses with later operators."""

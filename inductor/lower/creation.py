@@ -13,10 +13,10 @@ from ..ir.real import Real
 from ..ir.size import Size
 from ..ir.symbolic import Index
 from .common import overflows, pointwise, wrapped
-from .registry import Unlowered, lowering
+from .registry import LoweringGraph, Unlowered, lowering
 
 
-def _indexed(graph: Any, fn: Callable[[tuple[Index, ...]], Any]) -> Pointwise:
+def _indexed(graph: LoweringGraph, fn: Callable[[tuple[Index, ...]], Any]) -> Pointwise:
     """A tensor of the node's size and dtype whose element at `index` is fn(index)."""
     val = graph.val
     if val.dtype.is_complex:
@@ -26,7 +26,7 @@ def _indexed(graph: Any, fn: Callable[[tuple[Index, ...]], Any]) -> Pointwise:
     return Pointwise(val.device, val.dtype, size, lambda i: ops.to_dtype(fn(i), dtype), work=1, stride=stride)
 
 
-def _filled(graph: Any, value: Any) -> Pointwise:
+def _filled(graph: LoweringGraph, value: Any) -> Pointwise:
     if not isinstance(value, int | float | Size | Real) or overflows(value, graph.val.dtype):
         raise Unlowered
     dtype = compute_dtype(graph.val.dtype)
@@ -35,31 +35,31 @@ def _filled(graph: Any, value: Any) -> Pointwise:
 
 
 @lowering("full", "full_like", "new_full")
-def full(graph: Any, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
+def full(graph: LoweringGraph, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
     """One value everywhere."""
     return _filled(graph, kwargs["fill_value"] if "fill_value" in kwargs else args[-1])
 
 
 @lowering("scalar_tensor")
-def scalar_tensor(graph: Any, value: Any, **kwargs: Any) -> TensorValue:
+def scalar_tensor(graph: LoweringGraph, value: Any, **kwargs: Any) -> TensorValue:
     """A tensor without dimensions."""
     return _filled(graph, value)
 
 
 @lowering("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty")
-def zeros(graph: Any, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
+def zeros(graph: LoweringGraph, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
     """0 everywhere, also for `empty`, whose contents are arbitrary."""
     return _filled(graph, 0)
 
 
 @lowering("ones", "ones_like", "new_ones")
-def ones(graph: Any, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
+def ones(graph: LoweringGraph, like: Any, *args: Any, **kwargs: Any) -> TensorValue:
     """1 everywhere."""
     return _filled(graph, 1)
 
 
 @lowering("fill")
-def fill(graph: Any, x: TensorValue, value: Any) -> TensorValue:
+def fill(graph: LoweringGraph, x: TensorValue, value: Any) -> TensorValue:
     """One value everywhere, in x's size and dtype."""
     if isinstance(value, int | float | Size | Real):
         return _filled(graph, value)
@@ -69,7 +69,7 @@ def fill(graph: Any, x: TensorValue, value: Any) -> TensorValue:
 
 
 @lowering("arange")
-def arange(graph: Any, *args: Any, **kwargs: Any) -> TensorValue:
+def arange(graph: LoweringGraph, *args: Any, **kwargs: Any) -> TensorValue:
     """start + i * step."""
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else kwargs.get("step", 1))
     if type(start) in (int, Size) and type(step) in (int, Size):
@@ -87,18 +87,18 @@ def _offset(index: tuple[Index, ...]) -> Any:
 
 
 @lowering("tril")
-def tril(graph: Any, x: TensorValue, diagonal: int = 0) -> TensorValue:
+def tril(graph: LoweringGraph, x: TensorValue, diagonal: int = 0) -> TensorValue:
     """x on and below a diagonal, else 0."""
     return _triangle(graph, x, lambda index: ops.le(_offset(index), ops.constant(diagonal, torch.int64)))
 
 
 @lowering("triu")
-def triu(graph: Any, x: TensorValue, diagonal: int = 0) -> TensorValue:
+def triu(graph: LoweringGraph, x: TensorValue, diagonal: int = 0) -> TensorValue:
     """x on and above a diagonal, else 0."""
     return _triangle(graph, x, lambda index: ops.ge(_offset(index), ops.constant(diagonal, torch.int64)))
 
 
-def _triangle(graph: Any, x: TensorValue, keep: Callable[[tuple[Index, ...]], Any]) -> TensorValue:
+def _triangle(graph: LoweringGraph, x: TensorValue, keep: Callable[[tuple[Index, ...]], Any]) -> TensorValue:
     dtype = compute_dtype(x.dtype)
     out = _indexed(graph, lambda i: ops.where(keep(i), x.load(i), ops.constant(0, dtype)))
     out.reads, out.work = x.reads, x.work + 2
@@ -106,7 +106,7 @@ def _triangle(graph: Any, x: TensorValue, keep: Callable[[tuple[Index, ...]], An
 
 
 @lowering("eye")
-def eye(graph: Any, *args: Any, **kwargs: Any) -> TensorValue:
+def eye(graph: LoweringGraph, *args: Any, **kwargs: Any) -> TensorValue:
     """1 on the main diagonal, else 0."""
     dtype = compute_dtype(graph.val.dtype)
     return _indexed(
@@ -118,7 +118,7 @@ def eye(graph: Any, *args: Any, **kwargs: Any) -> TensorValue:
 
 
 @lowering("constant_pad_nd")
-def constant_pad_nd(graph: Any, x: TensorValue, pad: list[int], value: Any = 0) -> TensorValue:
+def constant_pad_nd(graph: LoweringGraph, x: TensorValue, pad: list[int], value: Any = 0) -> TensorValue:
     """x padded with `value`. `pad` lists (before, after) starting with the last dimension; negative amounts crop."""
     if overflows(value, graph.val.dtype):
         raise Unlowered  # ATen raises the error

@@ -12,10 +12,10 @@ from ..ir.nodes import Pointwise, TensorValue
 from ..ir.size import AnySize
 from ..ir.symbolic import Index
 from .common import operand
-from .registry import Unlowered, lowering
+from .registry import LoweringGraph, Unlowered, lowering
 
 
-def _gathered(graph: Any, x: TensorValue, inner_fn: Any, indices: Sequence[TensorValue]) -> Pointwise:
+def _gathered(graph: LoweringGraph, x: TensorValue, inner_fn: Any, indices: Sequence[TensorValue]) -> Pointwise:
     """The result of reading elements of `x`. Unlowered if `x` has no elements: a kernel replaces an index that is out
     of bounds by 0 before the error is reported, and here even element 0 does not exist."""
     if any(type(n) is int and n == 0 for n in x.size):
@@ -52,7 +52,7 @@ def _from_start(value: Any, size: AnySize) -> Any:
 
 @lowering("embedding")
 def embedding(
-    graph: Any,
+    graph: LoweringGraph,
     weight: TensorValue,
     indices: TensorValue,
     padding_idx: int = -1,
@@ -70,7 +70,7 @@ def embedding(
 
 
 @lowering("index_select")
-def index_select(graph: Any, x: TensorValue, dim: int, indices: TensorValue) -> TensorValue:
+def index_select(graph: LoweringGraph, x: TensorValue, dim: int, indices: TensorValue) -> TensorValue:
     """The positions `indices` of one dimension."""
     if not x.size or len(indices.size) != 1 or indices.dtype not in (torch.int64, torch.int32):
         raise Unlowered
@@ -83,7 +83,9 @@ def index_select(graph: Any, x: TensorValue, dim: int, indices: TensorValue) -> 
 
 
 @lowering("gather")
-def gather(graph: Any, x: TensorValue, dim: int, indices: TensorValue, *, sparse_grad: bool = False) -> TensorValue:
+def gather(
+    graph: LoweringGraph, x: TensorValue, dim: int, indices: TensorValue, *, sparse_grad: bool = False
+) -> TensorValue:
     """For each element of `indices`, the element of `x` at that position along one dimension."""
     if not x.size or not indices.size:
         raise Unlowered
@@ -107,7 +109,7 @@ def broadcast(sizes: Sequence[tuple[AnySize, ...]]) -> tuple[AnySize, ...]:
 
 
 @lowering("index", "_unsafe_index")
-def index(graph: Any, x: TensorValue, indices: Sequence[TensorValue | None]) -> TensorValue:
+def index(graph: LoweringGraph, x: TensorValue, indices: Sequence[TensorValue | None]) -> TensorValue:
     """x[indices]; each index is an integer tensor, or None for a whole dimension."""
     used = [d for d, i in enumerate(indices) if i is not None]
     tensors = [i for i in indices if i is not None]

@@ -15,7 +15,7 @@ from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.real import Real
 from ..ir.size import Size
 from .common import derived, is_value, overflows, pointwise, stored, wrapped
-from .registry import Unlowered, lowering
+from .registry import LoweringGraph, Unlowered, lowering
 
 # Operators that are one op of the loop IR; the numbers are rough costs relative to an addition.
 _CHEAP, _DEAR = 1, 6
@@ -78,13 +78,13 @@ def _like_number(x: Any) -> Any:
     return 1 if isinstance(x, Size) else 1.0 if isinstance(x, Real) else x
 
 
-def _reject_complex(graph: Any) -> None:
+def _reject_complex(graph: LoweringGraph) -> None:
     vals = graph.val if isinstance(graph.val, tuple | list) else (graph.val,)
     if any(getattr(v, "dtype", torch.float32).is_complex for v in vals):
         raise Unlowered
 
 
-def elementwise(graph: Any, fn: Callable[..., Any], *inputs: Any, work: int = _CHEAP) -> Pointwise:
+def elementwise(graph: LoweringGraph, fn: Callable[..., Any], *inputs: Any, work: int = _CHEAP) -> Pointwise:
     """`fn` of the inputs, computed in the compute dtype of the node's result. Unlowered for complex numbers."""
     _reject_complex(graph)
     if any(is_value(x) and x.dtype.is_complex for x in inputs):
@@ -92,13 +92,13 @@ def elementwise(graph: Any, fn: Callable[..., Any], *inputs: Any, work: int = _C
     return pointwise(fn, inputs, compute_dtype(graph.val.dtype), graph.val, work)
 
 
-def floats_only(graph: Any) -> None:
+def floats_only(graph: LoweringGraph) -> None:
     """Unlowered if the result is not of a floating-point dtype: ATen then computes it or raises the error."""
     if not graph.val.dtype.is_floating_point:
         raise Unlowered
 
 
-def check_divisor(graph: Any, b: Any) -> None:
+def check_divisor(graph: LoweringGraph, b: Any) -> None:
     """Unlowered if an integer may be divided by zero on the CPU, where ATen raises an error."""
     integers = graph.val.dtype in (*_INTEGERS, torch.bool) and graph.val.device.type == "cpu"
     if integers and (is_value(b) or b == 0):
@@ -110,7 +110,7 @@ def _register_tables() -> None:
         lowering(name)(lambda graph, x: elementwise(graph, _fn(name), x, work=work))
 
     def same_unary(name: str) -> None:
-        def lower(graph: Any, x: TensorValue) -> TensorValue:
+        def lower(graph: LoweringGraph, x: TensorValue) -> TensorValue:
             if x.dtype != torch.bool:
                 return elementwise(graph, _fn(name), x)
             if name != "sign":
@@ -120,7 +120,7 @@ def _register_tables() -> None:
         lowering(name)(lower)
 
     def rounding(name: str) -> None:
-        def lower(graph: Any, x: TensorValue, decimals: int = 0) -> TensorValue:
+        def lower(graph: LoweringGraph, x: TensorValue, decimals: int = 0) -> TensorValue:
             if decimals or x.dtype == torch.bool:  # an error in eager for bool
                 raise Unlowered
             return elementwise(graph, _fn(name), stored(x)) if x.dtype.is_floating_point else clone(graph, x)
@@ -128,7 +128,7 @@ def _register_tables() -> None:
         lowering(name)(lower)
 
     def binary(name: str) -> None:
-        def lower(graph: Any, a: Any, b: Any) -> TensorValue:
+        def lower(graph: LoweringGraph, a: Any, b: Any) -> TensorValue:
             if name in ("fmod", "remainder"):
                 check_divisor(graph, b)
                 a, b = _converted(a, b)
@@ -160,13 +160,13 @@ def _register_tables() -> None:
         logical(name)
 
 
-def _bool_form(graph: Any, name: str) -> str:
+def _bool_form(graph: LoweringGraph, name: str) -> str:
     if graph.val.dtype == torch.bool:
         return _BOOL_FORM.get(name, name)
     return name
 
 
-def _compare(graph: Any, name: str, a: Any, b: Any) -> TensorValue:
+def _compare(graph: LoweringGraph, name: str, a: Any, b: Any) -> TensorValue:
     if any(is_value(x) and x.dtype.is_complex for x in (a, b)):
         raise Unlowered
     zero = any(not is_value(x) and type(x) in (int, float) and x == 0 for x in (a, b))
@@ -176,7 +176,7 @@ def _compare(graph: Any, name: str, a: Any, b: Any) -> TensorValue:
 _register_tables()
 
 
-def _scaled(graph: Any, alpha: Any) -> Callable[[Any, torch.dtype], Any]:
+def _scaled(graph: LoweringGraph, alpha: Any) -> Callable[[Any, torch.dtype], Any]:
     if overflows(alpha, graph.val.dtype):
         raise Unlowered  # ATen raises the error
     times = _fn(_bool_form(graph, "mul"))
@@ -184,7 +184,7 @@ def _scaled(graph: Any, alpha: Any) -> Callable[[Any, torch.dtype], Any]:
 
 
 @lowering("add")
-def add(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
+def add(graph: LoweringGraph, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
     """a + alpha * b."""
     name, dtype = _bool_form(graph, "add"), compute_dtype(graph.val.dtype)
     scale = _scaled(graph, alpha)
@@ -197,7 +197,7 @@ def _refuse_bool(*operands: Any) -> None:
 
 
 @lowering("sub")
-def sub(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
+def sub(graph: LoweringGraph, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
     """a - alpha * b."""
     _refuse_bool(a, b)
     dtype, scale = compute_dtype(graph.val.dtype), _scaled(graph, alpha)
@@ -205,7 +205,7 @@ def sub(graph: Any, a: Any, b: Any, *, alpha: Any = 1) -> TensorValue:
 
 
 @lowering("rsub")
-def rsub(graph: Any, a: Any, b: Any, alpha: Any = 1) -> TensorValue:
+def rsub(graph: LoweringGraph, a: Any, b: Any, alpha: Any = 1) -> TensorValue:
     """b - alpha * a."""
     _refuse_bool(a, b)
     dtype, scale = compute_dtype(graph.val.dtype), _scaled(graph, alpha)
@@ -213,13 +213,13 @@ def rsub(graph: Any, a: Any, b: Any, alpha: Any = 1) -> TensorValue:
 
 
 @lowering("mul")
-def mul(graph: Any, a: Any, b: Any) -> TensorValue:
+def mul(graph: LoweringGraph, a: Any, b: Any) -> TensorValue:
     """a * b."""
     return elementwise(graph, _fn(_bool_form(graph, "mul")), a, b)
 
 
 @lowering("div", "true_divide")
-def div(graph: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> TensorValue:
+def div(graph: LoweringGraph, a: Any, b: Any, *, rounding_mode: str | None = None) -> TensorValue:
     """a / b, rounded as `rounding_mode` says."""
     names = {None: "div", "floor": "floordiv", "trunc": "truncdiv"}
     check_divisor(graph, b)
@@ -229,20 +229,20 @@ def div(graph: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> Tens
 
 
 @lowering("floor_divide")
-def floor_divide(graph: Any, a: Any, b: Any) -> TensorValue:
+def floor_divide(graph: LoweringGraph, a: Any, b: Any) -> TensorValue:
     """a / b rounded down."""
     check_divisor(graph, b)
     return elementwise(graph, _fn("floordiv"), *_converted(a, b, numbers=False))
 
 
 @lowering("square")
-def square(graph: Any, x: TensorValue) -> TensorValue:
+def square(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """x * x."""
     return elementwise(graph, lambda v: ops.mul(v, v), x)
 
 
 @lowering("pow")
-def pow_(graph: Any, a: Any, b: Any) -> TensorValue:
+def pow_(graph: LoweringGraph, a: Any, b: Any) -> TensorValue:
     """a ** b. Small constant exponents become multiplications."""
     if not is_value(b):
         if overflows(b, graph.val.dtype):
@@ -271,18 +271,18 @@ def _power(x: Any, n: int) -> Any:
 
 
 @lowering("isnan")
-def isnan(graph: Any, x: TensorValue) -> TensorValue:
+def isnan(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """Whether x is nan."""
     return _class(graph, "isnan", x)
 
 
 @lowering("isinf")
-def isinf(graph: Any, x: TensorValue) -> TensorValue:
+def isinf(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """Whether x is infinite."""
     return _class(graph, "isinf", x)
 
 
-def _class(graph: Any, name: str, x: TensorValue) -> TensorValue:
+def _class(graph: LoweringGraph, name: str, x: TensorValue) -> TensorValue:
     if x.dtype.is_complex:
         raise Unlowered
     if not x.dtype.is_floating_point:
@@ -291,13 +291,13 @@ def _class(graph: Any, name: str, x: TensorValue) -> TensorValue:
 
 
 @lowering("logical_not")
-def logical_not(graph: Any, x: TensorValue) -> TensorValue:
+def logical_not(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """not x."""
     return pointwise(ops.logical_not, (x,), torch.bool, graph.val)
 
 
 @lowering("bitwise_not")
-def bitwise_not(graph: Any, x: TensorValue) -> TensorValue:
+def bitwise_not(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """~x."""
     if x.dtype.is_floating_point:
         raise Unlowered  # an error in eager
@@ -305,18 +305,18 @@ def bitwise_not(graph: Any, x: TensorValue) -> TensorValue:
 
 
 @lowering("bitwise_left_shift", "__lshift__")
-def left_shift(graph: Any, x: Any, by: Any) -> TensorValue:
+def left_shift(graph: LoweringGraph, x: Any, by: Any) -> TensorValue:
     """x << by, for a constant `by`."""
     return _shifted(graph, ops.bitwise_left_shift, x, by)
 
 
 @lowering("bitwise_right_shift", "__rshift__")
-def right_shift(graph: Any, x: Any, by: Any) -> TensorValue:
+def right_shift(graph: LoweringGraph, x: Any, by: Any) -> TensorValue:
     """x >> by (arithmetic shift), for a constant `by`."""
     return _shifted(graph, ops.bitwise_right_shift, x, by)
 
 
-def _shifted(graph: Any, op: Callable[..., Any], x: Any, by: Any) -> TensorValue:
+def _shifted(graph: LoweringGraph, op: Callable[..., Any], x: Any, by: Any) -> TensorValue:
     integers = is_value(x) and graph.val.dtype == x.dtype and x.dtype in _INTEGERS
     if not integers or type(by) is not int or not 0 <= by < torch.iinfo(x.dtype).bits:
         raise Unlowered  # a count of the full width or more is undefined in C
@@ -324,7 +324,7 @@ def _shifted(graph: Any, op: Callable[..., Any], x: Any, by: Any) -> TensorValue
 
 
 @lowering("where")
-def where(graph: Any, mask: Any, a: Any = None, b: Any = None) -> TensorValue:
+def where(graph: LoweringGraph, mask: Any, a: Any = None, b: Any = None) -> TensorValue:
     """a where mask, else b."""
     if a is None:
         raise Unlowered
@@ -333,7 +333,7 @@ def where(graph: Any, mask: Any, a: Any = None, b: Any = None) -> TensorValue:
 
 
 @lowering("masked_fill")
-def masked_fill(graph: Any, x: TensorValue, mask: TensorValue, value: Any) -> TensorValue:
+def masked_fill(graph: LoweringGraph, x: TensorValue, mask: TensorValue, value: Any) -> TensorValue:
     """value where mask, else x."""
     if overflows(value, graph.val.dtype):
         raise Unlowered  # ATen raises the error
@@ -342,7 +342,7 @@ def masked_fill(graph: Any, x: TensorValue, mask: TensorValue, value: Any) -> Te
 
 
 @lowering("clamp")
-def clamp(graph: Any, x: TensorValue, min: Any = None, max: Any = None) -> TensorValue:
+def clamp(graph: LoweringGraph, x: TensorValue, min: Any = None, max: Any = None) -> TensorValue:
     """x limited to min .. max."""
     bounds = [b for b in (min, max) if b is not None]
     if any(wrapped(b, graph.val.dtype) != b or overflows(b, graph.val.dtype) for b in bounds if not is_value(b)):
@@ -358,19 +358,19 @@ def clamp(graph: Any, x: TensorValue, min: Any = None, max: Any = None) -> Tenso
 
 
 @lowering("clamp_min")
-def clamp_min(graph: Any, x: TensorValue, min: Any) -> TensorValue:
+def clamp_min(graph: LoweringGraph, x: TensorValue, min: Any) -> TensorValue:
     """x, at least min."""
     return clamp(graph, x, min)
 
 
 @lowering("clamp_max")
-def clamp_max(graph: Any, x: TensorValue, max: Any) -> TensorValue:
+def clamp_max(graph: LoweringGraph, x: TensorValue, max: Any) -> TensorValue:
     """x, at most max."""
     return clamp(graph, x, None, max)
 
 
 @lowering("_to_copy")
-def to_copy(graph: Any, x: TensorValue | float, **kwargs: Any) -> TensorValue:
+def to_copy(graph: LoweringGraph, x: TensorValue | float, **kwargs: Any) -> TensorValue:
     """x converted to another dtype. Unlowered for copies to another device. Under nested vmap x may be a number."""
     if isinstance(x, int | float):
         return elementwise(graph, lambda v: v, x, work=0)
@@ -407,13 +407,13 @@ def _is_part(node: fx.Node) -> bool:
 
 
 @lowering("clone", "lift_fresh_copy")
-def clone(graph: Any, x: TensorValue, *, memory_format: Any = None) -> TensorValue:
+def clone(graph: LoweringGraph, x: TensorValue, *, memory_format: Any = None) -> TensorValue:
     """A copy of x."""
     return elementwise(graph, lambda v: v, x, work=0)
 
 
 @lowering("copy")
-def copy(graph: Any, x: TensorValue, source: TensorValue, non_blocking: bool = False) -> TensorValue:
+def copy(graph: LoweringGraph, x: TensorValue, source: TensorValue, non_blocking: bool = False) -> TensorValue:
     """`source` in x's size and dtype."""
     if source.device != x.device or source.dtype.is_complex != x.dtype.is_complex:
         raise Unlowered
@@ -430,14 +430,14 @@ class _In:
         return ops.constant(value, self.dtype)
 
 
-def _activation(graph: Any, fn: Callable[[Any, _In], Any], x: TensorValue, work: int = _DEAR) -> TensorValue:
+def _activation(graph: LoweringGraph, fn: Callable[[Any, _In], Any], x: TensorValue, work: int = _DEAR) -> TensorValue:
     scope = _In(compute_dtype(graph.val.dtype))
     floats_only(graph)
     return elementwise(graph, lambda v: fn(v, scope), x, work=work)
 
 
 @lowering("gelu")
-def gelu(graph: Any, x: TensorValue, *, approximate: str = "none") -> TensorValue:
+def gelu(graph: LoweringGraph, x: TensorValue, *, approximate: str = "none") -> TensorValue:
     """x * Phi(x), or its tanh approximation."""
 
     def exact(v: Any, k: _In) -> Any:
@@ -452,25 +452,25 @@ def gelu(graph: Any, x: TensorValue, *, approximate: str = "none") -> TensorValu
 
 
 @lowering("special_ndtr")
-def special_ndtr(graph: Any, x: TensorValue) -> TensorValue:
+def special_ndtr(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """The normal distribution function."""
     return elementwise(graph, ops.ndtr, x, work=_DEAR)
 
 
 @lowering("silu")
-def silu(graph: Any, x: TensorValue) -> TensorValue:
+def silu(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """x * sigmoid(x)."""
     return _activation(graph, lambda v, k: ops.mul(v, ops.sigmoid(v)), x)
 
 
 @lowering("hardtanh")
-def hardtanh(graph: Any, x: TensorValue, min_val: float = -1, max_val: float = 1) -> TensorValue:
+def hardtanh(graph: LoweringGraph, x: TensorValue, min_val: float = -1, max_val: float = 1) -> TensorValue:
     """x limited to min_val .. max_val."""
     return clamp(graph, x, min_val, max_val)
 
 
 @lowering("hardsigmoid")
-def hardsigmoid(graph: Any, x: TensorValue) -> TensorValue:
+def hardsigmoid(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """relu6(x + 3) / 6."""
     return _activation(graph, _hardsigmoid, x, 3)
 
@@ -481,13 +481,13 @@ def _hardsigmoid(v: Any, k: _In) -> Any:
 
 
 @lowering("hardswish")
-def hardswish(graph: Any, x: TensorValue) -> TensorValue:
+def hardswish(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """x * hardsigmoid(x)."""
     return _activation(graph, lambda v, k: ops.mul(v, _hardsigmoid(v, k)), x, 4)
 
 
 @lowering("leaky_relu")
-def leaky_relu(graph: Any, x: TensorValue, negative_slope: float = 0.01) -> TensorValue:
+def leaky_relu(graph: LoweringGraph, x: TensorValue, negative_slope: float = 0.01) -> TensorValue:
     """x where x > 0, else x * negative_slope."""
     return _activation(
         graph, lambda v, k: ops.where(ops.gt(v, k.c(0.0)), v, ops.mul(v, k.c(negative_slope))), x, 2
@@ -495,7 +495,9 @@ def leaky_relu(graph: Any, x: TensorValue, negative_slope: float = 0.01) -> Tens
 
 
 @lowering("elu")
-def elu(graph: Any, x: TensorValue, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> TensorValue:
+def elu(
+    graph: LoweringGraph, x: TensorValue, alpha: float = 1, scale: float = 1, input_scale: float = 1
+) -> TensorValue:
     """scale * x where x > 0, else scale * alpha * expm1(input_scale * x)."""
 
     def fn(v: Any, k: _In) -> Any:
@@ -506,7 +508,7 @@ def elu(graph: Any, x: TensorValue, alpha: float = 1, scale: float = 1, input_sc
 
 
 @lowering("softplus")
-def softplus(graph: Any, x: TensorValue, beta: float = 1, threshold: float = 20) -> TensorValue:
+def softplus(graph: LoweringGraph, x: TensorValue, beta: float = 1, threshold: float = 20) -> TensorValue:
     """log(1 + exp(beta * x)) / beta, or x where beta * x > threshold."""
 
     def fn(v: Any, k: _In) -> Any:
@@ -518,7 +520,7 @@ def softplus(graph: Any, x: TensorValue, beta: float = 1, threshold: float = 20)
 
 
 @lowering("threshold_backward")
-def threshold_backward(graph: Any, grad: TensorValue, x: TensorValue, threshold: float) -> TensorValue:
+def threshold_backward(graph: LoweringGraph, grad: TensorValue, x: TensorValue, threshold: float) -> TensorValue:
     """grad where x > threshold, else 0."""
     _refuse_bool(grad, x)
     dtype = compute_dtype(graph.val.dtype)
@@ -531,7 +533,7 @@ def threshold_backward(graph: Any, grad: TensorValue, x: TensorValue, threshold:
 
 
 @lowering("sigmoid_backward")
-def sigmoid_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
+def sigmoid_backward(graph: LoweringGraph, grad: TensorValue, y: TensorValue) -> TensorValue:
     """grad * y * (1 - y)."""
     floats_only(graph)
     k = _In(compute_dtype(graph.val.dtype))
@@ -539,7 +541,7 @@ def sigmoid_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorVal
 
 
 @lowering("tanh_backward")
-def tanh_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
+def tanh_backward(graph: LoweringGraph, grad: TensorValue, y: TensorValue) -> TensorValue:
     """grad * (1 - y * y)."""
     floats_only(graph)
     k = _In(compute_dtype(graph.val.dtype))
@@ -547,7 +549,7 @@ def tanh_backward(graph: Any, grad: TensorValue, y: TensorValue) -> TensorValue:
 
 
 @lowering("addcmul")
-def addcmul(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValue:
+def addcmul(graph: LoweringGraph, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValue:
     """x + value * a * b."""
     _refuse_bool(x, a, b)
     k = _In(compute_dtype(graph.val.dtype))
@@ -555,7 +557,7 @@ def addcmul(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValu
 
 
 @lowering("addcdiv")
-def addcdiv(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValue:
+def addcdiv(graph: LoweringGraph, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValue:
     """x + value * a / b."""
     _refuse_bool(x, a, b)
     k = _In(compute_dtype(graph.val.dtype))
@@ -563,7 +565,7 @@ def addcdiv(graph: Any, x: Any, a: Any, b: Any, *, value: Any = 1) -> TensorValu
 
 
 @lowering("lerp")
-def lerp(graph: Any, a: Any, b: Any, weight: Any) -> TensorValue:
+def lerp(graph: LoweringGraph, a: Any, b: Any, weight: Any) -> TensorValue:
     """a + weight * (b - a), computed from whichever end is nearer."""
     floats_only(graph)
     k = _In(compute_dtype(graph.val.dtype))

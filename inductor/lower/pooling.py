@@ -11,7 +11,7 @@ from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue, compute_dtype
 from ..ir.symbolic import Index
 from .common import used_results
-from .registry import Unlowered, lowering
+from .registry import LoweringGraph, Unlowered, lowering
 from .windows import Window, pair
 
 MAX_TAPS = 25  # for larger windows ATen's loop is faster than this many unrolled loads
@@ -20,7 +20,7 @@ MAX_READS, MAX_WORK = 6, 16  # cost of an input element up to which it is recomp
 
 @lowering("max_pool2d_with_indices")
 def max_pool2d_with_indices(
-    graph: Any, x: TensorValue, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+    graph: LoweringGraph, x: TensorValue, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[TensorValue, ...]:
     """The greatest element of each window. Unlowered if the indices are used: only ATen computes them."""
@@ -36,7 +36,7 @@ def max_pool2d_with_indices(
 
 @lowering("avg_pool2d")
 def avg_pool2d(
-    graph: Any, x: TensorValue, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+    graph: LoweringGraph, x: TensorValue, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> TensorValue:
     """The mean of each window."""
@@ -60,7 +60,9 @@ def _window(x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: An
     return window
 
 
-def _pooled(graph: Any, x: TensorValue, val: torch.Tensor, window: Window, outside: float, combine: Any) -> Pointwise:
+def _pooled(
+    graph: LoweringGraph, x: TensorValue, val: torch.Tensor, window: Window, outside: float, combine: Any
+) -> Pointwise:
     if isinstance(x, Pointwise) and (x.reads > MAX_READS or x.work > MAX_WORK):
         x = x.realize(graph)
     size = tuple(val.shape)

@@ -14,13 +14,13 @@ from ..ir.buffer import Layout
 from ..ir.handler import ops
 from ..ir.nodes import Pointwise, TensorValue
 from ..ir.symbolic import Index
-from .registry import lowering
+from .registry import LoweringGraph, lowering
 
 _WORK = 4  # less than the real cost, so that it is recomputed and not stored: it reads no memory but the seed
 
 
 @lowering("pyframe::random_bits")
-def random_bits(graph: Any, seeds: TensorValue, which: int, size: Sequence[int]) -> TensorValue:
+def random_bits(graph: LoweringGraph, seeds: TensorValue, which: int, size: Sequence[int]) -> TensorValue:
     """32 random bits per element, computed from seed number `which` and the position of the element."""
     layout = Layout.contiguous(seeds.device, torch.int32, size)
 

@@ -12,7 +12,7 @@ from ..ir.handler import ops
 from ..ir.nodes import BufferView, Pointwise, TensorValue, compute_dtype
 from ..ir.symbolic import Index
 from .common import Reduce, derived, dims_of, drop, is_value, operand, pointwise, shared, stored
-from .registry import Unlowered, lowering
+from .registry import LoweringGraph, Unlowered, lowering
 
 
 def _as(x: TensorValue, dtype: torch.dtype) -> Callable[[tuple[Index, ...]], Any]:
@@ -24,7 +24,7 @@ def _finish(x: TensorValue, space: Reduce, keepdim: bool) -> TensorValue:
 
 
 def _simple(
-    graph: Any,
+    graph: LoweringGraph,
     x: TensorValue,
     kind: str,
     dim: Any,
@@ -43,13 +43,17 @@ def _simple(
 
 
 @lowering("sum")
-def sum_(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TensorValue:
+def sum_(
+    graph: LoweringGraph, x: TensorValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> TensorValue:
     """The sum."""
     return _simple(graph, x, "sum", dim, keepdim, graph.val.dtype)
 
 
 @lowering("mean")
-def mean(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TensorValue:
+def mean(
+    graph: LoweringGraph, x: TensorValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> TensorValue:
     """The mean."""
     count = Reduce(tuple(x.size), dims_of(dim, len(x.size))).count
     out = compute_dtype(graph.val.dtype)
@@ -57,24 +61,26 @@ def mean(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False, *, 
 
 
 @lowering("prod")
-def prod(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TensorValue:
+def prod(
+    graph: LoweringGraph, x: TensorValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> TensorValue:
     """The product."""
     return _simple(graph, x, "prod", dim, keepdim, graph.val.dtype)
 
 
 @lowering("any")
-def any_(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False) -> TensorValue:
+def any_(graph: LoweringGraph, x: TensorValue, dim: Any = None, keepdim: bool = False) -> TensorValue:
     """Whether any element is nonzero."""
     return _truth(graph, x, "any", dim, keepdim)
 
 
 @lowering("all")
-def all_(graph: Any, x: TensorValue, dim: Any = None, keepdim: bool = False) -> TensorValue:
+def all_(graph: LoweringGraph, x: TensorValue, dim: Any = None, keepdim: bool = False) -> TensorValue:
     """Whether every element is nonzero."""
     return _truth(graph, x, "all", dim, keepdim)
 
 
-def _truth(graph: Any, x: TensorValue, kind: str, dim: Any, keepdim: bool) -> TensorValue:
+def _truth(graph: LoweringGraph, x: TensorValue, kind: str, dim: Any, keepdim: bool) -> TensorValue:
     if x.dtype.is_complex or graph.val.dtype != torch.bool:
         raise Unlowered
     space = Reduce(tuple(x.size), dims_of(dim, len(x.size)))
@@ -88,7 +94,7 @@ def _refuse_empty(x: TensorValue) -> None:
         raise Unlowered
 
 
-def _extreme(graph: Any, x: TensorValue, kind: str, dim: Any, keepdim: bool) -> TensorValue:
+def _extreme(graph: LoweringGraph, x: TensorValue, kind: str, dim: Any, keepdim: bool) -> TensorValue:
     _refuse_empty(x)
     if x.dtype == torch.bool:
         kind = "any" if kind == "max" else "all"
@@ -96,18 +102,18 @@ def _extreme(graph: Any, x: TensorValue, kind: str, dim: Any, keepdim: bool) -> 
 
 
 @lowering("amax")
-def amax(graph: Any, x: TensorValue, dim: Any = (), keepdim: bool = False) -> TensorValue:
+def amax(graph: LoweringGraph, x: TensorValue, dim: Any = (), keepdim: bool = False) -> TensorValue:
     """The greatest element."""
     return _extreme(graph, x, "max", dim, keepdim)
 
 
 @lowering("amin")
-def amin(graph: Any, x: TensorValue, dim: Any = (), keepdim: bool = False) -> TensorValue:
+def amin(graph: LoweringGraph, x: TensorValue, dim: Any = (), keepdim: bool = False) -> TensorValue:
     """The least element."""
     return _extreme(graph, x, "min", dim, keepdim)
 
 
-def _position(graph: Any, x: TensorValue, kind: str, dim: int | None, keepdim: bool) -> TensorValue:
+def _position(graph: LoweringGraph, x: TensorValue, kind: str, dim: int | None, keepdim: bool) -> TensorValue:
     if x.dtype.is_complex or x.dtype == torch.bool:
         raise Unlowered
     _refuse_empty(x)
@@ -116,18 +122,18 @@ def _position(graph: Any, x: TensorValue, kind: str, dim: int | None, keepdim: b
 
 
 @lowering("argmax")
-def argmax(graph: Any, x: TensorValue, dim: int | None = None, keepdim: bool = False) -> TensorValue:
+def argmax(graph: LoweringGraph, x: TensorValue, dim: int | None = None, keepdim: bool = False) -> TensorValue:
     """The position of the greatest element."""
     return _position(graph, x, "argmax", dim, keepdim)
 
 
 @lowering("argmin")
-def argmin(graph: Any, x: TensorValue, dim: int | None = None, keepdim: bool = False) -> TensorValue:
+def argmin(graph: LoweringGraph, x: TensorValue, dim: int | None = None, keepdim: bool = False) -> TensorValue:
     """The position of the least element."""
     return _position(graph, x, "argmin", dim, keepdim)
 
 
-def _with_position(graph: Any, x: TensorValue, kind: str, args: tuple[Any, ...]) -> Any:
+def _with_position(graph: LoweringGraph, x: TensorValue, kind: str, args: tuple[Any, ...]) -> Any:
     if not args:
         return _extreme(graph, x, kind, None, False)
     dim, keepdim = args[0], len(args) > 1 and bool(args[1])
@@ -140,13 +146,13 @@ def _with_position(graph: Any, x: TensorValue, kind: str, args: tuple[Any, ...])
 
 
 @lowering("max")
-def max_(graph: Any, x: TensorValue, *args: Any) -> Any:
+def max_(graph: LoweringGraph, x: TensorValue, *args: Any) -> Any:
     """The greatest element, with its position if a dimension is given; or the elementwise maximum of two tensors."""
     return _with_position(graph, x, "max", args)
 
 
 @lowering("min")
-def min_(graph: Any, x: TensorValue, *args: Any) -> Any:
+def min_(graph: LoweringGraph, x: TensorValue, *args: Any) -> Any:
     """The least element, with its position if a dimension is given; or the elementwise minimum of two tensors."""
     return _with_position(graph, x, "min", args)
 
@@ -155,7 +161,7 @@ def min_(graph: Any, x: TensorValue, *args: Any) -> Any:
 
 
 def _moments(
-    graph: Any,
+    graph: LoweringGraph,
     x: TensorValue,
     dims: tuple[int, ...],
     finish: Callable[[Any], Any],
@@ -177,7 +183,7 @@ def _moments(
 
 
 def _variance(
-    graph: Any, x: TensorValue, dim: Any, correction: Any, root: bool
+    graph: LoweringGraph, x: TensorValue, dim: Any, correction: Any, root: bool
 ) -> tuple[BufferView, BufferView, Reduce]:
     if not x.dtype.is_floating_point:
         raise Unlowered
@@ -239,7 +245,7 @@ def _spread_args(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, An
 
 
 @lowering("var")
-def var(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
+def var(graph: LoweringGraph, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
     """The variance."""
     dim, correction, keepdim = _spread_args(args, kwargs)
     _, spread, space = _variance(graph, x, dim, correction, root=False)
@@ -247,7 +253,7 @@ def var(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
 
 
 @lowering("std")
-def std(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
+def std(graph: LoweringGraph, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
     """The standard deviation."""
     dim, correction, keepdim = _spread_args(args, kwargs)
     _, spread, space = _variance(graph, x, dim, correction, root=True)
@@ -255,7 +261,7 @@ def std(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> TensorValue:
 
 
 @lowering("var_mean")
-def var_mean(graph: Any, x: TensorValue, *args: Any, **kwargs: Any) -> tuple[TensorValue, TensorValue]:
+def var_mean(graph: LoweringGraph, x: TensorValue, *args: Any, **kwargs: Any) -> tuple[TensorValue, TensorValue]:
     """The variance and the mean."""
     dim, correction, keepdim = _spread_args(args, kwargs)
     center, spread, space = _variance(graph, x, dim, correction, root=False)
@@ -279,7 +285,7 @@ def _inverse_deviation(count: Any, eps: float, dtype: torch.dtype) -> Callable[[
 
 @lowering("native_layer_norm")
 def native_layer_norm(
-    graph: Any, x: TensorValue, shape: Sequence[int], weight: Any, bias: Any, eps: float
+    graph: LoweringGraph, x: TensorValue, shape: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
     """`x` normalized over its last len(shape) dimensions, the mean, and 1 / sqrt(variance + eps)."""
     _refuse_mixed(x, weight, bias)
@@ -305,7 +311,7 @@ def native_layer_norm(
 
 @lowering("native_group_norm")
 def native_group_norm(
-    graph: Any, x: TensorValue, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float
+    graph: LoweringGraph, x: TensorValue, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
     """`x` normalized over groups of channels, the means, and 1 / sqrt(variance + eps)."""
     if 0 in x.size:
@@ -343,7 +349,7 @@ def native_group_norm(
 
 
 def _softmax_parts(
-    graph: Any, x: TensorValue, dim: int, finish: Callable[[Any], Any] | None = None
+    graph: LoweringGraph, x: TensorValue, dim: int, finish: Callable[[Any], Any] | None = None
 ) -> tuple[TensorValue, BufferView, BufferView, torch.dtype]:
     """(x, maximum, finish(sum of exp(x - maximum)), compute dtype). The maximum and the sum have that dtype and keep
     `dim` with size 1."""
@@ -362,14 +368,14 @@ def _softmax_parts(
 
 
 @lowering("_softmax")
-def softmax(graph: Any, x: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
+def softmax(graph: LoweringGraph, x: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
     """exp(x) over its sum along one dimension."""
     x, top, total, dtype = _softmax_parts(graph, x, dim)
     return pointwise(lambda v, m, s: ops.div(ops.exp(ops.sub(v, m)), s), (x, top, total), dtype, graph.val, 8)
 
 
 @lowering("_log_softmax")
-def log_softmax(graph: Any, x: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
+def log_softmax(graph: LoweringGraph, x: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
     """The logarithm of softmax."""
     x, top, total, dtype = _softmax_parts(graph, x, dim, lambda s: ops.log(s))
     return pointwise(lambda v, m, s: ops.sub(ops.sub(v, m), s), (x, top, total), dtype, graph.val, 2)

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
+import torch.fx as fx
+
+from ..ir.nodes import Allocator
 
 Lowering: TypeAlias = "Callable[..., Any]"
 
 LOWERINGS: dict[str, Lowering] = {}
+
+
+class LoweringGraph(Allocator, Protocol):
+    """The part of `GraphLowering` that lowerings use. `node` is the node that is being lowered, and `val` its fake
+    result: a tensor, or a tuple of tensors."""
+
+    node: fx.Node
+    val: Any
+
+    def strided_view(self) -> Any:
+        """The results of a view operator, with the strides and offsets of their fake tensors."""
+        ...
 
 
 class Unlowered(Exception):

@@ -15,7 +15,7 @@ from ..ir.nodes import BufferView, Pointwise, TensorValue
 from ..ir.size import AnySize, Size, quotient
 from ..ir.symbolic import Index
 from .common import drop, view_of, with_dims
-from .registry import Unlowered, lowering
+from .registry import LoweringGraph, Unlowered, lowering
 
 
 def view_strides(size: Sequence[int], stride: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
@@ -44,7 +44,7 @@ def view_strides(size: Sequence[int], stride: Sequence[int], new: Sequence[int])
 
 
 @lowering("view", "reshape", "_unsafe_view", "_reshape_alias")
-def view(graph: Any, x: TensorValue, *args: Any) -> TensorValue:
+def view(graph: LoweringGraph, x: TensorValue, *args: Any) -> TensorValue:
     """x viewed as another size, with elements in row-major order. Unlowered for a view as another dtype."""
     if graph.val.dtype != x.dtype:
         raise Unlowered
@@ -81,13 +81,13 @@ def permuted(x: TensorValue, dims: Sequence[int]) -> TensorValue:
 
 
 @lowering("permute")
-def permute(graph: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+def permute(graph: LoweringGraph, x: TensorValue, dims: Sequence[int]) -> TensorValue:
     """x with its dimensions in this order."""
     return permuted(x, dims)
 
 
 @lowering("transpose")
-def transpose(graph: Any, x: TensorValue, a: int, b: int) -> TensorValue:
+def transpose(graph: LoweringGraph, x: TensorValue, a: int, b: int) -> TensorValue:
     """x with two dimensions exchanged."""
     dims = list(range(len(x.size)))
     if dims:
@@ -96,19 +96,19 @@ def transpose(graph: Any, x: TensorValue, a: int, b: int) -> TensorValue:
 
 
 @lowering("t")
-def t(graph: Any, x: TensorValue) -> TensorValue:
+def t(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """The transpose of a matrix."""
     return permuted(x, range(len(x.size) - 1, -1, -1))
 
 
 @lowering("unsqueeze", "squeeze")
-def unsqueeze(graph: Any, x: TensorValue, *args: Any) -> TensorValue:
+def unsqueeze(graph: LoweringGraph, x: TensorValue, *args: Any) -> TensorValue:
     """x with dimensions of size 1 added or removed."""
     return reshaped(x, tuple(graph.val.shape))
 
 
 @lowering("expand")
-def expand(graph: Any, x: TensorValue, size: Sequence[int], *, implicit: bool = False) -> TensorValue:
+def expand(graph: LoweringGraph, x: TensorValue, size: Sequence[int], *, implicit: bool = False) -> TensorValue:
     """x broadcast along dimensions of size 1 and along new leading dimensions."""
     new, old = tuple(graph.val.shape), tuple(x.size)
     if new == old:
@@ -142,7 +142,7 @@ def sliced(x: TensorValue, dim: int, start: int, length: int, step: int = 1) -> 
 
 @lowering("slice")
 def slice_(
-    graph: Any, x: TensorValue, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    graph: LoweringGraph, x: TensorValue, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> TensorValue:
     """x[start:end:step] along one dimension."""
     dim %= len(x.size)
@@ -155,7 +155,7 @@ def slice_(
 
 
 @lowering("select")
-def select(graph: Any, x: TensorValue, dim: int, index: int) -> TensorValue:
+def select(graph: LoweringGraph, x: TensorValue, dim: int, index: int) -> TensorValue:
     """One position of one dimension."""
     if not isinstance(index, int | Size):
         raise Unlowered
@@ -164,7 +164,7 @@ def select(graph: Any, x: TensorValue, dim: int, index: int) -> TensorValue:
 
 
 @lowering("split", "split_with_sizes", "chunk")
-def split(graph: Any, x: TensorValue, sizes: Any, dim: int = 0) -> tuple[TensorValue, ...]:
+def split(graph: LoweringGraph, x: TensorValue, sizes: Any, dim: int = 0) -> tuple[TensorValue, ...]:
     """Consecutive parts of one dimension."""
     dim %= len(x.size)
     parts, start = [], 0
@@ -175,41 +175,41 @@ def split(graph: Any, x: TensorValue, sizes: Any, dim: int = 0) -> tuple[TensorV
 
 
 @lowering("unbind")
-def unbind(graph: Any, x: TensorValue, dim: int = 0) -> tuple[TensorValue, ...]:
+def unbind(graph: LoweringGraph, x: TensorValue, dim: int = 0) -> tuple[TensorValue, ...]:
     """Each position of one dimension."""
     dim %= len(x.size)
     return tuple(drop(sliced(x, dim, k, 1), [dim]) for k in range(x.size[dim]))
 
 
 @lowering("alias", "detach", "lift_fresh", "lift")
-def alias(graph: Any, x: TensorValue) -> TensorValue:
+def alias(graph: LoweringGraph, x: TensorValue) -> TensorValue:
     """x itself."""
     return x
 
 
 @lowering("contiguous")
-def contiguous(graph: Any, x: TensorValue, *, memory_format: Any = None) -> TensorValue:
+def contiguous(graph: LoweringGraph, x: TensorValue, *, memory_format: Any = None) -> TensorValue:
     """x in row-major memory."""
     return Pointwise(x.device, x.dtype, tuple(x.size), x.load, x.reads, x.work, stride=tuple(graph.val.stride()))
 
 
 @lowering("as_strided")
 def as_strided(
-    graph: Any, x: TensorValue, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    graph: LoweringGraph, x: TensorValue, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> TensorValue:
     """An arbitrary view of x's memory, with the sizes and strides of the fake result."""
     return graph.strided_view()
 
 
 @lowering("as_strided_scatter")
-def as_strided_scatter(graph: Any, x: TensorValue, *rest: Any) -> TensorValue:
+def as_strided_scatter(graph: LoweringGraph, x: TensorValue, *rest: Any) -> TensorValue:
     """Always Unsupported. Contiguous cases are decomposed before lowering; in the others ATen's kernel counts the
     offset from the start of a storage, which is not known here."""
     raise Unsupported("as_strided_scatter into a tensor that is not contiguous")
 
 
 @lowering("flip")
-def flip(graph: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+def flip(graph: LoweringGraph, x: TensorValue, dims: Sequence[int]) -> TensorValue:
     """x reversed along some dimensions."""
     turned = {d % len(x.size) for d in dims} if x.size else set()
 
@@ -220,7 +220,7 @@ def flip(graph: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
 
 
 @lowering("roll")
-def roll(graph: Any, x: TensorValue, shifts: Sequence[int], dims: Sequence[int] = ()) -> TensorValue:
+def roll(graph: LoweringGraph, x: TensorValue, shifts: Sequence[int], dims: Sequence[int] = ()) -> TensorValue:
     """x shifted cyclically along some dimensions."""
     if not dims or 0 in x.size:
         raise Unlowered
@@ -235,7 +235,7 @@ def roll(graph: Any, x: TensorValue, shifts: Sequence[int], dims: Sequence[int] 
 
 
 @lowering("repeat")
-def repeat(graph: Any, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
+def repeat(graph: LoweringGraph, x: TensorValue, repeats: Sequence[int]) -> TensorValue:
     """x tiled `repeats` times along each dimension."""
     size = tuple(graph.val.shape)
     pad = len(size) - len(x.size)
@@ -256,7 +256,7 @@ MAX_SMALL_PARTS, SMALL = 24, 1 << 18
 
 
 @lowering("cat")
-def cat(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
+def cat(graph: LoweringGraph, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
     """Tensors concatenated along one dimension. Unlowered for many parts, or if all parts are in memory already."""
     out = graph.val
     parts = [x for x in tensors if tuple(x.size) != (0,)]
@@ -295,7 +295,7 @@ def cat(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue
 
 
 @lowering("stack")
-def stack(graph: Any, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
+def stack(graph: LoweringGraph, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
     """Tensors along a new dimension."""
     dim %= graph.val.dim()
     wide = [reshaped(x, tuple(x.size[:dim]) + (1,) + tuple(x.size[dim:])) for x in tensors]

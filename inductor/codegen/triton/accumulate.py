@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from ...errors import Unsupported
 from ...ir.size import AnySize, known, same
-from ...schedule.index import Affine
+from ...schedule.index import Affine, Index
 from ..values import Val
 from .axes import Axis
 from .emit import Emitter, Piece
@@ -62,7 +61,7 @@ def online_pairs(reductions: list[Val]) -> dict[Val, Val]:
     return pairs
 
 
-def ascending(position: Affine | Any, axis: Axis) -> bool:
+def ascending(position: Index, axis: Axis) -> bool:
     """Whether positions are certain to increase along an axis."""
     if not isinstance(position, Affine) or position.names() - {name for name, _ in axis.variables}:
         return False
